@@ -1,0 +1,2 @@
+//! Placeholder until its own step.
+fn main() {}

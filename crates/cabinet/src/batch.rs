@@ -1,0 +1,46 @@
+//! Changes that happen together or not at all.
+
+use crate::{Meta, Version};
+
+/// One change of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchChange {
+    /// Store this value.
+    Put(Vec<u8>, Meta),
+    /// Remove the record, if it exists.
+    Remove,
+}
+
+/// Changes that an engine applies all or none, and versions it must find first.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub(crate) changes: Vec<(Vec<u8>, BatchChange)>,
+    pub(crate) expected: Vec<(Vec<u8>, Option<Version>)>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stores a record. A later change of the same key in the batch wins.
+    pub fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) {
+        self.changes.push((key.to_vec(), BatchChange::Put(value.to_vec(), meta)));
+    }
+
+    /// Removes a record, if it exists.
+    pub fn remove(&mut self, key: &[u8]) {
+        self.changes.push((key.to_vec(), BatchChange::Remove));
+    }
+
+    /// Applies the batch only if the record is at this version (`None`: does not exist).
+    pub fn expect(&mut self, key: &[u8], version: Option<Version>) {
+        self.expected.push((key.to_vec(), version));
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}

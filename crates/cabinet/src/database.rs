@@ -1,0 +1,447 @@
+//! A database and everything that can be done with one, whatever its engine.
+//!
+//! The named operations are written here once, over the few that an [`Engine`] has.
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{
+    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
+    Result, Version, Wait,
+};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Handle of an open database. Clones share it; the last one to go closes it.
+///
+/// Writes return when they are acknowledged as the database's [`Durability`] has it, unless the
+/// handle is one of [`Database::deferred`].
+#[derive(Clone)]
+pub struct Database {
+    engine: Arc<dyn Engine>,
+    wait: Wait,
+    deferred: bool,
+}
+
+/// How a compare-and-swap ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Stored, as this version.
+    Stored(Version),
+    /// The record has another version by now.
+    Changed,
+    /// There is no such record.
+    Missing,
+}
+
+impl Database {
+    /// Wraps an engine of the caller's.
+    pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
+        Self { engine, wait: Wait::Block, deferred: false }
+    }
+
+    /// A handle whose operations answer [`Error::WouldBlock`] rather than wait for a disk read.
+    pub fn nonblocking(&self) -> Self {
+        Self { wait: Wait::Never, ..self.clone() }
+    }
+
+    /// A handle whose writes return before they are durable. Its user asks [`Database::appended`]
+    /// after a write, and acknowledges it once [`Database::durable`] has come that far.
+    pub fn deferred(&self) -> Self {
+        Self { deferred: true, ..self.clone() }
+    }
+
+    /// Stores a record, whatever was there.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
+        self.put_with(key, value, Meta::NONE)
+    }
+
+    /// Stores a record with flags and expiry, whatever was there.
+    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        check_key(key)?;
+        check_value(value.len())?;
+        let version = self.engine.put(key, value, meta, self.wait)?;
+        self.acknowledge()?;
+        Ok(version)
+    }
+
+    /// Stores a record if there is none under the key; says whether it did.
+    pub fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.modify(key, |entry| match entry {
+            Some(_) => (Change::Keep, false),
+            None => (Change::Put(value.to_vec(), meta), true),
+        })
+    }
+
+    /// Stores a record if there is one under the key already; says whether it did.
+    pub fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.modify(key, |entry| match entry {
+            Some(_) => (Change::Put(value.to_vec(), meta), true),
+            None => (Change::Keep, false),
+        })
+    }
+
+    /// Appends to a value; creates the record if there is none.
+    pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        self.put_shift(key, suffix, usize::MAX)
+    }
+
+    /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
+    /// whole, as the original does.
+    pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
+        self.modify(key, |entry| {
+            let Some(entry) = entry else {
+                return (Change::Put(suffix.to_vec(), Meta::NONE), Ok(()));
+            };
+            let whole = entry.value.len() + suffix.len();
+            let kept = whole.min(width);
+            if let Err(error) = check_value(kept) {
+                return (Change::Keep, Err(error));
+            }
+            (Change::Put(concat_tail(entry.value, suffix, kept), entry.meta), Ok(()))
+        })?
+    }
+
+    /// Appends to (or, with `front`, prepends to) the value of an existing record, keeping its
+    /// flags and expiry; says whether there was one.
+    pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
+        self.modify(key, |entry| {
+            let Some(entry) = entry else { return (Change::Keep, Ok(false)) };
+            if let Err(error) = check_value(entry.value.len() + part.len()) {
+                return (Change::Keep, Err(error));
+            }
+            let (first, second) = if front { (part, entry.value) } else { (entry.value, part) };
+            (Change::Put([first, second].concat(), entry.meta), Ok(true))
+        })?
+    }
+
+    /// Removes a record; says whether there was one.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.modify(key, |entry| (Change::Remove, entry.is_some()))
+    }
+
+    /// The value under a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read(key, |entry| entry.value.to_vec())
+    }
+
+    /// Lends the record under a key to `visit`; answers what that made of it.
+    pub fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>> {
+        check_key(key)?;
+        let mut visit = Some(visit);
+        let mut result = None;
+        self.engine.read(key, self.wait, &mut |entry| {
+            result = visit.take().map(|visit| visit(entry));
+        })?;
+        Ok(result)
+    }
+
+    /// Size of the value under a key, in bytes.
+    pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
+        self.read(key, |entry| entry.value.len())
+    }
+
+    /// Adds to a little-endian 32-bit integer, wrapping, and answers the sum. Creates the record
+    /// if there is none. Fails with [`Error::NotANumber`] if the value is not 4 bytes long.
+    pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        self.add(key, move |number: Option<[u8; 4]>| {
+            let sum = number.map_or(0, i32::from_le_bytes).wrapping_add(addend);
+            (sum.to_le_bytes(), sum)
+        })
+    }
+
+    /// Adds to a little-endian IEEE 754 double and answers the sum. Creates the record if there
+    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long.
+    pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        self.add(key, move |number: Option<[u8; 8]>| {
+            let sum = number.map_or(0.0, f64::from_le_bytes) + addend;
+            (sum.to_le_bytes(), sum)
+        })
+    }
+
+    fn add<const WIDTH: usize, T>(
+        &self,
+        key: &[u8],
+        add: impl Fn(Option<[u8; WIDTH]>) -> ([u8; WIDTH], T),
+    ) -> Result<T> {
+        self.modify(key, |entry| {
+            let (number, meta) = match entry {
+                None => (None, Meta::NONE),
+                Some(entry) => match <[u8; WIDTH]>::try_from(entry.value) {
+                    Ok(number) => (Some(number), entry.meta),
+                    Err(_) => return (Change::Keep, Err(Error::NotANumber { width: WIDTH })),
+                },
+            };
+            let (bytes, sum) = add(number);
+            (Change::Put(bytes.to_vec(), meta), Ok(sum))
+        })?
+    }
+
+    /// Stores a record if the present one is at `version`.
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Swap> {
+        check_value(value.len())?;
+        check_key(key)?;
+        let mut outcome = Swap::Missing;
+        let stored = self.engine.update(key, self.wait, &mut |entry| match entry {
+            None => {
+                outcome = Swap::Missing;
+                Change::Keep
+            }
+            Some(entry) if entry.version != version => {
+                outcome = Swap::Changed;
+                Change::Keep
+            }
+            Some(_) => {
+                outcome = Swap::Stored(0);
+                Change::Put(value.to_vec(), meta)
+            }
+        })?;
+        self.acknowledge()?;
+        Ok(if let Swap::Stored(_) = outcome { Swap::Stored(stored) } else { outcome })
+    }
+
+    /// Sets the expiry of a record, in milliseconds since the Unix epoch, 0 for never; says
+    /// whether there was one.
+    pub fn touch(&self, key: &[u8], expires_at_ms: u64) -> Result<bool> {
+        self.modify(key, |entry| match entry {
+            None => (Change::Keep, false),
+            Some(entry) => {
+                (Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta }), true)
+            }
+        })
+    }
+
+    /// Atomic read-modify-write: `decide` sees the record, says what becomes of it, and what to
+    /// answer. It runs under the record's lock: no other writer of the key comes between.
+    pub fn modify<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        check_key(key)?;
+        let mut answer = None;
+        let mut over = None;
+        self.engine.update(key, self.wait, &mut |entry| {
+            let (change, result) = decide(entry);
+            answer = Some(result);
+            match change {
+                Change::Put(value, _) if value.len() > VALUE_BYTES_MAX => {
+                    over = Some(value.len());
+                    Change::Keep
+                }
+                change => change,
+            }
+        })?;
+        if let Some(bytes) = over {
+            return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+        }
+        self.acknowledge()?;
+        // `update` calls its closure exactly once when it succeeds.
+        answer.ok_or_else(|| Error::NotSupported("update".into()))
+    }
+
+    /// Applies all of a batch or nothing.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        for (key, change) in &batch.changes {
+            check_key(key)?;
+            if let crate::BatchChange::Put(value, _) = change {
+                check_value(value.len())?;
+            }
+        }
+        self.engine.write(batch)?;
+        self.acknowledge()
+    }
+
+    /// Visits all records, until `visit` breaks. Writers are not held up. A record that exists
+    /// for the whole of it is visited once; the order is the engine's own.
+    pub fn for_each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        let mut position = Position::Start;
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() {
+            let next = self.engine.scan(&position, &mut |entry| {
+                if flow.is_continue() {
+                    flow = visit(entry);
+                }
+            })?;
+            match next {
+                Some(next) => position = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that begin with `prefix`, at most `max` (`None`: all).
+    pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
+        let max = max.unwrap_or(usize::MAX);
+        let mut keys = Vec::new();
+        let mut position = self.engine.position_of_prefix(prefix);
+        while keys.len() < max {
+            let mut past = false;
+            let next = self.engine.scan_keys(&position, &mut |key| {
+                if key.starts_with(prefix) {
+                    if keys.len() < max {
+                        keys.push(key.to_vec());
+                    }
+                } else {
+                    past = true;
+                }
+            })?;
+            match next {
+                // In an engine ordered by key, the first key without the prefix ends the range.
+                Some(Position::Key(_)) if past => break,
+                Some(next) => position = next,
+                None => break,
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Records whose key matches a POSIX extended regular expression (a leading `*` ignores
+    /// case), at most `max` (`None`: all), as pairs of key and value.
+    pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let pattern = crate::pattern::compile(pattern)?;
+        let max = max.unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        if max == 0 {
+            return Ok(found);
+        }
+        self.for_each(|entry| {
+            if pattern.is_match(entry.key) {
+                found.push((entry.key.to_vec(), entry.value.to_vec()));
+            }
+            if found.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(found)
+    }
+
+    /// One step of a caller's own iteration, see [`Engine::scan`].
+    pub fn scan(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        self.engine.scan(from, &mut visit)
+    }
+
+    /// One step of a caller's own iteration over keys, see [`Engine::scan_keys`].
+    pub fn scan_keys(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Option<Position>> {
+        self.engine.scan_keys(from, &mut visit)
+    }
+
+    /// Where an iteration that begins at `key` starts.
+    pub fn position_of(&self, key: &[u8]) -> Position {
+        self.engine.position_of(key)
+    }
+
+    /// Number of records. Expired ones count until they are reclaimed.
+    pub fn len(&self) -> u64 {
+        self.engine.len()
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.engine.is_empty()
+    }
+
+    /// Bytes on disk, or in memory for the on-memory kinds.
+    pub fn size_bytes(&self) -> u64 {
+        self.engine.size_bytes()
+    }
+
+    /// Path of the database; `*` and `+` for the on-memory kinds.
+    pub fn path(&self) -> PathBuf {
+        self.engine.path()
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    /// Reclaims all dead space now.
+    pub fn optimize(&self) -> Result<()> {
+        self.engine.optimize()
+    }
+
+    /// Removes all records.
+    pub fn clear(&self) -> Result<()> {
+        self.engine.clear()?;
+        self.acknowledge()
+    }
+
+    /// Writes a consistent copy to `path`, which must not exist, while writes go on.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        self.engine.copy_to(path)
+    }
+
+    /// The durability it was opened with.
+    pub fn durability(&self) -> Durability {
+        self.engine.durability()
+    }
+
+    /// End of the log: every operation that has returned lies before it.
+    pub fn appended(&self) -> LogPosition {
+        self.engine.appended()
+    }
+
+    /// Everything before this position is durable.
+    pub fn durable(&self) -> LogPosition {
+        self.engine.durable()
+    }
+
+    /// Waits until `position` is durable, or fails as the sync did.
+    pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.engine.wait_durable(position)
+    }
+
+    /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
+    pub fn on_durable(&self, listener: DurableListener) {
+        self.engine.on_durable(listener);
+    }
+
+    /// Names and figures worth showing in `stat`.
+    pub fn figures(&self) -> Vec<(&'static str, String)> {
+        self.engine.figures()
+    }
+
+    fn acknowledge(&self) -> Result<()> {
+        if self.deferred || self.engine.durability() != Durability::Always {
+            return Ok(());
+        }
+        self.engine.wait_durable(self.engine.appended())
+    }
+}
+
+/// The last `kept` bytes of `first` followed by `second`.
+fn concat_tail(first: &[u8], second: &[u8], kept: usize) -> Vec<u8> {
+    let from_second = second.len().min(kept);
+    let from_first = kept - from_second;
+    let mut value = Vec::with_capacity(kept);
+    value.extend_from_slice(&first[first.len() - from_first..]);
+    value.extend_from_slice(&second[second.len() - from_second..]);
+    value
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyTooLong { bytes: key.len(), max: KEY_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn check_value(bytes: usize) -> Result<()> {
+    if bytes > VALUE_BYTES_MAX {
+        return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+    }
+    Ok(())
+}

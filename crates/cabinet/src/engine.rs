@@ -1,0 +1,194 @@
+//! The one trait every engine answers.
+//!
+//! It is small on purpose: a read, a blind write, an atomic read-modify-write, a resumable
+//! scan, and the care of the whole database. Everything with a name of its own (append, add,
+//! compare-and-swap, ...) is built on these once, in [`crate::Database`].
+
+use crate::{Batch, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Number of a record's last change: unique and rising within a database, never 0 for a record.
+pub type Version = u64;
+
+/// A place in an engine's log, in bytes appended since the database was created. Engines
+/// without a log stay at 0, which is always durable.
+pub type LogPosition = u64;
+
+/// What a record carries beside its key and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Opaque to the database; memcached's client flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch at which the record ceases to exist; 0 is never.
+    pub expires_at_ms: u64,
+}
+
+impl Meta {
+    /// No flags, no expiry.
+    pub const NONE: Self = Self { flags: 0, expires_at_ms: 0 };
+
+    /// Whether the record has ceased to exist at `now_ms`.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms != 0 && self.expires_at_ms <= now_ms
+    }
+}
+
+/// A live record, lent to a visitor.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value, already decompressed.
+    pub value: &'a [u8],
+    /// Flags and expiry.
+    pub meta: Meta,
+    /// Number of its last change.
+    pub version: Version,
+}
+
+/// What an update makes of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Leave it as it is.
+    Keep,
+    /// Store this value.
+    Put(Vec<u8>, Meta),
+    /// Remove it, if it exists.
+    Remove,
+}
+
+/// Whether an operation may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Read from the disk if need be.
+    Block,
+    /// Answer [`crate::Error::WouldBlock`] instead, having changed nothing.
+    Never,
+}
+
+/// When a write counts as acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the operating system has it: survives the death of the process, not of the power.
+    #[default]
+    None,
+    /// As `None`, with at most this many milliseconds of writes at risk on power loss.
+    Interval(u64),
+    /// When it is on the disk. Concurrent writers share one sync.
+    Always,
+}
+
+/// Where a scan goes on. Positions stay good while others write: a record that exists for the
+/// whole of a scan is visited exactly once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    /// At the beginning.
+    #[default]
+    Start,
+    /// In an engine ordered by hash: the next hash to visit.
+    Hash(u64),
+    /// In an engine ordered by key: the first key at or after this one.
+    Key(Vec<u8>),
+}
+
+/// Called from a thread of the engine's own after each sync that moved the durable position.
+pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
+
+/// One open database. All methods may be called from any thread at once.
+pub trait Engine: Send + Sync {
+    /// Shows the live record under `key` to `visit`; says whether there was one.
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+
+    /// Stores a record whatever was there; answers its version.
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version>;
+
+    /// Decides atomically what becomes of one record. `decide` sees it, or `None`; it is called
+    /// exactly once if the result is `Ok`. Answers the new version, or 0 if nothing was put.
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version>;
+
+    /// Applies all of a batch or, also across a crash, nothing of it. Fails with
+    /// [`crate::Error::Conflict`] if a record the batch expects at a version has moved on.
+    fn write(&self, batch: &Batch) -> Result<()>;
+
+    /// Visits some live records (at least one, if any is left) from `from` on, and answers where
+    /// to go on, or `None` at the end. `visit` must not call back into the engine.
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>>;
+
+    /// As [`Engine::scan`], but of keys only, which may spare reading the values.
+    fn scan_keys(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<Position>> {
+        self.scan(from, &mut |entry| visit(entry.key))
+    }
+
+    /// Where a scan that begins at `key` starts.
+    fn position_of(&self, key: &[u8]) -> Position;
+
+    /// Where a scan that is to meet every key with `prefix` starts: the beginning, unless keys
+    /// are in order.
+    fn position_of_prefix(&self, _prefix: &[u8]) -> Position {
+        Position::Start
+    }
+
+    /// Number of records. Expired ones count until they are reclaimed.
+    fn len(&self) -> u64;
+
+    /// Whether there is no record.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes on disk, or in memory for the on-memory kinds.
+    fn size_bytes(&self) -> u64;
+
+    /// Path of the database; `*` and `+` for the on-memory kinds.
+    fn path(&self) -> PathBuf;
+
+    /// Makes everything written so far durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Reclaims all dead space now.
+    fn optimize(&self) -> Result<()>;
+
+    /// Removes all records.
+    fn clear(&self) -> Result<()>;
+
+    /// Writes a consistent copy of the database to `path`, which must not exist.
+    fn copy_to(&self, path: &Path) -> Result<()>;
+
+    /// The durability it was opened with.
+    fn durability(&self) -> Durability {
+        Durability::None
+    }
+
+    /// End of the log: every operation that has returned lies before it.
+    fn appended(&self) -> LogPosition {
+        0
+    }
+
+    /// Everything before this position is durable.
+    fn durable(&self) -> LogPosition {
+        0
+    }
+
+    /// Waits until `position` is durable, or fails as the sync did.
+    fn wait_durable(&self, _position: LogPosition) -> Result<()> {
+        Ok(())
+    }
+
+    /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
+    fn on_durable(&self, _listener: DurableListener) {}
+
+    /// Names and figures worth showing in `stat`.
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,92 @@
+//! What can go wrong in a database.
+
+use std::path::PathBuf;
+
+/// Result of every operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was not done. Nothing was changed unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{} is corrupted at byte {offset}: {what}", file.display())]
+    Corrupted {
+        /// The file.
+        file: PathBuf,
+        /// Byte offset of the damage.
+        offset: u64,
+        /// What was found.
+        what: String,
+    },
+    /// The disk (or the given capacity) is full. Reads go on; writes go on when space returns.
+    #[error("no space left for {}", path.display())]
+    NoSpace {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// An earlier write or sync failed, so nothing further is accepted. Reads go on.
+    #[error("writing stopped after an earlier failure: {0}")]
+    Poisoned(String),
+    /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].
+    #[error("key of {bytes} bytes is over the limit of {max}")]
+    KeyTooLong {
+        /// Length of the key given.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The value is (or would become) longer than [`crate::limits::VALUE_BYTES_MAX`].
+    #[error("value of {bytes} bytes is over the limit of {max}")]
+    ValueTooLong {
+        /// Length of the value.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A batch or transaction holds more than [`crate::limits::BATCH_BYTES_MAX`].
+    #[error("batch of {bytes} bytes is over the limit of {max}")]
+    BatchTooLong {
+        /// Bytes it would take.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A record that is to be added to does not hold a number of the right width.
+    #[error("the record does not hold a number of {width} bytes")]
+    NotANumber {
+        /// Bytes that the number takes: 4 for integers, 8 for doubles.
+        width: usize,
+    },
+    /// A transaction read a record that another writer has changed since. Nothing was written.
+    #[error("a record read in the transaction was changed by another writer")]
+    Conflict,
+    /// Only with [`crate::Wait::Never`]: the answer is on the disk, not in memory.
+    #[error("the answer is not in memory")]
+    WouldBlock,
+    /// Another process (or another handle of this one) has the database open.
+    #[error("{} is in use by another process", path.display())]
+    InUse {
+        /// The database.
+        path: PathBuf,
+    },
+    /// This kind of database does not have this operation.
+    #[error("not supported: {0}")]
+    NotSupported(String),
+    /// A regular expression that does not parse.
+    #[error("bad pattern: {0}")]
+    BadPattern(String),
+    /// A database name or its tuning is wrong.
+    #[error(transparent)]
+    Name(#[from] crate::name::NameError),
+}

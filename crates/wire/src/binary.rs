@@ -1,0 +1,68 @@
+//! The binary protocol of Tokyo Tyrant.
+
+/// First byte of every request.
+pub const MAGIC: u8 = 0xc8;
+
+/// A request, borrowing from the bytes it came in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Store a record.
+    Put { key: &'a [u8], value: &'a [u8] },
+    /// Store a record if there is none.
+    PutKeep { key: &'a [u8], value: &'a [u8] },
+    /// Append to a record.
+    PutCat { key: &'a [u8], value: &'a [u8] },
+    /// Append to a record and keep the last `width` bytes.
+    PutShift { key: &'a [u8], value: &'a [u8], width: u32 },
+    /// Store a record; no response.
+    PutNoReply { key: &'a [u8], value: &'a [u8] },
+    /// Remove a record.
+    Out { key: &'a [u8] },
+    /// Get a value.
+    Get { key: &'a [u8] },
+    /// Get many values.
+    GetMany(Strings<'a>),
+    /// Size of a value.
+    ValueSize { key: &'a [u8] },
+    /// Start the iterator.
+    IterInit,
+    /// Next key of the iterator.
+    IterNext,
+    /// Keys with a prefix; `max` is negative for all.
+    KeysWithPrefix { prefix: &'a [u8], max: i32 },
+    /// Add to an integer.
+    AddInt { key: &'a [u8], addend: i32 },
+    /// Add to a double: an integral part, and a fractional one in units of 1e-12.
+    AddDouble { key: &'a [u8], integral: i64, fractional: i64 },
+    /// Call a script function. `options`: 1 locks the record, 2 everything.
+    Ext { name: &'a [u8], options: u32, key: &'a [u8], value: &'a [u8] },
+    /// Make everything durable.
+    Sync,
+    /// Optimize with `#`-separated tuning.
+    Optimize { parameters: &'a [u8] },
+    /// Remove all records.
+    Vanish,
+    /// Copy the database to a path of the server's.
+    Copy { path: &'a [u8] },
+    /// Restore from an update log folder.
+    Restore { path: &'a [u8], timestamp_us: u64, options: u32 },
+    /// Set the replication master.
+    SetMaster { host: &'a [u8], port: u32, timestamp_us: u64, options: u32 },
+    /// Number of records.
+    Count,
+    /// Size of the database.
+    Size,
+    /// Status text.
+    Stat,
+    /// Call a versatile function. `options`: 1 leaves the update log out.
+    Misc { name: &'a [u8], options: u32, arguments: Strings<'a> },
+    /// Become a replica from a time stamp on.
+    Replicate { timestamp_us: u64, server_id: u32 },
+}
+
+/// Length-prefixed strings inside a request, all known to be within its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strings<'a> {
+    count: usize,
+    bytes: &'a [u8],
+}

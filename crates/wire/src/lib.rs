@@ -1,13 +1,28 @@
 //! Pure codecs of the protocols tyrant speaks: bytes in, requests out; replies into a buffer.
 //!
 //! No I/O, no engine, no allocation for the requests of the hot path: a parsed request borrows
-//! from the bytes it was parsed from. Every parser here answers a [`Parse`], holds no state
-//! between calls, and is a fuzz target.
+//! from the bytes it was parsed from. Every parser here answers a [`Parse`] and is a fuzz target.
+//!
+//! ```
+//! use wire::{Parse, Protocol, memcached, sniff};
+//!
+//! let received = b"get color\r\nget si";
+//! assert_eq!(sniff(received), Some(Protocol::Memcached));
+//! let Parse::Complete(request, length) = memcached::parse(received) else { panic!() };
+//! let memcached::Request::Get { keys, cas: false } = request else { panic!() };
+//! assert_eq!(keys.iter().collect::<Vec<_>>(), [b"color"]);
+//! assert_eq!(&received[length..], b"get si");
+//! assert!(matches!(memcached::parse(&received[length..]), Parse::Incomplete(_)));
+//! ```
 
 pub mod binary;
+mod decimal;
 pub mod http;
 pub mod limits;
 pub mod memcached;
+mod sniff;
+
+pub use sniff::{Protocol, sniff};
 
 /// What a parser made of the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +33,17 @@ pub enum Parse<T> {
     Incomplete(usize),
     /// This can never become a request of the protocol.
     Invalid(Invalid),
+}
+
+impl<T> Parse<T> {
+    /// The same with another request.
+    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Parse<U> {
+        match self {
+            Parse::Complete(request, length) => Parse::Complete(convert(request), length),
+            Parse::Incomplete(needed) => Parse::Incomplete(needed),
+            Parse::Invalid(invalid) => Parse::Invalid(invalid),
+        }
+    }
 }
 
 /// Why bytes are not a request.

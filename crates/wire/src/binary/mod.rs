@@ -1,10 +1,31 @@
 //! The binary protocol of Tokyo Tyrant.
+//!
+//! A request is [`MAGIC`], a command byte, big-endian sizes and numbers, then the strings the
+//! sizes announced. A response is a status byte, 0 or 1, and what the command promises.
+
+mod command;
+mod double;
+mod encode;
+mod parse;
+pub mod reply;
+mod strings;
+
+pub use double::{double_from_parts, double_to_parts};
+pub use encode::encode;
+pub use parse::parse;
+pub use strings::{Strings, StringsBuffer, StringsIter};
 
 /// First byte of every request.
 pub const MAGIC: u8 = 0xc8;
 
+/// Bytes of the magic and the command. Whoever wants to go on after
+/// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as the original did with requests
+/// that had already arrived, skips these.
+pub const COMMAND_BYTES: usize = 2;
+
 /// A request, borrowing from the bytes it came in.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
 pub enum Request<'a> {
     /// Store a record.
     Put { key: &'a [u8], value: &'a [u8] },
@@ -58,11 +79,4 @@ pub enum Request<'a> {
     Misc { name: &'a [u8], options: u32, arguments: Strings<'a> },
     /// Become a replica from a time stamp on.
     Replicate { timestamp_us: u64, server_id: u32 },
-}
-
-/// Length-prefixed strings inside a request, all known to be within its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strings<'a> {
-    count: usize,
-    bytes: &'a [u8],
 }

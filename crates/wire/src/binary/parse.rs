@@ -1,0 +1,228 @@
+//! Bytes to a request.
+
+use super::{MAGIC, Request, Strings, command};
+use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
+use crate::{Invalid, Parse};
+
+/// Parses the request at the start of `bytes`.
+///
+/// Sizes are refused as soon as they are known, before what they announce has arrived;
+/// `Incomplete` counts everything announced so far, so that the caller can refuse more than it
+/// wants to hold.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
+    let mut reader = Reader { bytes, position: 0 };
+    match request(&mut reader) {
+        Ok(request) => Parse::Complete(request, reader.position),
+        Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
+        Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+    }
+}
+
+fn request<'a>(reader: &mut Reader<'a>) -> Result<Request<'a>, Stop> {
+    match reader.bytes.first() {
+        None => return Err(Stop::Incomplete(super::COMMAND_BYTES)),
+        Some(&MAGIC) => {}
+        Some(_) => return Err(Stop::Invalid(Invalid::UnknownCommand)),
+    }
+    let [_, command] = reader.array()?;
+    let request = match command {
+        command::PUT => {
+            let [key, value] = reader.key_and_value()?;
+            Request::Put { key, value }
+        }
+        command::PUT_KEEP => {
+            let [key, value] = reader.key_and_value()?;
+            Request::PutKeep { key, value }
+        }
+        command::PUT_CAT => {
+            let [key, value] = reader.key_and_value()?;
+            Request::PutCat { key, value }
+        }
+        command::PUT_SHIFT => {
+            let [key, value, width] = reader.words()?;
+            // Widths are signed on the wire, and a negative one means nothing.
+            if width > i32::MAX as u32 {
+                return Err(Stop::Invalid(Invalid::BadParameters));
+            }
+            let [key, value] = reader.strings([key, value])?;
+            Request::PutShift { key, value, width }
+        }
+        command::PUT_NO_REPLY => {
+            let [key, value] = reader.key_and_value()?;
+            Request::PutNoReply { key, value }
+        }
+        command::OUT => Request::Out { key: reader.lone_string()? },
+        command::GET => Request::Get { key: reader.lone_string()? },
+        command::GET_MANY => {
+            let [count] = reader.words()?;
+            Request::GetMany(reader.list(count, 0)?.1)
+        }
+        command::VALUE_SIZE => Request::ValueSize { key: reader.lone_string()? },
+        command::ITER_INIT => Request::IterInit,
+        command::ITER_NEXT => Request::IterNext,
+        command::KEYS_WITH_PREFIX => {
+            let [prefix, max] = reader.words()?;
+            let [prefix] = reader.strings([prefix])?;
+            Request::KeysWithPrefix { prefix, max: max as i32 }
+        }
+        command::ADD_INT => {
+            let [key, addend] = reader.words()?;
+            let [key] = reader.strings([key])?;
+            Request::AddInt { key, addend: addend as i32 }
+        }
+        command::ADD_DOUBLE => {
+            let [key, integral_high, integral_low, fractional_high, fractional_low] =
+                reader.words()?;
+            let [key] = reader.strings([key])?;
+            Request::AddDouble {
+                key,
+                integral: long(integral_high, integral_low) as i64,
+                fractional: long(fractional_high, fractional_low) as i64,
+            }
+        }
+        command::EXT => {
+            let [name, options, key, value] = reader.words()?;
+            check_name(name)?;
+            let [name, key, value] = reader.strings([name, key, value])?;
+            Request::Ext { name, options, key, value }
+        }
+        command::SYNC => Request::Sync,
+        command::OPTIMIZE => Request::Optimize { parameters: reader.lone_string()? },
+        command::VANISH => Request::Vanish,
+        command::COPY => Request::Copy { path: reader.lone_string()? },
+        command::RESTORE => {
+            let [path, timestamp_high, timestamp_low, options] = reader.words()?;
+            let [path] = reader.strings([path])?;
+            Request::Restore { path, timestamp_us: long(timestamp_high, timestamp_low), options }
+        }
+        command::SET_MASTER => {
+            let [host, port, timestamp_high, timestamp_low, options] = reader.words()?;
+            let [host] = reader.strings([host])?;
+            let timestamp_us = long(timestamp_high, timestamp_low);
+            Request::SetMaster { host, port, timestamp_us, options }
+        }
+        command::COUNT => Request::Count,
+        command::SIZE => Request::Size,
+        command::STAT => Request::Stat,
+        command::MISC => {
+            let [name, options, count] = reader.words()?;
+            check_name(name)?;
+            let (name, arguments) = reader.list(count, name as usize)?;
+            Request::Misc { name, options, arguments }
+        }
+        command::REPLICATE => {
+            let [timestamp_high, timestamp_low, server_id] = reader.words()?;
+            Request::Replicate { timestamp_us: long(timestamp_high, timestamp_low), server_id }
+        }
+        _ => return Err(Stop::Invalid(Invalid::UnknownCommand)),
+    };
+    Ok(request)
+}
+
+/// Why parsing ends before the end of the request.
+enum Stop {
+    Incomplete(usize),
+    Invalid(Invalid),
+}
+
+fn long(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn check_name(size: u32) -> Result<(), Stop> {
+    if size as usize >= FUNCTION_NAME_BYTES_LIMIT {
+        return Err(Stop::Invalid(Invalid::BadParameters));
+    }
+    Ok(())
+}
+
+fn check_size(size: u32) -> Result<usize, Stop> {
+    match size as usize {
+        size if size <= BINARY_ARGUMENT_BYTES_MAX => Ok(size),
+        _ => Err(Stop::Invalid(Invalid::TooLarge)),
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
+        // Sizes are at most a few times 2^28, so this cannot overflow.
+        let end = self.position + count;
+        let taken = self.bytes.get(self.position..end).ok_or(Stop::Incomplete(end))?;
+        self.position = end;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        let end = self.position + N;
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
+        let array = rest.first_chunk().ok_or(Stop::Incomplete(end))?;
+        self.position = end;
+        Ok(*array)
+    }
+
+    /// The fixed numbers of a request, all at once: none of it can be used before all is there.
+    fn words<const N: usize>(&mut self) -> Result<[u32; N], Stop> {
+        let bytes = self.take(N * 4)?;
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u32::from_be_bytes(*bytes);
+        }
+        Ok(words)
+    }
+
+    fn strings<const N: usize>(&mut self, sizes: [u32; N]) -> Result<[&'a [u8]; N], Stop> {
+        let mut total = 0;
+        for size in sizes {
+            total += check_size(size)?;
+        }
+        let mut bytes = self.take(total)?;
+        Ok(sizes.map(|size| {
+            let (string, rest) = bytes.split_at(size as usize);
+            bytes = rest;
+            string
+        }))
+    }
+
+    fn lone_string(&mut self) -> Result<&'a [u8], Stop> {
+        let [size] = self.words()?;
+        let [string] = self.strings([size])?;
+        Ok(string)
+    }
+
+    fn key_and_value(&mut self) -> Result<[&'a [u8]; 2], Stop> {
+        let [key, value] = self.words()?;
+        self.strings([key, value])
+    }
+
+    /// A name of `name_bytes`, then `count` strings, each behind its size. What is missing counts
+    /// as if the strings not yet seen were empty.
+    fn list(&mut self, count: u32, name_bytes: usize) -> Result<(&'a [u8], Strings<'a>), Stop> {
+        let count = count as usize;
+        if count > BINARY_COUNT_MAX {
+            return Err(Stop::Invalid(Invalid::TooLarge));
+        }
+        if self.bytes.len() < self.position + name_bytes + 4 * count {
+            // Sizes that are out of range may be there already; the caller hears of them soon.
+            return Err(Stop::Incomplete(self.position + name_bytes + 4 * count));
+        }
+        let name = self.take(name_bytes)?;
+        let start = self.position;
+        for left in (0..count).rev() {
+            let step = self.array().and_then(|size| {
+                let size = check_size(u32::from_be_bytes(size))?;
+                self.take(size)
+            });
+            if let Err(Stop::Incomplete(needed)) = step {
+                return Err(Stop::Incomplete(needed + 4 * left));
+            }
+            step?;
+        }
+        Ok((name, Strings::checked(count, &self.bytes[start..self.position])))
+    }
+}

@@ -1,0 +1,77 @@
+//! Decimal numbers without a detour over `str` and `fmt`.
+
+/// Appends a number in decimal.
+#[inline]
+pub(crate) fn write(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20]; // u64::MAX has as many.
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// The number that `text` is, every byte of it; `None` if it is none or does not fit.
+#[inline]
+pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut number = 0u64;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(number)
+}
+
+/// The same with an optional sign.
+#[inline]
+pub(crate) fn signed(text: &[u8]) -> Option<i64> {
+    match text {
+        [b'-', digits @ ..] => 0i64.checked_sub_unsigned(unsigned(digits)?),
+        [b'+', digits @ ..] | digits => i64::try_from(unsigned(digits)?).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_does() {
+        for number in [0, 9, 10, 99, 100, 12_345_678_901, u64::MAX - 1, u64::MAX] {
+            let mut out = b"x".to_vec();
+            write(&mut out, number);
+            assert_eq!(out, format!("x{number}").into_bytes());
+        }
+    }
+
+    #[test]
+    fn the_whole_range_is_read_and_nothing_beyond_it() {
+        assert_eq!(unsigned(b"18446744073709551614"), Some(u64::MAX - 1));
+        assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(unsigned(b"18446744073709551616"), None);
+        assert_eq!(signed(b"9223372036854775807"), Some(i64::MAX));
+        assert_eq!(signed(b"9223372036854775808"), None);
+        assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(signed(b"-9223372036854775809"), None);
+        assert_eq!(signed(b"+7"), Some(7));
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_none() {
+        for text in [&b""[..], b"-", b"+", b"1x", b" 1", b"--1", b"0x1", b"1.0"] {
+            assert_eq!(signed(text), None, "{text:?}");
+        }
+        assert_eq!(unsigned(b"-1"), None);
+    }
+}

@@ -1,1 +1,0 @@
-//! HTTP/1.x requests and responses as the original had them.

@@ -1,0 +1,193 @@
+//! The body of a request: plain with its length known, or in chunks.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use super::head::{Head, head};
+use super::url::hex;
+use crate::limits::{HTTP_CHUNK_LINE_BYTES_MAX, HTTP_TRAILER_BYTES_MAX};
+use crate::{Invalid, Parse};
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// It has so many bytes.
+    Bytes(usize),
+    /// It comes in chunks, each behind its size, until an empty one.
+    Chunked,
+}
+
+/// A whole request: a [`Head`] and a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The head; also what the request dereferences to.
+    pub head: Head<'a>,
+    body: Body<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body<'a> {
+    Plain(&'a [u8]),
+    /// The chunks with their lines, known to be well-formed, and how many bytes they hold.
+    Chunked {
+        bytes: &'a [u8],
+        size: usize,
+    },
+}
+
+impl<'a> Request<'a> {
+    /// The body; chunks are joined into a copy.
+    #[must_use]
+    pub fn body(&self) -> Cow<'a, [u8]> {
+        match self.body {
+            Body::Plain(bytes) => Cow::Borrowed(bytes),
+            Body::Chunked { bytes, size } => {
+                let mut joined = Vec::with_capacity(size);
+                let mut position = 0;
+                while let Ok(Some(data)) = chunk(bytes, &mut position) {
+                    joined.extend_from_slice(data);
+                }
+                Cow::Owned(joined)
+            }
+        }
+    }
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = Head<'a>;
+
+    fn deref(&self) -> &Head<'a> {
+        &self.head
+    }
+}
+
+/// How far the chunks of a request have been read that is not all there yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Where the next chunk begins; 0 as long as there is no whole head.
+    position: usize,
+    /// Bytes of body in the chunks before it.
+    size: usize,
+}
+
+/// Parses the request at the start of `bytes`.
+///
+/// `Incomplete` counts the announced body, so that the caller can refuse a long one early.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
+    parse_resuming(bytes, &mut Progress::default())
+}
+
+/// The same for a caller who tries again with each packet: chunks already seen are not read
+/// again, so that a body of many small ones takes linear time.
+///
+/// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
+#[must_use]
+pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
+    let (head, start) = match head(bytes) {
+        Parse::Complete(head, start) => (head, start),
+        Parse::Incomplete(needed) => return Parse::Incomplete(needed),
+        Parse::Invalid(invalid) => return Parse::Invalid(invalid),
+    };
+    match head.body {
+        BodyLength::Bytes(length) => {
+            let Some(end) = start.checked_add(length) else {
+                return Parse::Invalid(Invalid::TooLarge);
+            };
+            match bytes.get(start..end) {
+                Some(body) => Parse::Complete(Request { head, body: Body::Plain(body) }, end),
+                None => Parse::Incomplete(end),
+            }
+        }
+        BodyLength::Chunked => {
+            progress.position = progress.position.max(start);
+            match chunks(bytes, progress) {
+                Ok(end) => {
+                    let bytes = &bytes[start..progress.position];
+                    let body = Body::Chunked { bytes, size: progress.size };
+                    Parse::Complete(Request { head, body }, end)
+                }
+                Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
+                Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+            }
+        }
+    }
+}
+
+enum Stop {
+    Incomplete(usize),
+    Invalid(Invalid),
+}
+
+const BAD: Stop = Stop::Invalid(Invalid::BadParameters);
+
+/// The end of the trailer. Leaves `progress` before the last, empty chunk.
+fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
+    let mut position = progress.position;
+    while let Some(data) = chunk(bytes, &mut position)? {
+        *progress = Progress { position, size: progress.size + data.len() };
+    }
+    trailer(bytes, position)
+}
+
+/// The data of the chunk at `position`, which moves on to the next one; `None` for the last one,
+/// which ends with its line.
+fn chunk<'a>(bytes: &'a [u8], position: &mut usize) -> Result<Option<&'a [u8]>, Stop> {
+    const LAST: &[u8] = b"0\r\n\r\n";
+    let rest = bytes.get(*position..).unwrap_or_default();
+    let line_window = &rest[..rest.len().min(HTTP_CHUNK_LINE_BYTES_MAX)];
+    let Some(line_feed) = memchr::memchr(b'\n', line_window) else {
+        if rest.len() >= HTTP_CHUNK_LINE_BYTES_MAX {
+            return Err(Stop::Invalid(Invalid::TooLarge));
+        }
+        return Err(Stop::Incomplete(bytes.len() + 1));
+    };
+    let size = chunk_size(&rest[..line_feed])?;
+    let start = *position + line_feed + 1;
+    if size == 0 {
+        *position = start;
+        return Ok(None);
+    }
+    let end = start.checked_add(size).filter(|end| *end < usize::MAX - 2 - LAST.len());
+    let end = end.ok_or(Stop::Invalid(Invalid::TooLarge))?;
+    match bytes.get(end..end + 2) {
+        Some(b"\r\n") => {}
+        Some(_) => return Err(BAD),
+        None => return Err(Stop::Incomplete(end + 2 + LAST.len())),
+    }
+    *position = end + 2;
+    Ok(Some(&bytes[start..end]))
+}
+
+/// `line` is a size in hexadecimal, an extension that means nothing to us, and a carriage return.
+fn chunk_size(line: &[u8]) -> Result<usize, Stop> {
+    let line = line.strip_suffix(b"\r").ok_or(BAD)?;
+    let end = line.iter().position(|byte| hex(*byte).is_none()).unwrap_or(line.len());
+    let (digits, extension) = line.split_at(end);
+    if digits.is_empty() || !matches!(extension.trim_ascii_start(), [] | [b';', ..]) {
+        return Err(BAD);
+    }
+    let mut size = 0usize;
+    for digit in digits {
+        let digit = usize::from(hex(*digit).unwrap_or_default());
+        size = size.checked_mul(16).ok_or(Stop::Invalid(Invalid::TooLarge))? | digit;
+    }
+    Ok(size)
+}
+
+/// The end of the lines after the last chunk, of which the last is empty. They mean nothing to us.
+fn trailer(bytes: &[u8], start: usize) -> Result<usize, Stop> {
+    let rest = &bytes[start..];
+    let window = &rest[..rest.len().min(HTTP_TRAILER_BYTES_MAX)];
+    let mut line_start = 0;
+    for line_feed in memchr::memchr_iter(b'\n', window) {
+        if &window[line_start..line_feed] == b"\r" {
+            return Ok(start + line_feed + 1);
+        }
+        line_start = line_feed + 1;
+    }
+    match rest.len() {
+        0..HTTP_TRAILER_BYTES_MAX => Err(Stop::Incomplete(bytes.len() + 1)),
+        _ => Err(Stop::Invalid(Invalid::TooLarge)),
+    }
+}

@@ -1,0 +1,189 @@
+//! The head of a request: its first line and its headers.
+
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
+
+use super::body::BodyLength;
+use super::url;
+use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX};
+use crate::{Invalid, Parse, decimal};
+
+/// A method that means something to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of HTTP are the documentation")]
+pub enum Method {
+    Get,
+    Head,
+    Put,
+    Post,
+    Delete,
+    Options,
+    /// Any other.
+    Other,
+}
+
+impl Method {
+    /// The method of that name, if it is one of those that mean something.
+    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
+        match name {
+            b"GET" => Some(Method::Get),
+            b"HEAD" => Some(Method::Head),
+            b"PUT" => Some(Method::Put),
+            b"POST" => Some(Method::Post),
+            b"DELETE" => Some(Method::Delete),
+            b"OPTIONS" => Some(Method::Options),
+            _ => None,
+        }
+    }
+}
+
+/// The head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The method.
+    pub method: Method,
+    /// The target as sent; see [`Head::key`].
+    pub target: &'a [u8],
+    /// 0 or 1.
+    pub minor_version: u8,
+    /// Whether the connection stays open after the response: the default of the version unless
+    /// the `Connection` header says otherwise.
+    pub keep_alive: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// How the end of the body is known.
+    pub body: BodyLength,
+    /// All header lines, known to be well-formed.
+    lines: &'a [u8],
+}
+
+impl<'a> Head<'a> {
+    /// Value of the first header of that name, whatever the case of its letters.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.lines.split(|byte| *byte == b'\n').find_map(|line| {
+            let (line_name, value) = line.split_at_checked(name.len())?;
+            match value {
+                [b':', value @ ..] if line_name.eq_ignore_ascii_case(name.as_bytes()) => {
+                    Some(value.trim_ascii())
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// The same header as a decimal number, if it is one.
+    #[must_use]
+    pub fn header_number(&self, name: &str) -> Option<i64> {
+        decimal::signed(self.header(name)?)
+    }
+
+    /// The key the target stands for: without `http://host` and one leading `/`, decoded. A query
+    /// is part of the key.
+    #[must_use]
+    pub fn key(&self) -> Cow<'a, [u8]> {
+        const SCHEME: &[u8] = b"http://";
+        let mut path = self.target;
+        if let Some((scheme, rest)) = path.split_at_checked(SCHEME.len())
+            && scheme.eq_ignore_ascii_case(SCHEME)
+        {
+            path = memchr::memchr(b'/', rest).map_or(&[], |slash| &rest[slash..]);
+        }
+        url::decode(path.strip_prefix(b"/").unwrap_or(path))
+    }
+}
+
+/// Parses the head at the start of `bytes`; the length in `Complete` is that of the head alone.
+///
+/// Heads beyond [`HTTP_HEAD_BYTES_MAX`] or with more than [`HTTP_HEADERS_MAX`] lines are
+/// `TooLarge`. A head whose body has two possible ends is refused.
+#[must_use]
+pub fn head(bytes: &[u8]) -> Parse<Head<'_>> {
+    // The head's own limit is for complete heads too: whether one is taken must not depend on how
+    // it was cut into packets.
+    let window = &bytes[..bytes.len().min(HTTP_HEAD_BYTES_MAX)];
+    let mut storage = [const { MaybeUninit::uninit() }; HTTP_HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let length = match request.parse_with_uninit_headers(window, &mut storage) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if window.len() < HTTP_HEAD_BYTES_MAX => {
+            return Parse::Incomplete(window.len() + 1);
+        }
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Parse::Invalid(Invalid::TooLarge);
+        }
+        Err(_) => return Parse::Invalid(Invalid::BadParameters),
+    };
+    match interpret(&request, &window[..length]) {
+        Ok(head) => Parse::Complete(head, length),
+        Err(invalid) => Parse::Invalid(invalid),
+    }
+}
+
+fn interpret<'a>(
+    request: &httparse::Request<'_, 'a>,
+    bytes: &'a [u8],
+) -> Result<Head<'a>, Invalid> {
+    let (Some(method), Some(target), Some(minor_version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(Invalid::BadParameters);
+    };
+    let mut keep_alive = minor_version > 0;
+    let mut expects_continue = false;
+    let mut content_length = None;
+    let mut chunked = false;
+    for header in &*request.headers {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("content-length") {
+            let length = length(header.value)?;
+            if content_length.is_some_and(|other| other != length) {
+                return Err(Invalid::BadParameters);
+            }
+            content_length = Some(length);
+        } else if is("transfer-encoding") {
+            if minor_version == 0 || chunked {
+                return Err(Invalid::BadParameters);
+            }
+            if !header.value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Invalid::UnknownCommand);
+            }
+            chunked = true;
+        } else if is("connection") {
+            for option in header.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                if option.eq_ignore_ascii_case(b"close") {
+                    keep_alive = false;
+                } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                    keep_alive = true;
+                }
+            }
+        } else if is("expect") {
+            expects_continue |=
+                minor_version > 0 && header.value.eq_ignore_ascii_case(b"100-continue");
+        }
+    }
+    let body = match (chunked, content_length) {
+        // Two ends: a proxy before us may have taken the other one.
+        (true, Some(_)) => return Err(Invalid::BadParameters),
+        (true, None) => BodyLength::Chunked,
+        (false, length) => BodyLength::Bytes(length.unwrap_or(0)),
+    };
+    let first_line = memchr::memchr(b'\n', bytes).unwrap_or_default();
+    Ok(Head {
+        method: Method::from_name(method.as_bytes()).unwrap_or(Method::Other),
+        target: target.as_bytes(),
+        minor_version,
+        keep_alive,
+        expects_continue,
+        body,
+        lines: &bytes[first_line..],
+    })
+}
+
+fn length(value: &[u8]) -> Result<usize, Invalid> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(Invalid::BadParameters);
+    }
+    let length = decimal::unsigned(value).and_then(|length| usize::try_from(length).ok());
+    length.ok_or(Invalid::TooLarge)
+}

@@ -1,0 +1,20 @@
+//! HTTP/1.x requests and responses as the original had them.
+//!
+//! The target of a request is a key, its body a value; what else there is to say stands in
+//! `X-TT-` headers. The head of a request is readable before its body has come ([`head`]), since
+//! a client that expects `100 Continue` sends no body before it has it.
+//!
+//! How to answer [`Invalid`](crate::Invalid): `BadParameters` with [`Status::BadRequest`],
+//! `TooLarge` with [`Status::PayloadTooLarge`], `UnknownCommand` (a transfer coding other than
+//! chunked) with [`Status::NotImplemented`]; and then close, for the end of the request is
+//! unknown.
+
+mod body;
+pub mod form;
+mod head;
+pub mod reply;
+mod url;
+
+pub use body::{BodyLength, Progress, Request, parse, parse_resuming};
+pub use head::{Head, Method, head};
+pub use reply::Status;

@@ -1,0 +1,107 @@
+//! Responses, appended to the connection's output: a status line, `Content-Type`,
+//! `Content-Length`, and nothing else, as the original.
+
+use crate::decimal;
+
+/// What a client that expects it gets before it sends a body.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Media type of a value.
+pub const OCTET_STREAM: &str = "application/octet-stream";
+
+/// Media type of a message.
+pub const TEXT: &str = "text/plain";
+
+/// Status of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of HTTP are the documentation")]
+pub enum Status {
+    Ok,
+    Created,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    Conflict,
+    PayloadTooLarge,
+    RequestHeaderFieldsTooLarge,
+    InternalServerError,
+    NotImplemented,
+    ServiceUnavailable,
+    InsufficientStorage,
+}
+
+impl Status {
+    /// The code and the reason, as in the status line.
+    #[must_use]
+    pub fn code_and_reason(self) -> (&'static str, &'static str) {
+        match self {
+            Status::Ok => ("200", "OK"),
+            Status::Created => ("201", "Created"),
+            Status::BadRequest => ("400", "Bad Request"),
+            Status::Forbidden => ("403", "Forbidden"),
+            Status::NotFound => ("404", "Not Found"),
+            Status::MethodNotAllowed => ("405", "Method Not Allowed"),
+            Status::RequestTimeout => ("408", "Request Timeout"),
+            Status::Conflict => ("409", "Conflict"),
+            Status::PayloadTooLarge => ("413", "Payload Too Large"),
+            Status::RequestHeaderFieldsTooLarge => ("431", "Request Header Fields Too Large"),
+            Status::InternalServerError => ("500", "Internal Server Error"),
+            Status::NotImplemented => ("501", "Not Implemented"),
+            Status::ServiceUnavailable => ("503", "Service Unavailable"),
+            Status::InsufficientStorage => ("507", "Insufficient Storage"),
+        }
+    }
+}
+
+/// A whole response.
+pub fn response(out: &mut Vec<u8>, status: Status, content_type: &str, body: &[u8]) {
+    out.reserve(body.len() + 128);
+    headers(out, status, content_type, body.len() as u64);
+    out.extend_from_slice(body);
+}
+
+/// A response whose body is its reason and a line feed.
+pub fn message(out: &mut Vec<u8>, status: Status) {
+    let (_, reason) = status.code_and_reason();
+    headers(out, status, TEXT, reason.len() as u64 + 1);
+    out.extend_from_slice(reason.as_bytes());
+    out.push(b'\n');
+}
+
+/// All of a response but its body: what answers HEAD where there is a record.
+pub fn headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
+    status_line(out, status);
+    header(out, "Content-Type", content_type);
+    out.extend_from_slice(b"Content-Length: ");
+    decimal::write(out, content_length);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// A response without any header: what answers HEAD where there is none.
+pub fn bare(out: &mut Vec<u8>, status: Status) {
+    status_line(out, status);
+    end_of_headers(out);
+}
+
+/// The first line of a response put together piece by piece, as that to OPTIONS is.
+pub fn status_line(out: &mut Vec<u8>, status: Status) {
+    let (code, reason) = status.code_and_reason();
+    for part in ["HTTP/1.1 ", code, " ", reason, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// One header. Control characters in the value become spaces, as they could end it early.
+pub fn header(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend(value.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What separates the headers from the body.
+pub fn end_of_headers(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,344 @@
+//! Promises of the memcached codec.
+
+mod common;
+
+use common::{assert_is_one_request, exchanges};
+use proptest::prelude::*;
+use wire::limits::LINE_BYTES_MAX;
+use wire::memcached::{Error, Mode, Request, Store, parse, reply};
+use wire::{Invalid, Parse, Protocol, sniff};
+
+fn outcome(bytes: &[u8]) -> Parse<()> {
+    parse(bytes).map(drop)
+}
+
+fn whole(bytes: &[u8]) -> Request<'_> {
+    match parse(bytes) {
+        Parse::Complete(request, length) => {
+            assert_eq!(length, bytes.len());
+            request
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bad<'a>(error: Error) -> Request<'a> {
+    Request::Bad { error, noreply: false }
+}
+
+#[test]
+fn captured_requests_are_taken_apart_without_a_rest() {
+    let mut refused = Vec::new();
+    for exchange in exchanges(include_str!("captured/memcached-http.tsv")) {
+        if sniff(&exchange.request) != Some(Protocol::Memcached) {
+            continue;
+        }
+        let mut rest = &exchange.request[..];
+        while !rest.is_empty() {
+            match parse(rest) {
+                Parse::Complete(request, length) => {
+                    assert_is_one_request(&rest[..length], outcome);
+                    if let Request::Bad { error, .. } = request {
+                        refused.push((exchange.what.clone(), error));
+                    }
+                    rest = &rest[length..];
+                }
+                other => panic!("{}: {other:?}", exchange.what),
+            }
+        }
+    }
+    let refused: Vec<_> = refused.iter().map(|(what, error)| (&what[..], *error)).collect();
+    let expected = [
+        ("set short args", Error::MissingArguments),
+        ("get no args", Error::MissingArguments),
+        ("incr no args", Error::MissingArguments),
+        ("delete no args", Error::MissingArguments),
+        ("set bad terminator", Error::BadDataChunk),
+        ("empty line", Error::UnknownCommand),
+        ("unknown", Error::UnknownCommand),
+        ("unknown then get", Error::UnknownCommand),
+    ];
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn replies_are_those_captured() {
+    let exchanges = exchanges(include_str!("captured/memcached-http.tsv"));
+    let check = |what: &str, write: &dyn Fn(&mut Vec<u8>)| {
+        let exchange = exchanges.iter().find(|exchange| exchange.what == what).unwrap();
+        let mut out = Vec::new();
+        write(&mut out);
+        assert_eq!(out.escape_ascii().to_string(), exchange.response.escape_ascii().to_string());
+    };
+    check("set", &|out| out.extend(reply::STORED));
+    check("get", &|out| {
+        reply::value(out, b"mk", 0, b"hello", None);
+        out.extend(reply::END);
+    });
+    check("add exists", &|out| out.extend(reply::NOT_STORED));
+    check("delete", &|out| out.extend(reply::DELETED));
+    check("delete miss", &|out| out.extend(reply::NOT_FOUND));
+    check("incr 5", &|out| reply::number(out, 15));
+    check("set short args", &|out| out.extend(Error::MissingArguments.reply()));
+    check("version", &|out| reply::version(out, "1.1.41"));
+    check("flush_all", &|out| out.extend(reply::OK));
+}
+
+#[test]
+fn replies_the_original_lacked_are_memcacheds() {
+    let mut out = Vec::new();
+    reply::value(&mut out, b"k", u32::MAX, b"", Some(u64::MAX));
+    reply::stat(&mut out, "pid", "1");
+    reply::client_error(&mut out, "why");
+    reply::server_error(&mut out, "why");
+    let expected = "VALUE k 4294967295 0 18446744073709551615\r\n\r\nSTAT pid 1\r\n\
+        CLIENT_ERROR why\r\nSERVER_ERROR why\r\n";
+    assert_eq!(out, expected.as_bytes());
+}
+
+#[test]
+fn every_verb_is_understood() {
+    let store = |mode| {
+        let (key, value) = (&b"k"[..], &b"ab"[..]);
+        Request::Store(Store { mode, key, flags: 7, exptime: -1, value, noreply: false })
+    };
+    assert_eq!(whole(b"set k 7 -1 2\r\nab\r\n"), store(Mode::Set));
+    assert_eq!(whole(b"add k 7 -1 2\r\nab\r\n"), store(Mode::Add));
+    assert_eq!(whole(b"replace k 7 -1 2\r\nab\r\n"), store(Mode::Replace));
+    assert_eq!(whole(b"append k 7 -1 2\r\nab\r\n"), store(Mode::Append));
+    assert_eq!(whole(b"prepend k 7 -1 2\r\nab\r\n"), store(Mode::Prepend));
+    assert_eq!(whole(b"cas k 7 -1 2 9\r\nab\r\n"), store(Mode::CompareAndSwap(9)));
+    let Request::Get { keys, cas: true } = whole(b"gets a b  c\r\n") else { panic!() };
+    assert!(keys.iter().eq([b"a", b"b", b"c"]));
+    let Request::Get { keys, cas: false } = whole(b"get a\r\n") else { panic!() };
+    assert!(keys.iter().eq([b"a"]));
+    let gat = whole(b"gat 60 a b\r\n");
+    let Request::GetAndTouch { keys, exptime: 60, cas: false } = gat else { panic!() };
+    assert!(keys.iter().eq([b"a", b"b"]));
+    assert!(matches!(whole(b"gats 0 a\r\n"), Request::GetAndTouch { cas: true, .. }));
+    assert_eq!(whole(b"delete k\r\n"), Request::Delete { key: b"k", noreply: false });
+    assert_eq!(whole(b"delete k 0 noreply\r\n"), Request::Delete { key: b"k", noreply: true });
+    let (key, noreply) = (&b"k"[..], false);
+    assert_eq!(whole(b"incr k -5\r\n"), Request::Increment { key, amount: -5, noreply });
+    assert_eq!(whole(b"decr k 5\r\n"), Request::Decrement { key, amount: 5, noreply });
+    assert_eq!(whole(b"touch k 5\r\n"), Request::Touch { key, exptime: 5, noreply });
+    assert_eq!(whole(b"flush_all\r\n"), Request::FlushAll { delay: 0, noreply });
+    assert_eq!(whole(b"flush_all 10\r\n"), Request::FlushAll { delay: 10, noreply });
+    assert_eq!(whole(b"verbosity 1\r\n"), Request::Verbosity { noreply });
+    assert_eq!(whole(b"stats\r\n"), Request::Stats { argument: b"" });
+    assert_eq!(whole(b"stats items\r\n"), Request::Stats { argument: b"items" });
+    assert_eq!(whole(b"version\r\n"), Request::Version);
+    assert_eq!(whole(b"quit\r\n"), Request::Quit);
+}
+
+#[test]
+fn noreply_is_seen_at_every_verb_that_has_it() {
+    for line in [
+        "set k 0 0 0 noreply\r\n\r\n",
+        "cas k 0 0 0 1 noreply\r\n\r\n",
+        "delete k noreply\r\n",
+        "incr k 1 noreply\r\n",
+        "decr k 1 noreply\r\n",
+        "touch k 1 noreply\r\n",
+        "flush_all noreply\r\n",
+        "flush_all 1 noreply\r\n",
+        "verbosity 1 noreply\r\n",
+    ] {
+        let noreply = match whole(line.as_bytes()) {
+            Request::Store(store) => store.noreply,
+            Request::Delete { noreply, .. }
+            | Request::Increment { noreply, .. }
+            | Request::Decrement { noreply, .. }
+            | Request::Touch { noreply, .. }
+            | Request::FlushAll { noreply, .. }
+            | Request::Verbosity { noreply } => noreply,
+            other => panic!("{other:?}"),
+        };
+        assert!(noreply, "{line}");
+    }
+    assert_eq!(whole(b"delete noreply\r\n"), Request::Delete { key: b"noreply", noreply: false });
+}
+
+#[test]
+fn lines_may_end_in_a_bare_line_feed_and_have_tabs() {
+    let Request::Store(store) = whole(b"\tset  k\t1 2 3\nabc\n") else { panic!() };
+    assert_eq!(
+        (store.key, store.flags, store.exptime, store.value),
+        (&b"k"[..], 1, 2, &b"abc"[..])
+    );
+}
+
+#[test]
+fn data_may_hold_any_bytes() {
+    let Request::Store(store) = whole(b"set k 0 0 6\r\n\r\n\0\xc8\n\n\r\n") else { panic!() };
+    assert_eq!(store.value, b"\r\n\0\xc8\n\n");
+}
+
+#[test]
+fn a_negative_size_is_zero_as_in_the_original() {
+    let Request::Store(store) = whole(b"set a 0 0 -5\r\n\r\n") else { panic!() };
+    assert_eq!(store.value, b"");
+}
+
+#[test]
+fn a_large_value_is_asked_for_as_soon_as_it_is_announced() {
+    assert_eq!(parse(b"set k 0 0 1000000\r\n"), Parse::Incomplete(19 + 1_000_000 + 1));
+    let line = format!("set k 0 0 {}\r\n", i64::MAX);
+    assert_eq!(parse(line.as_bytes()), Parse::Incomplete(line.len() + i64::MAX as usize + 1));
+    let too_long = format!("set k 0 0 {}\r\n", i64::MAX as u64 + 1);
+    assert_eq!(whole(too_long.as_bytes()), bad(Error::BadNumber));
+}
+
+#[test]
+fn data_of_another_length_are_answered_once_and_taken_with_their_line() {
+    assert_eq!(whole(b"set a 0 0 1\r\nxyz\r\n"), bad(Error::BadDataChunk));
+    assert_eq!(whole(b"set a 0 0 1\r\nx\ry\n"), bad(Error::BadDataChunk));
+    let silent = Request::Bad { error: Error::BadDataChunk, noreply: true };
+    assert_eq!(whole(b"set a 0 0 1 noreply\r\nxyz\r\n"), silent);
+    assert_eq!(parse(b"set a 0 0 1\r\nxyz"), Parse::Incomplete(17));
+}
+
+#[test]
+fn overlong_data_are_not_searched_for_their_end_for_ever() {
+    let start = b"set a 0 0 1\r\nx".to_vec();
+    let overlong = |length: usize| [start.clone(), vec![b'y'; length]].concat();
+    assert!(matches!(parse(&overlong(LINE_BYTES_MAX - 1)), Parse::Incomplete(_)));
+    assert_eq!(parse(&overlong(LINE_BYTES_MAX)), Parse::Invalid(Invalid::TooLarge));
+    assert_eq!(parse(&overlong(LINE_BYTES_MAX + 1)), Parse::Invalid(Invalid::TooLarge));
+}
+
+#[test]
+fn data_behind_a_bad_number_are_not_read_as_commands() {
+    let bad_number = bad(Error::BadNumber);
+    assert_eq!(whole(b"set a x 0 9\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole(b"set a 0 x 9\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole(b"cas a 0 0 9 x\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole(b"cas a 0 0 9\r\nflush_all\r\n"), bad(Error::MissingArguments));
+    assert_eq!(whole(b"set a 0 0 x\r\n"), bad_number);
+}
+
+#[test]
+fn numbers_are_taken_up_to_their_limits_and_no_further() {
+    let flags = |flags: u64| format!("set k {flags} 0 0\r\n\r\n");
+    for number in [u64::from(u32::MAX) - 1, u64::from(u32::MAX)] {
+        assert!(matches!(whole(flags(number).as_bytes()), Request::Store(_)));
+    }
+    assert_eq!(whole(flags(1 << 32).as_bytes()), bad(Error::BadNumber));
+    assert_eq!(whole(b"incr k 9223372036854775808\r\n"), bad(Error::BadNumber));
+    assert!(matches!(whole(b"incr k 9223372036854775807\r\n"), Request::Increment { .. }));
+    assert_eq!(whole(b"incr k x\r\n"), bad(Error::BadNumber));
+    assert_eq!(whole(b"touch k x\r\n"), bad(Error::BadNumber));
+    assert_eq!(whole(b"gat x k\r\n"), bad(Error::BadNumber));
+    assert_eq!(whole(b"flush_all x\r\n"), bad(Error::BadNumber));
+}
+
+#[test]
+fn missing_tokens_are_told() {
+    for line in [
+        "get",
+        "gets",
+        "get  ",
+        "set",
+        "set k 0 0",
+        "delete",
+        "incr k",
+        "decr",
+        "touch k",
+        "gat 0",
+        "gat",
+        "verbosity",
+    ] {
+        let line = format!("{line}\r\n");
+        assert_eq!(whole(line.as_bytes()), bad(Error::MissingArguments), "{line}");
+    }
+}
+
+#[test]
+fn verbs_are_told_from_their_prefixes_and_other_cases() {
+    for line in ["ge k\r\n", "gett k\r\n", "GET k\r\n", "\0\r\n", " \r\n", "\n"] {
+        assert_eq!(whole(line.as_bytes()), bad(Error::UnknownCommand), "{line}");
+    }
+}
+
+#[test]
+fn a_key_of_64_kib_fits_into_a_line() {
+    let key = vec![b'k'; 64 << 10];
+    let bytes = [b"set ".to_vec(), key.clone(), b" 0 0 1\r\nx\r\n".to_vec()].concat();
+    let Request::Store(store) = whole(&bytes) else { panic!() };
+    assert_eq!(store.key, key);
+}
+
+#[test]
+fn lines_have_a_limit() {
+    let line = |length: usize| {
+        let mut line = b"get ".to_vec();
+        line.resize(length - 1, b'k');
+        line.push(b'\n');
+        line
+    };
+    assert!(matches!(whole(&line(LINE_BYTES_MAX - 1)), Request::Get { .. }));
+    assert!(matches!(whole(&line(LINE_BYTES_MAX)), Request::Get { .. }));
+    assert_eq!(parse(&line(LINE_BYTES_MAX + 1)), Parse::Invalid(Invalid::TooLarge));
+    let unended = vec![b'k'; LINE_BYTES_MAX];
+    assert_eq!(parse(&unended[1..]), Parse::Incomplete(LINE_BYTES_MAX));
+    assert_eq!(parse(&unended), Parse::Invalid(Invalid::TooLarge));
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = any::<u8>().prop_filter("blank", |byte| !b" \t\r\n".contains(byte));
+    prop::collection::vec(byte, 1..20)
+}
+
+proptest! {
+    #[test]
+    fn a_stored_value_arrives_as_it_was_sent(
+        key in key(),
+        flags: u32,
+        exptime: i64,
+        value: Vec<u8>,
+        version: u64,
+        noreply: bool,
+    ) {
+        let size = value.len();
+        let suffix = if noreply { " noreply" } else { "" };
+        for (verb, mode, argument) in [
+            ("set", Mode::Set, String::new()),
+            ("append", Mode::Append, String::new()),
+            ("cas", Mode::CompareAndSwap(version), format!(" {version}")),
+        ] {
+            let mut bytes = format!("{verb} ").into_bytes();
+            bytes.extend(&key);
+            bytes.extend(format!(" {flags} {exptime} {size}{argument}{suffix}\r\n").into_bytes());
+            bytes.extend(&value);
+            bytes.extend(b"\r\n");
+            let store = Store { mode, key: &key, flags, exptime, value: &value, noreply };
+            prop_assert_eq!(parse(&bytes), Parse::Complete(Request::Store(store), bytes.len()));
+            assert_is_one_request(&bytes, outcome);
+        }
+    }
+
+    #[test]
+    fn keys_arrive_as_they_were_sent(keys in prop::collection::vec(key(), 1..9)) {
+        let mut bytes = b"get ".to_vec();
+        bytes.extend(keys.join(&b' '));
+        bytes.extend(b"\r\n");
+        assert_is_one_request(&bytes, outcome);
+        let Request::Get { keys: parsed, .. } = whole(&bytes) else { panic!() };
+        prop_assert!(parsed.iter().eq(keys.iter().map(Vec::as_slice)));
+    }
+
+    #[test]
+    fn arbitrary_lines_never_break_the_parser(
+        verb in prop::sample::select(&[
+            "get", "set", "cas", "incr", "touch", "gat", "flush_all", "stats", "delete", "x", "",
+        ][..]),
+        rest in prop::collection::vec(prop::sample::select(&b" \t\r\n019-+kx\xc8"[..]), 0..40),
+    ) {
+        let bytes = [verb.as_bytes(), &rest].concat();
+        match parse(&bytes) {
+            Parse::Complete(_, length) => prop_assert!(length > 0 && length <= bytes.len()),
+            Parse::Incomplete(needed) => prop_assert!(needed > bytes.len()),
+            Parse::Invalid(invalid) => prop_assert_eq!(invalid, Invalid::TooLarge),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the HTTP parser makes of a request does not depend on how it was cut into packets.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wire::Parse;
+use wire::http::{Progress, form, parse, parse_resuming};
+
+fuzz_target!(|bytes: &[u8]| {
+    wire::sniff(bytes);
+    let mut progress = Progress::default();
+    let (half, _) = bytes.split_at(bytes.len() / 2);
+    let early = parse_resuming(half, &mut progress).map(drop);
+    let whole = parse(bytes);
+    match early {
+        Parse::Incomplete(needed) => {
+            assert!(needed > half.len());
+            assert_eq!(parse_resuming(bytes, &mut progress), whole);
+            if let Parse::Complete(_, length) = whole {
+                assert!(needed <= length);
+            }
+        }
+        Parse::Complete((), length) => {
+            assert!(matches!(whole, Parse::Complete(_, whole) if whole == length));
+        }
+        Parse::Invalid(invalid) => assert_eq!(whole, Parse::Invalid(invalid)),
+    }
+    if let Parse::Complete(request, length) = whole {
+        let body = request.body();
+        assert!(body.len() < length);
+        assert!(request.key().len() <= request.target.len());
+        if let Ok(arguments) = form::arguments(&body) {
+            let mut encoded = Vec::new();
+            form::results(&mut encoded, arguments.iter().map(Vec::as_slice));
+            assert_eq!(form::arguments(&encoded), Ok(arguments));
+        }
+    }
+});

@@ -1,1 +1,41 @@
-//! client
+//! Client of a tyrant server, or of Tokyo Tyrant, over the binary protocol: blocking, with a
+//! [`Pool`] of connections and a [`Pipeline`] of requests.
+//!
+//! ```no_run
+//! use client::{Client, Pool, Reply, Settings};
+//!
+//! let client = Client::connect(("127.0.0.1", 1978))?;
+//! client.put(b"color", b"blue")?;
+//! assert_eq!(client.get(b"color")?, Some(b"blue".to_vec()));
+//!
+//! // Many requests in few round trips.
+//! let mut pipeline = client.pipeline();
+//! pipeline.put(b"size", b"10")?;
+//! pipeline.get(b"color")?;
+//! assert_eq!(pipeline.run()?, [Reply::Done(true), Reply::Value(Some(b"blue".to_vec()))]);
+//!
+//! // Many threads, at most eight connections.
+//! let pool = Pool::new("127.0.0.1:1978".parse()?, Settings::default(), 8);
+//! pool.get()?.out(b"color")?;
+//! # Ok::<(), client::Error>(())
+//! ```
+//!
+//! What a client needs of the server is what the protocol has: the iterator belongs to the
+//! database and not to the client, and there is one kind of failure, which comes back as the
+//! [`Error`] that the original client makes of it.
+
+mod address;
+mod client;
+mod connection;
+mod error;
+pub mod limits;
+mod pipeline;
+mod pool;
+mod settings;
+
+pub use address::Address;
+pub use client::{Client, Pair};
+pub use error::{Error, Result};
+pub use pipeline::{Pipeline, Reply};
+pub use pool::{Pool, Pooled};
+pub use settings::Settings;

@@ -1,0 +1,91 @@
+//! Where a server is.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::Error;
+
+/// The port of servers that have no other.
+const DEFAULT_PORT: u16 = 1978;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A name or an IP address, and a port.
+    Tcp {
+        /// Name or IP address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// `host:port`, as the original writes it: what follows a `#` is ignored, without a port it is
+    /// 1978, without a host 127.0.0.1. IPv6 addresses stand in brackets. What has a slash in it is
+    /// the path of a Unix socket.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.contains('/') {
+            return Ok(Address::Unix(text.into()));
+        }
+        let text = text.split_once('#').map_or(text, |(text, _)| text);
+        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => {
+                (host, Some(port.strip_prefix(':').ok_or(Error::InvalidOperation)?))
+            }
+            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => port.parse().map_err(|_| Error::InvalidOperation)?,
+        };
+        let host = if host.is_empty() { "127.0.0.1" } else { host };
+        Ok(Address::Tcp { host: host.into(), port })
+    }
+}
+
+impl From<(&str, u16)> for Address {
+    fn from((host, port): (&str, u16)) -> Self {
+        Address::Tcp { host: host.into(), port }
+    }
+}
+
+impl From<&Path> for Address {
+    fn from(path: &Path) -> Self {
+        Address::Unix(path.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_of_the_original_are_understood() {
+        for (text, host, port) in [
+            ("example.org:1979", "example.org", 1979),
+            ("example.org", "example.org", 1978),
+            (":1979", "127.0.0.1", 1979),
+            ("", "127.0.0.1", 1978),
+            ("example.org:1979#weight=1", "example.org", 1979),
+            ("[::1]:1979", "::1", 1979),
+            ("[::1]", "::1", 1978),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap(), Address::from((host, port)), "{text}");
+        }
+        let unix: Address = "./socket".parse().unwrap();
+        assert_eq!(unix, Address::from(Path::new("./socket")));
+    }
+
+    #[test]
+    fn what_is_no_port_is_refused() {
+        for text in ["host:", "host:x", "host:65536", "host:-1", "[::1]1978", "::1"] {
+            assert!(matches!(text.parse::<Address>(), Err(Error::InvalidOperation)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The commands of the protocol, one method each.
+
+use std::io;
+use std::path::Path;
+
+use parking_lot::Mutex;
+use wire::binary::{Request, StringsBuffer, double_to_parts, encode};
+
+use crate::connection::Connection;
+use crate::{Address, Error, Pipeline, Result, Settings};
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// A connection to a server.
+///
+/// It can be shared between threads, which then wait for each other; a [`Pool`](crate::Pool)
+/// serves them side by side. After an [`Error::Send`] or [`Error::Receive`] the connection is
+/// broken, and every operation is an [`Error::InvalidOperation`] until [`Client::reconnect`].
+/// Keys and values beyond 256 MiB are an [`Error::InvalidOperation`] that breaks nothing.
+pub struct Client {
+    address: Address,
+    settings: Settings,
+    connection: Mutex<Connection>,
+}
+
+impl Client {
+    /// Connects with the default [`Settings`].
+    pub fn connect(address: impl Into<Address>) -> Result<Self> {
+        Self::connect_with(address, Settings::default())
+    }
+
+    /// Connects to a Unix socket with the default [`Settings`].
+    pub fn connect_unix(path: &Path) -> Result<Self> {
+        Self::connect(path)
+    }
+
+    /// Connects.
+    pub fn connect_with(address: impl Into<Address>, settings: Settings) -> Result<Self> {
+        let address = address.into();
+        let connection = Mutex::new(Connection::open(&address, &settings)?);
+        Ok(Self { address, settings, connection })
+    }
+
+    /// Replaces the connection by a new one.
+    pub fn reconnect(&self) -> Result<()> {
+        *self.connection.lock() = Connection::open(&self.address, &self.settings)?;
+        Ok(())
+    }
+
+    /// Whether an operation was cut off and left the connection of no use.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.connection.lock().is_broken()
+    }
+
+    /// Whether an idle connection is still open.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.connection.lock().is_alive()
+    }
+
+    /// Requests to be sent together. The connection belongs to it for as long as it lives.
+    pub fn pipeline(&self) -> Pipeline<'_> {
+        Pipeline::new(self.connection.lock())
+    }
+
+    fn call<T>(
+        &self,
+        request: &Request<'_>,
+        read: impl FnOnce(&mut Connection) -> io::Result<T>,
+    ) -> Result<T> {
+        let mut bytes = Vec::new();
+        encode(request, &mut bytes).map_err(|_| Error::InvalidOperation)?;
+        let mut connection = self.connection.lock();
+        connection.begin_exchange();
+        connection.exchange(&bytes, read)
+    }
+
+    /// Calls what should succeed.
+    fn run(&self, request: &Request<'_>) -> Result<()> {
+        match self.call(request, Connection::status)? {
+            true => Ok(()),
+            false => Err(Error::Miscellaneous),
+        }
+    }
+
+    /// Stores a record.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.run(&Request::Put { key, value })
+    }
+
+    /// Stores a record if there is none; whether it did.
+    pub fn put_keep(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.call(&Request::PutKeep { key, value }, Connection::status)
+    }
+
+    /// Appends to a record, which is created if there is none.
+    pub fn put_cat(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.run(&Request::PutCat { key, value })
+    }
+
+    /// Appends to a record and keeps the last `width` bytes of it.
+    pub fn put_shift(&self, key: &[u8], value: &[u8], width: u32) -> Result<()> {
+        self.run(&Request::PutShift { key, value, width })
+    }
+
+    /// Stores a record without waiting for an answer: there is none, even of a failure.
+    pub fn put_no_reply(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.call(&Request::PutNoReply { key, value }, |_| Ok(()))
+    }
+
+    /// Removes a record; whether there was one.
+    pub fn out(&self, key: &[u8]) -> Result<bool> {
+        self.call(&Request::Out { key }, Connection::status)
+    }
+
+    /// The value of a record.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.call(&Request::Get { key }, |connection| connection.success(Connection::string))
+    }
+
+    /// The records there are among these keys, in the order of the keys.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Pair>> {
+        let keys = strings(keys)?;
+        let request = Request::GetMany(keys.strings());
+        self.call(&request, |connection| connection.success(Connection::pairs))?
+            .ok_or(Error::Miscellaneous)
+    }
+
+    /// The size of a value, in bytes.
+    pub fn value_size(&self, key: &[u8]) -> Result<Option<u32>> {
+        self.call(&Request::ValueSize { key }, |connection| connection.success(Connection::word))
+    }
+
+    /// Starts the iterator, of which the database has one for everybody.
+    pub fn iter_init(&self) -> Result<()> {
+        self.run(&Request::IterInit)
+    }
+
+    /// The next key of the iterator, `None` at the end.
+    pub fn iter_next(&self) -> Result<Option<Vec<u8>>> {
+        self.call(&Request::IterNext, |connection| connection.success(Connection::string))
+    }
+
+    /// Keys that begin with `prefix`, at most `max`.
+    pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
+        let max = max.map_or(-1, |max| i32::try_from(max).unwrap_or(i32::MAX));
+        let request = Request::KeysWithPrefix { prefix, max };
+        self.call(&request, |connection| connection.success(Connection::list))?
+            .ok_or(Error::Miscellaneous)
+    }
+
+    /// Adds to an integer, which is 0 if there is no record, and returns the sum.
+    /// [`Error::ExistingRecord`] if the record is no integer.
+    pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        let request = Request::AddInt { key, addend };
+        self.call(&request, |connection| connection.success(Connection::sum))?
+            .ok_or(Error::ExistingRecord)
+    }
+
+    /// Adds to a double, which is 0 if there is no record, and returns the sum. 12 decimals of
+    /// either travel. [`Error::ExistingRecord`] if the record is no double.
+    pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        let (integral, fractional) = double_to_parts(addend);
+        let request = Request::AddDouble { key, integral, fractional };
+        self.call(&request, |connection| connection.success(Connection::double))?
+            .ok_or(Error::ExistingRecord)
+    }
+
+    /// Calls a function of the server's script. `options`: 1 locks the record, 2 everything.
+    pub fn ext(&self, name: &[u8], options: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
+        let request = Request::Ext { name, options, key, value };
+        self.call(&request, |connection| connection.success(Connection::string))?
+            .ok_or(Error::Miscellaneous)
+    }
+
+    /// Calls a versatile function. `options`: 1 leaves the update log out.
+    pub fn misc<A: AsRef<[u8]>>(
+        &self,
+        name: &[u8],
+        options: u32,
+        arguments: &[A],
+    ) -> Result<Vec<Vec<u8>>> {
+        let arguments = strings(arguments)?;
+        let request = Request::Misc { name, options, arguments: arguments.strings() };
+        // A failure carries an (empty) list too.
+        let (ok, elements) =
+            self.call(&request, |connection| Ok((connection.status()?, connection.list()?)))?;
+        if ok { Ok(elements) } else { Err(Error::Miscellaneous) }
+    }
+
+    /// Makes every record durable.
+    pub fn sync(&self) -> Result<()> {
+        self.run(&Request::Sync)
+    }
+
+    /// Optimizes the database, with tuning like `#bnum=1000` or none.
+    pub fn optimize(&self, parameters: &[u8]) -> Result<()> {
+        self.run(&Request::Optimize { parameters })
+    }
+
+    /// Removes all records.
+    pub fn vanish(&self) -> Result<()> {
+        self.run(&Request::Vanish)
+    }
+
+    /// Copies the database to a path of the server's.
+    pub fn copy(&self, path: &[u8]) -> Result<()> {
+        self.run(&Request::Copy { path })
+    }
+
+    /// Restores the database from update logs in a folder of the server's, from a time stamp in
+    /// microseconds since 1970 on. `options`: 1 checks consistency.
+    pub fn restore(&self, path: &[u8], timestamp_us: u64, options: u32) -> Result<()> {
+        self.run(&Request::Restore { path, timestamp_us, options })
+    }
+
+    /// Makes the server follow a master, or none with an empty host, from a time stamp in
+    /// microseconds since 1970 on, or from where it was with 0. `options`: 1 checks consistency.
+    pub fn set_master(
+        &self,
+        host: &[u8],
+        port: u16,
+        timestamp_us: u64,
+        options: u32,
+    ) -> Result<()> {
+        self.run(&Request::SetMaster { host, port: port.into(), timestamp_us, options })
+    }
+
+    /// Number of records.
+    pub fn count(&self) -> Result<u64> {
+        self.total(&Request::Count)
+    }
+
+    /// Size of the database, in bytes.
+    pub fn size(&self) -> Result<u64> {
+        self.total(&Request::Size)
+    }
+
+    fn total(&self, request: &Request<'_>) -> Result<u64> {
+        self.call(request, |connection| connection.success(Connection::long))?
+            .ok_or(Error::Miscellaneous)
+    }
+
+    /// Status of the server: lines of a name, a TAB and a value.
+    pub fn stat(&self) -> Result<Vec<u8>> {
+        self.call(&Request::Stat, |connection| connection.success(Connection::string))?
+            .ok_or(Error::Miscellaneous)
+    }
+}
+
+fn strings<S: AsRef<[u8]>>(all: &[S]) -> Result<StringsBuffer> {
+    let mut strings = StringsBuffer::default();
+    for string in all {
+        strings.push(string.as_ref()).map_err(|_| Error::InvalidOperation)?;
+    }
+    Ok(strings)
+}

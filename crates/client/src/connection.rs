@@ -1,0 +1,235 @@
+//! One connection: bytes of requests out, responses in.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+
+use crate::{Address, Error, Result, Settings};
+
+/// A response to a list command is refused where it could take more memory than it may; each
+/// element of it takes so many bytes beside its own.
+const ELEMENT_BYTES: usize = size_of::<Vec<u8>>();
+
+/// Most bytes taken from the allocator for a string before any of it has come.
+const STRING_BYTES_TRUSTED: usize = 64 << 10;
+
+/// A connection. It is broken once a response is not read to its end: what comes next would be
+/// taken for the answer to another request.
+pub(crate) struct Connection {
+    stream: BufReader<Stream>,
+    response_bytes_max: usize,
+    /// What is left of that for the exchange under way.
+    budget: usize,
+    broken: bool,
+}
+
+impl Connection {
+    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Self> {
+        let stream = match address {
+            Address::Tcp { host, port } => Stream::Tcp(connect(host, *port, settings)?),
+            Address::Unix(path) => {
+                Stream::Unix(UnixStream::connect(path).map_err(Error::ConnectionRefused)?)
+            }
+        };
+        stream.configure(settings).map_err(Error::ConnectionRefused)?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+            response_bytes_max: settings.response_bytes_max,
+            budget: 0,
+            broken: false,
+        })
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether the server has kept an idle connection. It may still go before the next request.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        // Bytes that nobody asked for are no better than an end.
+        !self.broken && self.stream.buffer().is_empty() && self.stream.get_mut().is_quiet()
+    }
+
+    /// Begins an exchange whose responses are limited together.
+    pub(crate) fn begin_exchange(&mut self) {
+        self.budget = self.response_bytes_max;
+    }
+
+    /// Sends some requests and reads the responses with `read`.
+    pub(crate) fn exchange<T>(
+        &mut self,
+        requests: &[u8],
+        read: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> Result<T> {
+        if self.broken {
+            return Err(Error::InvalidOperation);
+        }
+        self.broken = true;
+        self.stream.get_mut().write_all(requests).map_err(|error| Error::Send(named(error)))?;
+        let response = read(self).map_err(|error| Error::Receive(named(error)))?;
+        self.broken = false;
+        Ok(response)
+    }
+
+    fn spend(&mut self, bytes: usize) -> io::Result<()> {
+        match self.budget.checked_sub(bytes) {
+            Some(budget) => self.budget = budget,
+            None => return Err(io::Error::new(ErrorKind::InvalidData, "response too large")),
+        }
+        Ok(())
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut array = [0; N];
+        self.stream.read_exact(&mut array)?;
+        Ok(array)
+    }
+
+    /// Whether the request was carried out.
+    pub(crate) fn status(&mut self) -> io::Result<bool> {
+        match self.array()? {
+            [wire::binary::reply::OK] => Ok(true),
+            [wire::binary::reply::FAILURE] => Ok(false),
+            _ => Err(io::Error::new(ErrorKind::InvalidData, "unknown status")),
+        }
+    }
+
+    /// What `read` finds if the request was carried out.
+    pub(crate) fn success<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        if self.status()? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn word(&mut self) -> io::Result<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn long(&mut self) -> io::Result<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn sum(&mut self) -> io::Result<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    pub(crate) fn double(&mut self) -> io::Result<f64> {
+        let integral = self.array().map(i64::from_be_bytes)?;
+        let fractional = self.array().map(i64::from_be_bytes)?;
+        Ok(wire::binary::double_from_parts(integral, fractional))
+    }
+
+    pub(crate) fn string(&mut self) -> io::Result<Vec<u8>> {
+        let size = self.word()?;
+        self.bytes(size)
+    }
+
+    pub(crate) fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let count = self.word()?;
+        (0..count).map(|_| self.spend(ELEMENT_BYTES).and_then(|()| self.string())).collect()
+    }
+
+    pub(crate) fn pairs(&mut self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let count = self.word()?;
+        let pair = |_| {
+            self.spend(2 * ELEMENT_BYTES)?;
+            let (key, value) = (self.word()?, self.word()?);
+            Ok((self.bytes(key)?, self.bytes(value)?))
+        };
+        (0..count).map(pair).collect()
+    }
+
+    fn bytes(&mut self, size: u32) -> io::Result<Vec<u8>> {
+        let size = size as usize;
+        self.spend(size)?;
+        let mut bytes = Vec::with_capacity(size.min(STRING_BYTES_TRUSTED));
+        let read = self.stream.by_ref().take(size as u64).read_to_end(&mut bytes)?;
+        if read < size {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(bytes)
+    }
+}
+
+/// A wait that took too long is known to the system as an operation that would block.
+fn named(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+fn connect(host: &str, port: u16, settings: &Settings) -> Result<TcpStream> {
+    let mut last_error = io::Error::from(ErrorKind::NotFound);
+    let mut found = false;
+    for address in (host, port).to_socket_addrs().map_err(Error::HostNotFound)? {
+        found = true;
+        match TcpStream::connect_timeout(&address, settings.connect_timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last_error = error,
+        }
+    }
+    if found {
+        Err(Error::ConnectionRefused(last_error))
+    } else {
+        Err(Error::HostNotFound(last_error))
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn configure(&self, settings: &Settings) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(settings.read_timeout)?;
+                stream.set_write_timeout(settings.write_timeout)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(settings.read_timeout)?;
+                stream.set_write_timeout(settings.write_timeout)
+            }
+        }
+    }
+
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+
+    /// Whether the stream is open and has nothing to read.
+    fn is_quiet(&mut self) -> bool {
+        let read = self.set_nonblocking(true).and_then(|()| self.read(&mut [0]));
+        let would_block = read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        self.set_nonblocking(false).is_ok() && would_block
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

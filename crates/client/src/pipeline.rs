@@ -1,0 +1,137 @@
+//! Many requests at once.
+
+use std::io;
+
+use parking_lot::MutexGuard;
+use wire::binary::{Request, encode};
+
+use crate::connection::Connection;
+use crate::limits::PIPELINE_CHUNK_BYTES_MAX;
+use crate::{Error, Result};
+
+/// The answer to one request of a [`Pipeline`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Whether a put, put_keep, put_cat or out was carried out.
+    Done(bool),
+    /// The value of a get.
+    Value(Option<Vec<u8>>),
+    /// The sum of an add_int; `None` if the record is no integer.
+    Sum(Option<i32>),
+}
+
+/// Requests that are sent together and answered together.
+///
+/// They go out in chunks, and the answers to one chunk are read before the next one is sent:
+/// were everything written at once, a server that waits for its answers to be taken and a client
+/// that waits for its requests to be taken would wait for ever.
+#[must_use = "nothing is sent before `run`"]
+pub struct Pipeline<'c> {
+    connection: MutexGuard<'c, Connection>,
+    bytes: Vec<u8>,
+    /// Where each request ends, and what answer it has.
+    requests: Vec<(usize, Answer)>,
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    None,
+    Done,
+    Value,
+    Sum,
+}
+
+impl<'c> Pipeline<'c> {
+    pub(crate) fn new(connection: MutexGuard<'c, Connection>) -> Self {
+        Self { connection, bytes: Vec::new(), requests: Vec::new() }
+    }
+
+    fn push(&mut self, request: &Request<'_>, answer: Answer) -> Result<&mut Self> {
+        encode(request, &mut self.bytes).map_err(|_| Error::InvalidOperation)?;
+        self.requests.push((self.bytes.len(), answer));
+        Ok(self)
+    }
+
+    /// Stores a record.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::Put { key, value }, Answer::Done)
+    }
+
+    /// Stores a record if there is none.
+    pub fn put_keep(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::PutKeep { key, value }, Answer::Done)
+    }
+
+    /// Appends to a record.
+    pub fn put_cat(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::PutCat { key, value }, Answer::Done)
+    }
+
+    /// Stores a record; there is no [`Reply`] to it.
+    pub fn put_no_reply(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::PutNoReply { key, value }, Answer::None)
+    }
+
+    /// Removes a record.
+    pub fn out(&mut self, key: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::Out { key }, Answer::Done)
+    }
+
+    /// Gets a value.
+    pub fn get(&mut self, key: &[u8]) -> Result<&mut Self> {
+        self.push(&Request::Get { key }, Answer::Value)
+    }
+
+    /// Adds to an integer.
+    pub fn add_int(&mut self, key: &[u8], addend: i32) -> Result<&mut Self> {
+        self.push(&Request::AddInt { key, addend }, Answer::Sum)
+    }
+
+    /// Number of requests.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there is no request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Sends the requests and returns their answers in order. After an error some may have been
+    /// carried out.
+    pub fn run(mut self) -> Result<Vec<Reply>> {
+        let mut replies = Vec::with_capacity(self.requests.len());
+        self.connection.begin_exchange();
+        let mut start = 0;
+        let mut rest = &self.requests[..];
+        while let Some((first_end, _)) = rest.first() {
+            // A request longer than a chunk goes alone: the server answers nothing before it has
+            // taken all of it.
+            let limit = (start + PIPELINE_CHUNK_BYTES_MAX).max(*first_end);
+            let count = rest.partition_point(|(end, _)| *end <= limit);
+            let (chunk, after) = rest.split_at(count);
+            let end = chunk.last().map_or(start, |(end, _)| *end);
+            self.connection.exchange(&self.bytes[start..end], |connection| {
+                for (_, answer) in chunk {
+                    replies.extend(answer.read(connection)?);
+                }
+                Ok(())
+            })?;
+            (start, rest) = (end, after);
+        }
+        Ok(replies)
+    }
+}
+
+impl Answer {
+    fn read(self, connection: &mut Connection) -> io::Result<Option<Reply>> {
+        Ok(match self {
+            Answer::None => None,
+            Answer::Done => Some(Reply::Done(connection.status()?)),
+            Answer::Value => Some(Reply::Value(connection.success(Connection::string)?)),
+            Answer::Sum => Some(Reply::Sum(connection.success(Connection::sum)?)),
+        })
+    }
+}

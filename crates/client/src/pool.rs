@@ -1,0 +1,101 @@
+//! Connections for many threads.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Address, Client, Error, Result, Settings};
+
+/// A bounded number of connections to one server, opened when needed and used again.
+///
+/// There is one lock, held for moments and never while talking to the server.
+pub struct Pool {
+    address: Address,
+    settings: Settings,
+    connections_max: usize,
+    state: Mutex<State>,
+    place_freed: Condvar,
+}
+
+struct State {
+    /// Open connections nobody uses. The one used last is taken first, so that those too many
+    /// stay idle until the server closes them.
+    idle: Vec<Arc<Client>>,
+    in_use: usize,
+}
+
+impl Pool {
+    /// A pool of at most `connections_max` connections, and at least one. None is opened yet.
+    #[must_use]
+    pub fn new(address: Address, settings: Settings, connections_max: usize) -> Self {
+        Self {
+            address,
+            settings,
+            connections_max: connections_max.max(1),
+            state: Mutex::new(State { idle: Vec::new(), in_use: 0 }),
+            place_freed: Condvar::new(),
+        }
+    }
+
+    /// A connection that is not in use. Waits for one as long as for a new connection
+    /// ([`Settings::connect_timeout`]), then gives up with [`Error::Miscellaneous`].
+    pub fn get(&self) -> Result<Pooled<'_>> {
+        let place = self.reserve()?;
+        loop {
+            let idle = self.state.lock().idle.pop();
+            let client = match idle {
+                // The server may have closed it while it was idle.
+                Some(client) if !client.is_alive() => continue,
+                Some(client) => client,
+                None => Arc::new(Client::connect_with(self.address.clone(), self.settings)?),
+            };
+            return Ok(Pooled { client, place });
+        }
+    }
+
+    fn reserve(&self) -> Result<Place<'_>> {
+        let mut state = self.state.lock();
+        let is_full = |state: &mut State| state.in_use == self.connections_max;
+        let patience = self.settings.connect_timeout;
+        if self.place_freed.wait_while_for(&mut state, is_full, patience).timed_out() {
+            return Err(Error::Miscellaneous);
+        }
+        state.in_use += 1;
+        Ok(Place { pool: self })
+    }
+}
+
+/// A [`Client`] out of a [`Pool`], which gets it back when this is dropped.
+pub struct Pooled<'p> {
+    client: Arc<Client>,
+    place: Place<'p>,
+}
+
+impl Deref for Pooled<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Pooled<'_> {
+    fn drop(&mut self) {
+        if !self.client.is_broken() {
+            self.place.pool.state.lock().idle.push(Arc::clone(&self.client));
+        }
+    }
+}
+
+/// The right to use one connection.
+struct Place<'p> {
+    pool: &'p Pool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.pool.state.lock().in_use -= 1;
+        self.pool.place_freed.notify_one();
+    }
+}

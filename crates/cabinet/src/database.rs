@@ -2,7 +2,7 @@
 //!
 //! The named operations are written here once, over the few that an [`Engine`] has.
 
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{
     Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
     Result, Version, Wait,
@@ -247,11 +247,17 @@ impl Database {
 
     /// Applies all of a batch or nothing.
     pub fn write(&self, batch: &Batch) -> Result<()> {
+        let mut bytes = 0;
         for (key, change) in &batch.changes {
             check_key(key)?;
+            bytes += key.len();
             if let crate::BatchChange::Put(value, _) = change {
                 check_value(value.len())?;
+                bytes += value.len();
             }
+        }
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }
         self.engine.write(batch)?;
         self.acknowledge()
@@ -280,16 +286,30 @@ impl Database {
     pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
         let max = max.unwrap_or(usize::MAX);
         let mut keys = Vec::new();
+        if max > 0 {
+            self.for_each_key_with_prefix(prefix, |key| {
+                keys.push(key.to_vec());
+                if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        Ok(keys)
+    }
+
+    /// Visits the keys that begin with `prefix`, until `visit` breaks.
+    pub fn for_each_key_with_prefix(
+        &self,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut position = self.engine.position_of_prefix(prefix);
-        while keys.len() < max {
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() {
             let mut past = false;
             let next = self.engine.scan_keys(&position, &mut |key| {
-                if key.starts_with(prefix) {
-                    if keys.len() < max {
-                        keys.push(key.to_vec());
-                    }
-                } else {
+                if !key.starts_with(prefix) {
                     past = true;
+                } else if flow.is_continue() {
+                    flow = visit(key);
                 }
             })?;
             match next {
@@ -299,25 +319,35 @@ impl Database {
                 None => break,
             }
         }
-        Ok(keys)
+        Ok(())
     }
 
     /// Records whose key matches a POSIX extended regular expression (a leading `*` ignores
     /// case), at most `max` (`None`: all), as pairs of key and value.
     pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let pattern = crate::pattern::compile(pattern)?;
         let max = max.unwrap_or(usize::MAX);
         let mut found = Vec::new();
-        if max == 0 {
-            return Ok(found);
-        }
-        self.for_each(|entry| {
-            if pattern.is_match(entry.key) {
+        let mut take = |entry: Entry<'_>| {
+            if found.len() < max {
                 found.push((entry.key.to_vec(), entry.value.to_vec()));
             }
             if found.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        };
+        self.for_each_match(pattern, &mut take)?;
         Ok(found)
+    }
+
+    /// Visits the records whose key matches a POSIX extended regular expression (a leading `*`
+    /// ignores case), until `visit` breaks.
+    pub fn for_each_match(
+        &self,
+        pattern: &[u8],
+        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let pattern = crate::pattern::compile(pattern)?;
+        self.for_each(|entry| {
+            if pattern.is_match(entry.key) { visit(entry) } else { ControlFlow::Continue(()) }
+        })
     }
 
     /// One step of a caller's own iteration, see [`Engine::scan`].

@@ -1,19 +1,76 @@
 //! An embedded, persistent key-value library: several kinds of database behind one API.
+//!
+//! A [`Database`] maps keys to values, both any bytes. It is opened by a name, which says where it
+//! is, of which kind, and how it is tuned (see [`name`]):
+//!
+//! | name | kind |
+//! | --- | --- |
+//! | `casket.tch` | hash: an index in memory over a log on disk |
+//! | `*` | on-memory hash, with optional caps |
+//! | `+` | on-memory ordered map, with optional caps |
+//!
+//! ```
+//! # fn main() -> cabinet::Result<()> {
+//! use cabinet::{Database, Meta};
+//!
+//! # let folder = tempfile::tempdir().expect("a folder");
+//! # let name = folder.path().join("casket.tch").display().to_string();
+//! let database = Database::open(&format!("{name}#compression=lz4"))?;
+//! database.put(b"apple", b"red")?;
+//! database.put_cat(b"apple", b", or green")?;
+//! database.add_int(b"visits", 1)?;
+//! assert_eq!(database.get(b"apple")?.as_deref(), Some(&b"red, or green"[..]));
+//!
+//! // A record may carry flags, and cease to exist at a given time.
+//! let in_the_past = Meta { flags: 7, expires_at_ms: 1 };
+//! database.put_with(b"fish", b"fresh", in_the_past)?;
+//! assert_eq!(database.get(b"fish")?, None);
+//!
+//! // Changes that belong together are written together or not at all.
+//! let transaction = database.transaction();
+//! transaction.remove(b"apple")?;
+//! transaction.put(b"pear", b"green")?;
+//! transaction.commit()?;
+//! assert_eq!(database.keys_with_prefix(b"", None)?.len(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Handles are cheap to clone, and all operations may be called from any number of threads at once.
+//! Writers of different records do not wait for each other.
+//!
+//! # What it is not
+//!
+//! It knows no network (the `server` crate does), no queries but by key, prefix and pattern,
+//! and no other process: a database is open in one process at a time. It does not
+//! read Tokyo Cabinet's files, though it understands its names.
 
 mod batch;
+mod clock;
+mod compress;
 mod database;
 mod engine;
 mod error;
+mod hash;
+pub mod io;
 pub mod limits;
+mod log;
 mod memory;
 pub mod name;
+mod open;
 mod options;
 mod pattern;
+mod read_only;
+mod transaction;
 
 pub use batch::{Batch, BatchChange};
+pub use clock::{Clock, ManualClock};
 pub use database::{Database, Swap};
 pub use engine::{
     Change, Durability, DurableListener, Engine, Entry, LogPosition, Meta, Position, Version, Wait,
 };
 pub use error::{Error, Result};
+pub use hash::HashDatabase;
+pub use memory::{MemoryHash, MemoryTree};
 pub use options::{Compression, Options};
+pub use transaction::Transaction;

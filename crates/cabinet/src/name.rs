@@ -1,10 +1,346 @@
-//! Database names with tuning.
+//! Database names with tuning: `casket.tch#mode=wc#compression=lz4`.
+//!
+//! The part before the first `#` says where the database is and, by its suffix, of which kind.
+//! Every further part sets one thing. Names of things and letters of suffixes may be in either
+//! case. Numbers take the suffixes k, m, g, t, p and e, for powers of 1024.
+//!
+//! | key | value | meaning |
+//! | --- | --- | --- |
+//! | `mode` | letters: `w`rite, `r`ead, `c`reate, `t`runcate, `e`, `f` | `wc` if not given; only with `w` does it write, create and truncate |
+//! | `opts` | letters: `l`, `d`, `b`, `t` | `d` and `b` compress with Zstandard, `t` with LZ4, `l` needs no asking |
+//! | `compression` | `none`, `lz4`, `zstd` | how values are stored; goes before `opts` |
+//! | `durability` | `none`, `always`, `interval:MS` | when a write counts as acknowledged |
+//! | `dead` | 10 to 90 | percent of dead bytes in the files above which compaction works |
+//! | `compaction` | a number | bytes a second that compaction reads while there is no hurry |
+//! | `capnum` | a number | on-memory kinds: most records |
+//! | `capsiz` | a number | on-memory kinds: most bytes |
+//!
+//! What else Tokyo Cabinet knows (`bnum`, `apow`, ...) has no meaning here. It is accepted, so
+//! that old names go on working, and listed in [`Specification::notices`]; so is what has no
+//! meaning for the kind of database at hand. Anything unknown is an error.
 
-/// A name that does not say which database is meant.
-#[derive(Debug, thiserror::Error)]
+use crate::{Compression, Durability, Options};
+use std::path::{Path, PathBuf};
+
+/// Longest interval of `durability=interval:MS`, in milliseconds.
+pub const INTERVAL_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// Bounds of `dead`, in percent.
+const DEAD_PERCENT: std::ops::RangeInclusive<u64> = 10..=90;
+
+/// Tuning of Tokyo Cabinet's that is a number and has no meaning here.
+const IDLE_NUMBERS: &[&str] = &[
+    "bnum", "apow", "fpow", "rcnum", "xmsiz", "dfunit", "lmemb", "nmemb", "lcnum", "ncnum",
+    "lsmax", "width", "limsiz", "dbgfd",
+];
+
+/// Every key, for the error that lists what would be allowed.
+const KEYS: &str = "mode, opts, compression, durability, dead, compaction, capnum, capsiz, idx, \
+    bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, lsmax, width, limsiz, dbgfd";
+
+const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
+
+/// Why a name does not say which database is meant, or how.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Placeholder.
-    #[error("bad name {0}")]
-    Bad(String),
+    /// The path has no suffix that names a kind.
+    #[error(
+        "cannot tell the kind of database from the name {0:?}: it is *, +, or ends in .tch, \
+         .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb"
+    )]
+    UnknownKind(String),
+    /// A part behind a `#` is not of the form `key=value`.
+    #[error("tuning {0:?} is not of the form key=value")]
+    NotAPair(String),
+    /// There is no such tuning.
+    #[error("unknown tuning {0:?}: known are {KEYS}")]
+    UnknownKey(String),
+    /// The value does not fit the key.
+    #[error("tuning {key}={value} is wrong: {key} takes {allowed}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value given.
+        value: String,
+        /// What would have been taken.
+        allowed: String,
+    },
+}
+
+/// Kinds of database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `*`: on-memory hash.
+    MemoryHash,
+    /// `+`: on-memory ordered map.
+    MemoryTree,
+    /// `.tch`, `.hdb`: hash.
+    Hash,
+    /// `.tcb`, `.bdb`: B+ tree.
+    Tree,
+    /// `.tcf`, `.fdb`: array of fixed-length values.
+    Fixed,
+    /// `.tct`, `.tdb`: table.
+    Table,
+}
+
+impl Kind {
+    /// The kind that a path names, if it names one.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        match path.to_str() {
+            Some("*") => return Some(Self::MemoryHash),
+            Some("+") => return Some(Self::MemoryTree),
+            _ => {}
+        }
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "tch" | "hdb" => Some(Self::Hash),
+            "tcb" | "bdb" => Some(Self::Tree),
+            "tcf" | "fdb" => Some(Self::Fixed),
+            "tct" | "tdb" => Some(Self::Table),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing of it is on the disk.
+    pub fn is_on_memory(self) -> bool {
+        matches!(self, Self::MemoryHash | Self::MemoryTree)
+    }
+}
+
+/// What a name says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Specification {
+    /// Which kind of database.
+    pub kind: Kind,
+    /// Where it is; `*` and `+` for the on-memory kinds.
+    pub path: PathBuf,
+    /// How it is opened.
+    pub options: Options,
+    /// Lines for the log: what was accepted and has no effect.
+    pub notices: Vec<String>,
+}
+
+impl Specification {
+    /// Reads a name with its tuning.
+    pub fn parse(name: &str) -> Result<Self, NameError> {
+        let mut parts = name.split('#');
+        let path = Path::new(parts.next().unwrap_or_default());
+        let kind = Kind::of_path(path)
+            .ok_or_else(|| NameError::UnknownKind(path.display().to_string()))?;
+        let mut tuning =
+            Tuning { kind, options: Options::default(), compression: None, idle: vec![] };
+        for part in parts.filter(|part| !part.is_empty()) {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| NameError::NotAPair(part.to_string()))?;
+            tuning.apply(&Pair { key: key.trim().to_ascii_lowercase(), value: value.trim() })?;
+        }
+        if let Some(compression) = tuning.compression {
+            tuning.options.compression = compression;
+        }
+        let mut notices = Vec::new();
+        if !tuning.idle.is_empty() {
+            let idle = tuning.idle.join(", ");
+            notices.push(format!("tuning without effect on {}: {idle}", path.display()));
+        }
+        Ok(Self { kind, path: path.to_path_buf(), options: tuning.options, notices })
+    }
+}
+
+/// One `key=value`.
+struct Pair<'a> {
+    key: String,
+    value: &'a str,
+}
+
+impl Pair<'_> {
+    fn bad(&self, allowed: impl Into<String>) -> NameError {
+        NameError::BadValue {
+            key: self.key.clone(),
+            value: self.value.to_string(),
+            allowed: allowed.into(),
+        }
+    }
+
+    fn number(&self) -> Result<u64, NameError> {
+        number(self.value).ok_or_else(|| self.bad(NUMBER))
+    }
+
+    /// Letters in lower case, each of which is among those allowed.
+    fn letters(&self, allowed: &str) -> Result<String, NameError> {
+        let letters = self.value.to_ascii_lowercase();
+        if letters.is_empty() || letters.contains(|letter| !allowed.contains(letter)) {
+            return Err(self.bad(format!("letters out of {allowed}")));
+        }
+        Ok(letters)
+    }
+}
+
+/// The settings gathered so far.
+struct Tuning {
+    kind: Kind,
+    options: Options,
+    /// Given by its own key, which goes before `opts`.
+    compression: Option<Compression>,
+    /// What has no effect.
+    idle: Vec<String>,
+}
+
+impl Tuning {
+    fn apply(&mut self, pair: &Pair<'_>) -> Result<(), NameError> {
+        let on_memory = self.kind.is_on_memory();
+        let has_effect = match pair.key.as_str() {
+            "mode" => self.mode(pair)?,
+            "opts" => self.opts(pair)?,
+            "compression" => {
+                self.compression = Some(compression(pair)?);
+                self.kind != Kind::Fixed
+            }
+            "durability" => {
+                self.options.durability = durability(pair)?;
+                !on_memory
+            }
+            "dead" => {
+                let percent = number(pair.value)
+                    .filter(|percent| DEAD_PERCENT.contains(percent))
+                    .ok_or_else(|| pair.bad("a percentage from 10 to 90"))?;
+                self.options.dead_percent_max = percent as u8;
+                !on_memory
+            }
+            "compaction" => {
+                let bytes = pair.number()?;
+                if bytes == 0 {
+                    return Err(pair.bad("bytes a second, more than 0"));
+                }
+                self.options.compaction_bytes_per_second = bytes;
+                !on_memory
+            }
+            "capnum" => {
+                self.options.capacity_records = pair.number()?;
+                on_memory
+            }
+            "capsiz" => {
+                self.options.capacity_bytes = pair.number()?;
+                on_memory
+            }
+            "idx" => false,
+            key if IDLE_NUMBERS.contains(&key) => {
+                // A negative number asks for the default.
+                let digits = pair.value.strip_prefix('-').unwrap_or(pair.value);
+                number(digits).ok_or_else(|| pair.bad(NUMBER))?;
+                false
+            }
+            _ => return Err(NameError::UnknownKey(pair.key.clone())),
+        };
+        if !has_effect {
+            self.idle.push(pair.key.clone());
+        }
+        Ok(())
+    }
+
+    fn mode(&mut self, pair: &Pair<'_>) -> Result<bool, NameError> {
+        let letters = pair.letters("wrctef")?;
+        if self.kind.is_on_memory() {
+            return Ok(false);
+        }
+        let writes = letters.contains('w');
+        self.options.read_only = !writes;
+        self.options.create = writes && letters.contains('c');
+        self.options.truncate = writes && letters.contains('t');
+        // A database is always locked, and whoever comes second is told so at once.
+        if letters.contains('e') {
+            self.idle.push("mode=e".into());
+        }
+        Ok(true)
+    }
+
+    fn opts(&mut self, pair: &Pair<'_>) -> Result<bool, NameError> {
+        let letters = pair.letters("ldbt")?;
+        if !matches!(self.kind, Kind::Hash | Kind::Tree | Kind::Table) {
+            return Ok(false);
+        }
+        if letters.contains(['d', 'b']) {
+            self.options.compression = Compression::Zstd;
+        } else if letters.contains('t') {
+            self.options.compression = Compression::Lz4;
+        }
+        if letters.contains('l') {
+            self.idle.push("opts=l".into());
+        }
+        Ok(true)
+    }
+}
+
+fn compression(pair: &Pair<'_>) -> Result<Compression, NameError> {
+    match pair.value.to_ascii_lowercase().as_str() {
+        "none" => Ok(Compression::None),
+        "lz4" => Ok(Compression::Lz4),
+        "zstd" => Ok(Compression::Zstd),
+        _ => Err(pair.bad("none, lz4 or zstd")),
+    }
+}
+
+fn durability(pair: &Pair<'_>) -> Result<Durability, NameError> {
+    let value = pair.value.to_ascii_lowercase();
+    match value.as_str() {
+        "none" => return Ok(Durability::None),
+        "always" => return Ok(Durability::Always),
+        _ => {}
+    }
+    value
+        .strip_prefix("interval:")
+        .and_then(number)
+        .filter(|milliseconds| (1..=INTERVAL_MS_MAX).contains(milliseconds))
+        .map(Durability::Interval)
+        .ok_or_else(|| {
+            pair.bad(format!("none, always, or interval:MS with 1 to {INTERVAL_MS_MAX} ms"))
+        })
+}
+
+/// A whole number with an optional suffix for a power of 1024.
+fn number(text: &str) -> Option<u64> {
+    let (digits, power) = match text.char_indices().next_back()? {
+        (_, last) if last.is_ascii_digit() => (text, 0),
+        (at, last) => {
+            let power = "kmgtpe".find(last.to_ascii_lowercase())? as u32 + 1;
+            (&text[..at], power)
+        }
+    };
+    // `parse` would take a sign.
+    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1024u64.pow(power))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_suffixes_for_powers_of_1024() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("42", Some(42)),
+            ("1k", Some(1 << 10)),
+            ("2M", Some(2 << 20)),
+            ("3g", Some(3 << 30)),
+            ("1t", Some(1 << 40)),
+            ("1P", Some(1 << 50)),
+            ("15e", Some(15 << 60)),
+            ("16e", None),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("k", None),
+            ("+1", None),
+            ("-1", None),
+            ("1x", None),
+            ("1kk", None),
+            ("1.5m", None),
+            ("1é", None),
+        ] {
+            assert_eq!(number(text), expected, "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! How a database is opened.
 
-use crate::Durability;
+use crate::{Clock, Durability};
 
 /// Settings of a database. The defaults serve; none of them has to be guessed from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,6 +8,8 @@ use crate::Durability;
 pub struct Options {
     /// Create the database if it does not exist.
     pub create: bool,
+    /// Refuse writes through this handle.
+    pub read_only: bool,
     /// Remove all records on opening.
     pub truncate: bool,
     /// When a write counts as acknowledged.
@@ -18,10 +20,15 @@ pub struct Options {
     pub dead_percent_max: u8,
     /// Most bytes a second that compaction reads while there is no hurry.
     pub compaction_bytes_per_second: u64,
-    /// On-memory kinds: most records, the oldest go first; 0 is unlimited.
+    /// Capacity of a segment of the log, in bytes (64 KiB to 64 MiB); `None` lets it grow with
+    /// the database, from 4 MiB on.
+    pub segment_bytes: Option<u32>,
+    /// On-memory kinds: most records; those not used lately go first; 0 is unlimited.
     pub capacity_records: u64,
-    /// On-memory kinds: most bytes in memory, the oldest records go first; 0 is unlimited.
+    /// On-memory kinds: most bytes in memory; records not used lately go first; 0 is unlimited.
     pub capacity_bytes: u64,
+    /// What tells the time, for expiry.
+    pub clock: Clock,
 }
 
 /// How values are stored. A value that does not shrink is stored as it is.
@@ -40,13 +47,16 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             create: true,
+            read_only: false,
             truncate: false,
             durability: Durability::None,
             compression: Compression::None,
             dead_percent_max: 40,
             compaction_bytes_per_second: 64 << 20,
+            segment_bytes: None,
             capacity_records: 0,
             capacity_bytes: 0,
+            clock: Clock::real(),
         }
     }
 }

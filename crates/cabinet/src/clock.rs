@@ -1,0 +1,71 @@
+//! What time it is, for expiry. Tests set it by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Tells the time, in milliseconds since the Unix epoch.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// The time set by hand, or none to ask the system.
+    manual: Option<Arc<AtomicU64>>,
+}
+
+/// Sets the time of the [`Clock`] it was made with.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    now_ms: Arc<AtomicU64>,
+}
+
+/// Two clocks are equal if they are both the system's or the same one set by hand.
+impl PartialEq for Clock {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.manual, &other.manual) {
+            (None, None) => true,
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Clock {}
+
+impl Clock {
+    /// The system's clock.
+    pub fn real() -> Self {
+        Self::default()
+    }
+
+    /// A clock that stands at `start_ms` until its [`ManualClock`] moves it.
+    pub fn manual(start_ms: u64) -> (Self, ManualClock) {
+        let now_ms = Arc::new(AtomicU64::new(start_ms));
+        (Self { manual: Some(Arc::clone(&now_ms)) }, ManualClock { now_ms })
+    }
+
+    /// Milliseconds since the Unix epoch; 0 if the system's clock stands before it.
+    pub fn now_ms(&self) -> u64 {
+        match &self.manual {
+            Some(now_ms) => now_ms.load(Ordering::Relaxed),
+            None => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl ManualClock {
+    /// Sets the time, in milliseconds since the Unix epoch.
+    pub fn set(&self, now_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Moves the time on.
+    pub fn advance(&self, by_ms: u64) {
+        self.now_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+
+    /// The time it stands at.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+}

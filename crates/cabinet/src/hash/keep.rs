@@ -1,0 +1,198 @@
+//! What keeps a hash database small: compaction, sweeping, checkpoints, clearing.
+
+use super::{Hash, SHARDS, Shared};
+use crate::log::record::{Kind, Record};
+use crate::log::{Engaged, Location, Log, Rescue, Segment};
+use crate::{Error, Result, Wait};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Rescue for Shared {
+    fn rescue(
+        &self,
+        segment: &Segment,
+        location: Location,
+        record: &Record<'_>,
+        bytes: &[u8],
+        oldest: u64,
+    ) -> Result<()> {
+        let hash = self.hash(record.key);
+        match record.kind {
+            Kind::Put => self.rescue_put(segment, hash, location, record, bytes, oldest),
+            Kind::Tombstone => self.rescue_tombstone(hash, record, bytes, oldest),
+            Kind::Batch => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    fn rescue_put(
+        &self,
+        segment: &Segment,
+        hash: Hash,
+        location: Location,
+        record: &Record<'_>,
+        bytes: &[u8],
+        oldest: u64,
+    ) -> Result<()> {
+        let mut table = self.shards[hash.shard].0.write();
+        let slot = table.find_location(hash.tag, location);
+        if record.meta.is_expired(self.now_ms(record.meta)) {
+            if let Some(slot) = slot {
+                table.remove(slot);
+                segment.remove_live(record.total);
+            }
+            // Until now it has held down the older records of its key itself.
+            let segments = self.log.segments();
+            if oldest <= segment.number
+                && self.find(&table, &segments, hash, record.key, Wait::Block)?.is_none()
+            {
+                self.log.append_tombstone_born_in(record.key, segment.number)?;
+            }
+            return Ok(());
+        }
+        let Some(slot) = slot else { return Ok(()) };
+        let moved = self.log.append_copy(bytes)?;
+        let segments = self.log.segments();
+        if let Some(target) = segments.get(moved) {
+            target.add_live(record.total);
+            target.note_expiry(record.meta.expires_at_ms);
+        }
+        table.replace(slot, moved);
+        segment.remove_live(record.total);
+        self.log.figures().moved_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn rescue_tombstone(
+        &self,
+        hash: Hash,
+        record: &Record<'_>,
+        bytes: &[u8],
+        oldest: u64,
+    ) -> Result<()> {
+        // A tombstone without a birth segment was never written by this program: it is kept.
+        if record.birth_segment().is_some_and(|birth| oldest > birth) {
+            return Ok(());
+        }
+        let table = self.shards[hash.shard].0.write();
+        // A newer record of the key holds the older ones down. To move the tombstone behind it
+        // would remove it.
+        let segments = self.log.segments();
+        if self.find(&table, &segments, hash, record.key, Wait::Block)?.is_none() {
+            let moved = self.log.append_copy(bytes)?;
+            if let Some(target) = self.log.segments().get(moved) {
+                target.add_tombstone(bytes.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Compacts until next to nothing dead is left, and gives back the index's spare slots.
+    pub(super) fn optimize(&self) -> Result<()> {
+        self.log.seal()?;
+        let before = self.log.active_number();
+        loop {
+            let segments = self.log.segments().in_order();
+            let oldest = segments.first().map_or(0, |segment| segment.number);
+            let wasteful = segments.into_iter().find(|segment| {
+                segment.number < before
+                    && !segment.is_damaged()
+                    && segment.dead_bytes(segment.number == oldest) > 0
+            });
+            match wasteful {
+                Some(segment) => self.log.compact(&segment, false, self, &|| true)?,
+                None => break,
+            }
+        }
+        for shard in &self.shards {
+            shard.0.write().shrink();
+        }
+        Ok(())
+    }
+
+    /// Removes all records.
+    pub(super) fn clear(&self) -> Result<()> {
+        let first = {
+            let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.0.write()).collect();
+            let first = self.log.clear()?;
+            for table in &mut tables {
+                **table = Default::default();
+            }
+            first
+        };
+        self.log.remove_before(first)
+    }
+
+    /// Writes the index into a checkpoint.
+    pub(super) fn write_index(&self) -> Result<()> {
+        self.log.write_checkpoint(|block| {
+            for shard in &self.shards {
+                let entries = shard.0.read().packed();
+                block(&entries)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the next opening quick. What is written stays readable without it.
+    pub(super) fn close(&self) -> Result<()> {
+        self.log.commit().check()?;
+        self.log.trim()?;
+        if self.log.is_checkpointed() {
+            return self.log.sync().map(|_| ());
+        }
+        self.write_index()
+    }
+}
+
+impl Engaged for Shared {
+    fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Goes through the segments in which something has expired since they were last gone
+    /// through, and takes it out of the index. It stays in the log, where an expired record
+    /// holds down the older ones of its key as a tombstone would.
+    fn sweep(&self) -> Result<()> {
+        let now_ms = self.clock.now_ms();
+        for segment in self.log.segments().in_order() {
+            if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
+                self.log.sweep_segment(&segment, now_ms, &|location, record| {
+                    let hash = self.hash(record.key);
+                    let mut table = self.shards[hash.shard].0.write();
+                    if let Some(slot) = table.find_location(hash.tag, location) {
+                        table.remove(slot);
+                        segment.remove_live(record.total);
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.write_index()
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        let entries: usize = self.shards.iter().map(|shard| shard.0.read().len()).sum();
+        entries as u64 * 8
+    }
+}
+
+/// One round of what the background does.
+pub(super) fn tend(shared: &Arc<Shared>) -> Result<()> {
+    debug_assert_eq!(shared.shards.len(), SHARDS);
+    let log = shared.log();
+    log.finish_sealed()?;
+    log.look_what_is_resident();
+    shared.sweep()?;
+    while let Some(segment) = log.due_for_compaction() {
+        match log.compact(&segment, false, &**shared, &|| true) {
+            Err(Error::NoSpace { .. }) => break,
+            result => result?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! A storage in memory whose disk fills up, whose reads and syncs fail, and whose power goes.
+//!
+//! Each file has a live image, which is what the process sees, and a durable one, which is what
+//! was synced. [`FaultyStorage::kill`] is the death of the process: everything live stays.
+//! [`FaultyStorage::lose_power`] is the end of the machine: of what was not synced, each sector
+//! is on the disk or is not, and so is each name that was given or taken since the directory
+//! was last synced. The fault model is that of a disk whose sectors are written whole.
+
+use super::{File, Map, Open, Storage};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a disk writes whole or not at all, in bytes.
+const SECTOR_BYTES: usize = 512;
+
+/// Failures to come. All are off at first.
+#[derive(Debug)]
+pub struct Faults {
+    /// Bytes the disk has left for new files and growing ones.
+    pub space_bytes: AtomicU64,
+    /// Every sync fails with an input/output error.
+    pub fail_syncs: AtomicBool,
+    /// Every read of a file (not of a mapping) fails with an input/output error.
+    pub fail_reads: AtomicBool,
+    /// Every read of a file gives at most this many bytes at a time; 0 is no limit.
+    pub short_reads: AtomicU64,
+    /// Reads that may not wait answer that they would.
+    pub cold: AtomicBool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            space_bytes: AtomicU64::new(u64::MAX),
+            fail_syncs: AtomicBool::new(false),
+            fail_reads: AtomicBool::new(false),
+            short_reads: AtomicU64::new(0),
+            cold: AtomicBool::new(false),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub struct FaultyStorage {
+    state: Arc<Mutex<State>>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Default)]
+struct State {
+    live: BTreeMap<PathBuf, Arc<FaultyFile>>,
+    durable: BTreeMap<PathBuf, Arc<FaultyFile>>,
+    locks: BTreeSet<PathBuf>,
+}
+
+struct FaultyFile {
+    image: Mutex<Image>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Default)]
+struct Image {
+    /// Bytes written other than through the map.
+    contents: Vec<u8>,
+    map: Option<Map>,
+    allocated: u64,
+    durable: Vec<u8>,
+}
+
+impl Image {
+    fn live(&self) -> Vec<u8> {
+        let mut bytes = self.contents.clone();
+        if let Some(map) = &self.map
+            && let Some(mapped) = map.get(0, map.written())
+        {
+            if bytes.len() < mapped.len() {
+                bytes.resize(mapped.len(), 0);
+            }
+            bytes[..mapped.len()].copy_from_slice(mapped);
+        }
+        let length = usize::try_from(self.allocated).unwrap_or(usize::MAX).max(bytes.len());
+        bytes.resize(length, 0);
+        bytes
+    }
+}
+
+impl FaultyStorage {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The failures to come.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// What a process that starts after this one was killed finds.
+    pub fn kill(&self) -> Self {
+        let state = self.state.lock();
+        self.restart(state.live.iter().map(|(path, file)| {
+            let image = file.image.lock();
+            (path.clone(), image.live(), image.durable.clone())
+        }))
+    }
+
+    /// What a machine that starts after this one lost its power finds; `chance` answers random
+    /// numbers.
+    pub fn lose_power(&self, mut chance: impl FnMut() -> u64) -> Self {
+        let state = self.state.lock();
+        let paths: BTreeSet<&PathBuf> = state.live.keys().chain(state.durable.keys()).collect();
+        let mut found = Vec::new();
+        for path in paths {
+            let (live, durable) = (state.live.get(path), state.durable.get(path));
+            let same = match (live, durable) {
+                (Some(live), Some(durable)) => Arc::ptr_eq(live, durable),
+                _ => false,
+            };
+            let file = if same || chance().is_multiple_of(2) { live } else { durable };
+            if let Some(file) = file {
+                let image = file.image.lock();
+                let bytes = torn(&image.live(), &image.durable, &mut chance);
+                found.push((path.clone(), bytes.clone(), bytes));
+            }
+        }
+        self.restart(found.into_iter())
+    }
+
+    fn restart(&self, files: impl Iterator<Item = (PathBuf, Vec<u8>, Vec<u8>)>) -> Self {
+        let faults = Arc::new(Faults::default());
+        let live: BTreeMap<_, _> = files
+            .map(|(path, contents, durable)| {
+                let allocated = contents.len() as u64;
+                let image = Image { contents, map: None, allocated, durable };
+                let file = FaultyFile { image: Mutex::new(image), faults: Arc::clone(&faults) };
+                (path, Arc::new(file))
+            })
+            .collect();
+        let state = State { durable: live.clone(), live, locks: BTreeSet::new() };
+        Self { state: Arc::new(Mutex::new(state)), faults }
+    }
+}
+
+/// The durable image, with some of the sectors that were to follow.
+fn torn(live: &[u8], durable: &[u8], chance: &mut impl FnMut() -> u64) -> Vec<u8> {
+    if live == durable {
+        return live.to_vec();
+    }
+    // The length is a matter of the file system's own journal: old, new, or in between.
+    let length = match chance() % 3 {
+        0 => durable.len(),
+        1 => live.len(),
+        _ => {
+            let (low, high) = (live.len().min(durable.len()), live.len().max(durable.len()));
+            low + usize::try_from(chance()).unwrap_or(0) % (high - low + 1)
+        }
+    };
+    // Synced bytes stay, unless the file was cut since.
+    let length = length.max(durable.len().min(live.len()));
+    let mut bytes = durable.to_vec();
+    bytes.resize(length, 0);
+    let all = chance().is_multiple_of(8);
+    for start in (0..length).step_by(SECTOR_BYTES) {
+        let end = (start + SECTOR_BYTES).min(length).min(live.len());
+        if start < end && (all || chance().is_multiple_of(2)) {
+            bytes[start..end].copy_from_slice(&live[start..end]);
+        }
+    }
+    bytes
+}
+
+fn not_found() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl Storage for FaultyStorage {
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let state = self.state.lock();
+        let names = state.live.keys().filter(|path| path.parent() == Some(directory));
+        Ok(names.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state.lock();
+        if how == Open::New {
+            if state.live.contains_key(path) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let faults = Arc::clone(&self.faults);
+            let file = Arc::new(FaultyFile { image: Mutex::default(), faults });
+            state.live.insert(path.to_owned(), file);
+        }
+        let file = state.live.get(path).ok_or_else(not_found)?;
+        Ok(Arc::clone(file) as Arc<dyn File>)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let file = state.live.remove(from).ok_or_else(not_found)?;
+        state.live.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let file = self.state.lock().live.remove(path).ok_or_else(not_found)?;
+        self.faults.give_space(file.image.lock().allocated);
+        Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let file = Arc::clone(state.live.get(from).ok_or_else(not_found)?);
+        state.live.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.faults.sync()?;
+        let mut state = self.state.lock();
+        let within = |path: &PathBuf| path.parent() == Some(directory);
+        state.durable.retain(|path, _| !within(path));
+        let live: Vec<_> = state
+            .live
+            .iter()
+            .filter(|(path, _)| within(path))
+            .map(|(path, file)| (path.clone(), Arc::clone(file)))
+            .collect();
+        state.durable.extend(live);
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        if !self.state.lock().locks.insert(path.to_owned()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(Lock { storage: self.clone(), path: path.to_owned() }))
+    }
+}
+
+struct Lock {
+    storage: FaultyStorage,
+    path: PathBuf,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.storage.state.lock().locks.remove(&self.path);
+    }
+}
+
+impl Faults {
+    fn sync(&self) -> io::Result<()> {
+        if self.fail_syncs.load(Ordering::Relaxed) {
+            return Err(io::Error::other("injected sync failure"));
+        }
+        Ok(())
+    }
+
+    fn give_space(&self, bytes: u64) {
+        let _ = self.space_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left != u64::MAX).then(|| left.saturating_add(bytes))
+        });
+    }
+
+    fn take_space(&self, bytes: u64) -> io::Result<()> {
+        self.space_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
+                u64::MAX => Some(left),
+                left => left.checked_sub(bytes),
+            })
+            .map(|_| ())
+            .map_err(|_| io::ErrorKind::StorageFull.into())
+    }
+}
+
+impl File for FaultyFile {
+    fn length(&self) -> io::Result<u64> {
+        let image = self.image.lock();
+        let mapped = image.map.as_ref().map_or(0, Map::written);
+        Ok((image.contents.len().max(mapped) as u64).max(image.allocated))
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.faults.fail_reads.load(Ordering::Relaxed) {
+            return Err(io::Error::other("injected read failure"));
+        }
+        let live = self.image.lock().live();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(live.len());
+        let mut bytes = buffer.len().min(live.len() - start);
+        let short = usize::try_from(self.faults.short_reads.load(Ordering::Relaxed)).unwrap_or(0);
+        if short != 0 {
+            bytes = bytes.min(short);
+        }
+        buffer[..bytes].copy_from_slice(&live[start..start + bytes]);
+        Ok(bytes)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.faults.cold.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut image = self.image.lock();
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = start + bytes.len();
+        if end > image.contents.len() {
+            self.faults.take_space((end - image.contents.len()) as u64)?;
+            image.contents.resize(end, 0);
+            image.allocated = image.allocated.max(end as u64);
+        }
+        image.contents[start..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
+        let mut image = self.image.lock();
+        if length > image.allocated {
+            self.faults.take_space(length - image.allocated)?;
+            image.allocated = length;
+        }
+        map.set_backed(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut image = self.image.lock();
+        let bytes = usize::try_from(length).map_err(io::Error::other)?;
+        image.contents = image.live();
+        image.contents.resize(bytes, 0);
+        self.faults.give_space(image.allocated.saturating_sub(length));
+        image.allocated = length;
+        // The map lends its bytes to readers; the file has them on its own from here on.
+        image.map = None;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.faults.sync()?;
+        let mut image = self.image.lock();
+        image.durable = image.live();
+        Ok(())
+    }
+
+    fn will_read(&self, _offset: u64, _bytes: u64) {}
+
+    fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
+        let mut image = self.image.lock();
+        let live = image.live();
+        let map = Map::of_memory(&live[..written.min(live.len())], capacity)?;
+        map.set_backed(live.len());
+        image.map = Some(map.clone());
+        Ok(map)
+    }
+}

@@ -1,0 +1,184 @@
+//! Shared mappings of append-only files.
+//!
+//! A [`Map`] may be longer than its file. Bytes below `written` never change and may be lent
+//! out; bytes from there on belong to the one [`Appender`]. That split is what makes handing out
+//! plain slices sound: nobody in this process writes where somebody reads. That no other process
+//! does is what the database's lock file is for.
+#![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
+
+use memmap2::{MmapOptions, MmapRaw};
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A mapping of a file (or, for tests, of memory) that only grows. Clones share it.
+#[derive(Clone)]
+pub struct Map(Arc<Shared>);
+
+struct Shared {
+    raw: MmapRaw,
+    /// Bytes that are final and may be read.
+    written: AtomicUsize,
+    /// Bytes that the file has, and so may be touched.
+    backed: AtomicUsize,
+    appender_taken: AtomicBool,
+}
+
+impl Map {
+    /// Maps the first `capacity` bytes of a file, of which `written` (at most its length) count.
+    pub(super) fn of_file(file: &fs::File, capacity: usize, written: usize) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let raw = MmapOptions::new().len(capacity.max(1)).map_raw(file)?;
+        // Records are read at random: read-ahead would only push other pages out of memory.
+        raw.advise(memmap2::Advice::Random)?;
+        Ok(Self::new(raw, written.min(length), length))
+    }
+
+    /// Memory that behaves like a mapping of a file that begins with `contents`.
+    pub(super) fn of_memory(contents: &[u8], capacity: usize) -> io::Result<Self> {
+        let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);
+        let bytes = contents.len().min(capacity);
+        // SAFETY: the mapping is at least `bytes` long, is ours alone, and does not overlap
+        // a slice from elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), raw.as_mut_ptr(), bytes) };
+        Ok(Self::new(raw, bytes, bytes))
+    }
+
+    fn new(raw: MmapRaw, written: usize, backed: usize) -> Self {
+        let backed = backed.min(raw.len());
+        let (written, backed) = (AtomicUsize::new(written), AtomicUsize::new(backed));
+        Self(Arc::new(Shared { raw, written, backed, appender_taken: AtomicBool::new(false) }))
+    }
+
+    /// Bytes that may be read.
+    pub fn written(&self) -> usize {
+        self.0.written.load(Ordering::Acquire)
+    }
+
+    /// The bytes from `start` up to `end`, or `None` if they are not all written.
+    #[inline]
+    pub fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
+        if start > end || end > self.written() {
+            return None;
+        }
+        // SAFETY: `start..end` lies within the mapping and, being below `written`, within the
+        // file and beyond the reach of the appender: it is not written while the slice lives,
+        // because `written` never falls.
+        Some(unsafe { std::slice::from_raw_parts(self.0.raw.as_ptr().add(start), end - start) })
+    }
+
+    /// Asks the processor to fetch the cache line at `offset`.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        prefetch(self.0.raw.as_ptr().wrapping_add(offset.min(self.0.raw.len())));
+    }
+
+    /// Tells the map that its file has grown to `bytes`.
+    pub(super) fn set_backed(&self, bytes: usize) {
+        self.0.backed.store(bytes.min(self.0.raw.len()), Ordering::Release);
+    }
+
+    /// Bytes that the file has.
+    pub(crate) fn backed(&self) -> usize {
+        self.0.backed.load(Ordering::Acquire)
+    }
+
+    /// Maps the pages of `start..end` for writing, so that appends there do not fault.
+    pub fn populate(&self, start: usize, end: usize) {
+        let end = end.min(self.backed());
+        let start = start & !(PAGE_BYTES - 1);
+        if start >= end {
+            return;
+        }
+        // A refusal (an old kernel) costs speed only.
+        // SAFETY: the range lies within the mapping; populating changes no contents.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.0.raw.as_mut_ptr().add(start).cast(),
+                end - start,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        };
+    }
+
+    /// Whether every sampled page of the written part is in memory.
+    pub fn is_resident(&self) -> bool {
+        let pages = self.written().div_ceil(PAGE_BYTES);
+        if pages == 0 {
+            return true;
+        }
+        let mut resident = vec![0u8; pages];
+        // SAFETY: the range lies within the mapping, and the vector has a byte for each page.
+        let answer = unsafe {
+            libc::mincore(self.0.raw.as_mut_ptr().cast(), self.written(), resident.as_mut_ptr())
+        };
+        answer == 0 && resident.iter().all(|page| page & 1 == 1)
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// Asks the processor to fetch the cache line that holds `place`.
+#[inline]
+pub(crate) fn prefetch<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; it never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// The one writer of a [`Map`].
+pub struct Appender {
+    map: Map,
+    end: usize,
+}
+
+impl Appender {
+    /// The appender of a map, or `None` if it has had one already.
+    pub fn of(map: &Map) -> Option<Self> {
+        if map.0.appender_taken.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Self { map: map.clone(), end: map.written() })
+    }
+
+    /// Bytes written so far; where the next append goes.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Appends the parts one behind the other, then zeros up to `total` bytes. Answers false,
+    /// having changed nothing, if the file has no room for them.
+    #[inline]
+    #[must_use]
+    pub fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let Some(end) = self.end.checked_add(total) else { return false };
+        if bytes > total || end > self.map.backed() {
+            return false;
+        }
+        let mut place = self.end;
+        for part in parts {
+            // SAFETY: the target lies within the mapping and the file (`end <= backed <= len`),
+            // above `written`, where only this appender, which is borrowed mutably, has access.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    part.as_ptr(),
+                    self.map.0.raw.as_mut_ptr().add(place),
+                    part.len(),
+                );
+            }
+            place += part.len();
+        }
+        // SAFETY: as above; `place <= end`.
+        unsafe { std::ptr::write_bytes(self.map.0.raw.as_mut_ptr().add(place), 0, end - place) };
+        self.end = end;
+        self.map.0.written.store(end, Ordering::Release);
+        true
+    }
+}

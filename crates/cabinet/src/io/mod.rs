@@ -1,0 +1,80 @@
+//! The border to the operating system: files, mappings, and a storage that fails on purpose.
+//!
+//! All unsafe code of the library is in [`map`]. Everything above works through [`Storage`] and
+//! [`File`], so that the same log runs on a real disk and on one whose power fails at will.
+
+mod faulty;
+mod map;
+mod real;
+
+pub use faulty::{Faults, FaultyStorage};
+pub use map::{Appender, Map};
+pub(crate) use map::prefetch;
+pub use real::RealStorage;
+
+use std::any::Any;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How [`Storage::open`] opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// An existing file.
+    Existing,
+    /// A new file; one of that name must not exist.
+    New,
+}
+
+/// Where files live.
+pub trait Storage: Send + Sync {
+    /// Creates a directory, and those above it, unless it exists.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Names of the files in a directory.
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+    /// Gives a file another name, replacing what had it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file's name.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name; copies it where the file system cannot.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, directory: &Path) -> io::Result<()>;
+    /// Takes the lock that `path` stands for until the answer is dropped. Fails with
+    /// [`io::ErrorKind::WouldBlock`] if it is taken.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// An open file. Offsets and lengths are in bytes.
+pub trait File: Send + Sync {
+    /// Its length.
+    fn length(&self) -> io::Result<u64>;
+    /// What it takes on the disk.
+    fn disk_bytes(&self) -> io::Result<u64>;
+    /// Reads until the buffer is full or the file ends; answers how much was read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// As `read_at`, but fails with [`io::ErrorKind::WouldBlock`] (or reads less) rather than
+    /// wait for the disk.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all bytes.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Gives the file blocks, and a length, up to `length`, for its map to append to; the new
+    /// part reads as zeros.
+    fn allocate(&self, map: &Map, length: u64) -> io::Result<()>;
+    /// Gives blocks back that were allocated for a map beyond what is written.
+    fn give_back(&self, map: &Map) -> io::Result<()> {
+        let end = map.written();
+        map.set_backed(end);
+        self.truncate(end as u64)
+    }
+    /// Cuts the file.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Makes contents and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Tells the system that these bytes will be read soon.
+    fn will_read(&self, offset: u64, bytes: u64);
+    /// Maps `capacity` bytes, of which the first `written` are in the file.
+    fn map(&self, capacity: usize, written: usize) -> io::Result<Map>;
+}

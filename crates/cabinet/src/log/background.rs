@@ -1,0 +1,248 @@
+//! What a log does beside its callers.
+//!
+//! - *ahead*: allocates and populates the pages that will be appended to next.
+//! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
+//!   engine sweep and write checkpoints.
+//! - *syncer*: makes writes durable, see [`super::commit`]; only if the durability asks for it.
+//!
+//! Threads hold the engine weakly: it closes when its last user lets it go.
+
+use super::compact::Rescue;
+use super::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST, Log};
+use crate::{Durability, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the keeper looks for work.
+const KEEPER_PERIOD: Duration = Duration::from_millis(500);
+
+/// Bytes that are populated ahead of the appends.
+const POPULATED_AHEAD_BYTES: usize = 8 << 20;
+
+/// Segments whose pages are looked at in one period.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// Niceness of the threads that are not waited for.
+const KEEPER_NICENESS: i32 = 10;
+
+/// A checkpoint is written once so many bytes were appended since the last, or four times the
+/// size of the index if that is more: a share of at most a fifth of what is written.
+pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
+
+/// An engine, as its background threads see it.
+pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
+    fn log(&self) -> &Log;
+    /// Removes what has expired from the index.
+    fn sweep(&self) -> Result<()>;
+    /// Writes a checkpoint.
+    fn checkpoint(&self) -> Result<()>;
+    /// Bytes a checkpoint takes.
+    fn checkpoint_bytes(&self) -> u64;
+}
+
+/// How callers reach the threads.
+#[derive(Default)]
+pub(crate) struct Signals {
+    running: AtomicBool,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+    ahead_lock: Mutex<()>,
+    ahead_wake: Condvar,
+    looked_at: AtomicUsize,
+}
+
+impl Signals {
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.is_running() {
+            // Taken so that nobody misses this between looking and sleeping.
+            drop(self.lock.lock());
+            self.wake.notify_all();
+            drop(self.ahead_lock.lock());
+            self.ahead_wake.notify_all();
+        }
+    }
+
+    fn sleep(&self, period: Duration) {
+        let mut lock = self.lock.lock();
+        if !self.stopping() {
+            self.wake.wait_for(&mut lock, period);
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// The threads of one log.
+pub(crate) struct Background {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts the threads an engine needs.
+    pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
+        let mut background = Self { threads: Vec::new() };
+        engine.log().background.running.store(true, Ordering::Release);
+        background.spawn("cabinet-ahead", engine, ahead)?;
+        background.spawn("cabinet-keeper", engine, keep)?;
+        if engine.log().settings.durability != Durability::None {
+            background.spawn("cabinet-syncer", engine, sync)?;
+        }
+        Ok(background)
+    }
+
+    fn spawn<E: Engaged>(
+        &mut self,
+        name: &str,
+        engine: &Arc<E>,
+        step: fn(&E) -> Result<()>,
+    ) -> std::io::Result<()> {
+        let weak = Arc::downgrade(engine);
+        let body = move || run(&weak, step);
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(body)?);
+        Ok(())
+    }
+
+    /// Stops the threads and waits for them.
+    pub(crate) fn stop(&mut self, log: &Log) {
+        log.background.stop.store(true, Ordering::Release);
+        log.background.wake();
+        log.commit.nudge();
+        let current = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // The last user may have been one of them, for the length of a step.
+            if thread.thread().id() != current {
+                let _ = thread.join();
+            }
+        }
+        log.background.running.store(false, Ordering::Release);
+    }
+}
+
+fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
+    while let Some(engine) = weak.upgrade() {
+        if engine.log().background.stopping() {
+            return;
+        }
+        if let Err(error) = step(&engine) {
+            tracing::error!("in the background: {error}");
+            std::thread::sleep(KEEPER_PERIOD);
+        }
+    }
+}
+
+fn ahead<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    {
+        let mut lock = log.background.ahead_lock.lock();
+        if !log.ahead_wanted.load(Ordering::Relaxed) && !log.background.stopping() {
+            log.background.ahead_wake.wait_for(&mut lock, KEEPER_PERIOD);
+        }
+    }
+    if log.ahead_wanted.swap(false, Ordering::Relaxed) {
+        log.prepare_ahead();
+    }
+    Ok(())
+}
+
+fn keep<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    log.background.sleep(KEEPER_PERIOD);
+    // The thread gives way to those that somebody waits for.
+    let _ = rustix::process::setpriority_process(
+        Some(rustix::thread::gettid()),
+        KEEPER_NICENESS,
+    );
+    let go_on = || !log.background.stopping();
+    log.finish_sealed()?;
+    log.look_what_is_resident();
+    engine.sweep()?;
+    while go_on() {
+        let Some(segment) = log.due_for_compaction() else { break };
+        log.compact(&segment, true, engine, &go_on)?;
+        log.finish_sealed()?;
+    }
+    if go_on() {
+        let due = CHECKPOINT_BYTES_MIN.max(4 * engine.checkpoint_bytes());
+        if log.appended() - log.checkpointed.load(Ordering::Relaxed) > due {
+            engine.checkpoint()?;
+        }
+    }
+    Ok(())
+}
+
+fn sync<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    if let Durability::Interval(milliseconds) = log.settings.durability {
+        log.background.sleep(Duration::from_millis(milliseconds.max(1)));
+    } else {
+        log.commit.sleep(|| log.appended() > log.commit.durable() || log.background.stopping());
+    }
+    if log.commit.check().is_ok() && log.appended() > log.commit.durable() {
+        log.sync()?;
+    }
+    Ok(())
+}
+
+impl Log {
+    /// Allocates and populates what will be appended to next.
+    pub(crate) fn prepare_ahead(&self) {
+        let (segment, end) = {
+            let tail = self.tail.lock();
+            (Arc::clone(&tail.segment), tail.appender.end())
+        };
+        let backed = segment.map.backed();
+        if backed < end + POPULATED_AHEAD_BYTES && backed < segment.capacity {
+            let step =
+                if end < ALLOCATION_BYTES_FIRST { ALLOCATION_BYTES_FIRST } else { ALLOCATION_BYTES };
+            let target = (backed + step).min(segment.capacity);
+            // A full disk is for the writer to report that needs the space.
+            let _ = segment.file.allocate(&segment.map, target as u64);
+        }
+        // Populated pages count as changed: with syncs all the time they would be written twice.
+        if self.settings.durability == Durability::None {
+            let step = 1 << 20;
+            let until = (end + POPULATED_AHEAD_BYTES).min(segment.map.backed());
+            for start in (end..until).step_by(step) {
+                segment.map.populate(start, (start + step).min(until));
+            }
+        }
+    }
+
+    /// Cuts sealed segments to their length and makes them durable.
+    pub(crate) fn finish_sealed(&self) -> Result<()> {
+        let sealed = self.unsynced.lock().clone();
+        for segment in &sealed {
+            let length = segment.file.length();
+            if length.is_ok_and(|length| length > segment.bytes()) {
+                // The files of a snapshot have ended where they end before they were linked.
+                segment
+                    .file
+                    .truncate(segment.bytes())
+                    .map_err(|error| super::error_at("cut", &segment.path, error))?;
+            }
+        }
+        self.sync_sealed(&sealed)
+    }
+
+    /// Notes which segments can be read through their mapping without waiting: some at each
+    /// call, all in turn.
+    pub(crate) fn look_what_is_resident(&self) {
+        let guard = self.segments();
+        let all: Vec<_> = guard.iter().collect();
+        let first = self.background.looked_at.fetch_add(LOOKED_AT_ONCE, Ordering::Relaxed);
+        for index in 0..all.len().min(LOOKED_AT_ONCE) {
+            let segment = all[first.wrapping_add(index) % all.len()];
+            segment.resident.store(segment.map.is_resident(), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Checkpoints: the index as it was, so that opening need not read the whole log.
+//!
+//! ```text
+//! checkpoint
+//!  0   8  magic "tyrantck"
+//!  8   4  version of the format, 1
+//! 12   4  zeros
+//! 16   8  identity of the log
+//! 24   8  the next sequence number
+//! 32   8  number of the segment from which on the log is to be replayed
+//! 40   8  byte offset in it
+//! 48      blocks: count of entries (4), CRC-32C of them (4), entries of 8 bytes: the engine's
+//!         then one line of 40 bytes a segment: slot (8), number (8), live bytes (8),
+//!         tombstone bytes (8), next expiry in milliseconds since the Unix epoch (8)
+//!         then the trailer: offset of the first line (8), number of lines (4),
+//!         CRC-32C of header, lines and these 12 bytes (4)
+//! ```
+//!
+//! The index is written while others go on writing, block by block. So entries may be newer
+//! than the position noted at the beginning: replaying from there sets them right, because it
+//! ends with the same last change of each key. Before a checkpoint gets its name, all that its
+//! entries point to is made durable. An entry whose segment is gone at opening was moved or
+//! removed later than the position, and is left out.
+
+use super::manifest::replace_with;
+use super::record::{read_u32, read_u64};
+use super::{Log, error_at};
+use crate::io::{File, Open, Storage};
+use crate::{Error, Result};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const NAME: &str = "checkpoint";
+const MAGIC: &[u8; 8] = b"tyrantck";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 48;
+const LINE_BYTES: usize = 40;
+const TRAILER_BYTES: usize = 16;
+
+/// Entries of a block at most.
+pub(crate) const BLOCK_ENTRIES_MAX: usize = 1 << 27;
+
+impl Log {
+    /// Writes a checkpoint; `blocks` hands the index's entries to its argument, block by block.
+    pub(crate) fn write_checkpoint(
+        &self,
+        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let mut blocks = Some(blocks);
+        // No segment goes, and so no slot gets another meaning, until it is written.
+        let _maintenance = self.maintenance.lock();
+        self.commit.check()?;
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
+        {
+            let tail = self.tail.lock();
+            header[24..32].copy_from_slice(&tail.next_sequence.to_le_bytes());
+            header[32..40].copy_from_slice(&tail.segment.number.to_le_bytes());
+            header[40..48].copy_from_slice(&(tail.appender.end() as u64).to_le_bytes());
+        }
+        let started_at = self.appended();
+        let path = self.directory.join(NAME);
+        replace_with(self.storage.as_ref(), &self.directory, NAME, &mut |file| {
+            let failed = |error| error_at("write", &path, error);
+            file.write_at(&header, 0).map_err(failed)?;
+            let mut end = HEADER_BYTES as u64;
+            let mut bytes = Vec::new();
+            // `replace_with` calls this once.
+            if let Some(blocks) = blocks.take() {
+                blocks(&mut |entries| {
+                    bytes.clear();
+                    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+                    bytes.extend_from_slice(&[0; 4]);
+                    bytes.extend(entries.iter().flat_map(|entry| entry.to_le_bytes()));
+                    let sum = crc32c::crc32c_append(self.identity.salt, &bytes[8..]);
+                    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+                    file.write_at(&bytes, end).map_err(failed)?;
+                    end += bytes.len() as u64;
+                    Ok(())
+                })?;
+            }
+            let lines = self.segment_lines();
+            let mut tail = lines.clone();
+            tail.extend_from_slice(&end.to_le_bytes());
+            tail.extend_from_slice(&((lines.len() / LINE_BYTES) as u32).to_le_bytes());
+            let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &tail);
+            tail.extend_from_slice(&sum.to_le_bytes());
+            file.write_at(&tail, end).map_err(failed)?;
+            self.sync().map(|_| ())
+        })?;
+        self.checkpointed.store(started_at, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn segment_lines(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for segment in self.segments().iter() {
+            for number in [
+                segment.slot as u64,
+                segment.number,
+                segment.live_bytes.load(Ordering::Relaxed),
+                segment.tombstone_bytes.load(Ordering::Relaxed),
+                segment.next_expiry_ms.load(Ordering::Relaxed),
+            ] {
+                lines.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        lines
+    }
+}
+
+/// What a checkpoint says of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentLine {
+    pub(crate) slot: usize,
+    pub(crate) number: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) tombstone_bytes: u64,
+    pub(crate) next_expiry_ms: u64,
+}
+
+/// A checkpoint being read.
+pub(crate) struct Checkpoint {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    salt: u32,
+    pub(crate) next_sequence: u64,
+    pub(crate) replay_segment: u64,
+    pub(crate) replay_offset: u64,
+    pub(crate) segments: Vec<SegmentLine>,
+    next: u64,
+    blocks_end: u64,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint of a log, if there is a good one.
+    pub(super) fn open(
+        storage: &dyn Storage,
+        directory: &Path,
+        identity: &super::Identity,
+    ) -> Result<Option<Self>> {
+        let path = directory.join(NAME);
+        let file = match storage.open(&path, Open::Existing) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error_at("open", &path, error)),
+        };
+        match Self::decode(file, path.clone(), identity) {
+            Ok(checkpoint) => Ok(Some(checkpoint)),
+            Err(Error::Corrupted { offset, what, .. }) => {
+                // It only saves time: the log has everything.
+                tracing::warn!("{} is ignored: {what} at byte {offset}", path.display());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn decode(file: Arc<dyn File>, path: PathBuf, identity: &super::Identity) -> Result<Self> {
+        let corrupted = |offset: u64, what: &str| Error::Corrupted {
+            file: path.clone(),
+            offset,
+            what: what.into(),
+        };
+        let length = file.length().map_err(|error| error_at("read", &path, error))?;
+        if length < (HEADER_BYTES + TRAILER_BYTES) as u64 {
+            return Err(corrupted(length, "it is too short"));
+        }
+        let header = read_exactly(&*file, &path, 0, HEADER_BYTES)?;
+        let trailer_at = length - TRAILER_BYTES as u64;
+        let trailer = read_exactly(&*file, &path, trailer_at, TRAILER_BYTES)?;
+        if &header[..8] != MAGIC
+            || read_u32(&header[8..]) != VERSION
+            || read_u64(&header[16..]) != identity.id
+        {
+            return Err(corrupted(0, "it is not a checkpoint of this log"));
+        }
+        let blocks_end = read_u64(&trailer);
+        let lines_bytes = u64::from(read_u32(&trailer[8..])) * LINE_BYTES as u64;
+        if blocks_end < HEADER_BYTES as u64
+            || blocks_end.checked_add(lines_bytes) != Some(trailer_at)
+        {
+            return Err(corrupted(trailer_at, "the trailer does not fit"));
+        }
+        let lines_bytes = usize::try_from(lines_bytes).unwrap_or(usize::MAX);
+        let lines = read_exactly(&*file, &path, blocks_end, lines_bytes)?;
+        let sum = [&header[..], &lines, &trailer[..12]]
+            .iter()
+            .fold(0, |sum, part| crc32c::crc32c_append(sum, part));
+        if sum != read_u32(&trailer[12..]) {
+            return Err(corrupted(trailer_at, "the checksum does not match"));
+        }
+        let segments = lines
+            .chunks_exact(LINE_BYTES)
+            .map(|line| SegmentLine {
+                slot: usize::try_from(read_u64(line)).unwrap_or(usize::MAX),
+                number: read_u64(&line[8..]),
+                live_bytes: read_u64(&line[16..]),
+                tombstone_bytes: read_u64(&line[24..]),
+                next_expiry_ms: read_u64(&line[32..]),
+            })
+            .collect();
+        Ok(Self {
+            salt: identity.salt,
+            next_sequence: read_u64(&header[24..]),
+            replay_segment: read_u64(&header[32..]),
+            replay_offset: read_u64(&header[40..]),
+            segments,
+            next: HEADER_BYTES as u64,
+            blocks_end,
+            file,
+            path,
+        })
+    }
+
+    /// The entries of the next block, or `None` after the last.
+    pub(crate) fn next_block(&mut self) -> Result<Option<Vec<u64>>> {
+        if self.next >= self.blocks_end {
+            return Ok(None);
+        }
+        let head = read_exactly(&*self.file, &self.path, self.next, 8)?;
+        let count = read_u32(&head) as usize;
+        let end = self.next + 8 + count as u64 * 8;
+        let corrupted = |what: &str| Error::Corrupted {
+            file: self.path.clone(),
+            offset: self.next,
+            what: what.into(),
+        };
+        if count > BLOCK_ENTRIES_MAX || end > self.blocks_end {
+            return Err(corrupted("a block goes on beyond the others"));
+        }
+        let bytes = read_exactly(&*self.file, &self.path, self.next + 8, count * 8)?;
+        if crc32c::crc32c_append(self.salt, &bytes) != read_u32(&head[4..]) {
+            return Err(corrupted("the checksum of a block does not match"));
+        }
+        self.next = end;
+        Ok(Some(bytes.chunks_exact(8).map(read_u64).collect()))
+    }
+}
+
+fn read_exactly(file: &dyn File, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => {
+                let what = "it ends too early".to_owned();
+                return Err(Error::Corrupted { file: path.to_owned(), offset, what });
+            }
+            Ok(count) => filled += count,
+            Err(error) => return Err(error_at("read", path, error)),
+        }
+    }
+    Ok(buffer)
+}

@@ -1,0 +1,106 @@
+//! Group commit: many writers share one sync.
+//!
+//! A writer appends, then waits until the durable position has come past its record. One
+//! thread syncs back to back for as long as something is not durable; each sync covers all that
+//! was appended before it began, and releases every writer of those.
+
+use crate::{Error, LogPosition, Result};
+use crate::engine::DurableListener;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+#[derive(Default)]
+pub(crate) struct Commit {
+    durable: AtomicU64,
+    /// Why writing has stopped, if it has.
+    poison: RwLock<Option<String>>,
+    poisoned: AtomicBool,
+    waiters: Mutex<()>,
+    moved: Condvar,
+    /// The syncing thread sleeps and wants to be told of the next append.
+    idle: AtomicBool,
+    work: Mutex<()>,
+    wake: Condvar,
+    listeners: Mutex<Vec<DurableListener>>,
+}
+
+impl Commit {
+    pub(crate) fn durable(&self) -> LogPosition {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Everything before `position` is durable now.
+    pub(crate) fn advance(&self, position: LogPosition) {
+        self.durable.fetch_max(position, Ordering::AcqRel);
+        self.tell();
+    }
+
+    /// No further write will be accepted, and none that waits be acknowledged.
+    pub(crate) fn poison(&self, why: &Error) {
+        let mut poison = self.poison.write();
+        if poison.is_none() {
+            tracing::error!("writing stops: {why}");
+            *poison = Some(why.to_string());
+        }
+        drop(poison);
+        self.poisoned.store(true, Ordering::Release);
+        self.tell();
+    }
+
+    /// Fails if writing has stopped.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            let why = self.poison.read().clone().unwrap_or_default();
+            return Err(Error::Poisoned(why));
+        }
+        Ok(())
+    }
+
+    fn tell(&self) {
+        // Taken so that nobody misses this between looking and sleeping.
+        drop(self.waiters.lock());
+        self.moved.notify_all();
+        for listener in self.listeners.lock().iter() {
+            listener(self.durable());
+        }
+    }
+
+    pub(crate) fn listen(&self, listener: DurableListener) {
+        self.listeners.lock().push(listener);
+    }
+
+    /// Sleeps until `position` is durable.
+    pub(crate) fn wait(&self, position: LogPosition) -> Result<()> {
+        if self.durable() >= position {
+            return Ok(());
+        }
+        let mut waiters = self.waiters.lock();
+        while self.durable() < position {
+            self.check()?;
+            self.moved.wait(&mut waiters);
+        }
+        Ok(())
+    }
+
+    /// Tells the syncing thread that there is something to do.
+    #[inline]
+    pub(crate) fn nudge(&self) {
+        if self.idle.load(Ordering::SeqCst) {
+            drop(self.work.lock());
+            self.wake.notify_one();
+        }
+    }
+
+    /// The syncing thread sleeps until nudged, unless `has_work` says otherwise.
+    pub(crate) fn sleep(&self, has_work: impl Fn() -> bool) {
+        let mut work = self.work.lock();
+        self.idle.store(true, Ordering::SeqCst);
+        if !has_work() {
+            // The bound is for the case of a stop that nobody nudges for.
+            self.wake.wait_for(&mut work, Duration::from_millis(100));
+        }
+        self.idle.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,282 @@
+//! Compaction: giving back the space of records that nothing points to.
+//!
+//! A sealed segment is scanned; the engine moves what is alive to the end of the log, under the
+//! lock that its writers take, so that the order of the log stays the order of changes; the
+//! moved records are synced; the segment is removed. What is worth compacting is told from
+//! counts, but what is alive only from the index.
+//!
+//! A tombstone must outlive every older record of its key. Those lie in the segment it was
+//! first written to or before, so it goes when no such segment is left. Should tombstones pile
+//! up over old segments that nothing else would touch, the oldest segment is compacted.
+//!
+//! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
+
+use super::record::Record;
+use super::scan::{ScanError, Scanner};
+use super::segment::{Location, Segment, Segments};
+use super::{Log, error_at};
+use crate::Result;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Points of dead share above the limit from which on compaction is not held back.
+const HURRY_PERCENT: u64 = 8;
+
+/// Points above the limit from which on writers are held back.
+const BEHIND_PERCENT: u64 = 25;
+
+/// Logs smaller than this do not hold writers back.
+const BEHIND_BYTES_MIN: u64 = 256 << 20;
+
+/// Share of tombstones above which the oldest segment is compacted.
+const TOMBSTONE_PERCENT_MAX: u64 = 25;
+
+/// A segment is not gone through for expired records more often than this, in milliseconds.
+const SWEEP_INTERVAL_MS: u64 = 30_000;
+
+/// What the engine does for each record of a segment that is to go.
+pub(crate) trait Rescue {
+    /// Moves the record if the index points to it; keeps a tombstone that still has something to
+    /// hold down. `bytes` are the record's own. `oldest` is the lowest number among the other
+    /// segments.
+    fn rescue(
+        &self,
+        segment: &Segment,
+        location: Location,
+        record: &Record<'_>,
+        bytes: &[u8],
+        oldest: u64,
+    ) -> Result<()>;
+}
+
+/// How the space of a log is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) total_bytes: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) tombstone_bytes: u64,
+}
+
+impl Usage {
+    pub(crate) fn of(segments: &Segments) -> Self {
+        let mut usage = Self::default();
+        for segment in segments.iter() {
+            usage.total_bytes += segment.bytes();
+            usage.live_bytes += segment.live_bytes.load(Ordering::Relaxed);
+            usage.tombstone_bytes += segment.tombstone_bytes.load(Ordering::Relaxed);
+        }
+        usage
+    }
+
+    /// Share of dead bytes, in percent.
+    pub(crate) fn dead_percent(&self) -> u64 {
+        percent(self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes), self.total_bytes)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    (part * 100).checked_div(whole).unwrap_or(0)
+}
+
+impl Log {
+    /// The segment whose compaction is due, if one is.
+    pub(crate) fn due_for_compaction(&self) -> Option<Arc<Segment>> {
+        let guard = self.segments();
+        let usage = Usage::of(&guard);
+        let limit = u64::from(self.settings.dead_percent_max);
+        let dead = usage.dead_percent();
+        let behind = dead >= limit + BEHIND_PERCENT && usage.total_bytes >= BEHIND_BYTES_MIN;
+        self.behind.store(behind, Ordering::Relaxed);
+        let in_order = guard.in_order();
+        let oldest = in_order.first().map_or(0, |segment| segment.number);
+        let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_damaged());
+        if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
+            && let Some(segment) = sealed.clone().next()
+        {
+            return Some(Arc::clone(segment));
+        }
+        let share = |segment: &Segment| {
+            percent(segment.dead_bytes(segment.number == oldest), segment.bytes())
+        };
+        let best = sealed.max_by_key(|segment| share(segment))?;
+        let worth = if self.space_wanted.load(Ordering::Relaxed) {
+            1
+        } else if dead > limit {
+            limit / 2
+        } else {
+            // Next to nothing is left in it: it is nearly free to take away.
+            90
+        };
+        (share(best) >= worth).then(|| Arc::clone(best))
+    }
+
+    /// Whether compaction need not be gentle.
+    fn is_in_hurry(&self) -> bool {
+        let limit = u64::from(self.settings.dead_percent_max);
+        self.space_wanted.load(Ordering::Relaxed)
+            || Usage::of(&self.segments()).dead_percent() > limit + HURRY_PERCENT
+    }
+
+    /// Moves what is alive in a sealed segment and removes it. `go_on` is asked now and then.
+    pub(crate) fn compact(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        let present = self.segments().iter().any(|one| Arc::ptr_eq(one, segment));
+        if !present || !segment.is_sealed() || segment.is_damaged() {
+            return Ok(());
+        }
+        let oldest = self
+            .segments()
+            .iter()
+            .filter(|one| one.number != segment.number)
+            .map(|one| one.number)
+            .min()
+            .unwrap_or(u64::MAX);
+        let mut pace = Pace::new(gently.then_some(self.settings.compaction_bytes_per_second));
+        let file = Arc::clone(&segment.file);
+        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        loop {
+            let before = scanner.offset();
+            let next = scanner.next(&mut |offset, record, bytes| {
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                let location = Location::new(segment.slot, offset);
+                rescue.rescue(segment, location, record, bytes, oldest)
+            });
+            match next {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => break,
+                // A process that was killed before it had cut the file leaves zeros at the end.
+                Ok(Err(stop)) if stop.what.is_none() => break,
+                Ok(Err(stop)) => {
+                    // What lies behind cannot be told apart any more: the file is kept.
+                    segment.damaged.store(true, Ordering::Relaxed);
+                    let (path, offset) = (segment.path.display(), stop.offset);
+                    let what = stop.what.unwrap_or_default();
+                    tracing::error!("{path} is damaged at byte {offset}: {what}");
+                    return Ok(());
+                }
+                Err(ScanError::Read(error)) => {
+                    return Err(error_at("read", &segment.path, error));
+                }
+                Err(ScanError::Visit(error)) => return Err(error),
+            }
+            let bytes = scanner.offset() - before;
+            if pace.spent(bytes, || self.is_in_hurry()) && !go_on() {
+                return Ok(());
+            }
+        }
+        // What was moved must be on the disk before the place it came from goes.
+        self.sync()?;
+        self.figures.compactions.fetch_add(1, Ordering::Relaxed);
+        self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
+        self.remove_segment(segment)
+    }
+
+    /// Shows the expired records of a segment to `visit` and notes when to look again.
+    pub(crate) fn sweep_segment(
+        &self,
+        segment: &Arc<Segment>,
+        now_ms: u64,
+        visit: &dyn Fn(Location, &Record<'_>),
+    ) -> Result<()> {
+        segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
+        let mut pace = Pace::new(Some(self.settings.compaction_bytes_per_second));
+        let file = Arc::clone(&segment.file);
+        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        loop {
+            let before = scanner.offset();
+            let next = scanner.next(&mut |offset, record, _| {
+                if record.meta.is_expired(now_ms) {
+                    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                    visit(Location::new(segment.slot, offset), record);
+                } else if record.meta.expires_at_ms != 0 {
+                    let again = now_ms.saturating_add(SWEEP_INTERVAL_MS);
+                    segment.note_expiry(record.meta.expires_at_ms.max(again));
+                }
+                Ok(())
+            });
+            match next {
+                Ok(Ok(true)) => {}
+                // Damage is for compaction to find.
+                Ok(Ok(false) | Err(_)) => return Ok(()),
+                Err(ScanError::Read(error)) => {
+                    return Err(error_at("read", &segment.path, error));
+                }
+                Err(ScanError::Visit(error)) => return Err(error),
+            }
+            pace.spent(scanner.offset() - before, || false);
+        }
+    }
+
+    /// Removes segments before the last one that clears. The clearing segment is durable first.
+    pub(crate) fn remove_before(&self, number: u64) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        self.sync()?;
+        for segment in self.segments().in_order() {
+            if segment.number < number {
+                self.remove_segment(&segment)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
+        {
+            let _structure = self.structure.lock();
+            let mut segments = Segments::clone(&self.segments.load());
+            segments.remove(segment.slot);
+            self.segments.store(Arc::new(segments));
+        }
+        self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
+        self.directory_changed.store(true, Ordering::Release);
+        self.space_wanted.store(false, Ordering::Relaxed);
+        match self.storage.remove(&segment.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error_at("remove", &segment.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Holds work to so many bytes a second.
+struct Pace {
+    bytes_per_second: Option<u64>,
+    started: Instant,
+    bytes: u64,
+    unchecked: u64,
+}
+
+impl Pace {
+    /// Bytes between two looks at the clock.
+    const STEP_BYTES: u64 = 256 << 10;
+
+    fn new(bytes_per_second: Option<u64>) -> Self {
+        Self { bytes_per_second, started: Instant::now(), bytes: 0, unchecked: 0 }
+    }
+
+    /// Counts bytes and sleeps if they came too soon, unless there is a hurry. True once a step.
+    fn spent(&mut self, bytes: u64, in_hurry: impl Fn() -> bool) -> bool {
+        self.unchecked += bytes;
+        if self.unchecked < Self::STEP_BYTES {
+            return false;
+        }
+        self.bytes += self.unchecked;
+        self.unchecked = 0;
+        if let Some(rate) = self.bytes_per_second {
+            let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
+            let early = due.saturating_sub(self.started.elapsed());
+            if !early.is_zero() && !in_hurry() {
+                std::thread::sleep(early.min(Duration::from_millis(100)));
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,123 @@
+//! The manifest: what makes a directory a database.
+//!
+//! ```text
+//! manifest
+//!  0   8  magic "tyrantdb"
+//!  8   4  version of the format, 1
+//! 12   4  kind of database: 1 hash
+//! 16   8  identity of the log, random
+//! 24   8  seed of key hashes, random
+//! 32   4  salt of checksums, random
+//! 36  24  zeros
+//! 60   4  CRC-32C of the bytes before
+//! ```
+//!
+//! It is written once, beside its place, synced and renamed: a database has one or is none yet.
+
+use super::record::{read_u32, read_u64};
+use super::{Identity, error_at};
+use crate::io::{File, Open, Storage};
+use crate::{Error, Result};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::Path;
+
+const NAME: &str = "manifest";
+const MAGIC: &[u8; 8] = b"tyrantdb";
+const VERSION: u32 = 1;
+const BYTES: usize = 64;
+
+/// A kind of database, as the manifest has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredKind {
+    Hash = 1,
+}
+
+/// Reads the manifest of a database, or `None` if the directory holds none.
+pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Identity>> {
+    let path = directory.join(NAME);
+    let file = match storage.open(&path, Open::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error_at("open", &path, error)),
+    };
+    let mut bytes = [0; BYTES];
+    let mut filled = 0;
+    while filled < BYTES {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) => return Err(error_at("read", &path, error)),
+        }
+    }
+    let corrupted = |what: &str| Error::Corrupted { file: path.clone(), offset: 0, what: what.into() };
+    if &bytes[..8] != MAGIC {
+        return Err(corrupted("it is not a manifest"));
+    }
+    if read_u32(&bytes[60..]) != crc32c::crc32c(&bytes[..60]) {
+        return Err(corrupted("the checksum does not match"));
+    }
+    if read_u32(&bytes[8..]) != VERSION {
+        return Err(corrupted("it is of a version this program does not know"));
+    }
+    if read_u32(&bytes[12..]) != StoredKind::Hash as u32 {
+        return Err(corrupted("it is of a kind of database this program does not know"));
+    }
+    Ok(Some(Identity {
+        id: read_u64(&bytes[16..]),
+        hash_seed: read_u64(&bytes[24..]),
+        salt: read_u32(&bytes[32..]),
+    }))
+}
+
+/// Makes a manifest with a new identity.
+pub(crate) fn create(storage: &dyn Storage, directory: &Path) -> Result<Identity> {
+    let random = || RandomState::new().build_hasher().finish();
+    let identity = Identity { id: random(), hash_seed: random(), salt: random() as u32 };
+    write(storage, directory, &identity)?;
+    Ok(identity)
+}
+
+/// Writes the manifest of a database.
+pub(crate) fn write(storage: &dyn Storage, directory: &Path, identity: &Identity) -> Result<()> {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(StoredKind::Hash as u32).to_le_bytes());
+    bytes[16..24].copy_from_slice(&identity.id.to_le_bytes());
+    bytes[24..32].copy_from_slice(&identity.hash_seed.to_le_bytes());
+    bytes[32..36].copy_from_slice(&identity.salt.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..60]);
+    bytes[60..].copy_from_slice(&sum.to_le_bytes());
+    replace(storage, directory, NAME, &bytes)
+}
+
+/// Replaces a file by one with these contents, durably, and either wholly or not at all.
+fn replace(storage: &dyn Storage, directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    replace_with(storage, directory, name, &mut |file| {
+        file.write_at(bytes, 0).map_err(|error| error_at("write", &directory.join(name), error))
+    })
+}
+
+/// As `replace`, with what `fill` writes into the new file.
+pub(super) fn replace_with(
+    storage: &dyn Storage,
+    directory: &Path,
+    name: &str,
+    fill: &mut dyn FnMut(&dyn File) -> Result<()>,
+) -> Result<()> {
+    let (path, beside) = (directory.join(name), directory.join(format!("{name}.new")));
+    let failed = |error| error_at("write", &path, error);
+    match storage.remove(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let file = storage.open(&beside, Open::New).map_err(failed)?;
+    let filled = fill(&*file).and_then(|()| file.sync().map_err(failed));
+    if let Err(error) = filled {
+        let _ = storage.remove(&beside);
+        return Err(error);
+    }
+    storage.rename(&beside, &path).map_err(failed)?;
+    storage.sync_dir(directory).map_err(failed)
+}

@@ -1,0 +1,399 @@
+//! One record of the log, as bytes.
+//!
+//! ```text
+//!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
+//!  4   8  sequence number: of the change that made the record; kept when compaction moves it
+//! 12   1  flags: bits 0-1 kind (0 put, 1 tombstone, 2 batch)
+//!                bit 2 an expiry is present, bit 3 client flags are present
+//!                bits 4-5 compression of the value (0 none, 1 LZ4, 2 Zstandard)
+//! 13 1-3  length of the key, LEB128
+//!    1-5  length of the value as stored, LEB128
+//!   (8)   expiry, milliseconds since the Unix epoch
+//!   (4)   client flags
+//!         key
+//!         value
+//!    0-7  zeros, up to a multiple of 8
+//! ```
+//!
+//! All numbers are little-endian. The checksum takes the sequence number last so that a writer
+//! can compute nearly all of it before it holds the lock under which the number is given.
+//!
+//! The value of a tombstone is the number of the segment it was first written to, 8 bytes: what
+//! it removes lies there or before. The value of a batch is the records it joins; its own
+//! checksum covers its header only, since each of those has one.
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{Compression, Meta};
+
+/// Records begin at multiples of this, in bytes.
+pub(crate) const ALIGNMENT: usize = 8;
+
+/// Bytes of checksum and sequence number.
+const PREFIX_BYTES: usize = 12;
+
+/// Longest header: prefix, flags, two lengths, expiry, client flags.
+pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
+
+/// Longest record, padding included.
+pub(crate) const RECORD_BYTES_MAX: usize =
+    HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + ALIGNMENT;
+
+const KIND_MASK: u8 = 0b11;
+const HAS_EXPIRY: u8 = 1 << 2;
+const HAS_CLIENT_FLAGS: u8 = 1 << 3;
+const COMPRESSION_SHIFT: u8 = 4;
+const KNOWN_FLAGS: u8 = 0b0011_1111;
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The key has this value.
+    Put,
+    /// The key has no value any more.
+    Tombstone,
+    /// The records in the value stand or fall together.
+    Batch,
+}
+
+/// A record, borrowing from the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: u64,
+    pub(crate) meta: Meta,
+    pub(crate) compression: Compression,
+    pub(crate) key: &'a [u8],
+    /// As stored.
+    pub(crate) value: &'a [u8],
+    /// Bytes in the log, padding included.
+    pub(crate) total: usize,
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotARecord {
+    /// Nothing was written here.
+    Unwritten,
+    /// It goes on beyond the bytes at hand; at least this many are needed.
+    Short(usize),
+    /// It is damaged, or never was one.
+    Bad(&'static str),
+}
+
+/// The lengths at the beginning of a record.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: Kind,
+    sequence: u64,
+    meta: Meta,
+    compression: Compression,
+    key_start: usize,
+    value_start: usize,
+    end: usize,
+    total: usize,
+}
+
+impl Header {
+    #[inline]
+    fn decode(bytes: &[u8]) -> Result<Self, NotARecord> {
+        let short = NotARecord::Short(HEADER_BYTES_MAX);
+        let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
+            return Err(short);
+        };
+        let sequence = read_u64(&prefix[4..]);
+        if sequence == 0 {
+            // The first sequence number is 1.
+            let blank = prefix.iter().all(|byte| *byte == 0);
+            return Err(if blank {
+                NotARecord::Unwritten
+            } else {
+                NotARecord::Bad("sequence number 0")
+            });
+        }
+        let (&flags, rest) = rest.split_first().ok_or(short)?;
+        let kind = match flags & KIND_MASK {
+            0 => Kind::Put,
+            1 => Kind::Tombstone,
+            2 => Kind::Batch,
+            _ => return Err(NotARecord::Bad("unknown kind of record")),
+        };
+        let compression = match flags >> COMPRESSION_SHIFT & 0b11 {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            2 => Compression::Zstd,
+            _ => return Err(NotARecord::Bad("unknown compression")),
+        };
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(NotARecord::Bad("unknown flags"));
+        }
+        let (key_bytes, rest) = read_varint(rest)?;
+        let (value_bytes, mut rest) = read_varint(rest)?;
+        if key_bytes > KEY_BYTES_MAX || value_bytes > RECORD_BYTES_MAX {
+            return Err(NotARecord::Bad("a length over the limit"));
+        }
+        let mut meta = Meta::NONE;
+        if flags & HAS_EXPIRY != 0 {
+            let (expiry, after) = rest.split_first_chunk::<8>().ok_or(short)?;
+            meta.expires_at_ms = u64::from_le_bytes(*expiry);
+            rest = after;
+        }
+        if flags & HAS_CLIENT_FLAGS != 0 {
+            let (client_flags, after) = rest.split_first_chunk::<4>().ok_or(short)?;
+            meta.flags = u32::from_le_bytes(*client_flags);
+            rest = after;
+        }
+        let key_start = bytes.len() - rest.len();
+        let value_start = key_start + key_bytes;
+        let end = value_start + value_bytes;
+        let total = end.next_multiple_of(ALIGNMENT);
+        Ok(Self { kind, sequence, meta, compression, key_start, value_start, end, total })
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record that begins the bytes, and checks it.
+    #[inline]
+    pub(crate) fn decode(bytes: &'a [u8], salt: u32) -> Result<Self, NotARecord> {
+        let (record, checked_end) = Self::split(bytes)?;
+        let stored = read_u32(bytes);
+        if stored != checksum(salt, &[&bytes[PREFIX_BYTES..checked_end]], &bytes[4..12]) {
+            return Err(NotARecord::Bad("the checksum does not match"));
+        }
+        Ok(record)
+    }
+
+    /// As `decode`, without the checksum: enough to compare a key.
+    #[inline]
+    pub(crate) fn decode_unchecked(bytes: &'a [u8]) -> Result<Self, NotARecord> {
+        Self::split(bytes).map(|(record, _)| record)
+    }
+
+    #[inline]
+    fn split(bytes: &'a [u8]) -> Result<(Self, usize), NotARecord> {
+        let header = Header::decode(bytes)?;
+        if bytes.len() < header.total {
+            return Err(NotARecord::Short(header.total));
+        }
+        let record = Self {
+            kind: header.kind,
+            sequence: header.sequence,
+            meta: header.meta,
+            compression: header.compression,
+            key: &bytes[header.key_start..header.value_start],
+            value: &bytes[header.value_start..header.end],
+            total: header.total,
+        };
+        let checked_end =
+            if header.kind == Kind::Batch { header.value_start } else { header.end };
+        Ok((record, checked_end))
+    }
+
+    /// The number that a tombstone carries: of the segment it was first written to.
+    pub(crate) fn birth_segment(&self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.value.try_into().ok()?))
+    }
+}
+
+/// A record about to be written. All but the sequence number is ready.
+pub(crate) struct Prepared<'a> {
+    header: [u8; HEADER_BYTES_MAX],
+    header_bytes: usize,
+    key: &'a [u8],
+    value: &'a [u8],
+    /// Checksum of everything but the sequence number.
+    partial: u32,
+}
+
+impl<'a> Prepared<'a> {
+    /// Lays out a record. The caller has checked the limits.
+    #[inline]
+    pub(crate) fn new(
+        salt: u32,
+        kind: Kind,
+        key: &'a [u8],
+        value: &'a [u8],
+        meta: Meta,
+        compression: Compression,
+    ) -> Self {
+        let mut header = [0; HEADER_BYTES_MAX];
+        let mut end = PREFIX_BYTES + 1;
+        let mut flags = match kind {
+            Kind::Put => 0,
+            Kind::Tombstone => 1,
+            Kind::Batch => 2,
+        };
+        flags |= match compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1 << COMPRESSION_SHIFT,
+            Compression::Zstd => 2 << COMPRESSION_SHIFT,
+        };
+        end = write_varint(&mut header, end, key.len());
+        end = write_varint(&mut header, end, value.len());
+        if meta.expires_at_ms != 0 {
+            flags |= HAS_EXPIRY;
+            header[end..end + 8].copy_from_slice(&meta.expires_at_ms.to_le_bytes());
+            end += 8;
+        }
+        if meta.flags != 0 {
+            flags |= HAS_CLIENT_FLAGS;
+            header[end..end + 4].copy_from_slice(&meta.flags.to_le_bytes());
+            end += 4;
+        }
+        header[PREFIX_BYTES] = flags;
+        let head = &header[PREFIX_BYTES..end];
+        let partial = match kind {
+            Kind::Batch => body_checksum(salt, &[head, key]),
+            _ => body_checksum(salt, &[head, key, value]),
+        };
+        Self { header, header_bytes: end, key, value, partial }
+    }
+
+    /// Bytes in the log, padding included.
+    pub(crate) fn total(&self) -> usize {
+        (self.header_bytes + self.key.len() + self.value.len()).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes a key must have for the value to begin where records may begin.
+    pub(crate) fn padding_to_align_value(&self) -> usize {
+        self.header_bytes.next_multiple_of(ALIGNMENT) - self.header_bytes
+    }
+
+    /// The parts of the record under this sequence number.
+    #[inline]
+    pub(crate) fn seal(&mut self, sequence: u64) -> [&[u8]; 3] {
+        let sequence = sequence.to_le_bytes();
+        let sum = crc32c::crc32c_append(self.partial, &sequence);
+        self.header[..4].copy_from_slice(&sum.to_le_bytes());
+        self.header[4..12].copy_from_slice(&sequence);
+        [&self.header[..self.header_bytes], self.key, self.value]
+    }
+
+    /// The record under this sequence number, padding included, at the end of `bytes`.
+    pub(crate) fn write_to(&mut self, sequence: u64, bytes: &mut Vec<u8>) {
+        let end = bytes.len() + self.total();
+        for part in self.seal(sequence) {
+            bytes.extend_from_slice(part);
+        }
+        bytes.resize(end, 0);
+    }
+}
+
+/// Key and value of short records are put beside each other first: one pass over them is
+/// cheaper than two starts of the checksum.
+#[inline]
+fn body_checksum(salt: u32, parts: &[&[u8]]) -> u32 {
+    parts.iter().fold(salt, |sum, part| crc32c::crc32c_append(sum, part))
+}
+
+#[inline]
+fn checksum(salt: u32, parts: &[&[u8]], sequence: &[u8]) -> u32 {
+    crc32c::crc32c_append(body_checksum(salt, parts), sequence)
+}
+
+#[inline]
+pub(crate) fn read_u64(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[inline]
+pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+#[inline]
+fn read_varint(bytes: &[u8]) -> Result<(usize, &[u8]), NotARecord> {
+    let mut value = 0u64;
+    for (index, byte) in bytes.iter().enumerate().take(5) {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            let value = usize::try_from(value).map_err(|_| NotARecord::Bad("a length"))?;
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err(if bytes.len() < 5 {
+        NotARecord::Short(HEADER_BYTES_MAX)
+    } else {
+        NotARecord::Bad("a length over the limit")
+    })
+}
+
+#[inline]
+fn write_varint(header: &mut [u8], mut at: usize, mut value: usize) -> usize {
+    while value >= 0x80 {
+        header[at] = (value & 0x7f) as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    header[at] = value as u8;
+    at + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(kind: Kind, key: &[u8], value: &[u8], meta: Meta, salt: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Prepared::new(salt, kind, key, value, meta, Compression::None).write_to(7, &mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            key: Vec<u8>, value: Vec<u8>, expires_at_ms: u64, flags: u32, salt: u32,
+        ) {
+            let meta = Meta { flags, expires_at_ms };
+            let bytes = written(Kind::Put, &key, &value, meta, salt);
+            prop_assert!(bytes.len().is_multiple_of(ALIGNMENT));
+            let record = Record::decode(&bytes, salt).unwrap();
+            prop_assert_eq!((record.key, record.value), (&key[..], &value[..]));
+            prop_assert_eq!((record.meta, record.sequence), (meta, 7));
+            prop_assert_eq!(record.total, bytes.len());
+        }
+
+        #[test]
+        fn every_flipped_bit_is_noticed(
+            key: Vec<u8>, value: Vec<u8>, salt: u32, place: prop::sample::Index, bit in 0..8,
+        ) {
+            let mut bytes = written(Kind::Put, &key, &value, Meta::NONE, salt);
+            let record_bytes = PREFIX_BYTES + 1
+                + write_varint(&mut [0; 9], 0, key.len())
+                + write_varint(&mut [0; 9], 0, value.len())
+                + key.len() + value.len();
+            bytes[place.index(record_bytes)] ^= 1 << bit;
+            prop_assert!(Record::decode(&bytes, salt).is_err());
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused_without_a_panic(bytes: Vec<u8>, salt: u32) {
+            let _ = Record::decode_unchecked(&bytes);
+            if let Ok(record) = Record::decode(&bytes, salt) {
+                prop_assert!(record.total <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_log_is_refused() {
+        let bytes = written(Kind::Put, b"key", b"value", Meta::NONE, 1);
+        assert!(matches!(Record::decode(&bytes, 2), Err(NotARecord::Bad(_))));
+    }
+
+    #[test]
+    fn a_cut_record_says_how_much_it_needs() {
+        let bytes = written(Kind::Put, &[1; 300], &[2; 5000], Meta::NONE, 0);
+        for cut in 0..bytes.len() {
+            match Record::decode(&bytes[..cut], 0) {
+                Err(NotARecord::Short(needed)) => assert!(needed > cut && needed <= bytes.len()),
+                other => panic!("cut at {cut}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_are_unwritten() {
+        assert_eq!(Record::decode(&[0; 64], 5).unwrap_err(), NotARecord::Unwritten);
+    }
+}

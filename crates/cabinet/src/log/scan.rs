@@ -1,0 +1,159 @@
+//! Reading a segment from one end to the other.
+
+use super::record::{HEADER_BYTES_MAX, Kind, NotARecord, Record};
+use super::segment::SEGMENT_HEADER_BYTES;
+use crate::io::File;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Where and why a scan stopped before the end it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// Offset of the first byte that is no record.
+    pub(crate) offset: u64,
+    /// `None` if nothing was written there.
+    pub(crate) what: Option<&'static str>,
+}
+
+/// Scans records in the order they were appended. A batch is gone through only if it is whole.
+pub(crate) struct Scanner {
+    file: Arc<dyn File>,
+    salt: u32,
+    /// File offset of the buffer.
+    base: u64,
+    buffer: Vec<u8>,
+    /// Offset of the next record.
+    next: u64,
+    end: u64,
+}
+
+impl Scanner {
+    /// Scans from `start` (at least the segment's first record) up to `end`.
+    pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
+        let next = start.max(SEGMENT_HEADER_BYTES as u64);
+        Self { file, salt, base: next, buffer: Vec::new(), next, end }
+    }
+
+    /// Offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.next
+    }
+
+    /// Shows the next record, its offset and its bytes to `visit`. Answers false at the end,
+    /// and then [`Scanner::stop`] says why it is there.
+    pub(crate) fn next(
+        &mut self,
+        visit: &mut dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()>,
+    ) -> Result<Result<bool, Stop>, ScanError> {
+        if self.next >= self.end {
+            return Ok(Ok(false));
+        }
+        let mut needed = HEADER_BYTES_MAX;
+        loop {
+            self.fill(needed)?;
+            let at = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
+            let bytes = &self.buffer[at.min(self.buffer.len())..];
+            let record = match Record::decode(bytes, self.salt) {
+                Ok(record) => record,
+                Err(NotARecord::Short(more)) if self.next + more as u64 <= self.end => {
+                    if more <= bytes.len() {
+                        // A header close to the end may be shorter than the longest one.
+                        return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                    }
+                    needed = more;
+                    continue;
+                }
+                Err(NotARecord::Short(_)) => {
+                    return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                }
+                Err(NotARecord::Unwritten) => return Ok(Err(self.stop_at(None))),
+                Err(NotARecord::Bad(what)) => return Ok(Err(self.stop_at(Some(what)))),
+            };
+            if record.kind != Kind::Batch {
+                let total = record.total;
+                visit(self.next, &record, &bytes[..total])?;
+                self.next += total as u64;
+                return Ok(Ok(true));
+            }
+            if !is_whole_batch(record.value, self.salt) {
+                return Ok(Err(self.stop_at(Some("a batch that is not whole"))));
+            }
+            // Its records follow one by one; they are known to be good.
+            let inner = record.total - record.value.len();
+            let first = self.next + inner as u64;
+            let mut rest = record.value;
+            let mut offset = first;
+            while let Ok(member) = Record::decode(rest, self.salt) {
+                visit(offset, &member, &rest[..member.total])?;
+                offset += member.total as u64;
+                rest = &rest[member.total..];
+            }
+            self.next += record.total as u64;
+            return Ok(Ok(true));
+        }
+    }
+
+    fn stop_at(&self, what: Option<&'static str>) -> Stop {
+        Stop { offset: self.next, what }
+    }
+
+    /// Makes the buffer hold at least `needed` bytes from `next` on, or all up to the end.
+    fn fill(&mut self, needed: usize) -> io::Result<()> {
+        let have = (self.base + self.buffer.len() as u64).saturating_sub(self.next);
+        let left = self.end - self.next;
+        if have >= (needed as u64).min(left) {
+            return Ok(());
+        }
+        let keep = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
+        self.buffer.drain(..keep.min(self.buffer.len()));
+        self.base = self.next;
+        let target = (needed.max(CHUNK_BYTES) as u64).min(left);
+        let target = usize::try_from(target).map_err(io::Error::other)?;
+        let mut filled = self.buffer.len();
+        self.buffer.resize(target.max(filled), 0);
+        while filled < self.buffer.len() {
+            let offset = self.base + filled as u64;
+            match self.file.read_at(&mut self.buffer[filled..], offset)? {
+                // Shorter than it was said to be: what is missing reads as unwritten.
+                0 => break,
+                bytes => filled += bytes,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether these bytes are records from beginning to end.
+fn is_whole_batch(mut bytes: &[u8], salt: u32) -> bool {
+    while !bytes.is_empty() {
+        match Record::decode(bytes, salt) {
+            Ok(record) if record.kind != Kind::Batch => bytes = &bytes[record.total..],
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Why a scan could not go on.
+#[derive(Debug)]
+pub(crate) enum ScanError {
+    /// The file could not be read.
+    Read(io::Error),
+    /// What the visitor answered.
+    Visit(crate::Error),
+}
+
+impl From<io::Error> for ScanError {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<crate::Error> for ScanError {
+    fn from(error: crate::Error) -> Self {
+        Self::Visit(error)
+    }
+}

@@ -1,0 +1,261 @@
+//! Segments: the files a log consists of.
+//!
+//! ```text
+//! NNNNNNNNNN.log
+//!  0   8  magic "cabinet\n"
+//!  8   4  version of the format, 1
+//! 12   4  flags: bit 0: everything in segments before this one is void
+//! 16   8  number of the segment
+//! 24   8  identity of the log
+//! 32   8  the next sequence number when the segment was begun
+//! 40   8  length of the segment before, in bytes, 0 if there is none
+//! 48   8  capacity: bytes it may grow to
+//! 56   4  zeros
+//! 60   4  CRC-32C of the bytes before, started from the log's salt
+//! 64      records, to the end of the file
+//! ```
+//!
+//! A file that is being appended to is longer than its records: the rest is zeros.
+
+use super::Identity;
+use super::record::{ALIGNMENT, read_u32, read_u64};
+use crate::io::{File, Map};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"cabinet\n";
+const VERSION: u32 = 1;
+const FLAG_CLEAR: u32 = 1;
+
+/// Records of a segment begin below this, so that 23 bits name their place.
+pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
+
+/// Most segments a log can have at a time.
+pub(crate) const SEGMENTS_MAX: usize = 1 << SLOT_BITS;
+
+const OFFSET_BITS: u32 = 23;
+const SLOT_BITS: u32 = 17;
+
+/// Where a record is: 17 bits that name a segment (its slot in [`Segments`]) and 23 that count
+/// its offset in units of [`ALIGNMENT`]. Never 0, since a segment begins with its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Location(u64);
+
+impl Location {
+    /// Bits of a location.
+    pub(crate) const BITS: u32 = SLOT_BITS + OFFSET_BITS;
+
+    /// `offset` is a multiple of the alignment, below [`SEGMENT_BYTES_MAX`].
+    #[inline]
+    pub(crate) fn new(slot: usize, offset: usize) -> Self {
+        debug_assert!(slot < SEGMENTS_MAX && offset < SEGMENT_BYTES_MAX);
+        Self((slot as u64) << OFFSET_BITS | (offset / ALIGNMENT) as u64)
+    }
+
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << Self::BITS) - 1))
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn slot(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize
+    }
+
+    #[inline]
+    pub(crate) fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * ALIGNMENT
+    }
+}
+
+/// One file of a log.
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) slot: usize,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) map: Map,
+    pub(crate) capacity: usize,
+    /// Bytes of records that the engine's index points to.
+    pub(crate) live_bytes: AtomicU64,
+    /// Bytes of tombstones.
+    pub(crate) tombstone_bytes: AtomicU64,
+    /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.
+    pub(crate) next_expiry_ms: AtomicU64,
+    /// Nothing is appended any more.
+    pub(crate) sealed: AtomicBool,
+    /// Its pages were all in memory when last looked at.
+    pub(crate) resident: AtomicBool,
+    /// Something in it could not be read: it is kept as it is.
+    pub(crate) damaged: AtomicBool,
+}
+
+impl Segment {
+    /// Bytes of header and records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.map.written() as u64
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Bytes that compaction would free. Tombstones count if nothing older is left for them to
+    /// hold down.
+    pub(crate) fn dead_bytes(&self, is_oldest: bool) -> u64 {
+        let mut kept = self.live_bytes.load(Ordering::Relaxed) + SEGMENT_HEADER_BYTES as u64;
+        if !is_oldest {
+            kept += self.tombstone_bytes.load(Ordering::Relaxed);
+        }
+        self.bytes().saturating_sub(kept)
+    }
+
+    pub(crate) fn add_live(&self, bytes: usize) {
+        self.live_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts come from a checkpoint that writers ran beside, so they may be off by the changes
+    /// of that moment after a crash: they never wrap.
+    pub(crate) fn remove_live(&self, bytes: usize) {
+        let _ = self.live_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+            Some(live.saturating_sub(bytes as u64))
+        });
+    }
+
+    pub(crate) fn add_tombstone(&self, bytes: usize) {
+        self.tombstone_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_expiry(&self, expires_at_ms: u64) {
+        if expires_at_ms != 0 {
+            self.next_expiry_ms.fetch_min(expires_at_ms, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) number: u64,
+    /// Everything in segments before this one is void.
+    pub(crate) clears: bool,
+    pub(crate) first_sequence: u64,
+    pub(crate) previous_bytes: u64,
+    pub(crate) capacity: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self, identity: &Identity) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let flags = if self.clears { FLAG_CLEAR } else { 0 };
+        bytes[12..16].copy_from_slice(&flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&identity.id.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.first_sequence.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.previous_bytes.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.capacity.to_le_bytes());
+        let sum = crc32c::crc32c_append(identity.salt, &bytes[..60]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8], identity: &Identity) -> Result<Self, &'static str> {
+        if bytes.len() < SEGMENT_HEADER_BYTES {
+            return Err("it is shorter than a segment's header");
+        }
+        if &bytes[..8] != MAGIC {
+            return Err("it is not a segment");
+        }
+        if read_u32(&bytes[8..]) != VERSION {
+            return Err("it is a segment of another version");
+        }
+        if read_u32(&bytes[60..]) != crc32c::crc32c_append(identity.salt, &bytes[..60])
+            || read_u64(&bytes[24..]) != identity.id
+        {
+            return Err("its header is damaged, or of another database");
+        }
+        Ok(Self {
+            number: read_u64(&bytes[16..]),
+            clears: read_u32(&bytes[12..]) & FLAG_CLEAR != 0,
+            first_sequence: read_u64(&bytes[32..]),
+            previous_bytes: read_u64(&bytes[40..]),
+            capacity: read_u64(&bytes[48..]),
+        })
+    }
+}
+
+/// File name of a segment.
+pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:010}.log"))
+}
+
+/// Number in a segment's file name.
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".log")?;
+    if digits.len() < 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// The segments of a log at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Arc<Segment>>>,
+}
+
+impl Segments {
+    #[inline]
+    pub(crate) fn get(&self, location: Location) -> Option<&Arc<Segment>> {
+        self.slots.get(location.slot())?.as_ref()
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.slots.iter().flatten()
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn in_order(&self) -> Vec<Arc<Segment>> {
+        let mut all: Vec<_> = self.iter().cloned().collect();
+        all.sort_by_key(|segment| segment.number);
+        all
+    }
+
+    pub(crate) fn oldest_number(&self) -> u64 {
+        self.iter().map(|segment| segment.number).min().unwrap_or(0)
+    }
+
+    /// A slot that is not taken, or `None` if the log is as large as it can be.
+    pub(crate) fn free_slot(&self) -> Option<usize> {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        (free < SEGMENTS_MAX).then_some(free)
+    }
+
+    pub(crate) fn insert(&mut self, segment: Arc<Segment>) {
+        if self.slots.len() <= segment.slot {
+            self.slots.resize(segment.slot + 1, None);
+        }
+        let slot = segment.slot;
+        self.slots[slot] = Some(segment);
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = None;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How much an on-memory engine holds, and how much it may.
+
+use crate::{Error, Options, Result};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the tables of an engine take for one record, in bytes, as far as the cap is concerned.
+pub(super) const TABLE_BYTES_PER_RECORD: u64 = 32;
+
+/// Counters of an engine, and their caps.
+#[repr(align(128))] // They are written all the time; what lies beside them should not suffer.
+#[derive(Debug)]
+pub(super) struct Capacity {
+    records: AtomicU64,
+    bytes: AtomicU64,
+    evicted: AtomicU64,
+    records_max: u64,
+    bytes_max: u64,
+}
+
+impl Capacity {
+    pub(super) fn new(options: &Options) -> Self {
+        let unless_zero = |max: u64| if max == 0 { u64::MAX } else { max };
+        Self {
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            records_max: unless_zero(options.capacity_records),
+            bytes_max: unless_zero(options.capacity_bytes),
+        }
+    }
+
+    /// Whether there is a cap at all.
+    pub(super) fn is_capped(&self) -> bool {
+        self.records_max != u64::MAX || self.bytes_max != u64::MAX
+    }
+
+    pub(super) fn records_max(&self) -> u64 {
+        self.records_max
+    }
+
+    /// Refuses a record that would not fit even if it were the only one.
+    pub(super) fn check(&self, record_bytes: usize, path: &str) -> Result<()> {
+        if cost(record_bytes) > self.bytes_max {
+            return Err(Error::NoSpace { path: PathBuf::from(path) });
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&self, record_bytes: usize) {
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(cost(record_bytes), Ordering::Relaxed);
+    }
+
+    pub(super) fn subtract(&self, record_bytes: usize) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(cost(record_bytes), Ordering::Relaxed);
+    }
+
+    /// One record took the place of another.
+    pub(super) fn exchange(&self, old_bytes: usize, new_bytes: usize) {
+        if new_bytes > old_bytes {
+            self.bytes.fetch_add((new_bytes - old_bytes) as u64, Ordering::Relaxed);
+        } else if new_bytes < old_bytes {
+            self.bytes.fetch_sub((old_bytes - new_bytes) as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn count_evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.records() > self.records_max || self.bytes.load(Ordering::Relaxed) > self.bytes_max
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the records, without their share of the tables.
+    pub(super) fn record_bytes(&self) -> u64 {
+        let tables = self.records().saturating_mul(TABLE_BYTES_PER_RECORD);
+        self.bytes.load(Ordering::Relaxed).saturating_sub(tables)
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+fn cost(record_bytes: usize) -> u64 {
+    record_bytes as u64 + TABLE_BYTES_PER_RECORD
+}

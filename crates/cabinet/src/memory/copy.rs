@@ -1,0 +1,33 @@
+//! Copies of on-memory databases.
+
+use super::record::Record;
+use crate::{Database, Error, Result, name::Specification};
+use std::io;
+use std::path::Path;
+
+/// Writes records into the database of a kind of its own that `path` names with its suffix, and
+/// which must not exist.
+pub(super) fn copy_records<'a>(
+    path: &Path,
+    records: impl Iterator<Item = &'a Record>,
+) -> Result<()> {
+    let failed = |kind: io::ErrorKind| Error::Io {
+        operation: "copy to",
+        path: path.to_path_buf(),
+        source: kind.into(),
+    };
+    let name = path.to_str().ok_or_else(|| failed(io::ErrorKind::InvalidFilename))?;
+    let specification = Specification::parse(name)?;
+    if specification.kind.is_on_memory() {
+        return Err(Error::NotSupported("copying into memory".into()));
+    }
+    if specification.path.exists() {
+        return Err(failed(io::ErrorKind::AlreadyExists));
+    }
+    let target = Database::open_specification(&specification)?.deferred();
+    for record in records {
+        let value = record.value()?;
+        target.put_with(record.key(), &value, record.meta())?;
+    }
+    target.sync()
+}

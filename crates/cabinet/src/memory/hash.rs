@@ -1,0 +1,370 @@
+//! The on-memory hash, `*`.
+//!
+//! # Threads and locks
+//!
+//! Records are dealt to shards by the highest bits of their hash; each shard has a lock. An
+//! operation on one record takes one lock. A batch takes those of its shards, and whoever
+//! needs all takes all, in rising order. Eviction beyond the shard of the write takes one lock
+//! after another and holds no other meanwhile.
+//!
+//! # Order
+//!
+//! A scan goes by (shard, tag), both of which are bits of the hash of the key: a position that
+//! never changes while the record exists, however the tables grow. A step visits, under the lock of
+//! one shard after another, the records of a range of positions, and never parts records of one
+//! position. The steps' ranges are disjoint and cover all positions, so a record that exists
+//! throughout is met exactly once.
+//!
+//! # Cost
+//!
+//! A record takes one allocation with 12 bytes of header (24 with flags or expiry), 18 bytes on
+//! average for its place and 12 for its entry in the index. A read is one hash, one lock and
+//! three cache lines: index, place, record.
+
+use super::ScanBudget;
+use super::capacity::Capacity;
+use super::copy::copy_records;
+use super::record::Record;
+use super::shard::Shard;
+use crate::{
+    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Position, Result, Version,
+    Wait,
+};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Shards of an engine without a cap on records, or with a large one.
+const SHARDS_MAX: usize = 64;
+
+/// With a cap on records, there are no more shards than give each this many records: eviction
+/// by use works within a shard, and must have something to choose from.
+const RECORDS_PER_SHARD_MIN: u64 = 1024;
+
+/// Longest value that is stored over another of its length, and for which a record is made under
+/// the lock, in bytes.
+const OVERWRITE_BYTES_MAX: usize = 512;
+
+const PATH: &str = "*";
+
+/// On-memory hash database with optional caps, over which records not used lately go first.
+#[derive(Debug)]
+pub struct MemoryHash {
+    shards: Box<[Padded<RwLock<Shard>>]>,
+    /// A power of two is the number of shards; this is its logarithm.
+    shard_bits: u32,
+    seed: u64,
+    versions: Padded<AtomicU64>,
+    capacity: Capacity,
+    options: Options,
+}
+
+/// Keeps what is written by different threads on different cache lines.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Padded<T>(T);
+
+impl MemoryHash {
+    /// An empty database. Of the options, the caps, the compression and the clock matter.
+    pub fn new(options: &Options) -> Self {
+        let capacity = Capacity::new(options);
+        let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN).max(1);
+        let shard_bits = enough.ilog2().min(SHARDS_MAX.ilog2());
+        Self {
+            shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
+            shard_bits,
+            // Random, so that nobody can send keys that all fall together.
+            seed: RandomState::new().hash_one(0u64),
+            versions: Padded(AtomicU64::new(0)),
+            capacity,
+            options: options.clone(),
+        }
+    }
+
+    /// Shard and tag of a key.
+    fn place(&self, key: &[u8]) -> (usize, u32) {
+        let position = xxh3_64_with_seed(key, self.seed) >> (32 - self.shard_bits);
+        ((position >> 32) as usize, position as u32)
+    }
+
+    fn tag(&self, key: &[u8]) -> u32 {
+        self.place(key).1
+    }
+
+    fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
+        let record = Record::new(key, value, meta, self.options.compression);
+        self.capacity.check(record.size_bytes(), PATH)?;
+        Ok(record)
+    }
+
+    fn is_live(&self, meta: Meta) -> bool {
+        meta.expires_at_ms == 0 || !meta.is_expired(self.options.clock.now_ms())
+    }
+
+    /// The live record in a place.
+    fn live<'a>(&self, shard: &'a Shard, place: Option<u32>) -> Option<&'a Record> {
+        shard.record(place?).filter(|record| self.is_live(record.meta()))
+    }
+
+    fn next_version(&self) -> Version {
+        self.versions.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Stores a record in a locked shard, as the next version.
+    fn store(
+        &self,
+        shard: &mut Shard,
+        tag: u32,
+        place: Option<u32>,
+        mut record: Record,
+    ) -> (u32, Version) {
+        let version = self.next_version();
+        record.set_version(version);
+        (shard.put(tag, place, record, &self.capacity), version)
+    }
+
+    /// Stores a value over one of the same length, if that is all there is to it. It can be read
+    /// as it is even with compression: a record says whether its value is compressed.
+    fn overwrite(
+        &self,
+        shard: &mut Shard,
+        place: Option<u32>,
+        value: &[u8],
+        meta: Meta,
+    ) -> Option<Version> {
+        let place = place.filter(|_| value.len() <= OVERWRITE_BYTES_MAX)?;
+        let version = self.next_version();
+        shard.overwrite(place, value, meta, version).then_some(version)
+    }
+
+    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
+    /// record just written.
+    fn settle(&self, index: usize, mut shard: RwLockWriteGuard<'_, Shard>, spare: Option<u32>) {
+        self.sweep(&mut shard);
+        self.evict(&mut shard, spare);
+        drop(shard);
+        // This shard had nothing else to give.
+        for other in 1..self.shards.len() {
+            if !self.capacity.is_over() {
+                return;
+            }
+            let other = (index + other) % self.shards.len();
+            self.evict(&mut self.shards[other].0.write(), None);
+        }
+    }
+
+    fn evict(&self, shard: &mut Shard, spare: Option<u32>) {
+        while self.capacity.is_over() && shard.evict(spare, |key| self.tag(key), &self.capacity) {}
+    }
+
+    fn sweep(&self, shard: &mut Shard) {
+        if shard.may_expire() {
+            let now_ms = self.options.clock.now_ms();
+            shard.sweep(now_ms, |key| self.tag(key), &self.capacity);
+        }
+    }
+
+    fn read_all(&self) -> Vec<RwLockReadGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.0.read()).collect()
+    }
+
+    fn write_all(&self) -> Vec<RwLockWriteGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.0.write()).collect()
+    }
+}
+
+impl Engine for MemoryHash {
+    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let (index, tag) = self.place(key);
+        let shard = self.shards[index].0.read();
+        let Some(place) = shard.find(tag, key) else { return Ok(false) };
+        let Some(record) = self.live(&shard, Some(place)) else { return Ok(false) };
+        shard.mark_used(place);
+        record.lend(visit)?;
+        Ok(true)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+        // A large record is made before the lock is taken.
+        let is_small = value.len() <= OVERWRITE_BYTES_MAX;
+        let record = if is_small { None } else { Some(self.record(key, value, meta)?) };
+        let (index, tag) = self.place(key);
+        let mut shard = self.shards[index].0.write();
+        shard.check_room(1)?;
+        let found = shard.find(tag, key);
+        if let Some(version) = self.overwrite(&mut shard, found, value, meta) {
+            self.settle(index, shard, found);
+            return Ok(version);
+        }
+        let record = record.map_or_else(|| self.record(key, value, meta), Ok)?;
+        let (place, version) = self.store(&mut shard, tag, found, record);
+        self.settle(index, shard, Some(place));
+        Ok(version)
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        _wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let (index, tag) = self.place(key);
+        let mut shard = self.shards[index].0.write();
+        shard.check_room(1)?;
+        let found = shard.find(tag, key);
+        let change = match self.live(&shard, found) {
+            Some(record) => record.lend(|entry| decide(Some(entry)))?,
+            None => decide(None),
+        };
+        match change {
+            Change::Keep => Ok(0),
+            Change::Remove => {
+                shard.remove(tag, key, &self.capacity);
+                self.settle(index, shard, None);
+                Ok(0)
+            }
+            Change::Put(value, meta) => {
+                if let Some(version) = self.overwrite(&mut shard, found, &value, meta) {
+                    self.settle(index, shard, found);
+                    return Ok(version);
+                }
+                let record = self.record(key, &value, meta)?;
+                let (place, version) = self.store(&mut shard, tag, found, record);
+                self.settle(index, shard, Some(place));
+                Ok(version)
+            }
+        }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        // All that can fail is done before the first change.
+        let mut changes = Vec::with_capacity(batch.changes.len());
+        for (key, change) in &batch.changes {
+            let record = match change {
+                BatchChange::Put(value, meta) => Some(self.record(key, value, *meta)?),
+                BatchChange::Remove => None,
+            };
+            changes.push((self.place(key), key, record));
+        }
+        let mut indexes: Vec<usize> = changes.iter().map(|((index, _), ..)| *index).collect();
+        indexes.extend(batch.expected.iter().map(|(key, _)| self.place(key).0));
+        indexes.sort_unstable();
+        indexes.dedup();
+        let mut shards: Vec<_> =
+            indexes.iter().map(|&index| (index, self.shards[index].0.write())).collect();
+        let at = |index: usize| indexes.partition_point(|&locked| locked < index);
+
+        for (key, expected) in &batch.expected {
+            let (index, tag) = self.place(key);
+            let shard = &shards[at(index)].1;
+            let present = self.live(shard, shard.find(tag, key)).map(Record::version);
+            if present != *expected {
+                return Err(Error::Conflict);
+            }
+        }
+        for (_, shard) in &shards {
+            shard.check_room(changes.len())?;
+        }
+        for ((index, tag), key, record) in changes {
+            let shard = &mut shards[at(index)].1;
+            match record {
+                Some(record) => {
+                    let found = shard.find(tag, key);
+                    self.store(shard, tag, found, record);
+                }
+                None => {
+                    shard.remove(tag, key, &self.capacity);
+                }
+            }
+        }
+        // Under all the locks, so that nobody sees more than the caps allow for longer than
+        // this takes; other shards give only if these have nothing left.
+        for (_, shard) in &mut shards {
+            self.sweep(shard);
+            self.evict(shard, None);
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        let start = match from {
+            Position::Start => 0,
+            Position::Hash(position) => *position,
+            Position::Key(key) => return self.scan(&self.position_of(key), visit),
+        };
+        let first = (start >> 32) as usize;
+        let mut from_tag = start as u32;
+        let mut budget = ScanBudget::default();
+        for index in first..self.shards.len() {
+            let shard = self.shards[index].0.read();
+            let mut last = None;
+            for (tag, place) in shard.from(from_tag) {
+                if budget.is_spent() && last != Some(tag) {
+                    return Ok(Some(Position::Hash((index as u64) << 32 | u64::from(tag))));
+                }
+                last = Some(tag);
+                if let Some(record) = self.live(&shard, Some(place)) {
+                    budget.spend(record.size_bytes());
+                    record.lend(&mut *visit)?;
+                }
+            }
+            from_tag = 0;
+        }
+        Ok(None)
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        let (index, tag) = self.place(key);
+        Position::Hash((index as u64) << 32 | u64::from(tag))
+    }
+
+    fn len(&self) -> u64 {
+        self.capacity.records()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        let tables: usize = self.shards.iter().map(|shard| shard.0.read().table_bytes()).sum();
+        let shards = size_of_val(&*self.shards);
+        self.capacity.record_bytes() + tables as u64 + shards as u64
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(PATH)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives memory that removed records have left back to the allocator.
+    fn optimize(&self) -> Result<()> {
+        for shard in &self.shards {
+            shard.0.write().shrink(|key| self.tag(key));
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        for mut shard in self.write_all() {
+            shard.clear(&self.capacity);
+        }
+        Ok(())
+    }
+
+    /// Writes the records into the database that `path` names, which must not exist. Writers
+    /// wait meanwhile.
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let shards = self.read_all();
+        let places = shards.iter().flat_map(|shard| {
+            shard.from(0).filter_map(move |(_, place)| self.live(shard, Some(place)))
+        });
+        copy_records(path, places)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        vec![("type", "on-memory hash".into()), ("evicted", self.capacity.evicted().to_string())]
+    }
+}

@@ -1,0 +1,244 @@
+//! A part of the on-memory hash that has a lock of its own.
+//!
+//! Records stand in a list of places, which an [`Index`] finds by hash. A place keeps its number
+//! until its record goes, and is then used again.
+//!
+//! Eviction is CLOCK: a hand goes around the places and takes the first record that was not
+//! read or overwritten since it last came by. A new record gets the place that was vacated last,
+//! just behind the hand. If nothing is ever read, the oldest goes first.
+
+use super::capacity::Capacity;
+use super::expiry::{Expiries, LOOKS_PER_WRITE};
+use super::index::{Index, RECORDS_MAX};
+use super::record::Record;
+use crate::{Error, Meta, Result, Version};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Used records that the hand passes before it takes one regardless: bounds the work of a write.
+const PASSED_MAX: usize = 64;
+
+/// Records whose hashes fall into one range.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    index: Index,
+    records: Vec<Option<Record>>,
+    vacant: Vec<u32>,
+    /// Whether the record in a place was used since the hand came by; empty without a cap.
+    used: Vec<AtomicBool>,
+    hand: usize,
+    sweep: usize,
+    expiries: Expiries,
+}
+
+impl Shard {
+    /// The place of a record.
+    pub(super) fn find(&self, tag: u32, key: &[u8]) -> Option<u32> {
+        self.index.find(tag, |id| self.holds(id, key)).map(|(_, id)| id)
+    }
+
+    /// The record in a place that [`Shard::find`] or [`Shard::from`] has just answered.
+    pub(super) fn record(&self, id: u32) -> Option<&Record> {
+        self.records[id as usize].as_ref()
+    }
+
+    /// Notes that the record in a place was read.
+    pub(super) fn mark_used(&self, id: u32) {
+        if let Some(used) = self.used.get(id as usize)
+            && !used.load(Ordering::Relaxed)
+        {
+            used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Places from a tag on, in the order of tags.
+    pub(super) fn from(&self, tag: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.index.from(tag)
+    }
+
+    /// Fails if `more` records would not fit.
+    pub(super) fn check_room(&self, more: usize) -> Result<()> {
+        if RECORDS_MAX - self.records.len() < more {
+            return Err(Error::NoSpace { path: PathBuf::from("*") });
+        }
+        Ok(())
+    }
+
+    /// Stores a record, over the one that [`Shard::find`] has found in `place`, if any; answers
+    /// its place.
+    pub(super) fn put(
+        &mut self,
+        tag: u32,
+        place: Option<u32>,
+        record: Record,
+        capacity: &Capacity,
+    ) -> u32 {
+        self.expiries.note(record.meta());
+        if let Some(id) = place
+            && let Some(old) = &mut self.records[id as usize]
+        {
+            capacity.exchange(old.size_bytes(), record.size_bytes());
+            *old = record;
+            self.mark_used(id);
+            return id;
+        }
+        capacity.add(record.size_bytes());
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            if self.records.len() == self.records.capacity() {
+                // A quarter more: twice as much would leave half of it idle.
+                self.records.reserve_exact((self.records.len() / 4).max(4));
+            }
+            self.records.push(None);
+            self.records.len() as u32 - 1
+        });
+        if capacity.is_capped() {
+            while self.used.len() < self.records.len() {
+                self.used.push(AtomicBool::new(false));
+            }
+            self.used[id as usize].store(false, Ordering::Relaxed);
+        }
+        self.records[id as usize] = Some(record);
+        self.index.insert(tag, id);
+        id
+    }
+
+    /// Stores a value over the one in a place without moving anything, if it can.
+    pub(super) fn overwrite(
+        &mut self,
+        id: u32,
+        value: &[u8],
+        meta: Meta,
+        version: Version,
+    ) -> bool {
+        let Some(record) = &mut self.records[id as usize] else { return false };
+        let done = record.overwrite(value, meta);
+        if done {
+            record.set_version(version);
+            self.mark_used(id);
+        }
+        done
+    }
+
+    /// Removes a record; says whether there was one.
+    pub(super) fn remove(&mut self, tag: u32, key: &[u8], capacity: &Capacity) -> bool {
+        let found = self.index.find(tag, |id| self.holds(id, key));
+        if let Some((slot, id)) = found {
+            self.vacate(slot, id, capacity);
+        }
+        found.is_some()
+    }
+
+    /// Removes a record that is little used, but not the one in the place `spare`; says whether
+    /// there was one. `tag_of` hashes a key.
+    pub(super) fn evict(
+        &mut self,
+        spare: Option<u32>,
+        tag_of: impl Fn(&[u8]) -> u32,
+        capacity: &Capacity,
+    ) -> bool {
+        let others = self.records.len() - self.vacant.len();
+        if others <= usize::from(spare.is_some_and(|id| self.record(id).is_some())) {
+            return false;
+        }
+        let mut passed = 0;
+        loop {
+            let id = self.hand as u32;
+            self.hand = (self.hand + 1) % self.records.len();
+            if Some(id) == spare || self.record(id).is_none() {
+                continue;
+            }
+            let was_used = self.used[id as usize].swap(false, Ordering::Relaxed);
+            if was_used && passed < PASSED_MAX {
+                passed += 1;
+                continue;
+            }
+            self.remove_at(id, tag_of, capacity);
+            capacity.count_evicted();
+            return true;
+        }
+    }
+
+    /// Whether a record may expire, so that [`Shard::sweep`] may find something.
+    pub(super) fn may_expire(&self) -> bool {
+        self.expiries.any()
+    }
+
+    /// Looks at a few records, if any may have expired, and removes those that have.
+    pub(super) fn sweep(
+        &mut self,
+        now_ms: u64,
+        tag_of: impl Fn(&[u8]) -> u32,
+        capacity: &Capacity,
+    ) {
+        if !self.expiries.is_due(now_ms) {
+            return;
+        }
+        for _ in 0..LOOKS_PER_WRITE {
+            if self.sweep >= self.records.len() {
+                self.sweep = 0;
+                self.expiries.finish_round();
+                return;
+            }
+            let id = self.sweep as u32;
+            self.sweep += 1;
+            let Some(meta) = self.record(id).map(Record::meta) else { continue };
+            if meta.is_expired(now_ms) {
+                self.remove_at(id, &tag_of, capacity);
+            } else {
+                self.expiries.note(meta);
+            }
+        }
+    }
+
+    /// Gives back memory it does not need.
+    pub(super) fn shrink(&mut self, tag_of: impl Fn(&[u8]) -> u32) {
+        let mut kept = Self::default();
+        for (id, record) in std::mem::take(&mut self.records).into_iter().enumerate() {
+            let Some(record) = record else { continue };
+            kept.index.insert(tag_of(record.key()), kept.records.len() as u32);
+            kept.expiries.note(record.meta());
+            if let Some(used) = self.used.get(id) {
+                kept.used.push(AtomicBool::new(used.load(Ordering::Relaxed)));
+            }
+            kept.records.push(Some(record));
+        }
+        kept.index.shrink();
+        kept.records.shrink_to_fit();
+        *self = kept;
+    }
+
+    /// Removes all records.
+    pub(super) fn clear(&mut self, capacity: &Capacity) {
+        for record in self.records.iter().flatten() {
+            capacity.subtract(record.size_bytes());
+        }
+        *self = Self::default();
+    }
+
+    /// Bytes of its tables, without the records.
+    pub(super) fn table_bytes(&self) -> usize {
+        self.index.size_bytes()
+            + self.records.capacity() * size_of::<Option<Record>>()
+            + self.vacant.capacity() * size_of::<u32>()
+            + self.used.capacity()
+    }
+
+    fn holds(&self, id: u32, key: &[u8]) -> bool {
+        self.record(id).is_some_and(|record| record.key() == key)
+    }
+
+    fn remove_at(&mut self, id: u32, tag_of: impl Fn(&[u8]) -> u32, capacity: &Capacity) {
+        let Some(tag) = self.record(id).map(|record| tag_of(record.key())) else { return };
+        if let Some((slot, _)) = self.index.find(tag, |found| found == id) {
+            self.vacate(slot, id, capacity);
+        }
+    }
+
+    fn vacate(&mut self, slot: usize, id: u32, capacity: &Capacity) {
+        self.index.remove(slot);
+        if let Some(record) = self.records[id as usize].take() {
+            capacity.subtract(record.size_bytes());
+        }
+        self.vacant.push(id);
+    }
+}

@@ -1,0 +1,338 @@
+//! The on-memory ordered map, `+`.
+//!
+//! One B-tree under one lock: readers run side by side, writers one at a time. A step of a scan
+//! visits, under the lock, records from a key on, and the next step goes on behind the last of
+//! them. Keys do not move, so a record that exists throughout is met exactly once.
+//!
+//! Eviction is CLOCK, with a hand that goes through the keys in their order, around and around,
+//! and takes the first record that was not read or overwritten since it last came by. If
+//! nothing is read, and keys rise, the oldest goes first.
+
+use super::ScanBudget;
+use super::capacity::Capacity;
+use super::copy::copy_records;
+use super::expiry::{Expiries, LOOKS_PER_WRITE};
+use super::record::Record;
+use crate::{
+    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Position, Result, Version,
+    Wait,
+};
+use parking_lot::RwLock;
+use std::borrow::Borrow;
+use std::cmp::Ordering as Order;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Used records that the hand passes before it takes one regardless: bounds the work of a write.
+const PASSED_MAX: usize = 64;
+
+/// What a node of the tree takes for one record, in bytes: nodes are two thirds full on average.
+const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) as u64;
+
+const PATH: &str = "+";
+
+/// On-memory database in the order of keys, with optional caps, over which records not used
+/// lately go first.
+#[derive(Debug)]
+pub struct MemoryTree {
+    tree: RwLock<Tree>,
+    capacity: Capacity,
+    options: Options,
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    items: BTreeSet<Item>,
+    version: Version,
+    /// Key that eviction has come to.
+    hand: Vec<u8>,
+    /// Key that the search for expired records has come to.
+    sweep: Vec<u8>,
+    expiries: Expiries,
+}
+
+/// A record, ordered by its key.
+#[derive(Debug)]
+struct Item {
+    record: Record,
+    /// Whether it was used since the hand came by.
+    used: AtomicBool,
+}
+
+impl Borrow<[u8]> for Item {
+    fn borrow(&self) -> &[u8] {
+        self.record.key()
+    }
+}
+
+impl Ord for Item {
+    fn cmp(&self, other: &Self) -> Order {
+        self.record.key().cmp(other.record.key())
+    }
+}
+
+impl PartialOrd for Item {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for Item {}
+
+impl Tree {
+    fn from(&self, key: &[u8]) -> impl Iterator<Item = &Item> {
+        self.items.range::<[u8], _>((Bound::Included(key), Bound::Unbounded))
+    }
+
+    fn put(&mut self, mut record: Record, capacity: &Capacity) -> Version {
+        self.version += 1;
+        record.set_version(self.version);
+        self.expiries.note(record.meta());
+        let bytes = record.size_bytes();
+        match self.items.replace(Item { record, used: AtomicBool::new(false) }) {
+            Some(old) => {
+                capacity.exchange(old.record.size_bytes(), bytes);
+                if capacity.is_capped()
+                    && let Some(item) = self.items.get(old.record.key())
+                {
+                    item.used.store(true, Ordering::Relaxed);
+                }
+            }
+            None => capacity.add(bytes),
+        }
+        self.version
+    }
+
+    fn remove(&mut self, key: &[u8], capacity: &Capacity) {
+        if let Some(item) = self.items.take(key) {
+            capacity.subtract(item.record.size_bytes());
+        }
+    }
+
+    /// Evicts down to the caps, sparing one key.
+    fn evict(&mut self, spare: Option<&[u8]>, capacity: &Capacity) {
+        while capacity.is_over() && self.items.len() > usize::from(spare.is_some()) {
+            let hand = std::mem::take(&mut self.hand);
+            let around = self.from(&hand).chain(self.items.iter()).chain(self.items.iter());
+            let mut passed = 0;
+            let victim = around.filter(|item| Some(item.record.key()) != spare).find(|item| {
+                let was_used = item.used.swap(false, Ordering::Relaxed);
+                passed += 1;
+                !was_used || passed > PASSED_MAX
+            });
+            let Some(victim) = victim else { return };
+            self.hand = victim.record.key().to_vec();
+            let victim = self.hand.clone();
+            self.remove(&victim, capacity);
+            capacity.count_evicted();
+        }
+    }
+
+    /// Looks at a few records, if any may have expired, and removes those that have.
+    fn sweep(&mut self, now_ms: u64, capacity: &Capacity) {
+        if !self.expiries.is_due(now_ms) {
+            return;
+        }
+        for _ in 0..LOOKS_PER_WRITE {
+            let next = self.from(&self.sweep).next();
+            let Some((key, meta)) =
+                next.map(|item| (item.record.key().to_vec(), item.record.meta()))
+            else {
+                self.sweep.clear();
+                self.expiries.finish_round();
+                return;
+            };
+            if meta.is_expired(now_ms) {
+                self.remove(&key, capacity);
+            } else {
+                self.expiries.note(meta);
+            }
+            self.sweep = key;
+            self.sweep.push(0); // The least key behind it.
+        }
+    }
+}
+
+impl MemoryTree {
+    /// An empty database. Of the options, the caps, the compression and the clock matter.
+    pub fn new(options: &Options) -> Self {
+        Self { tree: RwLock::default(), capacity: Capacity::new(options), options: options.clone() }
+    }
+
+    fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
+        let record = Record::new(key, value, meta, self.options.compression);
+        self.capacity.check(record.size_bytes(), PATH)?;
+        Ok(record)
+    }
+
+    fn is_live(&self, meta: Meta) -> bool {
+        meta.expires_at_ms == 0 || !meta.is_expired(self.options.clock.now_ms())
+    }
+
+    fn live<'a>(&self, tree: &'a Tree, key: &[u8]) -> Option<&'a Item> {
+        tree.items.get(key).filter(|item| self.is_live(item.record.meta()))
+    }
+
+    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
+    /// record just written.
+    fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
+        if tree.expiries.any() {
+            tree.sweep(self.options.clock.now_ms(), &self.capacity);
+        }
+        tree.evict(spare, &self.capacity);
+    }
+}
+
+impl Engine for MemoryTree {
+    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let tree = self.tree.read();
+        let Some(item) = self.live(&tree, key) else { return Ok(false) };
+        // Written only if it changes: readers of one record share its cache line.
+        if self.capacity.is_capped() && !item.used.load(Ordering::Relaxed) {
+            item.used.store(true, Ordering::Relaxed);
+        }
+        item.record.lend(visit)?;
+        Ok(true)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+        let record = self.record(key, value, meta)?;
+        let mut tree = self.tree.write();
+        let version = tree.put(record, &self.capacity);
+        self.settle(&mut tree, Some(key));
+        Ok(version)
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        _wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let mut tree = self.tree.write();
+        let change = match self.live(&tree, key) {
+            Some(item) => item.record.lend(|entry| decide(Some(entry)))?,
+            None => decide(None),
+        };
+        match change {
+            Change::Keep => Ok(0),
+            Change::Remove => {
+                tree.remove(key, &self.capacity);
+                self.settle(&mut tree, None);
+                Ok(0)
+            }
+            Change::Put(value, meta) => {
+                let version = tree.put(self.record(key, &value, meta)?, &self.capacity);
+                self.settle(&mut tree, Some(key));
+                Ok(version)
+            }
+        }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        // All that can fail is done before the first change.
+        let mut changes = Vec::with_capacity(batch.changes.len());
+        for (key, change) in &batch.changes {
+            changes.push(match change {
+                BatchChange::Put(value, meta) => (key, Some(self.record(key, value, *meta)?)),
+                BatchChange::Remove => (key, None),
+            });
+        }
+        let mut tree = self.tree.write();
+        for (key, expected) in &batch.expected {
+            if self.live(&tree, key).map(|item| item.record.version()) != *expected {
+                return Err(Error::Conflict);
+            }
+        }
+        for (key, record) in changes {
+            match record {
+                Some(record) => {
+                    tree.put(record, &self.capacity);
+                }
+                None => tree.remove(key, &self.capacity),
+            }
+        }
+        self.settle(&mut tree, None);
+        Ok(())
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        let from = match from {
+            Position::Start => &[][..],
+            Position::Key(key) => key,
+            Position::Hash(_) => {
+                return Err(Error::NotSupported("a position by hash in an order by key".into()));
+            }
+        };
+        let tree = self.tree.read();
+        let mut budget = ScanBudget::default();
+        for item in tree.from(from) {
+            if budget.is_spent() {
+                return Ok(Some(Position::Key(item.record.key().to_vec())));
+            }
+            if self.is_live(item.record.meta()) {
+                budget.spend(item.record.size_bytes());
+                item.record.lend(&mut *visit)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        Position::Key(key.to_vec())
+    }
+
+    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
+        Position::Key(prefix.to_vec())
+    }
+
+    fn len(&self) -> u64 {
+        self.capacity.records()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.capacity.record_bytes() + self.len() * NODE_BYTES_PER_RECORD
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(PATH)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn optimize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        let mut tree = self.tree.write();
+        for item in &tree.items {
+            self.capacity.subtract(item.record.size_bytes());
+        }
+        // Versions go on where they were.
+        *tree = Tree { version: tree.version, ..Tree::default() };
+        Ok(())
+    }
+
+    /// Writes the records into the database that `path` names, which must not exist. Writers
+    /// wait meanwhile.
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let tree = self.tree.read();
+        let records = tree.items.iter().map(|item| &item.record);
+        copy_records(path, records.filter(|record| self.is_live(record.meta())))
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        vec![("type", "on-memory tree".into()), ("evicted", self.capacity.evicted().to_string())]
+    }
+}

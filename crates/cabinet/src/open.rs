@@ -1,0 +1,53 @@
+//! Opening a database by name.
+
+use crate::memory::{MemoryHash, MemoryTree};
+use crate::name::{Kind, NameError, Specification};
+use crate::read_only::ReadOnly;
+use crate::{Database, Engine, Error, HashDatabase, Options, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Database {
+    /// Opens the database that a name such as `casket.tch#durability=always` says, see
+    /// [`crate::name`].
+    pub fn open(name: &str) -> Result<Self> {
+        Self::open_specification(&Specification::parse(name)?)
+    }
+
+    /// Opens the database at a path, whose suffix says the kind: `casket.tch`, `*`, `+`.
+    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        let kind = Kind::of_path(path)
+            .ok_or_else(|| NameError::UnknownKind(path.display().to_string()))?;
+        open(kind, path, options)
+    }
+
+    /// Opens the database that was specified. The notices go to the log.
+    pub fn open_specification(specification: &Specification) -> Result<Self> {
+        for notice in &specification.notices {
+            tracing::info!("{notice}");
+        }
+        open(specification.kind, &specification.path, &specification.options)
+    }
+}
+
+fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
+    let engine: Arc<dyn Engine> = match kind {
+        Kind::MemoryHash => Arc::new(MemoryHash::new(options)),
+        Kind::MemoryTree => Arc::new(MemoryTree::new(options)),
+        Kind::Hash => open_hash(path, options)?,
+        Kind::Tree => return Err(not_yet("B+ tree databases (.tcb, .bdb)")),
+        Kind::Fixed => return Err(not_yet("fixed-length databases (.tcf, .fdb)")),
+        Kind::Table => return Err(not_yet("table databases (.tct, .tdb)")),
+    };
+    let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
+    Ok(Database::from_engine(engine))
+}
+
+fn open_hash(path: &Path, options: &Options) -> Result<Arc<dyn Engine>> {
+    Ok(Arc::new(HashDatabase::open(path, options)?))
+}
+
+fn not_yet(what: &str) -> Error {
+    Error::NotSupported(format!("{what} are not supported yet"))
+}

@@ -1,0 +1,306 @@
+//! Transactions: changes that are gathered, and written together or not at all.
+//!
+//! A transaction is optimistic. It takes no locks: it notes the version of every record that it
+//! reads, and on commit hands the changes with these versions to [`Engine::write`], which refuses
+//! all of them if any of these records has changed since. So transactions are serializable as far as
+//! single records go. A scan sees the database as it is, without the transaction's own changes,
+//! and is not checked on commit.
+
+use crate::limits::BATCH_BYTES_MAX;
+use crate::{
+    Batch, BatchChange, Change, Database, Engine, Entry, Error, Meta, Position, Result, Version,
+    Wait,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Versions that records have within the transaction that has put them begin here.
+const PROVISIONAL_VERSIONS: Version = 1 << 63;
+
+/// What a change or a noted version takes beside key and value, in bytes.
+const ENTRY_BYTES: usize = 64;
+
+/// Changes that become visible to others all at once, on [`Transaction::commit`]; dropping it
+/// abandons them.
+///
+/// All operations on records of [`Database`] work within it, and see its own changes.
+///
+/// ```
+/// # fn main() -> cabinet::Result<()> {
+/// let database = cabinet::Database::open("*")?;
+/// database.add_int(b"alice", 10)?;
+///
+/// let transfer = database.transaction();
+/// transfer.add_int(b"alice", -3)?;
+/// transfer.add_int(b"bob", 3)?;
+/// assert_eq!(database.get(b"bob")?, None);
+/// transfer.commit()?;
+/// assert_eq!(database.add_int(b"bob", 0)?, 3);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    target: Database,
+    buffer: Arc<Buffer>,
+    /// The buffer, with the operations of a database.
+    within: Database,
+}
+
+impl Database {
+    /// Begins a transaction. It may hold [`BATCH_BYTES_MAX`] bytes; beyond that its operations
+    /// fail with [`Error::BatchTooLong`], and it goes on with what it has.
+    pub fn transaction(&self) -> Transaction {
+        self.transaction_up_to(BATCH_BYTES_MAX)
+    }
+
+    fn transaction_up_to(&self, bytes_max: usize) -> Transaction {
+        let state = Mutex::new(State { bytes_max, ..State::default() });
+        let buffer = Arc::new(Buffer { target: self.clone(), state });
+        Transaction {
+            target: self.clone(),
+            within: Database::from_engine(Arc::clone(&buffer) as Arc<dyn Engine>),
+            buffer,
+        }
+    }
+}
+
+impl Transaction {
+    /// Writes the changes. Fails with [`Error::Conflict`], having written nothing, if a record
+    /// that the transaction has read was changed by somebody else.
+    pub fn commit(self) -> Result<()> {
+        let state = std::mem::take(&mut *self.buffer.state.lock());
+        self.target.write(&state.into_batch())
+    }
+
+    /// Abandons the changes, as dropping it does.
+    pub fn abort(self) {}
+}
+
+impl Deref for Transaction {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.within
+    }
+}
+
+/// The changes of a transaction, over the database as it is.
+struct Buffer {
+    target: Database,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    changes: BTreeMap<Vec<u8>, Pending>,
+    /// Versions of the records that were read from the database.
+    expected: BTreeMap<Vec<u8>, Option<Version>>,
+    bytes: usize,
+    bytes_max: usize,
+    puts: u64,
+}
+
+/// What a record will be.
+enum Pending {
+    Put { value: Vec<u8>, meta: Meta, version: Version },
+    Remove,
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put { value, .. } => value.len(),
+            Self::Remove => 0,
+        }
+    }
+}
+
+impl State {
+    /// Sets what becomes of a record; answers its provisional version, or 0.
+    fn set(&mut self, key: &[u8], change: Change) -> Result<Version> {
+        let (pending, version) = match change {
+            Change::Keep => return Ok(0),
+            Change::Remove => (Pending::Remove, 0),
+            Change::Put(value, meta) => {
+                let version = PROVISIONAL_VERSIONS + self.puts;
+                (Pending::Put { value, meta, version }, version)
+            }
+        };
+        let old = self.changes.get(key).map_or(0, |old| entry_bytes(key) + old.bytes());
+        let bytes = self.bytes - old + entry_bytes(key) + pending.bytes();
+        self.check_bytes(bytes)?;
+        self.bytes = bytes;
+        self.puts += 1;
+        self.changes.insert(key.to_vec(), pending);
+        Ok(version)
+    }
+
+    /// Notes that a record was read. What was read first counts.
+    fn expect(&mut self, key: &[u8], version: Option<Version>) -> Result<()> {
+        if !self.expected.contains_key(key) {
+            self.check_bytes(self.bytes + entry_bytes(key))?;
+            self.bytes += entry_bytes(key);
+            self.expected.insert(key.to_vec(), version);
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        if bytes > self.bytes_max {
+            return Err(Error::BatchTooLong { bytes, max: self.bytes_max });
+        }
+        Ok(())
+    }
+
+    fn into_batch(self) -> Batch {
+        let mut batch = Batch { expected: self.expected.into_iter().collect(), ..Batch::new() };
+        batch.changes.extend(self.changes.into_iter().map(|(key, pending)| match pending {
+            Pending::Put { value, meta, .. } => (key, BatchChange::Put(value, meta)),
+            Pending::Remove => (key, BatchChange::Remove),
+        }));
+        batch
+    }
+}
+
+fn entry_bytes(key: &[u8]) -> usize {
+    key.len() + ENTRY_BYTES
+}
+
+impl Buffer {
+    /// Shows a record to `visit`, or that there is none, as the transaction has it.
+    fn look<T>(
+        &self,
+        state: &mut State,
+        key: &[u8],
+        visit: impl FnOnce(Option<Entry<'_>>) -> T,
+    ) -> Result<T> {
+        match state.changes.get(key) {
+            Some(Pending::Remove) => return Ok(visit(None)),
+            Some(&Pending::Put { ref value, meta, version }) => {
+                return Ok(visit(Some(Entry { key, value, meta, version })));
+            }
+            None => {}
+        }
+        let mut visit = Some(visit);
+        let seen = self
+            .target
+            .read(key, |entry| (entry.version, visit.take().map(|visit| visit(Some(entry)))))?;
+        state.expect(key, seen.as_ref().map(|(version, _)| *version))?;
+        match (seen.and_then(|(_, result)| result), visit) {
+            (Some(result), _) => Ok(result),
+            (None, Some(visit)) => Ok(visit(None)),
+            // `read` calls its closure when it finds a record.
+            (None, None) => Err(Error::NotSupported("read".into())),
+        }
+    }
+}
+
+impl Engine for Buffer {
+    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+        self.state.lock().set(key, Change::Put(value.to_vec(), meta))
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        _wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let mut state = self.state.lock();
+        let change = self.look(&mut state, key, decide)?;
+        state.set(key, change)
+    }
+
+    /// Joins a batch, or a transaction within this one, to the changes.
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let mut state = self.state.lock();
+        for (key, expected) in &batch.expected {
+            let version = self.look(&mut state, key, |entry| entry.map(|entry| entry.version))?;
+            if version != *expected {
+                return Err(Error::Conflict);
+            }
+        }
+        let more = |(key, change): &(Vec<u8>, BatchChange)| match change {
+            BatchChange::Put(value, _) => entry_bytes(key) + value.len(),
+            BatchChange::Remove => entry_bytes(key),
+        };
+        state.check_bytes(state.bytes + batch.changes.iter().map(more).sum::<usize>())?;
+        for (key, change) in &batch.changes {
+            let change = match change {
+                BatchChange::Put(value, meta) => Change::Put(value.clone(), *meta),
+                BatchChange::Remove => Change::Remove,
+            };
+            state.set(key, change)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        self.target.scan(from, visit)
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        self.target.position_of(key)
+    }
+
+    fn len(&self) -> u64 {
+        self.target.len()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.target.size_bytes()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.target.path()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Err(not_within("sync"))
+    }
+
+    fn optimize(&self) -> Result<()> {
+        Err(not_within("optimize"))
+    }
+
+    fn clear(&self) -> Result<()> {
+        Err(not_within("clear"))
+    }
+
+    fn copy_to(&self, _path: &Path) -> Result<()> {
+        Err(not_within("copy"))
+    }
+}
+
+fn not_within(what: &str) -> Error {
+    Error::NotSupported(format!("{what} within a transaction"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_beyond_its_limit_is_refused_and_goes_on() {
+        let database = Database::open("*").unwrap();
+        let transaction = database.transaction_up_to(2 * ENTRY_BYTES + 100);
+        let refused = |result: Result<Version>| matches!(result, Err(Error::BatchTooLong { .. }));
+        transaction.put(b"a", &[0; 50]).unwrap();
+        assert!(refused(transaction.put(b"b", &[0; 49])));
+        transaction.put(b"b", &[0; 48]).unwrap();
+        transaction.put(b"b", &[0; 47]).unwrap();
+        assert!(matches!(transaction.get(b"c"), Err(Error::BatchTooLong { .. })));
+        assert!(refused(transaction.put(b"a", &[0; 52])));
+        transaction.put(b"a", &[0; 51]).unwrap();
+        transaction.commit().unwrap();
+        assert_eq!(database.value_size(b"a").unwrap(), Some(51));
+        assert_eq!(database.value_size(b"b").unwrap(), Some(47));
+    }
+}

@@ -1,0 +1,37 @@
+//! One set of promises for all engines.
+//!
+//! An engine takes part by a [`subject::Subject`] and a line in [`for_each_engine`].
+
+mod concurrency;
+mod model;
+mod operation;
+mod subject;
+
+/// Makes a test of each engine out of a function over any [`subject::Subject`].
+macro_rules! for_each_engine {
+    ($($promise:ident),* $(,)?) => {
+        $(mod $promise {
+            #[test]
+            fn memory_hash() {
+                super::$promise::<crate::subject::MemoryHash>();
+            }
+
+            #[test]
+            fn memory_tree() {
+                super::$promise::<crate::subject::MemoryTree>();
+            }
+
+            #[test]
+            fn hash_killed() {
+                super::$promise::<crate::subject::HashKilled>();
+            }
+
+            #[test]
+            fn hash_power_lost() {
+                super::$promise::<crate::subject::HashPowerLost>();
+            }
+        })*
+    };
+}
+
+pub(crate) use for_each_engine;

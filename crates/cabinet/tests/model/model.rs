@@ -1,0 +1,383 @@
+//! Random operations on an engine and on a `BTreeMap`: they must answer and hold the same.
+
+use crate::for_each_engine;
+use crate::operation::{Operation, RecordOperation, TransactionOperation, operations};
+use crate::subject::Subject;
+use cabinet::{Batch, Clock, Database, Error, ManualClock, Meta, Position, Swap, Version};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+const START_MS: u64 = 1_000_000;
+
+for_each_engine!(behaves_as_a_map_whatever_befalls_it, a_batch_survives_a_crash);
+
+fn behaves_as_a_map_whatever_befalls_it<S: Subject>() {
+    proptest!(|(operations in operations(120))| run::<S>(&operations));
+}
+
+// Failures that were found, shrunk.
+
+fn a_batch_survives_a_crash<S: Subject>() {
+    let changes = vec![(vec![], Some(vec![]))];
+    run::<S>(&[Operation::Batch { changes, expected: vec![] }, Operation::Crash]);
+}
+
+fn run<S: Subject>(operations: &[Operation]) {
+    let (clock, time) = Clock::manual(START_MS);
+    let mut subject = S::new(clock);
+    let mut model = Model::new(time);
+    for operation in operations {
+        step(&mut subject, &mut model, operation);
+    }
+    subject.reopen();
+    model.check_all(subject.database());
+}
+
+fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
+    let database = subject.database();
+    match operation {
+        Operation::Record(key, operation) => model.apply(database, key, operation),
+        Operation::Batch { changes, expected } => model.write(database, changes, expected),
+        Operation::Transaction(transaction) => model.transact(database, transaction),
+        Operation::Scan => model.check_all(database),
+        Operation::ScanFrom(key) => model.check_scan_from(database, key),
+        Operation::Prefix(prefix, max) => model.check_prefix(database, prefix, *max),
+        Operation::Find(part) => model.check_find(database, part),
+        Operation::Clear => {
+            database.clear().unwrap();
+            model.records.clear();
+            assert_eq!(database.len(), 0);
+        }
+        Operation::Optimize => database.optimize().unwrap(),
+        Operation::Sync => database.sync().unwrap(),
+        Operation::Tend => subject.tend(),
+        Operation::Wait(ms) => model.time.advance(*ms),
+        Operation::Reopen => {
+            subject.reopen();
+            model.check_all(subject.database());
+        }
+        Operation::Crash => {
+            subject.crash();
+            model.check_all(subject.database());
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    value: Vec<u8>,
+    meta: Meta,
+    version: Version,
+}
+
+/// What a database should hold.
+#[derive(Clone)]
+struct Model {
+    records: BTreeMap<Vec<u8>, Record>,
+    /// The newest version that was seen.
+    newest: Version,
+    time: ManualClock,
+}
+
+impl Model {
+    fn new(time: ManualClock) -> Self {
+        Self { records: BTreeMap::new(), newest: 0, time }
+    }
+
+    fn live(&self, key: &[u8]) -> Option<&Record> {
+        self.records.get(key).filter(|record| !record.meta.is_expired(self.time.now_ms()))
+    }
+
+    fn all_live(&self) -> impl Iterator<Item = (&Vec<u8>, &Record)> {
+        let now_ms = self.time.now_ms();
+        self.records.iter().filter(move |(_, record)| !record.meta.is_expired(now_ms))
+    }
+
+    fn expires_at_ms(&self, lifetime_ms: Option<i64>) -> u64 {
+        lifetime_ms.map_or(0, |ms| self.time.now_ms().saturating_add_signed(ms))
+    }
+
+    /// Does one thing to one record of both, and compares the answers.
+    fn apply(&mut self, database: &Database, key: &[u8], operation: &RecordOperation) {
+        let old = self.live(key).cloned();
+        let old_value = old.as_ref().map(|old| old.value.as_slice());
+        let old_meta = old.as_ref().map_or(Meta::NONE, |old| old.meta);
+        // What becomes of the record: `None` is nothing.
+        let new: Option<(Vec<u8>, Meta)> = match operation {
+            RecordOperation::Get => {
+                assert_eq!(database.get(key).unwrap().as_deref(), old_value);
+                let size = database.value_size(key).unwrap();
+                assert_eq!(size, old_value.map(<[u8]>::len));
+                None
+            }
+            RecordOperation::Put { value, flags, lifetime_ms } => {
+                let meta = Meta { flags: *flags, expires_at_ms: self.expires_at_ms(*lifetime_ms) };
+                let version = database.put_with(key, value, meta).unwrap();
+                assert!(version > self.newest);
+                Some((value.clone(), meta))
+            }
+            RecordOperation::PutKeep(value) => {
+                assert_eq!(database.put_keep(key, value, Meta::NONE).unwrap(), old.is_none());
+                old.is_none().then(|| (value.clone(), Meta::NONE))
+            }
+            RecordOperation::Replace(value) => {
+                assert_eq!(database.replace(key, value, Meta::NONE).unwrap(), old.is_some());
+                old.is_some().then(|| (value.clone(), Meta::NONE))
+            }
+            RecordOperation::PutCat(part) => {
+                database.put_cat(key, part).unwrap();
+                Some(([old_value.unwrap_or_default(), part].concat(), old_meta))
+            }
+            RecordOperation::PutShift(part, width) => {
+                database.put_shift(key, part, *width).unwrap();
+                let whole = [old_value.unwrap_or_default(), part].concat();
+                let from = if old.is_some() { whole.len().saturating_sub(*width) } else { 0 };
+                Some((whole[from..].to_vec(), old_meta))
+            }
+            RecordOperation::Extend { part, front } => {
+                assert_eq!(database.extend(key, part, *front).unwrap(), old.is_some());
+                old_value.map(|old| {
+                    let parts = if *front { [part, old] } else { [old, part] };
+                    (parts.concat(), old_meta)
+                })
+            }
+            RecordOperation::Remove => {
+                assert_eq!(database.remove(key).unwrap(), old.is_some());
+                self.records.remove(key);
+                None
+            }
+            RecordOperation::AddInt(addend) => {
+                let sum = add(old_value, |old: Option<[u8; 4]>| {
+                    old.map_or(0, i32::from_le_bytes).wrapping_add(*addend)
+                });
+                match (database.add_int(key, *addend), sum) {
+                    (Ok(answer), Some(sum)) => assert_eq!(answer, sum),
+                    (Err(Error::NotANumber { width: 4 }), None) => {}
+                    (answer, sum) => panic!("{answer:?} in place of {sum:?}"),
+                }
+                sum.map(|sum| (sum.to_le_bytes().to_vec(), old_meta))
+            }
+            RecordOperation::AddDouble(addend) => {
+                let sum = add(old_value, |old: Option<[u8; 8]>| {
+                    old.map_or(0.0, f64::from_le_bytes) + *addend
+                });
+                match (database.add_double(key, *addend), sum) {
+                    (Ok(answer), Some(sum)) => assert_eq!(answer.to_bits(), sum.to_bits()),
+                    (Err(Error::NotANumber { width: 8 }), None) => {}
+                    (answer, sum) => panic!("{answer:?} in place of {sum:?}"),
+                }
+                sum.map(|sum| (sum.to_le_bytes().to_vec(), old_meta))
+            }
+            RecordOperation::CompareAndSwap { value, stale } => {
+                let version = old.as_ref().map_or(1, |old| old.version) - u64::from(*stale);
+                let swap = database.compare_and_swap(key, version, value, Meta::NONE).unwrap();
+                match (&old, swap) {
+                    (None, Swap::Missing) => None,
+                    (Some(_), Swap::Changed) if *stale => None,
+                    (Some(_), Swap::Stored(_)) if !stale => Some((value.clone(), Meta::NONE)),
+                    (old, swap) => panic!("{swap:?} of {old:?}"),
+                }
+            }
+            RecordOperation::Touch(lifetime_ms) => {
+                let expires_at_ms = self.expires_at_ms(*lifetime_ms);
+                assert_eq!(database.touch(key, expires_at_ms).unwrap(), old.is_some());
+                old_value.map(|old| (old.to_vec(), Meta { expires_at_ms, ..old_meta }))
+            }
+        };
+        if let Some((value, meta)) = new {
+            self.records.insert(key.to_vec(), Record { value, meta, version: 0 });
+        }
+        self.check_record(database, key);
+    }
+
+    /// Compares one record, and learns its version if it has just been stored.
+    fn check_record(&mut self, database: &Database, key: &[u8]) {
+        let read = database
+            .read(key, |entry| {
+                assert_eq!(entry.key, key);
+                (entry.value.to_vec(), entry.meta, entry.version)
+            })
+            .unwrap();
+        let Some(record) = self.live(key) else {
+            assert_eq!(read, None);
+            return;
+        };
+        let (value, meta, version) = read.expect("the record is gone");
+        assert_eq!((&value, meta), (&record.value, record.meta));
+        if record.version == 0 {
+            assert!(version > self.newest, "{version} is not newer than {}", self.newest);
+            self.newest = version;
+            self.records.insert(key.to_vec(), Record { value, meta, version });
+        } else {
+            assert_eq!(version, record.version, "the version changed though nothing was stored");
+        }
+    }
+
+    fn write(
+        &mut self,
+        database: &Database,
+        changes: &[(Vec<u8>, Option<Vec<u8>>)],
+        expected: &[(Vec<u8>, bool)],
+    ) {
+        let mut batch = Batch::new();
+        for (key, holds) in expected {
+            let version = self.live(key).map(|record| record.version);
+            batch.expect(key, if *holds { version } else { Some(version.unwrap_or(0) + 1) });
+        }
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key, value, Meta::NONE),
+                None => batch.remove(key),
+            }
+        }
+        let result = database.write(&batch);
+        if expected.iter().all(|(_, holds)| *holds) {
+            result.unwrap();
+            for (key, value) in changes {
+                self.set(key, value.clone());
+            }
+        } else {
+            assert!(matches!(result, Err(Error::Conflict)), "{result:?}");
+        }
+        self.check_changed(database, changes.iter().map(|(key, _)| key));
+    }
+
+    fn transact(&mut self, database: &Database, operation: &TransactionOperation) {
+        let transaction = database.transaction();
+        let mut within = self.clone();
+        let mut changed = BTreeSet::new();
+        let mut expected = BTreeSet::new();
+        for (key, step) in &operation.steps {
+            if !changed.contains(key) && !matches!(step, RecordOperation::Put { .. }) {
+                expected.insert(key);
+            }
+            let before = within.newest;
+            within.apply(&transaction, key, step);
+            let removes = matches!(step, RecordOperation::Remove);
+            if removes || within.newest > before {
+                changed.insert(key);
+            }
+        }
+        let mut conflicts = false;
+        if let Some(key) = &operation.meanwhile {
+            self.set(key, Some(b"meanwhile".to_vec()));
+            database.put(key, b"meanwhile").unwrap();
+            conflicts = expected.contains(key);
+        }
+        if operation.commits {
+            let result = transaction.commit();
+            assert_eq!(matches!(result, Err(Error::Conflict)), conflicts, "{result:?}");
+            if !conflicts {
+                result.unwrap();
+                for key in &changed {
+                    match within.records.get(*key) {
+                        Some(record) => {
+                            let record = Record { version: 0, ..record.clone() };
+                            self.records.insert(key.to_vec(), record);
+                        }
+                        None => drop(self.records.remove(*key)),
+                    }
+                }
+            }
+        } else {
+            transaction.abort();
+        }
+        let steps = operation.steps.iter().map(|(key, _)| key);
+        self.check_changed(database, steps.chain(&operation.meanwhile));
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => {
+                let record = Record { value, meta: Meta::NONE, version: 0 };
+                self.records.insert(key.to_vec(), record);
+            }
+            None => drop(self.records.remove(key)),
+        }
+    }
+
+    /// Compares records that were changed together, in no known order.
+    fn check_changed<'a>(&mut self, database: &Database, keys: impl Iterator<Item = &'a Vec<u8>>) {
+        let (before, mut after) = (self.newest, self.newest);
+        for key in keys.collect::<BTreeSet<_>>() {
+            self.newest = before;
+            self.check_record(database, key);
+            after = after.max(self.newest);
+        }
+        self.newest = after;
+    }
+
+    fn check_all(&self, database: &Database) {
+        let mut met = BTreeMap::new();
+        database
+            .for_each(|entry| {
+                let record = (entry.value.to_vec(), entry.meta, entry.version);
+                assert!(met.insert(entry.key.to_vec(), record).is_none(), "met twice");
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        let expected: BTreeMap<_, _> = self
+            .all_live()
+            .map(|(key, record)| (key.clone(), (record.value.clone(), record.meta, record.version)))
+            .collect();
+        assert_eq!(met, expected);
+        assert!(database.len() >= expected.len() as u64);
+    }
+
+    /// From a key on, a scan meets the rest: with all before it, everything exactly once.
+    fn check_scan_from(&self, database: &Database, key: &[u8]) {
+        let middle = database.position_of(key);
+        let mut behind = Vec::new();
+        let mut position = Some(middle);
+        while let Some(from) = position {
+            position = database.scan_keys(&from, |key| behind.push(key.to_vec())).unwrap();
+        }
+        if self.live(key).is_some() {
+            assert_eq!(behind.first().map(Vec::as_slice), Some(key), "it begins at the key");
+        }
+        let mut all = Vec::new();
+        let mut position = Some(Position::Start);
+        while let Some(from) = position {
+            position = database.scan_keys(&from, |key| all.push(key.to_vec())).unwrap();
+        }
+        assert!(all.ends_with(&behind), "and goes on in the order of the whole");
+    }
+
+    fn check_prefix(&self, database: &Database, prefix: &[u8], max: Option<usize>) {
+        let found = database.keys_with_prefix(prefix, max).unwrap();
+        let expected: BTreeSet<_> =
+            self.all_live().map(|(key, _)| key).filter(|key| key.starts_with(prefix)).collect();
+        assert_eq!(found.len(), expected.len().min(max.unwrap_or(usize::MAX)));
+        let found_once: BTreeSet<_> = found.iter().collect();
+        assert_eq!(found_once.len(), found.len());
+        assert!(found_once.is_subset(&expected));
+    }
+
+    fn check_find(&self, database: &Database, part: &[u8]) {
+        // Letters stand for themselves in a pattern; other keys are not looked for.
+        if !part.iter().all(u8::is_ascii_alphanumeric) {
+            return;
+        }
+        let found: BTreeSet<_> = database.find(part, None).unwrap().into_iter().collect();
+        let expected: BTreeSet<_> = self
+            .all_live()
+            .filter(|(key, _)| {
+                part.is_empty() || key.windows(part.len()).any(|window| window == part)
+            })
+            .map(|(key, record)| (key.clone(), record.value.clone()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+}
+
+/// The sum, or `None` if the value is not as wide as the number.
+fn add<const WIDTH: usize, T>(
+    value: Option<&[u8]>,
+    add: impl Fn(Option<[u8; WIDTH]>) -> T,
+) -> Option<T> {
+    match value {
+        None => Some(add(None)),
+        Some(value) => value.try_into().ok().map(|value| add(Some(value))),
+    }
+}

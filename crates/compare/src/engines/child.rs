@@ -1,0 +1,130 @@
+//! One measurement of one store, in a process of its own.
+
+use super::figures::Figures;
+use super::{churn, durable, restart, speed};
+use crate::records::{KEY_BYTES_MIN, VALUE_BYTES_MAX};
+use crate::stores::Purpose;
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Task {
+    /// Put, get and scan in a new database.
+    Load,
+    /// Open that again; mixed work, overwriting.
+    Change,
+    /// Put in a new database, then SIGKILL.
+    LoadAndDie,
+    /// Open that again; check every record.
+    Reopen,
+    /// Puts from many clients for a time.
+    Clients,
+    /// Overwrite everything many times beside a reader.
+    Churn,
+}
+
+/// A measurement, as the parent gives it to a child.
+#[derive(Args, Clone, Debug)]
+pub struct Assignment {
+    /// The store.
+    #[arg(long)]
+    pub store: String,
+    /// What to measure.
+    #[arg(long)]
+    pub task: Task,
+    /// Folder of the database.
+    #[arg(long)]
+    pub folder: PathBuf,
+    /// Records.
+    #[arg(long)]
+    pub records: u64,
+    /// Bytes of a key.
+    #[arg(long)]
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    #[arg(long)]
+    pub value_bytes: usize,
+    /// Threads or clients.
+    #[arg(long)]
+    pub threads: usize,
+    /// Whether each put waits for the disk.
+    #[arg(long)]
+    pub durable: bool,
+    /// Passes of overwriting.
+    #[arg(long)]
+    pub passes: u64,
+    /// How long clients put, and how long a reader is quiet.
+    #[arg(long)]
+    pub seconds: f64,
+}
+
+impl Assignment {
+    /// The arguments that make a child do it.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let task = self.task.to_possible_value();
+        let mut arguments: Vec<String> = [
+            ("--store", self.store.clone()),
+            ("--task", task.map_or_else(String::new, |task| task.get_name().to_owned())),
+            ("--folder", self.folder.display().to_string()),
+            ("--records", self.records.to_string()),
+            ("--key-bytes", self.key_bytes.to_string()),
+            ("--value-bytes", self.value_bytes.to_string()),
+            ("--threads", self.threads.to_string()),
+            ("--passes", self.passes.to_string()),
+            ("--seconds", self.seconds.to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect();
+        if self.durable {
+            arguments.push("--durable".into());
+        }
+        arguments
+    }
+
+    /// What the store is opened for.
+    #[must_use]
+    pub fn purpose(&self) -> Purpose {
+        Purpose {
+            records: self.records,
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            threads: self.threads,
+            durable: self.durable,
+        }
+    }
+
+    /// Refuses what cannot be measured.
+    pub fn check(&self) -> Result<()> {
+        ensure!((1..=1 << 32).contains(&self.records), "1 to 2^32 records");
+        ensure!((KEY_BYTES_MIN..=511).contains(&self.key_bytes), "keys of 8 to 511 bytes");
+        ensure!(self.value_bytes <= VALUE_BYTES_MAX, "values of at most {VALUE_BYTES_MAX} bytes");
+        ensure!((1..=1024).contains(&self.threads), "1 to 1024 threads");
+        ensure!((0.01..=3600.0).contains(&self.seconds), "0.01 to 3600 seconds");
+        Ok(())
+    }
+}
+
+/// Does it in this process and prints the figures.
+pub fn run(assignment: &Assignment) -> Result<()> {
+    assignment.check()?;
+    measure(assignment, &assignment.folder)?.print();
+    Ok(())
+}
+
+fn measure(assignment: &Assignment, folder: &Path) -> Result<Figures> {
+    let (store, purpose) = (assignment.store.as_str(), assignment.purpose());
+    let duration = Duration::from_secs_f64(assignment.seconds);
+    match assignment.task {
+        Task::Load => speed::load(store, folder, &purpose),
+        Task::Change => speed::change(store, folder, &purpose),
+        Task::LoadAndDie => restart::load_and_die(store, folder, &purpose),
+        Task::Reopen => restart::reopen(store, folder, &purpose),
+        Task::Clients => durable::put(store, folder, &purpose, duration),
+        Task::Churn => churn::churn(store, folder, &purpose, assignment.passes, duration),
+    }
+}

@@ -1,0 +1,116 @@
+//! Overwriting everything many times while a reader measures its latencies.
+
+use super::disk;
+use super::figures::Figures;
+use super::work::{Bench, FIRST_EDITION, Worker};
+use crate::random::Permutation;
+use crate::records::Records;
+use crate::stores::{self, Purpose};
+use anyhow::{Result, anyhow};
+use hdrhistogram::Histogram;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest latency told apart, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// How often the files are measured within one pass over the records.
+const LOOKS_A_PASS: u64 = 8;
+
+/// Child: a new database with all records; a reader alone for `quiet`, then beside a writer that
+/// overwrites all records `passes` times, each time in another random order.
+pub fn churn(
+    name: &str,
+    folder: &Path,
+    purpose: &Purpose,
+    passes: u64,
+    quiet: Duration,
+) -> Result<Figures> {
+    // The handle is shared by a writer and a reader.
+    let purpose = Purpose { threads: 2, ..*purpose };
+    let records = Records::new();
+    let store = stores::open(name, folder, &purpose)?;
+    let bench = Bench { store: &*store, records: &records, purpose };
+    let mut figures = Figures::default();
+    bench.put_all(&mut Figures::default())?;
+
+    let mut reader = Worker::new(&*store, &records, &purpose, 1)?;
+    let end = Instant::now() + quiet;
+    set_latencies(&mut figures, "quiet", &read(&mut reader, &purpose, || Instant::now() >= end)?);
+    drop(reader);
+
+    let done = AtomicBool::new(false);
+    let start = Instant::now();
+    let (latencies, peak) = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut reader = Worker::new(&*store, &records, &purpose, 2)?;
+            read(&mut reader, &purpose, || done.load(Ordering::Relaxed))
+        });
+        let peak = Worker::new(&*store, &records, &purpose, 3)
+            .and_then(|mut writer| overwrite(&mut writer, &purpose, passes, folder));
+        done.store(true, Ordering::Relaxed);
+        let latencies = reading.join().map_err(|_| anyhow!("the reader panicked"))??;
+        anyhow::Ok((latencies, peak?))
+    })?;
+    let elapsed = start.elapsed().as_secs_f64();
+    figures.set("writes_per_second", (passes * purpose.records) as f64 / elapsed);
+    set_latencies(&mut figures, "churn", &latencies);
+
+    let live = purpose.live_bytes() as f64;
+    let at_end = disk::usage(folder)?;
+    figures.set("disk_peak", peak as f64 / live);
+    figures.set("disk_end", at_end.allocated as f64 / live);
+    store.close()?;
+    figures.set("disk_closed", disk::usage(folder)?.allocated as f64 / live);
+    Ok(figures)
+}
+
+/// Reads random records and times each, until told to stop.
+fn read(
+    reader: &mut Worker<'_>,
+    purpose: &Purpose,
+    stop: impl Fn() -> bool,
+) -> Result<Histogram<u64>> {
+    const READS_BETWEEN_LOOKS: usize = 64;
+    let mut latencies = Histogram::new_with_max(LATENCY_NS_MAX, 3)?;
+    while !stop() {
+        for _ in 0..READS_BETWEEN_LOOKS {
+            let number = reader.random.below(purpose.records);
+            let start = Instant::now();
+            reader.get(number, None)?;
+            latencies.saturating_record(start.elapsed().as_nanos() as u64);
+        }
+    }
+    Ok(latencies)
+}
+
+/// Overwrites everything; most bytes that the files took meanwhile.
+fn overwrite(
+    writer: &mut Worker<'_>,
+    purpose: &Purpose,
+    passes: u64,
+    folder: &Path,
+) -> Result<u64> {
+    let mut peak = 0;
+    let between_looks = (purpose.records / LOOKS_A_PASS).max(1);
+    for pass in 1..=passes {
+        let order = Permutation::new(purpose.records, pass);
+        for place in 0..purpose.records {
+            writer.put(order.at(place), FIRST_EDITION + pass)?;
+            if place % between_looks == 0 {
+                peak = peak.max(disk::usage(folder)?.allocated);
+            }
+        }
+    }
+    writer.session.finish()?;
+    Ok(peak)
+}
+
+fn set_latencies(figures: &mut Figures, name: &str, latencies: &Histogram<u64>) {
+    for (share_name, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)] {
+        let latency = latencies.value_at_quantile(share) as f64 / 1e3;
+        figures.set(format!("{name}.{share_name}_us"), latency);
+    }
+    figures.set(format!("{name}.max_us"), latencies.max() as f64 / 1e3);
+}

@@ -1,0 +1,104 @@
+//! Figures of many rounds as tables.
+
+use super::figures::Figures;
+use crate::report::{Table, figure, median};
+use std::collections::BTreeMap;
+
+/// Figures by what was measured (a store, or a store and a setting) and round. Rows keep the
+/// order in which they were added.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    names: Vec<String>,
+    figures: BTreeMap<(String, usize), Figures>,
+}
+
+impl Rounds {
+    /// Adds the figures of one round, or what is further known of it.
+    pub fn add(&mut self, name: &str, round: usize, figures: Figures) {
+        if !self.names.iter().any(|known| known == name) {
+            self.names.push(name.to_owned());
+        }
+        self.figures.entry((name.to_owned(), round)).or_default().merge(figures);
+    }
+
+    /// What was measured.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// A figure of one round; NaN if there is none.
+    #[must_use]
+    pub fn get(&self, name: &str, round: usize, wanted: &str) -> f64 {
+        self.figures.get(&(name.to_owned(), round)).map_or(f64::NAN, |it| it.get(wanted))
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a Figures)> {
+        let rounds = self.figures.iter().filter(move |((known, _), _)| known == name);
+        rounds.map(|((_, round), figures)| (*round, figures))
+    }
+
+    /// Median of a figure over the rounds.
+    #[must_use]
+    pub fn median(&self, name: &str, wanted: &str) -> f64 {
+        let numbers = self.of(name).map(|(_, figures)| figures.get(wanted));
+        median(&numbers.filter(|number| number.is_finite()).collect::<Vec<_>>())
+    }
+
+    /// Median over the rounds of the ratio of a figure within a round.
+    #[must_use]
+    pub fn ratio(&self, name: &str, to: &str, wanted: &str) -> f64 {
+        let ratios = self.of(name).filter_map(|(round, figures)| {
+            let other = self.figures.get(&(to.to_owned(), round))?;
+            Some(figures.get(wanted) / other.get(wanted))
+        });
+        median(&ratios.filter(|number| number.is_finite()).collect::<Vec<_>>())
+    }
+
+    /// A row for each name, a column for each figure: its head, its name, what it is divided by.
+    #[must_use]
+    pub fn table(&self, first_head: &str, columns: &[(&str, &str, f64)]) -> Table {
+        let heads = columns.iter().map(|(head, _, _)| *head);
+        let mut table = Table::new(std::iter::once(first_head).chain(heads));
+        for name in &self.names {
+            let cells = columns
+                .iter()
+                .map(|(_, wanted, divisor)| figure(self.median(name, wanted) / divisor));
+            table.row(std::iter::once(name.clone()).chain(cells));
+        }
+        table
+    }
+
+    /// As [`Rounds::table`], but of how many times the figures of `to` each is.
+    #[must_use]
+    pub fn ratios(&self, first_head: &str, to: &str, columns: &[(&str, &str, f64)]) -> Table {
+        let heads = columns.iter().map(|(head, _, _)| *head);
+        let mut table = Table::new(std::iter::once(first_head).chain(heads));
+        for name in &self.names {
+            let cells = columns.iter().map(|(_, wanted, _)| figure(self.ratio(name, to, wanted)));
+            table.row(std::iter::once(name.clone()).chain(cells));
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut rounds = Rounds::default();
+        // The machine is ten times slower in the second round, for both.
+        for (round, slower) in [(0, 1.0), (1, 10.0), (2, 1.0)] {
+            for (name, time) in [("a", 2.0), ("b", 6.0)] {
+                let mut figures = Figures::default();
+                figures.set("put.us", time * slower);
+                rounds.add(name, round, figures);
+            }
+        }
+        assert_eq!(rounds.ratio("b", "a", "put.us"), 3.0);
+        assert_eq!(rounds.median("b", "put.us"), 6.0);
+        assert!(rounds.median("b", "get.us").is_nan());
+    }
+}

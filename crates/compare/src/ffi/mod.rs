@@ -1,0 +1,10 @@
+//! The only unsafe code here: C libraries behind safe faces, and a clock that no crate wraps.
+#![expect(unsafe_code, reason = "foreign functions")]
+
+pub mod clock;
+#[cfg(feature = "rivals")]
+pub mod lmdb;
+#[cfg(feature = "rivals")]
+pub mod rocksdb;
+#[cfg(feature = "rivals")]
+pub mod tokyo_cabinet;

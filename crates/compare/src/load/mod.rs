@@ -1,0 +1,12 @@
+//! The load generator: drives key-value servers over loopback and reads their CPU accounts.
+//!
+//! A *case* is a workload and a number of connections. In each round every server gets the case
+//! for one *slice* of time, one server after the other.
+
+mod connection;
+mod driver;
+pub mod protocol;
+pub mod server;
+pub mod slice;
+pub mod suite;
+pub mod workload;

@@ -1,0 +1,236 @@
+//! Requests and replies of the protocols, encoded by hand as a lean client would.
+
+mod binary;
+mod memcached;
+mod redis;
+
+use crate::records::text_key;
+
+/// A protocol that a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// memcached's text protocol.
+    Memcached,
+    /// Tokyo Tyrant's binary protocol.
+    Binary,
+    /// Redis's RESP, version 2.
+    Redis,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Store one record.
+    Set,
+    /// Read one record.
+    Get,
+    /// Read several records with one request.
+    MultiGet,
+}
+
+/// A whole reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The record was stored.
+    Stored,
+    /// Values were read: how many were there, and how many of those were not the right bytes.
+    Values {
+        /// Records that exist.
+        found: usize,
+        /// Records whose value is another than expected.
+        wrong: usize,
+    },
+    /// The server refused, in these words; the next reply follows.
+    Refused(String),
+}
+
+/// The bytes are no reply to the request: nothing after them can be understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Garbled(pub String);
+
+/// What was understood of the bytes received so far.
+pub type Parsed = Result<Option<(usize, Reply)>, Garbled>;
+
+/// Says what value the record of a number has.
+pub trait Expect {
+    /// The value of record `number`.
+    fn value(&self, number: u64) -> &[u8];
+}
+
+impl Protocol {
+    /// The protocol of this name: `memcached`, `binary` or `redis`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "memcached" => Some(Self::Memcached),
+            "binary" => Some(Self::Binary),
+            "redis" => Some(Self::Redis),
+            _ => None,
+        }
+    }
+
+    /// Appends the request that stores record `number`.
+    pub fn encode_set(self, number: u64, value: &[u8], out: &mut Vec<u8>) {
+        let key = text_key(number);
+        match self {
+            Self::Memcached => memcached::encode_set(&key, value, out),
+            Self::Binary => binary::encode_set(&key, value, out),
+            Self::Redis => redis::encode_set(&key, value, out),
+        }
+    }
+
+    /// Appends the request that reads record `number`.
+    pub fn encode_get(self, number: u64, out: &mut Vec<u8>) {
+        let key = text_key(number);
+        match self {
+            Self::Memcached => memcached::encode_get(&[number], out),
+            Self::Binary => binary::encode_get(&key, out),
+            Self::Redis => redis::encode_get(&key, out),
+        }
+    }
+
+    /// Appends the one request that reads the records `numbers`.
+    pub fn encode_multi_get(self, numbers: &[u64], out: &mut Vec<u8>) {
+        match self {
+            Self::Memcached => memcached::encode_get(numbers, out),
+            Self::Binary => binary::encode_multi_get(numbers, out),
+            Self::Redis => redis::encode_multi_get(numbers, out),
+        }
+    }
+
+    /// Parses the reply to a request of `kind` for `numbers` at the start of `bytes`: how many
+    /// bytes it takes, and what it says. `None` if it has not arrived as a whole.
+    pub fn parse(self, kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Expect) -> Parsed {
+        match self {
+            Self::Memcached => memcached::parse(kind, numbers, bytes, expect),
+            Self::Binary => binary::parse(kind, numbers, bytes, expect),
+            Self::Redis => redis::parse(kind, numbers, bytes, expect),
+        }
+    }
+}
+
+/// A decimal number without a formatter's cost.
+fn push_decimal(mut number: usize, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut place = digits.len();
+    loop {
+        place -= 1;
+        digits[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[place..]);
+}
+
+/// The line at the start of `bytes` without its CR LF, and the length with it. A line that does
+/// not end within 64 KiB is no reply of ours.
+fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Garbled> {
+    const LINE_BYTES_MAX: usize = 64 * 1024;
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let line = &bytes[..end];
+            Ok(Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1)))
+        }
+        None if bytes.len() > LINE_BYTES_MAX => Err(garbled("a line without end", bytes)),
+        None => Ok(None),
+    }
+}
+
+fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn garbled(what: &str, bytes: &[u8]) -> Garbled {
+    Garbled(format!("{what}: \"{}\"", bytes[..bytes.len().min(60)].escape_ascii()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every record's value is `abc`.
+    struct Abc;
+
+    impl Expect for Abc {
+        fn value(&self, _number: u64) -> &[u8] {
+            b"abc"
+        }
+    }
+
+    fn reply(protocol: Protocol, kind: Kind, numbers: &[u64], bytes: &[u8]) -> Reply {
+        for end in 0..bytes.len() {
+            let parsed = protocol.parse(kind, numbers, &bytes[..end], &Abc);
+            assert_eq!(parsed, Ok(None), "after {end} bytes");
+        }
+        let longer = [bytes, b"next"].concat();
+        let parsed = protocol.parse(kind, numbers, &longer, &Abc).unwrap().unwrap();
+        assert_eq!(parsed.0, bytes.len());
+        parsed.1
+    }
+
+    fn found(found: usize, wrong: usize) -> Reply {
+        Reply::Values { found, wrong }
+    }
+
+    fn keyed(parts: &[&[u8]], number: u64) -> Vec<u8> {
+        parts.join(&text_key(number)[..])
+    }
+
+    #[test]
+    fn memcached_replies_are_understood_and_checked() {
+        let parse =
+            |kind, numbers: &[u64], bytes: &[u8]| reply(Protocol::Memcached, kind, numbers, bytes);
+        assert_eq!(parse(Kind::Set, &[1], b"STORED\r\n"), Reply::Stored);
+        let refusal = parse(Kind::Set, &[1], b"SERVER_ERROR out of memory\r\n");
+        assert_eq!(refusal, Reply::Refused("SERVER_ERROR out of memory".into()));
+        assert_eq!(parse(Kind::Get, &[1], b"END\r\n"), found(0, 0));
+        let right = keyed(&[b"VALUE ", b" 0 3\r\nabc\r\nEND\r\n"], 1);
+        assert_eq!(parse(Kind::Get, &[1], &right), found(1, 0));
+        let wrong = keyed(&[b"VALUE ", b" 0 3\r\nabd\r\nEND\r\n"], 1);
+        assert_eq!(parse(Kind::Get, &[1], &wrong), found(1, 1));
+        let second = keyed(&[b"VALUE ", b" 0 3\r\nabc\r\nEND\r\n"], 2);
+        assert_eq!(parse(Kind::MultiGet, &[1, 2, 3], &second), found(1, 0));
+    }
+
+    #[test]
+    fn memcached_replies_for_other_keys_are_garbled() {
+        let other = keyed(&[b"VALUE ", b" 0 3\r\nabc\r\nEND\r\n"], 9);
+        assert!(Protocol::Memcached.parse(Kind::Get, &[1], &other, &Abc).is_err());
+        assert!(Protocol::Memcached.parse(Kind::Set, &[1], b"END\r\n", &Abc).is_err());
+    }
+
+    #[test]
+    fn binary_replies_are_understood_and_checked() {
+        let parse =
+            |kind, numbers: &[u64], bytes: &[u8]| reply(Protocol::Binary, kind, numbers, bytes);
+        assert_eq!(parse(Kind::Set, &[1], b"\0"), Reply::Stored);
+        assert_eq!(parse(Kind::Set, &[1], b"\x01"), Reply::Refused("status 1".into()));
+        assert_eq!(parse(Kind::Get, &[1], b"\x01"), found(0, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"\0\0\0\0\x03abc"), found(1, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"\0\0\0\0\x03abd"), found(1, 1));
+        assert_eq!(parse(Kind::MultiGet, &[1, 2], b"\0\0\0\0\0"), found(0, 0));
+        let second = keyed(&[b"\0\0\0\0\x01\0\0\0\x10\0\0\0\x03", b"abc"], 2);
+        assert_eq!(parse(Kind::MultiGet, &[1, 2], &second), found(1, 0));
+        let other = keyed(&[b"\0\0\0\0\x01\0\0\0\x10\0\0\0\x03", b"abc"], 9);
+        assert!(Protocol::Binary.parse(Kind::MultiGet, &[1, 2], &other, &Abc).is_err());
+    }
+
+    #[test]
+    fn redis_replies_are_understood_and_checked() {
+        let parse =
+            |kind, numbers: &[u64], bytes: &[u8]| reply(Protocol::Redis, kind, numbers, bytes);
+        assert_eq!(parse(Kind::Set, &[1], b"+OK\r\n"), Reply::Stored);
+        assert_eq!(parse(Kind::Set, &[1], b"-OOM no\r\n"), Reply::Refused("-OOM no".into()));
+        assert_eq!(parse(Kind::Get, &[1], b"$-1\r\n"), found(0, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"$3\r\nabc\r\n"), found(1, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"$3\r\nabd\r\n"), found(1, 1));
+        assert_eq!(parse(Kind::MultiGet, &[1, 2], b"*2\r\n$-1\r\n$3\r\nabc\r\n"), found(1, 0));
+        assert!(Protocol::Redis.parse(Kind::MultiGet, &[1], b"*2\r\n", &Abc).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! Servers: started here on loopback, in a folder of their own, and stopped and cleaned up when
+//! they go out of scope.
+
+use super::protocol::Protocol;
+use crate::process;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const START_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+
+/// How to start a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// What it is called in the tables.
+    pub name: String,
+    /// What is spoken with it.
+    pub protocol: Protocol,
+    /// Program and arguments, separated by spaces. `{port}` and `{dir}` are filled in; `""` is
+    /// an empty argument.
+    pub command: String,
+}
+
+impl Recipe {
+    /// memcached with two threads, as the comparison has it.
+    #[must_use]
+    pub fn memcached() -> Self {
+        Self {
+            name: "memcached".into(),
+            protocol: Protocol::Memcached,
+            command: "memcached -t 2 -m 4096 -c 4096 -l 127.0.0.1 -p {port} -u root".into(),
+        }
+    }
+
+    /// Redis without any persistence.
+    #[must_use]
+    pub fn redis() -> Self {
+        Self {
+            name: "redis".into(),
+            protocol: Protocol::Redis,
+            command: "redis-server --save \"\" --appendonly no --bind 127.0.0.1 --port {port} \
+                      --dir {dir}"
+                .into(),
+        }
+    }
+
+    /// Redis that acknowledges a write when it is on the disk.
+    #[must_use]
+    pub fn redis_durable() -> Self {
+        Self {
+            name: "redis-durable".into(),
+            protocol: Protocol::Redis,
+            command: "redis-server --save \"\" --appendonly yes --appendfsync always \
+                      --bind 127.0.0.1 --port {port} --dir {dir}"
+                .into(),
+        }
+    }
+
+    /// A recipe written `NAME:PROTOCOL=COMMAND`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (head, command) = text.split_once('=').context("a server is NAME:PROTOCOL=COMMAND")?;
+        let (name, protocol) = head.split_once(':').context("a server is NAME:PROTOCOL=COMMAND")?;
+        let Some(protocol) = Protocol::named(protocol) else {
+            bail!("unknown protocol {protocol}: memcached, binary or redis");
+        };
+        Ok(Self { name: name.into(), protocol, command: command.into() })
+    }
+
+    fn words(&self, port: u16, folder: &Path) -> Vec<String> {
+        let fill = |word: &str| match word {
+            "\"\"" => String::new(),
+            word => word
+                .replace("{port}", &port.to_string())
+                .replace("{dir}", &folder.display().to_string()),
+        };
+        self.command.split_whitespace().map(fill).collect()
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    /// How it was started.
+    pub recipe: Recipe,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Records that it was given as new ones so far.
+    pub created: AtomicU64,
+    child: Child,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server in a new folder under `parent` and waits until it accepts connections.
+    pub fn start(recipe: &Recipe, parent: &Path) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("load-{}-", recipe.name))
+            .tempdir_in(parent)
+            .with_context(|| format!("a folder for {}", recipe.name))?;
+        let port = free_port()?;
+        let words = recipe.words(port, folder.path());
+        let (program, arguments) = words.split_first().context("an empty command")?;
+        let log = File::create(folder.path().join("log"))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .current_dir(std::env::current_dir()?)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {program} for {}", recipe.name))?;
+        let mut server = Self {
+            recipe: recipe.clone(),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            created: AtomicU64::new(0),
+            child,
+            folder,
+        };
+        server.await_listening()?;
+        Ok(server)
+    }
+
+    fn await_listening(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        while TcpStream::connect(self.address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status}: {}", self.recipe.name, self.log_tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{} does not listen after {START_PATIENCE:?}: {}",
+                self.recipe.name,
+                self.log_tail()
+            );
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// The end of what the server has printed.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        const TAIL_BYTES: usize = 2000;
+        let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL_BYTES)..]).into_owned()
+    }
+
+    /// CPU time it has used so far.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        process::process_cpu_time(self.child.id())
+            .with_context(|| format!("{} is gone: {}", self.recipe.name, self.log_tail()))
+    }
+
+    /// Memory it has now and had at its peak.
+    pub fn memory(&self) -> Result<process::Memory> {
+        Ok(process::memory(self.child.id())?)
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    /// Asks it to end, and ends it if it does not.
+    fn drop(&mut self) {
+        let process_id =
+            i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(process_id) = process_id {
+            let _ = rustix::process::kill_process(process_id, rustix::process::Signal::TERM);
+        }
+        let deadline = Instant::now() + STOP_PATIENCE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        eprintln!("{} did not end on SIGTERM within {STOP_PATIENCE:?}", self.recipe.name);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_is_name_protocol_and_command() {
+        let recipe = Recipe::parse("new:binary=./tyrant serve --port {port} {dir}/a \"\"").unwrap();
+        assert_eq!((recipe.name.as_str(), recipe.protocol), ("new", Protocol::Binary));
+        let words = recipe.words(7, Path::new("/d"));
+        assert_eq!(words, ["./tyrant", "serve", "--port", "7", "/d/a", ""]);
+        assert!(Recipe::parse("new:smtp=x").is_err());
+        assert!(Recipe::parse("new").is_err());
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_an_error_with_its_words() {
+        let recipe = Recipe::parse("broken:redis=ls /nowhere/{port}").unwrap();
+        let error = Server::start(&recipe, &std::env::temp_dir()).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/"), "{error}");
+    }
+}

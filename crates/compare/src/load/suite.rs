@@ -1,0 +1,298 @@
+//! The cases that are run, and the tables made of them.
+
+use super::server::{Recipe, Server};
+use super::slice::{self, Case, Effort, Measured};
+use super::workload::{Choice, Space, Workload};
+use crate::records::Records;
+use crate::report::{Table, figure, median};
+use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// First number of the records with large values.
+const FIRST_LARGE: u64 = 1 << 40;
+
+/// Sizes of the suites' records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Records with small values.
+    pub keys: u64,
+    /// Bytes of a small value.
+    pub value_bytes: usize,
+    /// Records with large values.
+    pub large_keys: u64,
+    /// Bytes of a large value.
+    pub large_value_bytes: usize,
+}
+
+impl Sizes {
+    fn small(&self) -> Space {
+        Space { first: 0, count: self.keys, value_bytes: self.value_bytes }
+    }
+
+    fn large(&self) -> Space {
+        Space { first: FIRST_LARGE, count: self.large_keys, value_bytes: self.large_value_bytes }
+    }
+
+    fn inserts(&self) -> Workload {
+        let choice = Choice::New;
+        Workload { space: self.small(), choice, read_share: 0.0, keys_per_get: 1, pipeline: 1 }
+    }
+
+    fn mixed(&self) -> Workload {
+        Workload { choice: Choice::Uniform, read_share: 0.9, ..self.inserts() }
+    }
+
+    fn large_mixed(&self) -> Workload {
+        Workload { space: self.large(), read_share: 0.98, ..self.mixed() }
+    }
+
+    fn multi_get(&self) -> Workload {
+        Workload { read_share: 1.0, keys_per_get: 16, ..self.mixed() }
+    }
+}
+
+fn case(name: &str, workload: Workload, connections: usize) -> Case {
+    Case { name: format!("{name}, {connections} conn"), workload, connections }
+}
+
+/// The cases of the issue: single requests, pipelines, multi-gets, and a sweep of connections.
+#[must_use]
+pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for connections in [8, 32] {
+        cases.push(case("insert 100 B", sizes.inserts(), connections));
+        cases.push(case("2 KB, 1 set in 50", sizes.large_mixed(), connections));
+    }
+    // These are the 10:90 mix over 8 and over 32 connections, too.
+    for connections in [1, 2, 4, 8, 16, 32, 64, 128] {
+        cases.push(case("10:90 mix", sizes.mixed(), connections));
+    }
+    for connections in [8, 32] {
+        let pipelined = |workload| Workload { pipeline: 16, ..workload };
+        cases.push(case("insert, pipeline 16", pipelined(sizes.inserts()), connections));
+        cases.push(case("10:90 mix, pipeline 16", pipelined(sizes.mixed()), connections));
+        cases.push(case("16-key get", sizes.multi_get(), connections));
+    }
+    cases
+}
+
+/// The cases of durable writing: puts from 1 and from 64 clients.
+#[must_use]
+pub fn durable_cases(sizes: &Sizes) -> Vec<Case> {
+    [1, 64].map(|connections| case("put 100 B", sizes.inserts(), connections)).into()
+}
+
+/// Every measurement of a run, by case and server in the order they were given.
+#[derive(Debug)]
+pub struct Results {
+    cases: Vec<String>,
+    servers: Vec<String>,
+    measured: BTreeMap<(usize, usize), Vec<Measured>>,
+    after: Table,
+}
+
+/// Starts all servers, fills them with the records that the cases read, and runs the cases,
+/// server by server in every round.
+pub fn run(
+    recipes: &[Recipe],
+    cases: &[Case],
+    rounds: usize,
+    effort: &Effort,
+    parent: &Path,
+) -> Result<Results> {
+    ensure!(rounds > 0 && !cases.is_empty() && !recipes.is_empty(), "nothing to do");
+    let records = Records::new();
+    let servers: Vec<Server> =
+        recipes.iter().map(|recipe| Server::start(recipe, parent)).collect::<Result<_>>()?;
+    for server in &servers {
+        eprintln!(
+            "{} is process {} on {}",
+            server.recipe.name,
+            server.process_id(),
+            server.address
+        );
+        fill(server, cases, &records)?;
+    }
+    let mut measured: BTreeMap<_, Vec<Measured>> = BTreeMap::new();
+    let mut in_slices = vec![Duration::ZERO; servers.len()];
+    let before: Vec<Duration> = servers.iter().map(Server::cpu_time).collect::<Result<_>>()?;
+    for round in 0..rounds {
+        for (case_place, case) in cases.iter().enumerate() {
+            for (server_place, server) in servers.iter().enumerate() {
+                let slice_before = server.cpu_time()?;
+                let result = slice::run(server, case, effort, &records)?;
+                in_slices[server_place] += server.cpu_time()?.saturating_sub(slice_before);
+                eprintln!(
+                    "round {}/{rounds} {:<28} {:<14} {:>8} op/s {:>6} us CPU/op p99 {:>6} us{}",
+                    round + 1,
+                    case.name,
+                    server.recipe.name,
+                    figure(result.throughput()),
+                    figure(result.server_us()),
+                    figure(result.latency_us(0.99)),
+                    errors_in_words(&result),
+                );
+                measured.entry((case_place, server_place)).or_default().push(result);
+            }
+        }
+    }
+    let mut after =
+        Table::new(["server", "RssAnon MB", "peak RSS MB", "CPU s", "of it between slices"]);
+    for (place, server) in servers.iter().enumerate() {
+        let memory = server.memory()?;
+        let total = server.cpu_time()?.saturating_sub(before[place]);
+        after.row([
+            server.recipe.name.clone(),
+            figure(memory.anonymous as f64 / 1e6),
+            figure(memory.peak_resident as f64 / 1e6),
+            figure(total.as_secs_f64()),
+            figure(total.saturating_sub(in_slices[place]).as_secs_f64()),
+        ]);
+    }
+    Ok(Results {
+        cases: cases.iter().map(|case| case.name.clone()).collect(),
+        servers: recipes.iter().map(|recipe| recipe.name.clone()).collect(),
+        measured,
+        after,
+    })
+}
+
+fn errors_in_words(result: &Measured) -> String {
+    let tally = &result.tally;
+    let mut words = String::new();
+    if tally.missing > 0 {
+        words += &format!(" MISSING {}", tally.missing);
+    }
+    if tally.errors > 0 {
+        words += &format!(" ERRORS {}: {}", tally.errors, tally.error_texts.join("; "));
+    }
+    words
+}
+
+/// Stores what the cases read.
+fn fill(server: &Server, cases: &[Case], records: &Records) -> Result<()> {
+    let mut filled: Vec<Space> = Vec::new();
+    for Workload { space, choice, .. } in cases.iter().map(|case| &case.workload) {
+        if matches!(choice, Choice::New) || filled.contains(space) {
+            continue;
+        }
+        let tally = slice::fill(server, *space, records)?;
+        ensure!(
+            tally.errors == 0 && tally.operations == space.count,
+            "filling {}: {} of {} stored, {} errors: {:?}",
+            server.recipe.name,
+            tally.operations,
+            space.count,
+            tally.errors,
+            tally.error_texts
+        );
+        filled.push(*space);
+    }
+    Ok(())
+}
+
+impl Results {
+    fn median_of(&self, case: usize, server: usize, of: impl Fn(&Measured) -> f64) -> f64 {
+        let rounds = self.measured.get(&(case, server));
+        median(&rounds.into_iter().flatten().map(of).collect::<Vec<_>>())
+    }
+
+    /// Median over the rounds of the ratio within a round.
+    fn ratio(&self, case: usize, one: usize, other: usize, of: impl Fn(&Measured) -> f64) -> f64 {
+        let rounds = |server| self.measured.get(&(case, server)).into_iter().flatten();
+        let ratios = rounds(one).zip(rounds(other)).map(|(one, other)| of(one) / of(other));
+        median(&ratios.collect::<Vec<_>>())
+    }
+
+    /// Errors of all slices.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.measured.values().flatten().map(|measured| measured.tally.errors).sum()
+    }
+
+    /// One row a case and server: medians over the rounds.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let mut table = Table::new([
+            "case",
+            "server",
+            "op/s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "server CPU us/op",
+            "client CPU us/op",
+            "missing",
+            "errors",
+        ]);
+        for (case, case_name) in self.cases.iter().enumerate() {
+            for (server, server_name) in self.servers.iter().enumerate() {
+                let median =
+                    |of: &dyn Fn(&Measured) -> f64| figure(self.median_of(case, server, of));
+                let sum = |of: &dyn Fn(&Measured) -> u64| {
+                    let rounds = self.measured.get(&(case, server)).into_iter().flatten();
+                    rounds.map(of).sum::<u64>().to_string()
+                };
+                table.row([
+                    case_name.clone(),
+                    server_name.clone(),
+                    median(&Measured::throughput),
+                    median(&|measured| measured.latency_us(0.5)),
+                    median(&|measured| measured.latency_us(0.99)),
+                    median(&|measured| measured.latency_us(0.999)),
+                    median(&Measured::server_us),
+                    median(&Measured::client_us),
+                    sum(&|measured| measured.tally.missing),
+                    sum(&|measured| measured.tally.errors),
+                ]);
+            }
+        }
+        table
+    }
+
+    /// One row a case: the first server by each of the others.
+    #[must_use]
+    pub fn ratios(&self) -> Table {
+        let mut heads = vec!["case".to_owned()];
+        for other in self.servers.iter().skip(1) {
+            for what in ["CPU/op", "op/s", "p99"] {
+                heads.push(format!("{what} / {other}"));
+            }
+        }
+        let mut table = Table::new(heads);
+        for (case, name) in self.cases.iter().enumerate() {
+            let mut cells = vec![name.clone()];
+            for other in 1..self.servers.len() {
+                cells.push(figure(self.ratio(case, 0, other, Measured::server_us)));
+                cells.push(figure(self.ratio(case, 0, other, Measured::throughput)));
+                cells
+                    .push(figure(self.ratio(case, 0, other, |measured| measured.latency_us(0.99))));
+            }
+            table.row(cells);
+        }
+        table
+    }
+
+    /// One row a server: what it used in the whole run.
+    #[must_use]
+    pub fn after(&self) -> &Table {
+        &self.after
+    }
+
+    /// Texts of the errors, with case and server.
+    #[must_use]
+    pub fn error_texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        for ((case, server), rounds) in &self.measured {
+            for text in rounds.iter().flat_map(|measured| &measured.tally.error_texts) {
+                let text = format!("{} on {}: {text}", self.cases[*case], self.servers[*server]);
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
+            }
+        }
+        texts
+    }
+}

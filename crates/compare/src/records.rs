@@ -1,0 +1,89 @@
+//! The records that all stores and servers are given.
+//!
+//! Record n has a key and a value that follow from n, so that what is read back can be checked
+//! in full without remembering it. Keys look random and values do not compress.
+
+use crate::random::{Random, mix};
+use std::io::Write as _;
+
+const POOL_BYTES: usize = 1 << 20;
+
+/// Longest value that can be asked for, in bytes.
+pub const VALUE_BYTES_MAX: usize = POOL_BYTES / 2;
+
+/// Shortest key that can be asked for, in bytes: it must hold the number.
+pub const KEY_BYTES_MIN: usize = 8;
+
+/// Keys and values by number.
+#[derive(Debug)]
+pub struct Records {
+    pool: Vec<u8>,
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Records {
+    /// The one set of records.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut random = Random::new(0);
+        let pool = (0..POOL_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+        Self { pool }
+    }
+
+    /// Value of a record: `bytes` (at most [`VALUE_BYTES_MAX`]) of noise, different for each
+    /// number and each `edition`.
+    #[must_use]
+    pub fn value(&self, number: u64, edition: u64, bytes: usize) -> &[u8] {
+        let places = (POOL_BYTES - bytes.min(VALUE_BYTES_MAX)) as u64;
+        let start = (mix(number ^ edition.rotate_left(32)) % places) as usize;
+        &self.pool[start..start + bytes.min(VALUE_BYTES_MAX)]
+    }
+}
+
+/// Key of a record for text protocols: 16 hexadecimal digits.
+#[must_use]
+pub fn text_key(number: u64) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let scattered = mix(number);
+    std::array::from_fn(|place| DIGITS[(scattered >> (60 - 4 * place) & 15) as usize])
+}
+
+/// Fills `key` (at least [`KEY_BYTES_MIN`] long) with the key of a record for embedded stores:
+/// scattered binary, distinct for distinct numbers.
+pub fn fill_key(number: u64, mut key: &mut [u8]) {
+    let mut word = mix(number);
+    while !key.is_empty() {
+        // Writing to a slice fails only when it is full, which ends the loop.
+        let _ = key.write(&word.to_be_bytes());
+        word = mix(word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn keys_are_distinct_and_fill_their_length() {
+        let keys: HashSet<_> = (0..10_000).map(text_key).collect();
+        assert_eq!(keys.len(), 10_000);
+        let mut key = [0; 19];
+        fill_key(5, &mut key);
+        assert!(key[16..].iter().any(|byte| *byte != 0));
+    }
+
+    #[test]
+    fn values_follow_from_number_and_edition() {
+        let records = Records::new();
+        assert_eq!(records.value(3, 0, 100), records.value(3, 0, 100));
+        assert_ne!(records.value(3, 0, 100), records.value(4, 0, 100));
+        assert_ne!(records.value(3, 0, 100), records.value(3, 1, 100));
+        assert_eq!(records.value(3, 0, VALUE_BYTES_MAX).len(), VALUE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,57 @@
+//! cabinet's hash database, without any tuning.
+
+use super::{Purpose, Session, Store};
+use ::cabinet::Database;
+use anyhow::Result;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+pub(super) struct Cabinet {
+    database: Database,
+}
+
+impl Cabinet {
+    pub(super) fn open(folder: &Path, purpose: &Purpose) -> Result<Self> {
+        let tuning = if purpose.durable { "#durability=always" } else { "" };
+        let name = format!("{}{tuning}", folder.join("casket.tch").display());
+        Ok(Self { database: Database::open(&name)? })
+    }
+}
+
+impl Store for Cabinet {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(CabinetSession { database: &self.database }))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.database.sync()?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        // The last handle to go closes the database.
+        drop(self);
+        Ok(())
+    }
+}
+
+struct CabinetSession<'a> {
+    database: &'a Database,
+}
+
+impl Session for CabinetSession<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.database.put(key, value)?;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.database.read(key, |entry| visit(entry.value))?.is_some())
+    }
+
+    fn scan(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        Ok(self.database.for_each(|entry| {
+            visit(entry.key, entry.value);
+            ControlFlow::Continue(())
+        })?)
+    }
+}

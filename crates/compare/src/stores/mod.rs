@@ -1,0 +1,151 @@
+//! The embedded stores behind one small face.
+
+mod batch;
+#[cfg(feature = "cabinet")]
+mod cabinet;
+mod fjall;
+mod lmdb;
+mod none;
+mod redb;
+mod rocksdb;
+mod tokyo_cabinet;
+
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// Writes that LMDB and redb take in one transaction, and reads under one snapshot, when nothing
+/// has to be durable. A transaction of its own for each would measure their commit alone.
+const TRANSACTION_OPERATIONS: usize = 100;
+
+/// Bytes that RocksDB and fjall may cache blocks in; far above what they take as shipped.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// An open store. Threads share it, each through a session of its own.
+pub trait Store: Sync {
+    /// What one thread works with.
+    fn session(&self) -> Result<Box<dyn Session + '_>>;
+
+    /// Makes everything written durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Closes it cleanly.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// One thread's use of a store.
+pub trait Session {
+    /// Stores a record; it may be batched with the following ones until [`Session::finish`].
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Lends a value to `visit`; says whether there is one.
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Visits all records in the store's own order.
+    fn scan(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
+
+    /// Writes what is batched.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purpose {
+    /// Records it will hold.
+    pub records: u64,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Threads that will use it.
+    pub threads: usize,
+    /// Whether each put waits for the disk.
+    pub durable: bool,
+}
+
+impl Purpose {
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.records * (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
+/// Names of all stores, as [`open`] takes them.
+pub const NAMES: &[&str] =
+    &["cabinet", "tc", "tc-mapped", "tc-default", "lmdb", "rocksdb", "redb", "fjall", "none"];
+
+/// Opens the store of this name in a folder, and creates it if it is not there.
+pub fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Box<dyn Store>> {
+    Ok(match name {
+        #[cfg(feature = "cabinet")]
+        "cabinet" => Box::new(cabinet::Cabinet::open(folder, purpose)?),
+        "tc" | "tc-mapped" | "tc-default" => {
+            Box::new(tokyo_cabinet::TokyoCabinet::open(name, folder, purpose)?)
+        }
+        "lmdb" => Box::new(lmdb::Lmdb::open(folder, purpose)?),
+        "rocksdb" => Box::new(rocksdb::RocksDb::open(folder, purpose)?),
+        "redb" => Box::new(redb::Redb::open(folder, purpose)?),
+        "fjall" => Box::new(fjall::Fjall::open(folder, purpose)?),
+        "none" => Box::new(none::None),
+        unknown => bail!("no store is called {unknown}; there are {}", NAMES.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Records, fill_key};
+
+    fn works(name: &str, durable: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let purpose =
+            Purpose { records: 250, key_bytes: 16, value_bytes: 100, threads: 2, durable };
+        let records = Records::new();
+        let key = |number| {
+            let mut key = [0; 16];
+            fill_key(number, &mut key);
+            key
+        };
+        let store = open(name, folder.path(), &purpose).unwrap();
+        let mut session = store.session().unwrap();
+        for number in 0..250 {
+            session.put(&key(number), records.value(number, 0, 100)).unwrap();
+        }
+        session.finish().unwrap();
+        drop(session);
+        store.sync().unwrap();
+        store.close().unwrap();
+        let store = open(name, folder.path(), &purpose).unwrap();
+        let mut session = store.session().unwrap();
+        for number in 0..250 {
+            let mut right = false;
+            let found = session.get(&key(number), &mut |value| {
+                right = value == records.value(number, 0, 100);
+            });
+            assert!(found.unwrap() && right, "record {number}");
+        }
+        assert!(!session.get(&key(250), &mut |_| {}).unwrap());
+        let mut count = 0;
+        session
+            .scan(&mut |key, value| count += usize::from((key.len(), value.len()) == (16, 100)))
+            .unwrap();
+        assert_eq!(count, 250);
+    }
+
+    #[test]
+    fn every_store_keeps_what_it_was_given() {
+        for name in NAMES.iter().filter(|name| !["none", "cabinet"].contains(name)) {
+            works(name, false);
+            works(name, true);
+        }
+    }
+
+    #[cfg(feature = "cabinet")]
+    #[test]
+    fn cabinet_keeps_what_it_was_given() {
+        works("cabinet", false);
+        works("cabinet", true);
+    }
+}

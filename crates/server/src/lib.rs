@@ -1,1 +1,46 @@
-//! server
+//! The network server over [`cabinet`]: one port, every protocol, all cores.
+//!
+//! Requests of the original's binary protocol, of memcached's text protocol and of HTTP/1.x come
+//! over the same sockets, and may take turns on one connection.
+//!
+//! ```no_run
+//! # fn open() -> cabinet::Database { unimplemented!() }
+//! use server::{Config, Endpoint, Server};
+//!
+//! let listen = vec![Endpoint::Tcp { host: None, port: 1978 }];
+//! let server = Server::bind(Config { listen, ..Config::default() }, open())?;
+//! let handle = server.handle(); // to call `handle.stop()` from elsewhere
+//! server.run()?;
+//! # Ok::<(), server::Error>(())
+//! ```
+//!
+//! Threads: the one that calls [`Server::run`] accepts connections; event loops, at most
+//! [`Config::threads`], read, execute and answer; a pool of [`Config::pool_threads`] executes what
+//! has to wait for the disk. A connection belongs to one event loop at a time.
+
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod balance;
+mod budget;
+mod config;
+mod connection;
+mod counters;
+mod error;
+mod event_loop;
+mod execute;
+mod failure;
+mod listener;
+mod mask;
+mod pool;
+mod port;
+mod server;
+mod session;
+mod shared;
+mod slab;
+mod status;
+
+pub use config::{BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX};
+pub use error::{Error, Result};
+pub use mask::{Command, Mask, Protocol};
+pub use server::{Handle, Server};

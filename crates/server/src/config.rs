@@ -1,0 +1,96 @@
+//! Settings of a server, and every limit of it with its default.
+
+use crate::Mask;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A place to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// TCP.
+    Tcp {
+        /// Name or address of the interface, v4 or v6; `None` is every one of both.
+        host: Option<String>,
+        /// Port; 0 lets the system choose, see [`crate::Server::local_addresses`].
+        port: u16,
+    },
+    /// A Unix socket at this path.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host: None, port } => write!(formatter, "*:{port}"),
+            Self::Tcp { host: Some(host), port } if host.contains(':') => {
+                write!(formatter, "[{host}]:{port}")
+            }
+            Self::Tcp { host: Some(host), port } => write!(formatter, "{host}:{port}"),
+            Self::Unix(path) => write!(formatter, "{}", path.display()),
+        }
+    }
+}
+
+/// Settings of a server. Over a limit comes a refusal in the protocol's own words.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; at least one endpoint.
+    pub listen: Vec<Endpoint>,
+    /// Most event loops, each a thread. Loops beyond the first work only under load.
+    pub threads: usize,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// Longest request, in bytes.
+    pub request_bytes_max: usize,
+    /// Longest reply to one request, in bytes.
+    pub reply_bytes_max: usize,
+    /// Replies not yet taken by a client, in bytes, above which no more of its requests are read.
+    pub output_bytes_max: usize,
+    /// Most bytes of half requests and unsent replies of all connections together.
+    pub buffer_bytes_max: usize,
+    /// Longest wait for the rest of a request, or for a client to take its reply.
+    pub timeout: Option<Duration>,
+    /// Longest wait for the next request.
+    pub idle_timeout: Option<Duration>,
+    /// Threads for requests that wait for the disk.
+    pub pool_threads: usize,
+    /// Most requests that wait for one of those threads.
+    pub pool_queue_max: usize,
+    /// Longest time that replies under way may take when the server stops.
+    pub stop_wait: Duration,
+    /// Commands refused.
+    pub mask: Mask,
+    /// Number of this server among those that replicate each other.
+    pub server_id: u32,
+}
+
+/// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
+pub const REQUEST_BYTES_MAX: usize = wire::limits::BINARY_ARGUMENT_BYTES_MAX + (1 << 20);
+
+/// Default of [`Config::reply_bytes_max`]: the longest value and what is around it.
+pub const REPLY_BYTES_MAX: usize = cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
+
+/// Default of [`Config::buffer_bytes_max`]: one longest reply, and some work beside it.
+pub const BUFFER_BYTES_MAX: usize = REPLY_BYTES_MAX + (64 << 20);
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![Endpoint::Tcp { host: None, port: 1978 }],
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            connections_max: 65_536,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            reply_bytes_max: REPLY_BYTES_MAX,
+            output_bytes_max: 8 << 20,
+            buffer_bytes_max: BUFFER_BYTES_MAX,
+            timeout: None,
+            idle_timeout: None,
+            pool_threads: 16,
+            pool_queue_max: 1024,
+            stop_wait: Duration::from_secs(1),
+            mask: Mask::NONE,
+            server_id: 0,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One client: its socket, and what is left over between two looks at it.
+//!
+//! An idle connection owns no buffer. What has arrived is read into a buffer of the event loop,
+//! and only half a request, or a reply that the client does not take, stays here.
+
+use crate::budget::Charge;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::slab::Token;
+use cabinet::LogPosition;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use std::sync::Arc;
+
+/// What a connection waits for before it executes its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing: it executes what comes.
+    Open,
+    /// A request is in the pool.
+    Pooled,
+    /// A request waits for room in the pool's queue.
+    Parked,
+    /// No further request is executed: closes when everything has been sent.
+    Closing,
+    /// As `Closing`, but what the client still sends is thrown away until it stops: closing at
+    /// once would destroy the refusal that is on its way to it.
+    Refusing,
+    /// Everything has been sent, and the client knows that nothing more comes.
+    Lingering {
+        /// Second of the loop at which patience ends.
+        until_s: u64,
+    },
+}
+
+/// One client.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    /// What its client is known for.
+    pub(crate) session: Session,
+    /// Requests not executed yet, mostly the first part of one.
+    pub(crate) input: Vec<u8>,
+    /// Length of `input` from which it is worth parsing.
+    pub(crate) needed: usize,
+    output: Vec<u8>,
+    /// Bytes of `output` that have been sent.
+    sent: usize,
+    pub(crate) stage: Stage,
+    /// What is in `output` must not be sent before the log is durable up to here.
+    pub(crate) held: Option<LogPosition>,
+    /// The client sends nothing more.
+    pub(crate) ended: bool,
+    /// The socket is of no use any more.
+    pub(crate) broken: bool,
+    /// Not watched for input: it came while none is wanted.
+    pub(crate) paused: bool,
+    /// What the socket is watched for.
+    watched: EventFlags,
+    /// Second of the loop in which bytes last moved.
+    pub(crate) moved_at_s: u64,
+    /// Times it had something to do, for the balance between loops.
+    pub(crate) activity: u32,
+    charge: Charge,
+    shared: Arc<Shared>,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, shared: Arc<Shared>) -> Self {
+        Self {
+            socket,
+            session: Session::default(),
+            input: Vec::new(),
+            needed: 0,
+            output: Vec::new(),
+            sent: 0,
+            stage: Stage::Open,
+            held: None,
+            ended: false,
+            broken: false,
+            paused: false,
+            watched: EventFlags::empty(),
+            moved_at_s: 0,
+            activity: 0,
+            charge: Charge::none(&shared.budget),
+            shared,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+
+    /// Bytes of replies that the client has not taken.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Whether it may execute its next request.
+    #[inline]
+    pub(crate) fn executes(&self) -> bool {
+        self.stage == Stage::Open
+            && self.held.is_none()
+            && !self.broken
+            && self.unsent_bytes() <= self.shared.config.output_bytes_max
+    }
+
+    /// Whether it wants more input.
+    pub(crate) fn reads(&self) -> bool {
+        !self.ended
+            && (self.executes() || matches!(self.stage, Stage::Refusing | Stage::Lingering { .. }))
+    }
+
+    /// Whether it is between two requests, with nothing under way.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.stage == Stage::Open
+            && self.held.is_none()
+            && self.output.is_empty()
+            && !self.ended
+            && !self.broken
+    }
+
+    /// Whether a client takes longer than it should: with a request it began, or with a reply.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let half_request = self.stage == Stage::Open && !self.input.is_empty();
+        self.held.is_none() && (half_request || !self.output.is_empty())
+    }
+
+    /// Whether it can go: nothing is to come from it or to it.
+    pub(crate) fn is_done(&self) -> bool {
+        let quiet = self.held.is_none() && self.output.is_empty();
+        self.broken
+            || quiet
+                && match self.stage {
+                    Stage::Closing => true,
+                    Stage::Open | Stage::Refusing | Stage::Lingering { .. } => self.ended,
+                    Stage::Pooled | Stage::Parked => false,
+                }
+    }
+
+    /// Sends a reply, behind those that wait. What cannot be sent now is kept. `reply` is empty
+    /// afterwards; its memory stays with the caller unless most of it is still needed. Answers
+    /// the bytes sent.
+    pub(crate) fn deliver(&mut self, reply: &mut Vec<u8>) -> usize {
+        if self.held.is_some() || !self.output.is_empty() {
+            self.keep(reply, 0);
+            return 0;
+        }
+        match send(&self.socket, reply, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == reply.len() => {
+                reply.clear();
+                sent
+            }
+            Ok(sent) => {
+                self.keep(reply, sent);
+                sent
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.keep(reply, 0);
+                0
+            }
+            Err(_) => {
+                self.broken = true;
+                reply.clear();
+                0
+            }
+        }
+    }
+
+    fn keep(&mut self, reply: &mut Vec<u8>, sent: usize) {
+        if self.output.is_empty() && reply.len() > crate::event_loop::BUFFER_BYTES {
+            // A long reply is not copied.
+            std::mem::swap(&mut self.output, reply);
+            self.sent = sent;
+        } else {
+            // What has gone makes room before more is taken.
+            self.output.drain(..self.sent);
+            self.sent = 0;
+            self.output.extend_from_slice(&reply[sent..]);
+        }
+        reply.clear();
+    }
+
+    /// Sends what waits, as far as the socket takes it. Answers the bytes sent.
+    pub(crate) fn flush(&mut self) -> usize {
+        if self.held.is_some() || self.output.is_empty() {
+            return 0;
+        }
+        match send(&self.socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
+            Ok(sent) => {
+                self.sent += sent;
+                if self.sent == self.output.len() {
+                    self.output = Vec::new();
+                    self.sent = 0;
+                }
+                sent
+            }
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => {
+                self.broken = true;
+                0
+            }
+        }
+    }
+
+    /// Tells the client that nothing more comes.
+    pub(crate) fn end_output(&self) {
+        // If this fails the client is gone, which reading will tell.
+        let _ = shutdown(&self.socket, Shutdown::Write);
+    }
+
+    /// Has `epoll` watch for what matters now. A connection that neither reads nor writes is not
+    /// watched at all, because an end of the connection is reported to every watcher.
+    pub(crate) fn watch(&mut self, epoll: &OwnedFd, token: Token) -> rustix::io::Result<()> {
+        let mut wanted = EventFlags::empty();
+        if !self.paused {
+            wanted |= EventFlags::IN;
+        }
+        if self.held.is_none() && !self.output.is_empty() {
+            wanted |= EventFlags::OUT;
+        }
+        if wanted == self.watched {
+            return Ok(());
+        }
+        let data = EventData::new_u64(token);
+        if self.watched.is_empty() {
+            epoll::add(epoll, &self.socket, data, wanted)?;
+        } else if wanted.is_empty() {
+            epoll::delete(epoll, &self.socket)?;
+        } else {
+            epoll::modify(epoll, &self.socket, data, wanted)?;
+        }
+        self.watched = wanted;
+        Ok(())
+    }
+
+    /// Takes it from the loop it was at.
+    pub(crate) fn unwatch(&mut self, epoll: &OwnedFd) {
+        if !self.watched.is_empty() {
+            // It can only fail if it is not there.
+            let _ = epoll::delete(epoll, &self.socket);
+            self.watched = EventFlags::empty();
+        }
+    }
+
+    /// Charges the budget for its buffers as they are now; says whether there was room.
+    #[inline]
+    pub(crate) fn charge(&mut self) -> bool {
+        let buffers = self.input.capacity() + self.output.capacity();
+        self.charge.set(buffers + self.session.bytes())
+    }
+
+    /// Gives up its buffers and what was in them.
+    pub(crate) fn drop_buffers(&mut self) {
+        self.input = Vec::new();
+        self.output = Vec::new();
+        self.sent = 0;
+        self.needed = 0;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        tracing::debug!("connection finished");
+    }
+}

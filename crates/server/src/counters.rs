@@ -1,0 +1,96 @@
+//! Counts of what was done, cheap enough for every request.
+//!
+//! Each thread that executes requests has a set of its own and is the only one to write it, so
+//! that a count is a plain load and store. Whoever wants figures adds up the sets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($name:ident $label:literal,)*) => {
+        /// What is counted. The first ones are the original's, in its order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Count { $($name,)* }
+
+        impl Count {
+            /// All of them, in order.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// Name in status texts.
+            pub(crate) fn label(self) -> &'static str {
+                match self { $(Self::$name => $label,)* }
+            }
+        }
+    };
+}
+
+counts! {
+    Put "cnt_put",
+    PutKeep "cnt_putkeep",
+    PutCat "cnt_putcat",
+    PutShift "cnt_putshl",
+    PutNoReply "cnt_putnr",
+    Out "cnt_out",
+    Get "cnt_get",
+    GetMany "cnt_mget",
+    ValueSize "cnt_vsiz",
+    IterInit "cnt_iterinit",
+    IterNext "cnt_iternext",
+    KeysWithPrefix "cnt_fwmkeys",
+    AddInt "cnt_addint",
+    AddDouble "cnt_adddouble",
+    Ext "cnt_ext",
+    Sync "cnt_sync",
+    Optimize "cnt_optimize",
+    Vanish "cnt_vanish",
+    Copy "cnt_copy",
+    Restore "cnt_restore",
+    SetMaster "cnt_setmst",
+    Records "cnt_rnum",
+    Size "cnt_size",
+    Stat "cnt_stat",
+    Misc "cnt_misc",
+    Replicate "cnt_repl",
+    PutMiss "cnt_put_miss",
+    OutMiss "cnt_out_miss",
+    GetMiss "cnt_get_miss",
+    Touch "cnt_touch",
+    CompareAndSwap "cnt_cas",
+    BytesRead "bytes_read",
+    BytesWritten "bytes_written",
+    Accepted "connections_accepted",
+    Moved "connections_moved",
+    TimedOut "connections_timed_out",
+    Refused "requests_refused",
+    Pooled "requests_pooled",
+}
+
+/// One thread's counts.
+#[derive(Debug)]
+pub(crate) struct Counters([AtomicU64; Count::ALL.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counters {
+    /// Counts one. Only the thread whose set this is may call it.
+    #[inline]
+    pub(crate) fn count(&self, what: Count) {
+        self.add(what, 1);
+    }
+
+    /// Counts many. Only the thread whose set this is may call it.
+    #[inline]
+    pub(crate) fn add(&self, what: Count, amount: u64) {
+        let cell = &self.0[what as usize];
+        cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    pub(crate) fn value(&self, what: Count) -> u64 {
+        self.0[what as usize].load(Ordering::Relaxed)
+    }
+}

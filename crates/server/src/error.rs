@@ -1,0 +1,43 @@
+//! What can go wrong in running a server.
+
+use crate::Endpoint;
+
+/// Result of what a server does as a whole.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a server does not start, or stopped. What goes wrong with one connection ends only that.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An endpoint cannot be listened on.
+    #[error("cannot listen on {endpoint}: {source}")]
+    Listen {
+        /// Where.
+        endpoint: Endpoint,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// The name of a host means no address.
+    #[error("no address for {0}")]
+    NoAddress(Endpoint),
+    /// There is nothing to listen on.
+    #[error("no endpoint to listen on is given")]
+    NoEndpoint,
+    /// The operating system refused something that an event loop needs.
+    #[error("cannot {operation}: {source}")]
+    System {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err` on a system call.
+    pub(crate) fn system<E: Into<std::io::Error>>(
+        operation: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::System { operation, source: source.into() }
+    }
+}

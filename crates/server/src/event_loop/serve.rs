@@ -1,0 +1,227 @@
+//! Reading and executing requests.
+
+use super::deliver::out_of_memory;
+use super::{BUFFER_BYTES, Worker};
+use crate::budget::Charge;
+use crate::connection::{Connection, Stage};
+use crate::counters::Count;
+use crate::execute::{self, Context, Next, Step};
+use crate::pool::{Answer, Job, Task};
+use crate::slab::Token;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::sync::atomic::Ordering;
+
+impl Worker {
+    /// The socket has something to say.
+    pub(super) fn ready(&mut self, token: Token, connection: &mut Connection, flags: EventFlags) {
+        connection.activity = connection.activity.saturating_add(1);
+        if flags.contains(EventFlags::OUT) {
+            self.flush_and_go_on(token, connection);
+        }
+        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return;
+        }
+        if connection.reads() {
+            self.receive(token, connection);
+        } else {
+            connection.paused = true;
+            // The client is gone altogether, so nothing can be sent to it either.
+            connection.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR)
+                && connection.unsent_bytes() > 0;
+        }
+    }
+
+    /// Reads once and executes what is there.
+    fn receive(&mut self, token: Token, connection: &mut Connection) {
+        let fresh = connection.input.is_empty();
+        let mut input = std::mem::take(if fresh { &mut self.input } else { &mut connection.input });
+        // Grows by what has arrived, whatever a client announces.
+        input.reserve(BUFFER_BYTES);
+        let received = recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
+        match received {
+            Ok((_, 0)) => connection.ended = true,
+            Ok((_, bytes)) => {
+                self.counters.add(Count::BytesRead, bytes as u64);
+                connection.moved_at_s = self.now_s();
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => connection.broken = true,
+        }
+        if connection.stage != Stage::Open {
+            // Nobody listens any more.
+            input.clear();
+        }
+        let consumed = self.serve(token, connection, &input);
+        if consumed < input.len() && !fresh && consumed == 0 {
+            connection.input = input;
+            return;
+        }
+        if consumed < input.len() {
+            connection.input = input[consumed..].to_vec();
+        }
+        if fresh {
+            input.clear();
+            self.input = input;
+        }
+    }
+
+    /// Executes requests that had to wait.
+    pub(super) fn go_on(&mut self, token: Token, connection: &mut Connection) {
+        if connection.input.is_empty() || !connection.executes() {
+            return;
+        }
+        let mut input = std::mem::take(&mut connection.input);
+        let consumed = self.serve(token, connection, &input);
+        if consumed < input.len() {
+            if consumed > 0 {
+                input = input[consumed..].to_vec();
+            }
+            connection.input = input;
+        }
+    }
+
+    /// Executes what there is of `input` and sends the replies; answers the bytes executed.
+    fn serve(&mut self, token: Token, connection: &mut Connection, input: &[u8]) -> usize {
+        let mut consumed = 0;
+        while connection.executes()
+            && input.len() > consumed
+            && input.len() - consumed >= connection.needed
+        {
+            let mut output = std::mem::take(&mut self.output);
+            consumed += self.batch(token, connection, &input[consumed..], &mut output);
+            self.deliver(connection, &mut output);
+            self.output = output;
+        }
+        consumed
+    }
+
+    /// Executes requests until there is a reason to stop; answers the bytes executed.
+    fn batch(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> usize {
+        let descriptor = connection.descriptor();
+        let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
+        let mut consumed = 0;
+        // A lone request is not looked at twice.
+        let mut ahead = 1;
+        connection.needed = 0;
+        let mut context = Context {
+            shared: &self.shared,
+            database: &self.shared.nonblocking,
+            may_block: false,
+            counters: &self.counters,
+            session: &mut connection.session,
+            descriptor,
+            mutated: false,
+        };
+        let blocked = loop {
+            let rest = &input[consumed..];
+            if rest.is_empty() || output.len() > room {
+                break None;
+            }
+            if consumed >= ahead {
+                ahead = consumed + execute::look_ahead(&self.shared.nonblocking, rest).max(1);
+            }
+            match execute::step(&mut context, rest, output) {
+                Step::Executed { bytes, next } => {
+                    consumed += bytes;
+                    match next {
+                        Next::GoOn => {}
+                        Next::CloseIfQuiet if consumed < input.len() => {}
+                        Next::CloseIfQuiet | Next::Close => connection.stage = Stage::Closing,
+                        Next::Refuse => connection.stage = Stage::Refusing,
+                    }
+                    if connection.stage != Stage::Open {
+                        // What follows is not looked at.
+                        consumed = input.len();
+                        break None;
+                    }
+                }
+                Step::Incomplete { needed } => {
+                    connection.needed = needed;
+                    break None;
+                }
+                Step::Blocked { bytes } => break Some(bytes),
+            }
+        };
+        if context.mutated && self.shared.holds_replies {
+            let position = self.shared.database.appended();
+            self.hold(token, connection, position);
+        }
+        match blocked {
+            Some(bytes) if self.pool(token, connection, &input[consumed..consumed + bytes]) => {
+                consumed + bytes
+            }
+            _ => consumed,
+        }
+    }
+
+    /// Leaves a request to the pool; says whether it had room. If not, the connection is parked.
+    fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
+        let mut charge = Charge::none(&self.shared.budget);
+        if !charge.set(request.len()) {
+            out_of_memory(connection);
+            return false;
+        }
+        let job = Job {
+            event_loop: self.number,
+            task: Task::Execute {
+                token,
+                request: request.to_vec(),
+                session: std::mem::take(&mut connection.session),
+                descriptor: connection.descriptor(),
+                charge,
+            },
+        };
+        match self.shared.pool.submit(job) {
+            Ok(()) => {
+                self.counters.count(Count::Pooled);
+                connection.stage = Stage::Pooled;
+                true
+            }
+            Err(job) => {
+                if let Task::Execute { session, .. } = job.task {
+                    connection.session = session;
+                }
+                connection.stage = Stage::Parked;
+                self.parked.push(token);
+                self.port().parking.store(true, Ordering::SeqCst);
+                if self.shared.pool.has_room() {
+                    // The pool may have looked before it could see that somebody waits.
+                    self.port().wake();
+                }
+                false
+            }
+        }
+    }
+
+    /// Sends what the pool made of a request, and goes on.
+    pub(super) fn take_answer(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        mut answer: Answer,
+    ) {
+        connection.session = answer.session;
+        connection.stage = match answer.next {
+            Next::GoOn => Stage::Open,
+            Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
+            Next::CloseIfQuiet | Next::Close => Stage::Closing,
+            Next::Refuse => Stage::Refusing,
+        };
+        if let Some(position) = answer.hold
+            && self.shared.holds_replies
+        {
+            self.hold(token, connection, position);
+        }
+        self.deliver(connection, &mut answer.output);
+        self.go_on(token, connection);
+    }
+}

@@ -1,0 +1,149 @@
+//! Looking ahead in a pipeline: the keys of the next requests are named to the database before
+//! the first of them is executed, so that the cache misses of finding them overlap.
+
+use cabinet::Database;
+use wire::{Parse, Protocol, binary, memcached};
+
+/// Most keys that are named at once.
+pub(super) const KEYS_AHEAD_MAX: usize = 16;
+
+/// Names the keys of the whole requests at the beginning of `input`; answers how many bytes of
+/// requests that was. Requests with several keys see to it themselves.
+pub(crate) fn look_ahead(database: &Database, input: &[u8]) -> usize {
+    let mut keys = [&[][..]; KEYS_AHEAD_MAX];
+    let mut count = 0;
+    let mut seen = 0;
+    while count < KEYS_AHEAD_MAX {
+        let rest = &input[seen..];
+        let Some((key, bytes)) = next_key(rest) else { break };
+        keys[count] = key;
+        count += 1;
+        seen += bytes;
+    }
+    if count > 1 {
+        database.prefetch(&keys[..count]);
+    }
+    seen
+}
+
+/// The keys of one request, each group of them named to the database before it is met.
+pub(super) struct Grouped<'d, 'k, I> {
+    database: &'d Database,
+    keys: I,
+    group: [&'k [u8]; KEYS_AHEAD_MAX],
+    next: usize,
+    count: usize,
+}
+
+impl<'d, 'k, I: Iterator<Item = &'k [u8]>> Grouped<'d, 'k, I> {
+    pub(super) fn new(database: &'d Database, keys: I) -> Self {
+        Self { database, keys, group: [&[]; KEYS_AHEAD_MAX], next: 0, count: 0 }
+    }
+}
+
+impl<'k, I: Iterator<Item = &'k [u8]>> Iterator for Grouped<'_, 'k, I> {
+    type Item = &'k [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'k [u8]> {
+        if self.next == self.count {
+            self.next = 0;
+            self.count = 0;
+            while self.count < KEYS_AHEAD_MAX
+                && let Some(key) = self.keys.next()
+            {
+                self.group[self.count] = key;
+                self.count += 1;
+            }
+            if self.count > 1 {
+                self.database.prefetch(&self.group[..self.count]);
+            }
+        }
+        let key = *self.group[..self.count].get(self.next)?;
+        self.next += 1;
+        Some(key)
+    }
+}
+
+/// The one key of the request at the beginning of `input`, and the request's length.
+fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
+    if input.is_empty() {
+        return None;
+    }
+    match wire::sniff(input)? {
+        Protocol::Memcached => match memcached::parse(input) {
+            Parse::Complete(request, bytes) => Some((memcached_key(&request)?, bytes)),
+            _ => None,
+        },
+        Protocol::Binary => match binary::parse(input) {
+            Parse::Complete(request, bytes) => Some((binary_key(&request)?, bytes)),
+            _ => None,
+        },
+        Protocol::Http => None,
+    }
+}
+
+fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
+    match request {
+        memcached::Request::Store(store) => Some(store.key),
+        memcached::Request::Get { keys, .. } => {
+            let mut keys = keys.iter();
+            let first = keys.next()?;
+            keys.next().is_none().then_some(first)
+        }
+        memcached::Request::Delete { key, .. }
+        | memcached::Request::Increment { key, .. }
+        | memcached::Request::Decrement { key, .. }
+        | memcached::Request::Touch { key, .. } => Some(key),
+        _ => None,
+    }
+}
+
+fn binary_key<'a>(request: &binary::Request<'a>) -> Option<&'a [u8]> {
+    match request {
+        binary::Request::Put { key, .. }
+        | binary::Request::PutKeep { key, .. }
+        | binary::Request::PutCat { key, .. }
+        | binary::Request::PutNoReply { key, .. }
+        | binary::Request::Out { key }
+        | binary::Request::Get { key }
+        | binary::Request::ValueSize { key } => Some(key),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_pipeline_are_found_up_to_a_request_that_is_not_whole() {
+        let input = b"get a\r\nset bb 0 0 2\r\nxy\r\n\xc8\x30\0\0\0\x03ccc\xc8\x30\0\0";
+        let mut rest = &input[..];
+        let mut keys = Vec::new();
+        while let Some((key, bytes)) = next_key(rest) {
+            keys.push(key);
+            rest = &rest[bytes..];
+        }
+        assert_eq!(keys, [&b"a"[..], b"bb", b"ccc"]);
+        assert_eq!(rest.len(), 4);
+    }
+
+    #[test]
+    fn grouping_keeps_every_key_in_its_order() {
+        let database = Database::open("*").expect("a database in memory");
+        for count in [0, 1, KEYS_AHEAD_MAX - 1, KEYS_AHEAD_MAX, KEYS_AHEAD_MAX + 1, 100] {
+            let keys: Vec<Vec<u8>> = (0..count).map(|key| vec![key as u8]).collect();
+            let grouped: Vec<_> =
+                Grouped::new(&database, keys.iter().map(Vec::as_slice)).collect();
+            assert_eq!(grouped, keys);
+        }
+    }
+
+    #[test]
+    fn a_request_with_several_keys_ends_it() {
+        assert_eq!(next_key(b"get a b\r\n"), None);
+        assert_eq!(next_key(b"stats\r\n"), None);
+        assert_eq!(next_key(b"GET /a HTTP/1.1\r\n\r\n"), None);
+    }
+}

@@ -1,0 +1,356 @@
+//! The original's binary protocol.
+
+use super::ahead::Grouped;
+use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
+use crate::counters::Count;
+use crate::failure::Failure;
+use crate::mask::{Command, Protocol};
+use crate::session::Cursor;
+use crate::status;
+use cabinet::Meta;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use wire::binary::reply::{self, List};
+use wire::binary::{COMMAND_BYTES, Request, Strings, double_from_parts, parse};
+use wire::{Invalid, Parse};
+
+/// Executes the request at the beginning of `input`.
+pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    match within_limit(context, parse(input)) {
+        Parse::Complete(request, bytes) => {
+            let start = output.len();
+            let is_misc = matches!(request, Request::Misc { .. });
+            let result = execute(context, request, output);
+            finish(output, start, bytes, result, |output| {
+                if is_misc { reply::misc_failure(output) } else { reply::status(output, false) }
+            })
+        }
+        Parse::Incomplete(needed) => {
+            incomplete(context, input, needed, || reply::status(output, false))
+        }
+        // The original says nothing, and goes on with what follows if that is there already.
+        Parse::Invalid(Invalid::UnknownCommand) => {
+            Step::Executed { bytes: COMMAND_BYTES.min(input.len()), next: Next::CloseIfQuiet }
+        }
+        // Where the next request begins is anybody's guess.
+        Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
+    }
+}
+
+#[inline]
+fn execute(
+    context: &mut Context<'_>,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let command = command(&request);
+    if context.refuses(command, Protocol::Binary) {
+        return Ok(refuse(context, command, output));
+    }
+    let database = context.database;
+    let done = match request {
+        Request::Get { key } => {
+            let found = database.read(key, |entry| reply::value(output, entry.value));
+            let found = context.attempt("do_get", found)?;
+            context.counters.count(Count::Get);
+            if let Ok(None) = found {
+                context.miss("do_get", Count::GetMiss);
+            }
+            match found {
+                Ok(Some(())) => return Ok(Next::GoOn),
+                _ => false,
+            }
+        }
+        Request::Put { key, value } => {
+            let stored = context.attempt_write("do_put", database.put(key, value))?.is_ok();
+            stores(context, Count::Put, stored)
+        }
+        Request::PutNoReply { key, value } => {
+            let stored = context.attempt_write("do_putnr", database.put(key, value))?.is_ok();
+            stores(context, Count::PutNoReply, stored);
+            return Ok(Next::GoOn);
+        }
+        Request::PutKeep { key, value } => {
+            let stored = database.put_keep(key, value, Meta::NONE);
+            let stored = context.attempt_write("do_putkeep", stored)?;
+            if let Ok(false) = stored {
+                context.fail("do_putkeep", Failure::ExistingRecord);
+            }
+            stores(context, Count::PutKeep, stored.unwrap_or(false))
+        }
+        Request::PutCat { key, value } => {
+            let stored = context.attempt_write("do_putcat", database.put_cat(key, value))?.is_ok();
+            stores(context, Count::PutCat, stored)
+        }
+        Request::PutShift { key, value, width } => {
+            let stored = database.put_shift(key, value, width as usize);
+            let stored = context.attempt_write("do_putshl", stored)?.is_ok();
+            stores(context, Count::PutShift, stored)
+        }
+        Request::Out { key } => {
+            let removed = context.attempt_write("do_out", database.remove(key))?;
+            context.counters.count(Count::Out);
+            if let Ok(false) = removed {
+                context.miss("do_out", Count::OutMiss);
+            }
+            removed.unwrap_or(false)
+        }
+        Request::GetMany(keys) => return get_many(context, keys, output),
+        Request::ValueSize { key } => {
+            let size = context.attempt("do_vsiz", database.value_size(key))?.unwrap_or(None);
+            context.counters.count(Count::ValueSize);
+            if let Some(size) = size {
+                reply::size(output, u32::try_from(size).unwrap_or(u32::MAX));
+                return Ok(Next::GoOn);
+            }
+            context.fail("do_vsiz", Failure::NoRecord);
+            false
+        }
+        Request::IterInit => {
+            context.set_cursor(Cursor::start())?;
+            context.counters.count(Count::IterInit);
+            true
+        }
+        Request::IterNext => {
+            let key = context.next_key("do_iternext")?;
+            context.counters.count(Count::IterNext);
+            if let Some(key) = key {
+                reply::value(output, &key);
+                return Ok(Next::GoOn);
+            }
+            false
+        }
+        Request::KeysWithPrefix { prefix, max } => {
+            return keys_with_prefix(context, prefix, max, output);
+        }
+        Request::AddInt { key, addend } => {
+            let sum = context.attempt_write("do_addint", database.add_int(key, addend))?;
+            context.counters.count(Count::AddInt);
+            if let Ok(sum) = sum {
+                reply::sum(output, sum);
+                return Ok(Next::GoOn);
+            }
+            false
+        }
+        Request::AddDouble { key, integral, fractional } => {
+            context.counters.count(Count::AddDouble);
+            return add_double(context, key, double_from_parts(integral, fractional), output);
+        }
+        Request::Sync => {
+            context.wait()?;
+            context.counters.count(Count::Sync);
+            context.attempt("do_sync", database.sync())?.is_ok()
+        }
+        // The tuning is that of the original's files: there is nothing here to be tuned.
+        Request::Optimize { parameters: _ } => {
+            context.wait()?;
+            context.counters.count(Count::Optimize);
+            context.attempt("do_optimize", database.optimize())?.is_ok()
+        }
+        Request::Vanish => {
+            context.wait()?;
+            context.counters.count(Count::Vanish);
+            context.attempt_write("do_vanish", database.clear())?.is_ok()
+        }
+        Request::Copy { path } => {
+            context.wait()?;
+            context.counters.count(Count::Copy);
+            copy(context, path)?
+        }
+        Request::Count => {
+            context.counters.count(Count::Records);
+            reply::count(output, database.len());
+            return Ok(Next::GoOn);
+        }
+        Request::Size => {
+            context.counters.count(Count::Size);
+            reply::count(output, database.size_bytes());
+            return Ok(Next::GoOn);
+        }
+        Request::Stat => {
+            context.counters.count(Count::Stat);
+            reply::value(output, status::text(context.shared, context.descriptor).as_bytes());
+            return Ok(Next::GoOn);
+        }
+        Request::Misc { name, options: _, arguments } => {
+            return call_misc(context, name, arguments, output);
+        }
+        Request::Ext { .. } => {
+            context.counters.count(Count::Ext);
+            context.fail("do_ext", Failure::Invalid);
+            false
+        }
+        Request::Restore { .. } => {
+            context.counters.count(Count::Restore);
+            context.fail("do_restore", Failure::Invalid);
+            false
+        }
+        Request::SetMaster { .. } => {
+            context.counters.count(Count::SetMaster);
+            context.fail("do_setmst", Failure::Invalid);
+            false
+        }
+        Request::Replicate { .. } => {
+            context.counters.count(Count::Replicate);
+            return Ok(Next::Close);
+        }
+    };
+    reply::status(output, done);
+    Ok(Next::GoOn)
+}
+
+/// Counts a write of a value; answers whether it was stored.
+fn stores(context: &mut Context<'_>, count: Count, stored: bool) -> bool {
+    context.counters.count(count);
+    if !stored {
+        context.counters.count(Count::PutMiss);
+    }
+    stored
+}
+
+fn get_many(
+    context: &mut Context<'_>,
+    keys: Strings<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let start = output.len();
+    let mut list = List::begin(output);
+    for (done, key) in Grouped::new(context.database, keys.iter()).enumerate() {
+        context.check_keys(done)?;
+        let found = context.database.read(key, |entry| list.pair(output, key, entry.value));
+        // A key that cannot be read is left out, like one that is not there.
+        let _ = context.attempt("do_mget", found)?;
+        context.check_length(output.len() - start)?;
+    }
+    list.finish(output);
+    context.counters.count(Count::GetMany);
+    Ok(Next::GoOn)
+}
+
+fn keys_with_prefix(
+    context: &mut Context<'_>,
+    prefix: &[u8],
+    max: i32,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    context.wait()?;
+    let start = output.len();
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    let mut list = List::begin(output);
+    if max > 0 {
+        let mut length = Ok(());
+        let scanned = context.database.for_each_key_with_prefix(prefix, |key| {
+            list.string(output, key);
+            length = context.check_length(output.len() - start);
+            if list.len() < max && length.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        length?;
+        let _ = context.attempt("do_fwmkeys", scanned)?;
+    }
+    list.finish(output);
+    context.counters.count(Count::KeysWithPrefix);
+    Ok(Next::GoOn)
+}
+
+fn add_double(
+    context: &mut Context<'_>,
+    key: &[u8],
+    addend: f64,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    // The original has no other sign of failure than a sum that is not a number.
+    if !addend.is_nan() {
+        let sum =
+            context.attempt_write("do_adddouble", context.database.add_double(key, addend))?;
+        if let Ok(sum) = sum
+            && !sum.is_nan()
+        {
+            reply::double(output, sum);
+            return Ok(Next::GoOn);
+        }
+    }
+    reply::status(output, false);
+    Ok(Next::GoOn)
+}
+
+fn copy(context: &mut Context<'_>, path: &[u8]) -> Result<bool, Halt> {
+    // The original ran what follows as a command of the server's shell.
+    if path.is_empty() || path.starts_with(b"@") || path.contains(&0) {
+        context.fail("do_copy", Failure::Invalid);
+        return Ok(false);
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    Ok(context.attempt("do_copy", context.database.copy_to(path))?.is_ok())
+}
+
+fn call_misc(
+    context: &mut Context<'_>,
+    name: &[u8],
+    arguments: Strings<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let start = output.len();
+    let arguments: Vec<&[u8]> = arguments.iter().collect();
+    let mut list = List::begin(output);
+    let mut take = |element: &[u8]| {
+        list.string(output, element);
+        output.len() - start
+    };
+    if misc::call(context, name, &arguments, &mut take)? {
+        list.finish(output);
+    } else {
+        output.truncate(start);
+        reply::misc_failure(output);
+    }
+    Ok(Next::GoOn)
+}
+
+/// The answer to a masked command.
+fn refuse(context: &Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+    use Command as C;
+    match command {
+        C::PutNoReply => {}
+        C::Replicate => return Next::Close,
+        C::GetMany | C::KeysWithPrefix | C::Misc => List::begin(output).finish(output),
+        C::Count | C::Size => reply::count(output, 0),
+        C::Stat => reply::value(output, status::counters(context.shared).as_bytes()),
+        _ => reply::status(output, false),
+    }
+    Next::GoOn
+}
+
+fn command(request: &Request<'_>) -> Command {
+    match request {
+        Request::Put { .. } => Command::Put,
+        Request::PutKeep { .. } => Command::PutKeep,
+        Request::PutCat { .. } => Command::PutCat,
+        Request::PutShift { .. } => Command::PutShift,
+        Request::PutNoReply { .. } => Command::PutNoReply,
+        Request::Out { .. } => Command::Out,
+        Request::Get { .. } => Command::Get,
+        Request::GetMany(_) => Command::GetMany,
+        Request::ValueSize { .. } => Command::ValueSize,
+        Request::IterInit => Command::IterInit,
+        Request::IterNext => Command::IterNext,
+        Request::KeysWithPrefix { .. } => Command::KeysWithPrefix,
+        Request::AddInt { .. } => Command::AddInt,
+        Request::AddDouble { .. } => Command::AddDouble,
+        Request::Ext { .. } => Command::Ext,
+        Request::Sync => Command::Sync,
+        Request::Optimize { .. } => Command::Optimize,
+        Request::Vanish => Command::Vanish,
+        Request::Copy { .. } => Command::Copy,
+        Request::Restore { .. } => Command::Restore,
+        Request::SetMaster { .. } => Command::SetMaster,
+        Request::Count => Command::Count,
+        Request::Size => Command::Size,
+        Request::Stat => Command::Stat,
+        Request::Misc { .. } => Command::Misc,
+        Request::Replicate { .. } => Command::Replicate,
+    }
+}

@@ -1,0 +1,261 @@
+//! The versatile functions of `misc`, called through the binary protocol and through HTTP.
+
+use super::{Context, Halt, leading_number};
+use crate::counters::Count;
+use crate::failure::Failure;
+use crate::session::Cursor;
+use cabinet::name::Kind;
+use cabinet::{Meta, Position};
+use std::ops::ControlFlow;
+
+/// Takes an element of the result; answers the length of the reply so far, in bytes.
+pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8]) -> usize;
+
+/// Calls a function; answers whether it succeeded. What it gave to `take` before it failed does
+/// not count.
+pub(super) fn call(
+    context: &mut Context<'_>,
+    name: &[u8],
+    arguments: &[&[u8]],
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    let done = function(context, name, arguments, take)?;
+    context.counters.count(Count::Misc);
+    Ok(done)
+}
+
+fn function(
+    context: &mut Context<'_>,
+    name: &[u8],
+    arguments: &[&[u8]],
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    let database = context.database;
+    match (name, arguments) {
+        (b"put", [key, value, ..]) => {
+            Ok(context.attempt_write("do_misc: put", database.put(key, value))?.is_ok())
+        }
+        (b"putkeep", [key, value, ..]) => {
+            let stored = database.put_keep(key, value, Meta::NONE);
+            let stored = context.attempt_write("do_misc: putkeep", stored)?;
+            if let Ok(false) = stored {
+                context.fail("do_misc: putkeep", Failure::ExistingRecord);
+            }
+            Ok(stored.unwrap_or(false))
+        }
+        (b"putcat", [key, value, ..]) => {
+            Ok(context.attempt_write("do_misc: putcat", database.put_cat(key, value))?.is_ok())
+        }
+        (b"out", [key, ..]) => {
+            let removed = context.attempt_write("do_misc: out", database.remove(key))?;
+            if let Ok(false) = removed {
+                context.fail("do_misc: out", Failure::NoRecord);
+            }
+            Ok(removed.unwrap_or(false))
+        }
+        (b"get", [key, ..]) => {
+            let mut length = 0;
+            let found = database.read(key, |entry| length = take(entry.value));
+            let found = context.attempt("do_misc: get", found)?.unwrap_or(None).is_some();
+            context.check_length(length)?;
+            if !found {
+                context.fail("do_misc: get", Failure::NoRecord);
+            }
+            Ok(found)
+        }
+        (b"getpart", [key, range @ ..]) => get_part(context, key, range, take),
+        (b"getlist", keys) => get_list(context, keys, take),
+        (b"putlist", pairs) => put_list(context, pairs),
+        (b"outlist", keys) => out_list(context, keys),
+        (b"iterinit", []) => {
+            context.set_cursor(Cursor::start())?;
+            Ok(true)
+        }
+        (b"iterinit", [key, ..]) => {
+            context.wait()?;
+            let cursor = Cursor::start_at(database, key);
+            match context.attempt("do_misc: iterinit", cursor)?.unwrap_or(None) {
+                Some(cursor) => context.set_cursor(cursor).map(|()| true),
+                None => {
+                    context.fail("do_misc: iterinit", Failure::NoRecord);
+                    Ok(false)
+                }
+            }
+        }
+        (b"iternext", _) => iter_next(context, take),
+        (b"sync", _) => {
+            context.wait()?;
+            Ok(context.attempt("do_misc: sync", database.sync())?.is_ok())
+        }
+        (b"optimize", _) => {
+            context.wait()?;
+            Ok(context.attempt("do_misc: optimize", database.optimize())?.is_ok())
+        }
+        (b"vanish", _) => {
+            context.wait()?;
+            Ok(context.attempt_write("do_misc: vanish", database.clear())?.is_ok())
+        }
+        (b"error", _) if is_on_memory(context) => Ok(false),
+        (b"error", _) => {
+            let failure =
+                context.session.last_failure.or_else(|| context.shared.last_failure.get());
+            take(Failure::text(failure).as_bytes());
+            Ok(true)
+        }
+        // Compaction and the cache look after themselves.
+        (b"defrag" | b"cacheclear", _) => Ok(!is_on_memory(context)),
+        (b"regex", [pattern, max @ ..]) => regex(context, pattern, maximum(max.first()), take),
+        (b"range", arguments) => range(context, arguments, take),
+        _ => {
+            context.fail("do_misc", Failure::Invalid);
+            Ok(false)
+        }
+    }
+}
+
+fn is_on_memory(context: &Context<'_>) -> bool {
+    Kind::of_path(&context.database.path()).is_some_and(Kind::is_on_memory)
+}
+
+/// A most number of records as the original reads it: below 1 is all.
+fn maximum(argument: Option<&&[u8]>) -> usize {
+    match argument.map_or(0, |text| leading_number(text)) {
+        max if max < 1 => usize::MAX,
+        max => usize::try_from(max).unwrap_or(usize::MAX),
+    }
+}
+
+fn get_part(
+    context: &mut Context<'_>,
+    key: &[u8],
+    range: &[&[u8]],
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    let number =
+        |index: usize, default| range.get(index).map_or(default, |text| leading_number(text));
+    let start = usize::try_from(number(0, 0)).unwrap_or(0);
+    let length = usize::try_from(number(1, -1)).unwrap_or(usize::MAX);
+    let found = context.database.read(key, |entry| {
+        let part = entry.value.get(start..).filter(|part| !part.is_empty());
+        part.map(|part| take(&part[..part.len().min(length)]))
+    });
+    match context.attempt("do_misc: getpart", found)?.unwrap_or(None) {
+        Some(Some(length)) => context.check_length(length).map(|()| true),
+        Some(None) => Ok(false),
+        None => {
+            context.fail("do_misc: getpart", Failure::NoRecord);
+            Ok(false)
+        }
+    }
+}
+
+fn get_list(context: &mut Context<'_>, keys: &[&[u8]], take: Take<'_>) -> Result<bool, Halt> {
+    for (done, key) in keys.iter().enumerate() {
+        context.check_keys(done)?;
+        let mut length = 0;
+        let found = context.database.read(key, |entry| {
+            take(key);
+            length = take(entry.value);
+        });
+        if context.attempt("do_misc: getlist", found)?.is_err() {
+            return Ok(false);
+        }
+        context.check_length(length)?;
+    }
+    Ok(true)
+}
+
+fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
+    for (done, pair) in pairs.as_chunks::<2>().0.iter().enumerate() {
+        context.check_keys(done)?;
+        let [key, value] = pair;
+        if context.attempt_write("do_misc: putlist", context.database.put(key, value))?.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn out_list(context: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Halt> {
+    for (done, key) in keys.iter().enumerate() {
+        context.check_keys(done)?;
+        if context.attempt_write("do_misc: outlist", context.database.remove(key))?.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn iter_next(context: &mut Context<'_>, take: Take<'_>) -> Result<bool, Halt> {
+    // Taking a key off the iterator cannot be taken back, so nothing may block after it.
+    context.wait()?;
+    while let Some(key) = context.next_key("do_misc: iternext")? {
+        let found = context.database.read(&key, |entry| {
+            take(&key);
+            take(entry.value)
+        });
+        match context.attempt("do_misc: iternext", found)? {
+            Ok(Some(length)) => return context.check_length(length).map(|()| true),
+            // The record has gone since the key was read ahead.
+            Ok(None) => {}
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+fn regex(
+    context: &mut Context<'_>,
+    pattern: &[u8],
+    max: usize,
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    context.wait()?;
+    let mut length = Ok(());
+    let mut found = 0;
+    let scanned = context.database.for_each_match(pattern, |entry| {
+        take(entry.key);
+        length = context.check_length(take(entry.value));
+        found += 1;
+        if found < max && length.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    length?;
+    Ok(context.attempt("do_misc: regex", scanned)?.is_ok())
+}
+
+/// Records from a key on, until another: only where keys are in order.
+fn range(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Result<bool, Halt> {
+    let begin = arguments.first().copied().unwrap_or_default();
+    let max = maximum(arguments.get(1));
+    let end = arguments.get(2).copied();
+    let database = context.database;
+    let mut position = database.position_of(begin);
+    if !matches!(position, Position::Key(_)) {
+        context.fail("do_misc: range", Failure::Invalid);
+        return Ok(false);
+    }
+    context.wait()?;
+    let mut length = Ok(());
+    let mut found = 0;
+    let mut is_over = false;
+    while !is_over {
+        let next = database.scan(&position, |entry| {
+            is_over |= found >= max || length.is_err() || end.is_some_and(|end| entry.key >= end);
+            if !is_over {
+                take(entry.key);
+                length = context.check_length(take(entry.value));
+                found += 1;
+            }
+        });
+        match context.attempt("do_misc: range", next)? {
+            Ok(Some(next)) => position = next,
+            Ok(None) => break,
+            Err(_) => return Ok(false),
+        }
+    }
+    length.map(|()| true)
+}

@@ -1,0 +1,289 @@
+//! From the bytes of a request to those of its reply: one file for each protocol.
+//!
+//! All protocols turn into the same operations of [`cabinet::Database`]. On an event loop nothing
+//! waits for the disk: a request that would have to is rolled back and [`Step::Blocked`], and then
+//! executed from its first byte by a thread that may wait. Until that point it has changed nothing
+//! that changes a second time.
+
+mod ahead;
+mod binary;
+mod http;
+mod memcached;
+mod misc;
+
+pub(crate) use ahead::look_ahead;
+pub(crate) use http::Reading as HttpReading;
+
+use crate::counters::{Count, Counters};
+use crate::failure::Failure;
+use crate::mask::{Command, Protocol};
+use crate::session::{Cursor, Session};
+use crate::shared::Shared;
+use cabinet::{Database, Error};
+use wire::Parse;
+
+/// Most keys that a request may look up on an event loop; longer ones are left to the pool, so
+/// that the other connections of the loop get their turn.
+const INLINE_KEYS_MAX: usize = 1024;
+
+/// What executing a request needs beside its bytes.
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    /// Waits for the disk only if `may_block`.
+    pub(crate) database: &'a Database,
+    /// Whether this thread may wait.
+    pub(crate) may_block: bool,
+    pub(crate) counters: &'a Counters,
+    pub(crate) session: &'a mut Session,
+    /// File descriptor of the connection.
+    pub(crate) descriptor: i32,
+    /// Set once something may have been written: the reply has to wait for the log.
+    pub(crate) mutated: bool,
+}
+
+/// What was done with the bytes at the beginning of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// They were a request, which is answered.
+    Executed {
+        /// Length of the request.
+        bytes: usize,
+        /// What becomes of the connection.
+        next: Next,
+    },
+    /// They are not a whole request.
+    Incomplete {
+        /// Length from which looking again makes sense.
+        needed: usize,
+    },
+    /// They are a request that this thread must not execute. Nothing has been answered.
+    Blocked {
+        /// Length of the request.
+        bytes: usize,
+    },
+}
+
+/// What becomes of a connection after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next request is executed.
+    GoOn,
+    /// It is closed, unless more requests have arrived already: then the last of them counts, as
+    /// with the original.
+    CloseIfQuiet,
+    /// It is closed.
+    Close,
+    /// It is closed, after the client was given time to read why.
+    Refuse,
+}
+
+/// Why a request ends before its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Halt {
+    /// It would have to wait.
+    Blocked,
+    /// Its reply would be longer than [`crate::Config::reply_bytes_max`].
+    TooLong,
+}
+
+/// Executes the request at the beginning of `input`, which is not empty, and appends its reply.
+#[inline]
+pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    match wire::sniff(input) {
+        Some(wire::Protocol::Memcached) => memcached::step(context, input, output),
+        Some(wire::Protocol::Binary) => binary::step(context, input, output),
+        Some(wire::Protocol::Http) => http::step(context, input, output),
+        None => Step::Incomplete { needed: input.len() + 1 },
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Whether a command is masked.
+    #[inline]
+    fn refuses(&self, command: Command, protocol: Protocol) -> bool {
+        self.shared.config.mask.refuses(command, protocol)
+    }
+
+    /// Ends the request on a thread that must not wait.
+    #[inline]
+    fn wait(&self) -> Result<(), Halt> {
+        if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
+    }
+
+    /// Ends the request if its reply has become too long.
+    #[inline]
+    fn check_length(&self, bytes: usize) -> Result<(), Halt> {
+        if bytes > self.shared.config.reply_bytes_max { Err(Halt::TooLong) } else { Ok(()) }
+    }
+
+    /// Ends a request on many keys that has become too much for an event loop.
+    #[inline]
+    fn check_keys(&self, done: usize) -> Result<(), Halt> {
+        if done < INLINE_KEYS_MAX { Ok(()) } else { self.wait() }
+    }
+
+    /// Sorts a failure of the database from the need to wait, and remembers it.
+    #[inline]
+    fn attempt<T>(
+        &mut self,
+        operation: &'static str,
+        result: cabinet::Result<T>,
+    ) -> Result<Result<T, Error>, Halt> {
+        match result {
+            Ok(done) => Ok(Ok(done)),
+            Err(Error::WouldBlock) => Err(Halt::Blocked),
+            Err(error) => {
+                self.fail(operation, Failure::from(&error));
+                tracing::debug!("{operation}: {error}");
+                Ok(Err(error))
+            }
+        }
+    }
+
+    /// The same for an operation that writes.
+    #[inline]
+    fn attempt_write<T>(
+        &mut self,
+        operation: &'static str,
+        result: cabinet::Result<T>,
+    ) -> Result<Result<T, Error>, Halt> {
+        let done = self.attempt(operation, result)?;
+        // What has failed has changed nothing, and can be said at once.
+        self.mutated |= done.is_ok();
+        Ok(done)
+    }
+
+    /// Remembers why an operation failed. `operation` is its name in the original's log.
+    fn fail(&mut self, operation: &'static str, failure: Failure) {
+        tracing::debug!("{operation}: operation failed");
+        self.session.last_failure = Some(failure);
+        self.shared.last_failure.set(failure);
+    }
+
+    /// Counts and remembers that there is no such record.
+    fn miss(&mut self, operation: &'static str, count: Count) {
+        self.counters.count(count);
+        self.fail(operation, Failure::NoRecord);
+    }
+
+    /// Starts the iterator of this connection, and the one of those that have none.
+    fn set_cursor(&mut self, cursor: Cursor) -> Result<(), Halt> {
+        // A thread that waits for the disk may have it.
+        let shared = self.shared.cursor.try_lock();
+        let mut shared = match shared {
+            Some(shared) => shared,
+            None if self.may_block => self.shared.cursor.lock(),
+            None => return Err(Halt::Blocked),
+        };
+        *shared = cursor.clone();
+        self.session.cursor = Some(Box::new(cursor));
+        Ok(())
+    }
+
+    /// The next key of the iterator.
+    fn next_key(&mut self, operation: &'static str) -> Result<Option<Vec<u8>>, Halt> {
+        let (database, may_block) = (self.database, self.may_block);
+        let step = |cursor: &mut Cursor| {
+            if !may_block && !cursor.is_ready() {
+                return Err(Error::WouldBlock);
+            }
+            cursor.next(database)
+        };
+        let key = match &mut self.session.cursor {
+            Some(cursor) => step(cursor),
+            None if may_block => step(&mut self.shared.cursor.lock()),
+            None => match self.shared.cursor.try_lock() {
+                Some(mut cursor) => step(&mut cursor),
+                None => Err(Error::WouldBlock),
+            },
+        };
+        let key = self.attempt(operation, key)?.unwrap_or_default();
+        if key.is_none() {
+            self.fail(operation, Failure::NoRecord);
+        }
+        Ok(key)
+    }
+}
+
+/// Ends a request. What it has answered is taken back if it has to be executed again, or to be
+/// answered otherwise by `too_long`.
+#[inline]
+fn finish(
+    output: &mut Vec<u8>,
+    start: usize,
+    bytes: usize,
+    result: Result<Next, Halt>,
+    too_long: impl FnOnce(&mut Vec<u8>),
+) -> Step {
+    match result {
+        Ok(next) => Step::Executed { bytes, next },
+        Err(Halt::Blocked) => {
+            output.truncate(start);
+            Step::Blocked { bytes }
+        }
+        Err(Halt::TooLong) => {
+            output.truncate(start);
+            too_long(output);
+            Step::Executed { bytes, next: Next::GoOn }
+        }
+    }
+}
+
+/// A request longer than the limit counts as one that never ends, so that whether it is taken does
+/// not depend on how it was cut into packets.
+#[inline]
+fn within_limit<T>(context: &Context<'_>, parsed: Parse<T>) -> Parse<T> {
+    match parsed {
+        Parse::Complete(_, bytes) if bytes > context.shared.config.request_bytes_max => {
+            Parse::Incomplete(bytes)
+        }
+        parsed => parsed,
+    }
+}
+
+/// A request of which more is needed: waits for it, unless that is more than the limit, which
+/// `refuse` answers.
+fn incomplete(context: &Context<'_>, input: &[u8], needed: usize, refuse: impl FnOnce()) -> Step {
+    if needed <= context.shared.config.request_bytes_max {
+        return Step::Incomplete { needed };
+    }
+    context.counters.count(Count::Refused);
+    refuse();
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
+}
+
+/// A number at the beginning of `text`, as the original reads one: blanks, a sign, digits; what
+/// follows is ignored, and nothing at all is 0. Wraps.
+fn leading_number(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if negative { number.wrapping_neg() } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leading_number;
+
+    #[test]
+    fn numbers_are_read_as_the_original_reads_them() {
+        for (text, number) in [
+            ("12", 12),
+            (" -7x", -7),
+            ("+5", 5),
+            ("abc", 0),
+            ("", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Why operations fail, in the original's numbers and words.
+
+use cabinet::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A kind of failure that clients of the original know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Failure {
+    Invalid = 2,
+    FileNotFound = 3,
+    NoPermission = 4,
+    BadRecord = 6,
+    Read = 13,
+    Write = 14,
+    Lock = 16,
+    ExistingRecord = 21,
+    NoRecord = 22,
+    Miscellaneous = 9999,
+}
+
+impl Failure {
+    const ALL: [Self; 10] = [
+        Self::Invalid,
+        Self::FileNotFound,
+        Self::NoPermission,
+        Self::BadRecord,
+        Self::Read,
+        Self::Write,
+        Self::Lock,
+        Self::ExistingRecord,
+        Self::NoRecord,
+        Self::Miscellaneous,
+    ];
+
+    /// What the original said.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid operation",
+            Self::FileNotFound => "file not found",
+            Self::NoPermission => "no permission",
+            Self::BadRecord => "invalid record header",
+            Self::Read => "read error",
+            Self::Write => "write error",
+            Self::Lock => "lock error",
+            Self::ExistingRecord => "existing record",
+            Self::NoRecord => "no record found",
+            Self::Miscellaneous => "miscellaneous error",
+        }
+    }
+
+    /// The answer to `misc error`.
+    pub(crate) fn text(failure: Option<Self>) -> String {
+        match failure {
+            Some(failure) => format!("{}: {}", failure as u32, failure.message()),
+            None => "0: success".to_owned(),
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Io { source, operation, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => Self::FileNotFound,
+                std::io::ErrorKind::PermissionDenied => Self::NoPermission,
+                _ if operation.contains("read") => Self::Read,
+                _ => Self::Write,
+            },
+            Error::Corrupted { .. } => Self::BadRecord,
+            Error::NoSpace { .. } | Error::Poisoned(_) => Self::Write,
+            Error::InUse { .. } | Error::Conflict => Self::Lock,
+            // The record that is no number is in the way.
+            Error::NotANumber { .. } => Self::ExistingRecord,
+            Error::KeyTooLong { .. }
+            | Error::ValueTooLong { .. }
+            | Error::BatchTooLong { .. }
+            | Error::NotSupported(_)
+            | Error::BadPattern(_)
+            | Error::Name(_) => Self::Invalid,
+            _ => Self::Miscellaneous,
+        }
+    }
+}
+
+/// The last failure of any connection: for those who ask for it on a new one.
+#[derive(Debug, Default)]
+pub(crate) struct LastFailure(AtomicU32);
+
+impl LastFailure {
+    pub(crate) fn set(&self, failure: Failure) {
+        // Misses may be many, and a line of memory that nobody writes is shared at no cost.
+        if self.0.load(Ordering::Relaxed) != failure as u32 {
+            self.0.store(failure as u32, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<Failure> {
+        let code = self.0.load(Ordering::Relaxed);
+        Failure::ALL.into_iter().find(|failure| *failure as u32 == code)
+    }
+}

@@ -1,0 +1,123 @@
+//! Sockets that listen, TCP of both families and Unix.
+
+use crate::{Endpoint, Error, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Connections that the system completes before they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// A socket that listens. Dropping it closes it and removes its file, if it has one.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    file: Option<PathBuf>,
+}
+
+impl Listener {
+    /// Listens on every address that `endpoint` means.
+    pub(crate) fn bind(endpoint: &Endpoint) -> Result<Vec<Self>> {
+        let failed =
+            |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
+        match endpoint {
+            Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path).map_err(failed)?]),
+            Endpoint::Tcp { host: None, port } => {
+                // One socket for both families, where the system has v6 at all.
+                let any = Self::bind_tcp((Ipv6Addr::UNSPECIFIED, *port).into(), false)
+                    .or_else(|error| match error {
+                        Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
+                            Self::bind_tcp((Ipv4Addr::UNSPECIFIED, *port).into(), false)
+                        }
+                        error => Err(error),
+                    })
+                    .map_err(failed)?;
+                Ok(vec![any])
+            }
+            Endpoint::Tcp { host: Some(host), port } => {
+                let addresses = (host.as_str(), *port)
+                    .to_socket_addrs()
+                    .map_err(|source| Error::Listen { endpoint: endpoint.clone(), source })?;
+                let listeners = addresses
+                    .map(|address| Self::bind_tcp(address, true).map_err(failed))
+                    .collect::<Result<Vec<_>>>()?;
+                if listeners.is_empty() {
+                    return Err(Error::NoAddress(endpoint.clone()));
+                }
+                Ok(listeners)
+            }
+        }
+    }
+
+    fn bind_tcp(address: SocketAddr, only_its_family: bool) -> rustix::io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = open(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        // Accepted sockets inherit this, which spares a call for each.
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, only_its_family)?;
+        }
+        net::bind(&socket, &address)?;
+        net::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, file: None })
+    }
+
+    fn bind_unix(path: &Path) -> rustix::io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let socket = open(AddressFamily::UNIX)?;
+        match net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) if is_left_behind(path) => {
+                std::fs::remove_file(path)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ADDRINUSE))?;
+                net::bind(&socket, &address)?;
+            }
+            result => result?,
+        }
+        net::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, file: Some(path.to_path_buf()) })
+    }
+
+    /// The next connection, if one waits.
+    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    }
+
+    /// Address that it is bound to; none for a Unix socket.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        net::getsockname(&self.socket).ok().and_then(|address| SocketAddr::try_from(address).ok())
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!("{} stays behind: {error}", path.display());
+        }
+    }
+}
+
+fn open(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Whether `path` is the socket of a server that is gone: nobody answers at it.
+fn is_left_behind(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    is_socket
+        && UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}

@@ -1,0 +1,146 @@
+//! Threads for requests that may wait for the disk.
+//!
+//! The number of threads and the length of the queue are bounded. When the queue is full, the
+//! connection whose request finds no room waits at its event loop, which is woken when there is.
+
+use crate::budget::Charge;
+use crate::execute::{self, Context, Next, Step};
+use crate::port::{Message, Port};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::slab::Token;
+use cabinet::LogPosition;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Something that may wait, and the number of the loop that wants to know how it ended.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) event_loop: usize,
+    pub(crate) task: Task,
+}
+
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Execute one request of a connection.
+    Execute {
+        token: Token,
+        request: Vec<u8>,
+        session: Session,
+        /// File descriptor of the connection, which `stat` shows.
+        descriptor: i32,
+        /// For the bytes of the request.
+        charge: Charge,
+    },
+    /// See whether a position becomes durable, or can no longer.
+    AwaitDurable(LogPosition),
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) output: Vec<u8>,
+    pub(crate) session: Session,
+    pub(crate) next: Next,
+    /// The reply must not be sent before the log is durable up to here.
+    pub(crate) hold: Option<LogPosition>,
+}
+
+/// The queue of the pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+    queue_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    stopping: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(queue_max: usize) -> Self {
+        Self { queue: Mutex::default(), filled: Condvar::new(), queue_max }
+    }
+
+    /// Leaves a job; gives it back if the queue is full.
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut queue = self.queue.lock();
+        if queue.jobs.len() >= self.queue_max {
+            return Err(job);
+        }
+        queue.jobs.push_back(job);
+        drop(queue);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Whether a job would find room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.lock().jobs.len() < self.queue_max
+    }
+
+    /// Lets the threads end. Jobs that none of them has begun are dropped.
+    pub(crate) fn stop(&self) {
+        let mut queue = self.queue.lock();
+        queue.stopping = true;
+        queue.jobs.clear();
+        drop(queue);
+        self.filled.notify_all();
+    }
+
+    fn take(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        while !queue.stopping {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            self.filled.wait(&mut queue);
+        }
+        None
+    }
+}
+
+/// The life of a thread of the pool.
+pub(crate) fn work(shared: &Shared) {
+    let counters = shared.new_counters();
+    while let Some(Job { event_loop, task }) = shared.pool.take() {
+        for port in shared.ports.iter() {
+            if port.parking.swap(false, Ordering::SeqCst) {
+                port.wake();
+            }
+        }
+        let port: &Port = &shared.ports[event_loop];
+        match task {
+            Task::Execute { token, request, mut session, descriptor, charge } => {
+                let mut output = Vec::new();
+                let mut context = Context {
+                    shared,
+                    database: &shared.database,
+                    may_block: true,
+                    counters: &counters,
+                    session: &mut session,
+                    descriptor,
+                    mutated: false,
+                };
+                let step = execute::step(&mut context, &request, &mut output);
+                let hold = context.mutated.then(|| shared.database.appended());
+                let next = match step {
+                    Step::Executed { next, .. } => next,
+                    // What the loop parsed as a whole request is one here too, and where
+                    // waiting is allowed nothing blocks.
+                    Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
+                };
+                drop((request, charge));
+                port.post(Message::Answer(token, Answer { output, session, next, hold }));
+            }
+            Task::AwaitDurable(position) => {
+                let failed = shared.database.wait_durable(position).is_err();
+                port.post(Message::Durable { failed });
+            }
+        }
+    }
+}

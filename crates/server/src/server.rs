@@ -1,0 +1,136 @@
+//! Starting, running and stopping a server.
+
+use crate::event_loop::EventLoop;
+use crate::listener::Listener;
+use crate::port::ring;
+use crate::shared::Shared;
+use crate::{Config, Error, Result, acceptor, pool};
+use cabinet::Database;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+
+/// A server that is bound to its endpoints, and runs on [`Server::run`].
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    handle: Handle,
+}
+
+/// Stops a server from another thread, or from a signal handler.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Handle {
+    /// Has the server stop: it accepts nothing more, ends what is being executed, sends the
+    /// replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no lock and
+    /// allocates nothing, so a signal handler may call it.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        ring(&self.bell);
+    }
+}
+
+impl Server {
+    /// Binds to all endpoints of `config`. Clients that connect now wait until the server runs.
+    pub fn bind(config: Config, database: Database) -> Result<Self> {
+        if config.listen.is_empty() {
+            return Err(Error::NoEndpoint);
+        }
+        let mut listeners = Vec::new();
+        for endpoint in &config.listen {
+            listeners.extend(Listener::bind(endpoint)?);
+        }
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(Error::system("make an eventfd"))?;
+        let shared = Shared::new(config, database)?;
+        let handle = Handle { shared: Arc::clone(&shared), bell: Arc::new(bell) };
+        Ok(Self { shared, listeners, handle })
+    }
+
+    /// Addresses that it is bound to, without Unix sockets.
+    pub fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(Listener::local_address).collect()
+    }
+
+    /// Something to stop it with.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until it is stopped.
+    pub fn run(self) -> Result<()> {
+        let Self { shared, listeners, handle } = self;
+        let mut loops = Vec::new();
+        let mut pool = Vec::new();
+        let started = start(&shared, &handle, &mut loops, &mut pool);
+        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &handle.bell));
+        drop(listeners);
+
+        shared.stopping.store(true, Ordering::SeqCst);
+        for port in shared.ports.iter() {
+            port.wake();
+        }
+        let served = loops.into_iter().map(join).fold(accepted, Result::and);
+        shared.pool.stop();
+        let result = pool.into_iter().map(join).fold(served, Result::and);
+        for port in shared.ports.iter() {
+            // What came for a loop after it ended.
+            drop(port.take());
+        }
+        result
+    }
+}
+
+/// The threads of a server do not go on without each other, also if one of them panics.
+struct StopOnDrop(Handle);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn start(
+    shared: &Arc<Shared>,
+    handle: &Handle,
+    loops: &mut Vec<JoinHandle<Result<()>>>,
+    pool: &mut Vec<JoinHandle<Result<()>>>,
+) -> Result<()> {
+    for number in 0..shared.ports.len() {
+        let event_loop = EventLoop::new(number, Arc::clone(shared))?;
+        let guard = StopOnDrop(handle.clone());
+        loops.push(spawn(format!("loop-{number}"), move || {
+            let _guard = guard;
+            event_loop.run()
+        })?);
+    }
+    for number in 0..shared.config.pool_threads.max(1) {
+        let shared = Arc::clone(shared);
+        let guard = StopOnDrop(handle.clone());
+        pool.push(spawn(format!("pool-{number}"), move || {
+            let _guard = guard;
+            pool::work(&shared);
+            Ok(())
+        })?);
+    }
+    Ok(())
+}
+
+fn spawn(
+    name: String,
+    life: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<JoinHandle<Result<()>>> {
+    Builder::new().name(name).spawn(life).map_err(Error::system("start a thread"))
+}
+
+fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
+    // A panic has been printed where it happened; it goes on to whoever called.
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,93 @@
+//! What the server remembers of a client from one request to the next.
+
+use crate::execute::HttpReading;
+use crate::failure::Failure;
+use cabinet::{Database, Position};
+use std::collections::VecDeque;
+
+/// State of a connection beside its bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// Why the last failed operation failed, for `misc error`.
+    pub(crate) last_failure: Option<Failure>,
+    /// The iterator, once this client has started one.
+    pub(crate) cursor: Option<Box<Cursor>>,
+    /// How far an HTTP request has been read that is not all there.
+    pub(crate) http: HttpReading,
+}
+
+impl Session {
+    /// Memory it takes, in bytes, as far as a client can make it grow.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.cursor.as_ref().map_or(0, |cursor| cursor.ahead_bytes)
+    }
+}
+
+/// An iteration over the keys of a database. It costs nothing while nobody asks for the next key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cursor {
+    /// Where to go on; `None` at the end.
+    position: Option<Position>,
+    /// Keys read ahead: those of one step of the engine.
+    ahead: VecDeque<Vec<u8>>,
+    /// Bytes of them when they were read, which is no less than there are now.
+    ahead_bytes: usize,
+}
+
+impl Cursor {
+    /// At the first key.
+    pub(crate) fn start() -> Self {
+        Self { position: Some(Position::Start), ..Self::default() }
+    }
+
+    /// At `key`, or in a database ordered by key at the first one not before it. `None` if
+    /// nothing is there.
+    pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
+        let position = database.position_of(key);
+        let ordered = matches!(position, Position::Key(_));
+        let mut cursor = Self { position: Some(position), ..Self::default() };
+        loop {
+            cursor.fill(database)?;
+            match cursor.ahead.front() {
+                None => return Ok(None),
+                Some(found) if ordered || found == key => return Ok(Some(cursor)),
+                // Keys whose hash is the same may come before it.
+                Some(_) => match cursor.ahead.iter().position(|found| found == key) {
+                    Some(before) => {
+                        cursor.ahead.drain(..before);
+                        return Ok(Some(cursor));
+                    }
+                    None if database.value_size(key)?.is_none() => return Ok(None),
+                    None => cursor.ahead.clear(),
+                },
+            }
+        }
+    }
+
+    /// Whether the next key takes no look at the database.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ahead.is_empty() || self.position.is_none()
+    }
+
+    /// The next key, `None` at the end.
+    pub(crate) fn next(&mut self, database: &Database) -> cabinet::Result<Option<Vec<u8>>> {
+        self.fill(database)?;
+        Ok(self.ahead.pop_front())
+    }
+
+    fn fill(&mut self, database: &Database) -> cabinet::Result<()> {
+        while self.ahead.is_empty()
+            && let Some(position) = &self.position
+        {
+            let ahead = &mut self.ahead;
+            let mut bytes = 0;
+            self.position = database.scan_keys(position, |key| {
+                bytes += key.len();
+                ahead.push_back(key.to_vec());
+            })?;
+            self.ahead_bytes = bytes;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Figures about the server, for the eyes of each protocol.
+
+use crate::counters::Count;
+use crate::shared::Shared;
+use cabinet::name::Kind;
+use std::fmt::Write;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Version of the server.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Version of the original's library that clients find here.
+const LIBRARY_VERSION: &str = "324";
+
+/// Version of the binary protocol.
+const PROTOCOL_VERSION: &str = "0.91";
+
+/// Counts that the original has not.
+const OWN_COUNTS: usize = Count::Touch as usize;
+
+/// Names and values of what the original tells about itself, in its order, the counts left out.
+pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
+    let database = &shared.database;
+    let path = database.path();
+    let kind = Kind::of_path(&path);
+    let mut facts = vec![
+        ("version", VERSION.to_owned()),
+        ("libver", LIBRARY_VERSION.to_owned()),
+        ("protver", PROTOCOL_VERSION.to_owned()),
+        ("os", "Linux".to_owned()),
+        ("time", format!("{:.6}", seconds_since_1970())),
+        ("pid", std::process::id().to_string()),
+        ("sid", shared.config.server_id.to_string()),
+        ("type", kind.map_or("void", kind_name).to_owned()),
+    ];
+    if !kind.is_some_and(Kind::is_on_memory) {
+        facts.push(("path", path.display().to_string()));
+    }
+    let process = Process::now();
+    facts.extend([
+        ("rnum", database.len().to_string()),
+        ("size", database.size_bytes().to_string()),
+        ("bigend", u8::from(cfg!(target_endian = "big")).to_string()),
+        ("fd", descriptor.to_string()),
+        ("loadavg", format!("{:.6}", process.load_average)),
+        ("memsize", process.virtual_bytes.to_string()),
+        ("memrss", process.resident_bytes.to_string()),
+        ("ru_user", format!("{:.6}", process.user_seconds)),
+        ("ru_sys", format!("{:.6}", process.system_seconds)),
+        ("ru_real", format!("{:.6}", uptime_seconds(shared))),
+    ]);
+    facts
+}
+
+/// Header of HTTP that shows a fact.
+pub(crate) fn header_name(fact: &str) -> String {
+    format!("X-TT-{}", fact.to_ascii_uppercase())
+}
+
+/// The text of the binary protocol's `stat`: the original's lines, and then our own.
+pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
+    let mut text = String::new();
+    for (name, value) in facts(shared, descriptor) {
+        line(&mut text, name, &value);
+    }
+    text.push_str(&counters(shared));
+    for (name, value) in own_figures(shared) {
+        line(&mut text, &name, &value);
+    }
+    text
+}
+
+/// The lines of counts that the original has.
+pub(crate) fn counters(shared: &Shared) -> String {
+    let mut text = String::new();
+    for count in &Count::ALL[..OWN_COUNTS] {
+        line(&mut text, count.label(), &shared.total(*count).to_string());
+    }
+    text
+}
+
+/// Names and values of memcached's `stats`: the original's, and then our own.
+pub(crate) fn memcached(shared: &Shared) -> Vec<(String, String)> {
+    let process = Process::now();
+    let sum = |counts: &[Count]| counts.iter().map(|count| shared.total(*count)).sum::<u64>();
+    let sets = sum(&[
+        Count::Put,
+        Count::PutKeep,
+        Count::PutCat,
+        Count::PutShift,
+        Count::PutNoReply,
+        Count::CompareAndSwap,
+    ]);
+    let (set_misses, deletes) = (shared.total(Count::PutMiss), shared.total(Count::Out));
+    let (delete_misses, gets) = (shared.total(Count::OutMiss), shared.total(Count::Get));
+    let get_misses = shared.total(Count::GetMiss);
+    let records = shared.database.len().to_string();
+    let figures = [
+        ("pid", std::process::id().to_string()),
+        ("uptime", format!("{:.0}", uptime_seconds(shared).floor())),
+        ("time", format!("{:.0}", seconds_since_1970().floor())),
+        ("version", VERSION.to_owned()),
+        ("pointer_size", usize::BITS.to_string()),
+        ("rusage_user", format!("{:.6}", process.user_seconds)),
+        ("rusage_system", format!("{:.6}", process.system_seconds)),
+        ("cmd_set", sets.to_string()),
+        ("cmd_set_hits", sets.saturating_sub(set_misses).to_string()),
+        ("cmd_set_misses", set_misses.to_string()),
+        ("cmd_delete", deletes.to_string()),
+        ("cmd_delete_hits", deletes.saturating_sub(delete_misses).to_string()),
+        ("cmd_delete_misses", delete_misses.to_string()),
+        ("cmd_get", gets.to_string()),
+        ("cmd_get_hits", gets.saturating_sub(get_misses).to_string()),
+        ("cmd_get_misses", get_misses.to_string()),
+        ("cmd_flush", shared.total(Count::Vanish).to_string()),
+        ("curr_items", records.clone()),
+        ("total_items", records),
+        ("bytes", shared.database.size_bytes().to_string()),
+        ("threads", shared.ports.len().to_string()),
+    ];
+    let mut all: Vec<_> =
+        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    all.extend(own_figures(shared));
+    all
+}
+
+/// Figures that the original has not.
+fn own_figures(shared: &Shared) -> Vec<(String, String)> {
+    let now_ms = shared.milliseconds_at(Instant::now());
+    let mut figures = vec![
+        ("curr_connections".to_owned(), shared.connections().to_string()),
+        ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
+        ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
+    ];
+    for count in &Count::ALL[OWN_COUNTS..] {
+        figures.push((count.label().to_owned(), shared.total(*count).to_string()));
+    }
+    for (number, port) in shared.ports.iter().enumerate() {
+        let busy = port.busy_percent(now_ms).to_string();
+        figures.push((format!("loop_{number}_busy_percent"), busy));
+    }
+    let database = shared.database.figures();
+    figures.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    figures
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // A value with a line end in it, such as a strange path, would look like more lines.
+    let value = value.replace(char::is_control, " ");
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{name}\t{value}");
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::MemoryHash => "on-memory hash",
+        Kind::MemoryTree => "on-memory tree",
+        Kind::Hash => "hash",
+        Kind::Tree => "B+ tree",
+        Kind::Fixed => "fixed-length",
+        Kind::Table => "table",
+    }
+}
+
+fn seconds_since_1970() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+fn uptime_seconds(shared: &Shared) -> f64 {
+    shared.started.elapsed().as_secs_f64()
+}
+
+/// What the system says about this process; 0 where it says nothing.
+#[derive(Default)]
+struct Process {
+    /// Average of runnable processes over 5 minutes.
+    load_average: f64,
+    virtual_bytes: u64,
+    resident_bytes: u64,
+    user_seconds: f64,
+    system_seconds: f64,
+}
+
+impl Process {
+    fn now() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let load = read("/proc/loadavg");
+        let load_average = load.split(' ').nth(1).and_then(|field| field.parse().ok());
+        // Fields are counted behind the name of the program, which may hold anything.
+        let stat = read("/proc/self/stat");
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, fields)| fields.split_ascii_whitespace().collect())
+            .unwrap_or_default();
+        let field = |number: usize| -> u64 {
+            fields.get(number - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
+        };
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        Self {
+            load_average: load_average.unwrap_or(0.0),
+            virtual_bytes: field(23),
+            resident_bytes: field(24) * rustix::param::page_size() as u64,
+            user_seconds: field(14) as f64 / ticks_per_second,
+            system_seconds: field(15) as f64 / ticks_per_second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_tells_about_this_process() {
+        let process = Process::now();
+        assert!(process.resident_bytes > 100 << 10);
+        assert!(process.virtual_bytes > process.resident_bytes);
+    }
+
+    #[test]
+    fn the_last_count_of_the_original_is_that_of_missed_gets() {
+        assert_eq!(Count::ALL[OWN_COUNTS - 1], Count::GetMiss);
+        assert_eq!(Count::ALL.len() - Count::ALL[OWN_COUNTS..].len(), 29);
+    }
+}

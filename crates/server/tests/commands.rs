@@ -1,0 +1,351 @@
+//! What the protocols can do beyond the exchanges that were captured from the original.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use server::{Config, Mask};
+use support::{Client, config, memory, start, start_with};
+
+fn misc(name: &str, arguments: &[&str]) -> Vec<u8> {
+    let size = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
+    let mut request = b"\xc8\x90".to_vec();
+    request.extend_from_slice(&size(name.len()));
+    request.extend_from_slice(&size(0));
+    request.extend_from_slice(&size(arguments.len()));
+    request.extend_from_slice(name.as_bytes());
+    for argument in arguments {
+        request.extend_from_slice(&size(argument.len()));
+        request.extend_from_slice(argument.as_bytes());
+    }
+    request
+}
+
+/// A list as misc answers it.
+fn list(elements: &[&str]) -> Vec<u8> {
+    let size = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
+    let mut reply = vec![0];
+    reply.extend_from_slice(&size(elements.len()));
+    for element in elements {
+        reply.extend_from_slice(&size(element.len()));
+        reply.extend_from_slice(element.as_bytes());
+    }
+    reply
+}
+
+const MISC_FAILURE: &[u8] = b"\x01\0\0\0\0";
+
+/// The version of a record, as `gets` tells it.
+fn version(client: &mut Client, key: &str) -> u64 {
+    client.send(format!("gets {key}\r\n").as_bytes());
+    let reply = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    reply.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn compare_and_swap_stores_at_the_version_that_gets_told() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("cas k 0 0 1 1\r\nx\r\n", "NOT_FOUND\r\n");
+    client.exchange("set k 3 0 1\r\na\r\n", "STORED\r\n");
+    let first = version(&mut client, "k");
+    client.exchange(format!("cas k 4 0 1 {first}\r\nb\r\n"), "STORED\r\n");
+    client.exchange("get k\r\n", "VALUE k 4 1\r\nb\r\nEND\r\n");
+    client.exchange(format!("cas k 5 0 1 {first}\r\nc\r\n"), "EXISTS\r\n");
+    client.exchange(format!("cas k 5 0 1 {first} noreply\r\nc\r\n"), "");
+    let second = version(&mut client, "k");
+    assert!(second > first);
+    client.exchange(format!("cas k 6 0 1 {second} noreply\r\nd\r\nget k\r\n"), {
+        "VALUE k 6 1\r\nd\r\nEND\r\n"
+    });
+}
+
+#[test]
+fn expiry_is_honoured_and_can_be_changed() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("set k 0 -1 1\r\na\r\nget k\r\n", "STORED\r\nEND\r\n");
+    client.exchange("touch k 100\r\n", "NOT_FOUND\r\n");
+    client.exchange("set k 7 100 1\r\na\r\n", "STORED\r\n");
+    client.exchange("gat 1000 k nope\r\n", "VALUE k 7 1\r\na\r\nEND\r\n");
+    let before = version(&mut client, "k");
+    client.send(b"gats 0 k\r\n");
+    let reply = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    assert!(reply.starts_with("VALUE k 7 1 ") && reply.ends_with("\r\na\r\nEND\r\n"), "{reply}");
+    let after = version(&mut client, "k");
+    assert!(after > before, "a touch is a change");
+    assert!(reply.contains(&format!(" {after}\r\n")), "{reply}");
+    client.exchange("touch k 0\r\n", "TOUCHED\r\n");
+    client.exchange("touch k -1\r\nget k\r\n", "TOUCHED\r\nEND\r\n");
+    // Long past, in seconds since 1970.
+    client.exchange("set k 0 2592001 1\r\na\r\nget k\r\n", "STORED\r\nEND\r\n");
+}
+
+#[test]
+fn appending_and_counting_keep_flags() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("set k 9 0 1\r\n1\r\n", "STORED\r\n");
+    client.exchange("append k 0 0 1\r\n2\r\nprepend k 0 0 1\r\n3\r\n", "STORED\r\nSTORED\r\n");
+    client.exchange("incr k 5\r\nget k\r\n", "317\r\nVALUE k 9 3\r\n317\r\nEND\r\n");
+    client.exchange("replace k 8 0 1\r\nx\r\nget k\r\n", "STORED\r\nVALUE k 8 1\r\nx\r\nEND\r\n");
+    client.exchange("replace nope 8 0 1\r\nx\r\n", "NOT_STORED\r\n");
+}
+
+#[test]
+fn noreply_means_silence_also_about_failures() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.send(b"add k 0 0 1 noreply\r\na\r\nadd k 0 0 1 noreply\r\nb\r\n");
+    client.send(b"incr nope 1 noreply\r\ndelete nope noreply\r\ntouch nope 1 noreply\r\n");
+    client.send(b"verbosity 1 noreply\r\nset k 0 0 x noreply\r\nflush_all noreply\r\n");
+    client.exchange("get k\r\n", "END\r\n");
+}
+
+#[test]
+fn stats_tell_what_happened() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("set k 0 0 1\r\na\r\nadd k 0 0 1\r\nb\r\n", "STORED\r\nNOT_STORED\r\n");
+    client.exchange("get k nope\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
+    client.exchange("delete k\r\ndelete k\r\n", "DELETED\r\nNOT_FOUND\r\n");
+    client.exchange("stats reset\r\n", "RESET\r\n");
+    for (name, figure) in [
+        ("cmd_set", 2),
+        ("cmd_set_misses", 1),
+        ("cmd_get", 2),
+        ("cmd_get_hits", 1),
+        ("cmd_delete", 2),
+        ("cmd_delete_hits", 1),
+        ("curr_items", 0),
+        ("threads", 1),
+    ] {
+        assert_eq!(server.figure(name), figure, "{name}");
+    }
+}
+
+#[test]
+fn stat_has_the_lines_of_the_original_in_its_order() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.send(b"\xc8\x88");
+    assert_eq!(client.read(1), [0]);
+    let size = u32::from_be_bytes(client.read(4).try_into().unwrap());
+    let text = String::from_utf8(client.read(size as usize)).unwrap();
+    let names: Vec<&str> = text.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    let expected = "version libver protver os time pid sid type rnum size bigend fd loadavg \
+        memsize memrss ru_user ru_sys ru_real cnt_put cnt_putkeep cnt_putcat cnt_putshl cnt_putnr \
+        cnt_out cnt_get cnt_mget cnt_vsiz cnt_iterinit cnt_iternext cnt_fwmkeys cnt_addint \
+        cnt_adddouble cnt_ext cnt_sync cnt_optimize cnt_vanish cnt_copy cnt_restore cnt_setmst \
+        cnt_rnum cnt_size cnt_stat cnt_misc cnt_repl cnt_put_miss cnt_out_miss cnt_get_miss";
+    let expected: Vec<&str> = expected.split_ascii_whitespace().collect();
+    assert_eq!(names[..expected.len()], expected);
+    assert!(text.contains("\ntype\ton-memory hash\n") && text.contains("\nprotver\t0.91\n"));
+}
+
+#[test]
+fn the_iterator_of_a_connection_is_its_own_once_it_has_started_one() {
+    let server = start(memory());
+    let (mut first, mut second) = (server.connect(), server.connect());
+    for key in 0..300 {
+        first.exchange(format!("set {key:03} 0 0 1\r\nv\r\n"), "STORED\r\n");
+    }
+    let next = |client: &mut Client| {
+        client.send(b"\xc8\x51");
+        (client.read(1) == [0]).then(|| {
+            let size = u32::from_be_bytes(client.read(4).try_into().unwrap());
+            client.read(size as usize)
+        })
+    };
+    first.exchange(b"\xc8\x50", b"\0");
+    let key = next(&mut first).unwrap();
+    second.exchange(b"\xc8\x50", b"\0");
+    let mut keys = std::collections::BTreeSet::from([key]);
+    let mut others = std::collections::BTreeSet::new();
+    while let Some(key) = next(&mut first) {
+        assert!(keys.insert(key));
+        others.extend(next(&mut second));
+    }
+    others.extend(std::iter::from_fn(|| next(&mut second)));
+    assert_eq!((keys.len(), others.len()), (300, 300));
+    // One who has started none goes on with the one that was started last.
+    let mut third = server.connect();
+    assert!(next(&mut third).is_some());
+}
+
+#[test]
+fn versatile_functions_follow_the_original_at_the_edges() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange(misc("putlist", &["a", "hello", "b", "", "odd"]), list(&[]));
+    client.exchange(misc("getlist", &["b", "odd", "a"]), list(&["b", "", "a", "hello"]));
+    client.exchange(misc("getpart", &["a"]), list(&["hello"]));
+    client.exchange(misc("getpart", &["a", "4"]), list(&["o"]));
+    client.exchange(misc("getpart", &["a", "5"]), MISC_FAILURE);
+    client.exchange(misc("getpart", &["a", "1", "3"]), list(&["ell"]));
+    client.exchange(misc("getpart", &["a", "1", "99"]), list(&["ello"]));
+    client.exchange(misc("getpart", &["b"]), MISC_FAILURE);
+    client.exchange(misc("getpart", &["nope"]), MISC_FAILURE);
+    client.exchange(misc("putcat", &["a", "!"]), list(&[]));
+    client.exchange(misc("get", &["a"]), list(&["hello!"]));
+    client.exchange(misc("put", &["a"]), MISC_FAILURE);
+    client.exchange(misc("get", &[]), MISC_FAILURE);
+    client.exchange(misc("out", &["nope"]), MISC_FAILURE);
+    client.exchange(misc("outlist", &["nope", "a"]), list(&[]));
+    client.exchange(misc("iterinit", &["nope"]), MISC_FAILURE);
+    client.exchange(misc("iterinit", &["b"]), list(&[]));
+    client.exchange(misc("iternext", &[]), list(&["b", ""]));
+    client.exchange(misc("iternext", &[]), MISC_FAILURE);
+    client.exchange(misc("regex", &["^["]), MISC_FAILURE);
+    client.exchange(misc("regex", &["*^B$"]), list(&["b", ""]));
+    client.exchange(misc("Get", &["b"]), MISC_FAILURE);
+    client.exchange(misc("optimize", &["bnum=5"]), list(&[]));
+    client.exchange(misc("vanish", &[]), list(&[]));
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn range_works_where_keys_are_in_order() {
+    let tree = cabinet::Database::open_with("+", &cabinet::Options::default()).unwrap();
+    let server = start(tree);
+    let mut client = server.connect();
+    client.exchange(misc("putlist", &["a", "1", "b", "2", "c", "3", "d", "4"]), list(&[]));
+    client.exchange(misc("range", &["b", "0", "d"]), list(&["b", "2", "c", "3"]));
+    client.exchange(misc("range", &["b", "1"]), list(&["b", "2"]));
+    client.exchange(misc("range", &["c"]), list(&["c", "3", "d", "4"]));
+    client.exchange(misc("range", &["x"]), list(&[]));
+    client.exchange(misc("range", &[]), list(&["a", "1", "b", "2", "c", "3", "d", "4"]));
+    client.exchange(misc("iterinit", &["bb"]), list(&[]));
+    client.exchange(misc("iternext", &[]), list(&["c", "3"]));
+    client.exchange(misc("iterinit", &["x"]), MISC_FAILURE);
+}
+
+#[test]
+fn the_last_error_is_that_of_the_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::hash(folder.path()));
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.exchange(misc("error", &[]), list(&["0: success"]));
+    first.exchange(misc("put", &["k", "v"]), list(&[]));
+    first.exchange(misc("putkeep", &["k", "v"]), MISC_FAILURE);
+    second.exchange(misc("out", &["nope"]), MISC_FAILURE);
+    first.exchange(misc("error", &[]), list(&["21: existing record"]));
+    second.exchange(misc("error", &[]), list(&["22: no record found"]));
+    server.connect().exchange(misc("error", &[]), list(&["22: no record found"]));
+}
+
+#[test]
+fn a_sum_of_the_least_integer_is_a_success() {
+    // The original stores it and says that it has failed.
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange(b"\xc8\x60\0\0\0\x01\x7f\xff\xff\xffn", b"\0\x7f\xff\xff\xff");
+    client.exchange(b"\xc8\x60\0\0\0\x01\0\0\0\x01n", b"\0\x80\0\0\0");
+}
+
+#[test]
+fn copies_are_made_and_shell_commands_are_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::hash(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("put", &["k", "v"]), list(&[]));
+    let path = folder.path().join("copy.tch");
+    let copy = |path: &str| {
+        let size = u32::try_from(path.len()).unwrap().to_be_bytes();
+        [&b"\xc8\x73"[..], &size, path.as_bytes()].concat()
+    };
+    client.exchange(copy(path.to_str().unwrap()), b"\0");
+    let options = cabinet::Options::default();
+    let copied = cabinet::Database::open_with(&path, &options).unwrap();
+    assert_eq!(copied.get(b"k").unwrap().unwrap(), b"v");
+    let made = folder.path().join("made");
+    client.exchange(copy(&format!("@touch {}", made.display())), b"\x01");
+    assert!(!made.exists());
+}
+
+#[test]
+fn a_chunked_body_is_stored_whole() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange(
+        "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nget k\r\n",
+        "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nCreated\n\
+         VALUE k 0 5\r\nabcde\r\nEND\r\n",
+    );
+}
+
+#[test]
+fn a_client_that_asks_first_is_told_once_to_go_on() {
+    let server = start(memory());
+    let mut client = server.connect();
+    let head = "PUT /k HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+    for _ in 0..2 {
+        client.exchange(head, "HTTP/1.1 100 Continue\r\n\r\n");
+        client.exchange("a", "");
+        client.expect_silence(&server);
+        client.exchange("bc", {
+            "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nCreated\n"
+        });
+    }
+    client.exchange("get k\r\n", "VALUE k 0 3\r\nabc\r\nEND\r\n");
+}
+
+#[test]
+fn wrong_http_is_refused_with_a_status() {
+    let server = start(memory());
+    for (request, status) in [
+        ("PUT /k HTTP/1.1\r\nContent-Length: x\r\n\r\n", "400 Bad Request"),
+        ("PUT /k HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "501 Not Implemented"),
+        (
+            "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+            "400 Bad Request",
+        ),
+        (
+            &format!("GET /k HTTP/1.1\r\nx: {}", "y".repeat(wire::limits::HTTP_HEAD_BYTES_MAX)),
+            "431 Request Header Fields Too Large",
+        ),
+    ] {
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        let reply = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+        assert_eq!(reply, format!("HTTP/1.1 {status}\r\n"));
+    }
+}
+
+#[test]
+fn options_list_what_is_allowed() {
+    let mut mask = Mask::NONE;
+    mask.mask("put,misc");
+    let server = start_with(Config { mask, ..config() }, memory());
+    let mut client = server.connect();
+    client.send(b"OPTIONS / HTTP/1.1\r\n\r\n");
+    let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"), "{reply}");
+    assert!(reply.contains("\r\nAllow: OPTIONS, GET, HEAD, POST, DELETE\r\n"), "{reply}");
+    assert!(reply.contains("\r\nX-TT-TYPE: on-memory hash\r\n"), "{reply}");
+}
+
+#[test]
+fn masked_commands_are_refused_in_the_words_of_each_protocol() {
+    let mut mask = Mask::NONE;
+    mask.mask("allwrite rnum,fwmkeys,stat");
+    let server = start_with(Config { mask, ..config() }, memory());
+    let mut client = server.connect();
+    client.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01kv", b"\x01");
+    client.exchange(b"\xc8\x18\0\0\0\x01\0\0\0\x01kv", b"");
+    client.exchange(misc("get", &["k"]), b"\0\0\0\0\0");
+    client.exchange(b"\xc8\x58\0\0\0\0\xff\xff\xff\xff", b"\0\0\0\0\0");
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
+    client.exchange("set k 0 0 1\r\nv\r\n", "CLIENT_ERROR forbidden\r\n");
+    client.exchange("stats\r\n", "CLIENT_ERROR forbidden\r\n");
+    client.exchange(
+        "PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv",
+        "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 10\r\n\r\nForbidden\n",
+    );
+    client.exchange("get k\r\n", "END\r\n");
+    client.send(b"\xc8\x88");
+    assert_eq!(client.read(1), [0]);
+    let size = u32::from_be_bytes(client.read(4).try_into().unwrap());
+    let text = String::from_utf8(client.read(size as usize)).unwrap();
+    assert!(text.lines().all(|line| line.starts_with("cnt_")), "{text}");
+}

@@ -1,0 +1,289 @@
+//! What the original was seen to answer is answered alike, byte for byte, except where the tables
+//! here say otherwise and why.
+//!
+//! The exchanges were captured from the original, each on a connection of its own and in this
+//! order, all of a file on one fresh database.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use support::{Client, Running};
+
+/// What is expected in place of what the original answered.
+enum Expected {
+    /// A better answer, and whether the connection is closed after it.
+    Improved { reply: &'static [u8], closed: bool },
+    /// A list whose order is that of the original's file: these elements in any order.
+    AnyOrder,
+    /// One of the elements of the exchange of this name.
+    OneOf { whole: &'static str },
+    /// A part of the iteration: all of them together are all keys.
+    Iterated,
+    /// Something of our own that only begins and ends as it should.
+    Shaped { start: &'static str, end: &'static str },
+    /// Success and some number.
+    Count,
+}
+
+use Expected::{AnyOrder, Count, Improved, Iterated, OneOf, Shaped};
+
+/// Scripts come later; until then a call fails, and so it does without a script.
+const NO_SCRIPTS: Expected = Improved { reply: b"\x01", closed: false };
+
+/// Name of exchanges, why they are answered otherwise, and how.
+type Exceptions = &'static [(&'static str, &'static str, Expected)];
+
+const HASH_BINARY: Exceptions = &[
+    ("iternext", "the order is that of the file", Iterated),
+    ("fwmkeys t max=-1", "the order is that of the file", AnyOrder),
+    ("fwmkeys t max=1", "the order is that of the file", OneOf { whole: "fwmkeys t max=-1" }),
+    ("misc regex ^t.", "the order is that of the file", AnyOrder),
+    ("misc regex *^T", "the order is that of the file", OneOf { whole: "misc regex ^t." }),
+    ("ext echo", "no scripts yet", NO_SCRIPTS),
+    ("ext echo xlr", "no scripts yet", NO_SCRIPTS),
+    ("ext echo xlg", "no scripts yet", NO_SCRIPTS),
+    ("size", "the size is that of the file", Count),
+    (
+        "misc error NOULOG",
+        "the original has a last error in each of its threads; here a new connection hears the \
+         last one of all",
+        Improved { reply: b"\0\0\0\0\x01\0\0\0\x1321: existing record", closed: false },
+    ),
+];
+
+const ERROR: Expected = Improved { reply: b"ERROR\r\n", closed: false };
+const OK: Expected = Improved { reply: b"OK\r\n", closed: false };
+
+const MEMCACHED_HTTP: Exceptions = &[
+    (
+        "get",
+        "flags are kept, where the original forgot them",
+        Improved { reply: b"", closed: false },
+    ),
+    (
+        "gets",
+        "flags are kept, and there is a version to compare with",
+        Shaped { start: "VALUE mk 7 5 ", end: "\r\nhello\r\nEND\r\n" },
+    ),
+    ("cas", "cas works", Improved { reply: b"EXISTS\r\n", closed: false }),
+    ("touch", "touch works", Improved { reply: b"TOUCHED\r\n", closed: false }),
+    ("verbosity", "verbosity is accepted", OK),
+    (
+        "set bad terminator",
+        "an answer in place of a silent close",
+        Improved { reply: b"CLIENT_ERROR bad data chunk\r\n", closed: false },
+    ),
+    ("empty line", "an answer in place of a silent close", ERROR),
+    ("unknown", "an answer in place of a silent close", ERROR),
+    (
+        "unknown then get",
+        "an answer in place of a silent close; flags are kept",
+        Improved { reply: b"ERROR\r\nVALUE mk 7 5\r\nhello\r\nEND\r\n", closed: false },
+    ),
+    (
+        "LF only",
+        "flags are kept",
+        Improved { reply: b"VALUE mk 7 5\r\nhello\r\nEND\r\n", closed: false },
+    ),
+    (
+        "quit then get",
+        "flags are kept",
+        Improved { reply: b"VALUE mk 7 5\r\nhello\r\nEND\r\n", closed: false },
+    ),
+    ("version", "our own", Shaped { start: "VERSION ", end: "\r\n" }),
+    ("stats", "figures", Shaped { start: "STAT pid ", end: "\r\nEND\r\n" }),
+    ("stats items", "figures", Shaped { start: "STAT pid ", end: "\r\nEND\r\n" }),
+    (
+        "POST xname",
+        "no scripts yet",
+        Improved {
+            reply: b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\
+                Content-Length: 22\r\n\r\nInternal Server Error\n",
+            closed: false,
+        },
+    ),
+    (
+        "PATCH",
+        "an answer in place of a silent close",
+        Improved {
+            reply: b"HTTP/1.1 405 Method Not Allowed\r\n\
+                Allow: OPTIONS, GET, HEAD, PUT, POST, DELETE\r\nContent-Length: 0\r\n\r\n",
+            closed: false,
+        },
+    ),
+    (
+        "PUT chunked",
+        "the chunks are read, where the original stored an empty value and closed",
+        Improved {
+            reply: b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
+                Created\n",
+            closed: false,
+        },
+    ),
+    (
+        "PUT expect",
+        "the client is told to go on",
+        Improved { reply: b"HTTP/1.1 100 Continue\r\n\r\n", closed: false },
+    ),
+];
+
+const MEMORY_HASH: Exceptions = &[
+    ("size", "the size is that of the engine", Count),
+    (
+        "ext without -ext",
+        "the original had been built without scripts, and then plays some of its own",
+        NO_SCRIPTS,
+    ),
+];
+
+#[test]
+fn a_hash_database_answers_the_binary_protocol_as_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = support::start(support::hash(folder.path()));
+    replay(&server, include_str!("fixtures/conversation-hash-binary.jsonl"), HASH_BINARY);
+}
+
+#[test]
+fn a_hash_database_answers_memcached_and_http_as_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = support::start(support::hash(folder.path()));
+    let conversation = include_str!("fixtures/conversation-memcached-http.jsonl");
+    replay(&server, conversation, MEMCACHED_HTTP);
+}
+
+#[test]
+fn an_on_memory_hash_database_answers_as_the_original() {
+    let server = support::start(support::memory());
+    replay(&server, include_str!("fixtures/conversation-memory-hash.jsonl"), MEMORY_HASH);
+}
+
+struct Exchange {
+    what: String,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    closed: bool,
+}
+
+fn exchanges(conversation: &str) -> Vec<Exchange> {
+    let bytes = |value: &serde_json::Value| -> Vec<u8> {
+        let digits = value.as_str().unwrap().as_bytes();
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    };
+    conversation
+        .lines()
+        .map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            Exchange {
+                what: value["what"].as_str().unwrap().to_owned(),
+                request: bytes(&value["request"]),
+                reply: bytes(&value["response"]),
+                closed: value["closed"].as_bool().unwrap(),
+            }
+        })
+        .collect()
+}
+
+fn replay(server: &Running, conversation: &str, exceptions: Exceptions) {
+    let exchanges = exchanges(conversation);
+    let mut iterated = (BTreeSet::new(), BTreeSet::new());
+    for exchange in &exchanges {
+        let what = &exchange.what;
+        let exception = exceptions.iter().find(|(name, _, _)| name == what);
+        let mut client = server.connect();
+        client.send(&exchange.request);
+        let mut closed = exchange.closed;
+        match exception.map(|(_, _, expected)| expected) {
+            None => expect(&mut client, what, &exchange.reply),
+            Some(Improved { reply, closed: better }) => {
+                expect(&mut client, what, &improved(exchange, reply));
+                closed = *better;
+            }
+            Some(AnyOrder) => {
+                let reply = client.read(exchange.reply.len());
+                assert_eq!(elements(&reply), elements(&exchange.reply), "{what}");
+            }
+            Some(OneOf { whole }) => {
+                let reply = read_list(&mut client);
+                let whole = exchanges.iter().find(|exchange| exchange.what == *whole).unwrap();
+                let (one, all) = (elements(&reply), elements(&whole.reply));
+                assert!(one.len() == 1 && one.is_subset(&all), "{what}: {one:?} of {all:?}");
+            }
+            Some(Iterated) => {
+                iterated.0.insert(read_key(&mut client));
+                iterated.1.insert(exchange.reply.clone());
+            }
+            Some(Shaped { start, end }) => {
+                let mut reply = client.read_until(start.as_bytes());
+                assert_eq!(reply, start.as_bytes(), "{what}");
+                reply = client.read_until(end.as_bytes());
+                assert!(!reply.is_empty(), "{what}");
+            }
+            Some(Count) => assert_eq!(client.read(9)[0], 0, "{what}"),
+        }
+        if closed {
+            client.expect_close();
+        } else if what != "PUT expect" {
+            // Whatever else the server had to say would come before this.
+            client.expect_open();
+        }
+    }
+    assert_eq!(iterated.0, iterated.1, "all keys are iterated over");
+    for (name, _, _) in exceptions {
+        assert!(exchanges.iter().any(|exchange| exchange.what == *name), "{name} is no exchange");
+    }
+}
+
+fn expect(client: &mut Client, what: &str, reply: &[u8]) {
+    let received = client.read(reply.len());
+    assert_eq!(received.escape_ascii().to_string(), reply.escape_ascii().to_string(), "{what}");
+}
+
+/// The improved answer. `get` is the one name with several exchanges, and so its answer is made
+/// from the original's: the flags of the key `mk` were set to 7.
+fn improved(exchange: &Exchange, reply: &[u8]) -> Vec<u8> {
+    if exchange.what != "get" {
+        return reply.to_vec();
+    }
+    let original = String::from_utf8(exchange.reply.clone()).unwrap();
+    original.replace("VALUE mk 0", "VALUE mk 7").into_bytes()
+}
+
+/// The keys of a list, or its pairs of key and value.
+fn elements(reply: &[u8]) -> BTreeSet<Vec<u8>> {
+    let (header, mut rest) = reply.split_at(5);
+    assert_eq!(header[0], 0);
+    let mut elements = Vec::new();
+    while let Some((size, after)) = rest.split_first_chunk() {
+        let (element, after) = after.split_at(u32::from_be_bytes(*size) as usize);
+        elements.push(element.to_vec());
+        rest = after;
+    }
+    // Keys come alone from fwmkeys, and with their values from regex.
+    let is_pairs = elements.iter().any(|element| element == b"second" || element == b"third");
+    elements.chunks(if is_pairs { 2 } else { 1 }).map(<[_]>::concat).collect()
+}
+
+fn read_list(client: &mut Client) -> Vec<u8> {
+    let mut list = client.read(5);
+    for _ in 0..u32::from_be_bytes(list[1..].try_into().unwrap()) {
+        let size = client.read(4);
+        list.extend_from_slice(&size);
+        list.extend(client.read(u32::from_be_bytes(size.try_into().unwrap()) as usize));
+    }
+    list
+}
+
+/// A key of the iterator, or the status that says there is none.
+fn read_key(client: &mut Client) -> Vec<u8> {
+    let mut reply = client.read(1);
+    if reply == b"\0" {
+        let size = client.read(4);
+        reply.extend_from_slice(&size);
+        reply.extend(client.read(u32::from_be_bytes(size.try_into().unwrap()) as usize));
+    }
+    reply
+}

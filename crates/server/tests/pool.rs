@@ -1,0 +1,136 @@
+//! A request that has to wait for the disk holds up nobody but its own connection.
+
+mod support;
+
+use cabinet::{Database, Durability};
+use server::Config;
+use std::sync::Arc;
+use support::{ManualEngine, Running, config, start_engine, start_with};
+
+const COLD: &[u8] = b"VALUE cold 0 1\r\nc\r\nEND\r\n";
+const WARM: &[u8] = b"VALUE warm 0 1\r\nw\r\nEND\r\n";
+
+/// A server with a record that is in memory and one on a disk that does not answer yet.
+fn start(make: impl FnOnce(&Arc<ManualEngine>) -> Running) -> (Arc<ManualEngine>, Running) {
+    let engine = ManualEngine::new("casket.tch", Durability::None);
+    let server = make(&engine);
+    let mut client = server.connect();
+    client.exchange(b"set cold 0 0 1\r\nc\r\n", b"STORED\r\n");
+    client.exchange(b"set warm 0 0 1\r\nw\r\n", b"STORED\r\n");
+    engine.cool(b"cold");
+    engine.set_stalled(true);
+    (engine, server)
+}
+
+#[test]
+fn a_slow_disk_holds_up_only_those_who_ask_it() {
+    let (engine, server) = start(start_engine);
+    let mut slow = server.connect();
+    slow.send(b"get cold\r\n");
+    support::wait_until(|| engine.waiting() == 1);
+    server.connect().exchange(b"get warm\r\n", WARM);
+    slow.expect_silence(&server);
+    assert_eq!(server.figure("buffer_bytes"), b"get cold\r\n".len() as u64);
+    engine.set_stalled(false);
+    slow.expect(COLD);
+    assert_eq!(server.figure("buffer_bytes"), 0);
+}
+
+#[test]
+fn replies_keep_their_order_across_the_pool_in_all_protocols() {
+    let (engine, server) = start(start_engine);
+    let mut client = server.connect();
+    client.send(b"get warm\r\nget cold\r\nget warm\r\n");
+    client.send(b"\xc8\x30\0\0\0\x04cold\xc8\x30\0\0\0\x04warm");
+    client.send(b"GET /cold HTTP/1.1\r\n\r\nget warm cold\r\n");
+    client.expect(WARM);
+    client.expect_silence(&server);
+    engine.set_stalled(false);
+    client.expect(COLD);
+    client.expect(WARM);
+    client.expect(b"\0\0\0\0\x01c\0\0\0\0\x01w");
+    client.expect(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nc",
+    );
+    client.expect(b"VALUE warm 0 1\r\nw\r\nVALUE cold 0 1\r\nc\r\nEND\r\n");
+}
+
+#[test]
+fn a_write_that_waited_is_done_once() {
+    let (engine, server) = start(start_engine);
+    let mut client = server.connect();
+    client.send(b"append cold 0 0 1\r\nd\r\nget cold\r\n");
+    support::wait_until(|| engine.waiting() == 1);
+    engine.set_stalled(false);
+    client.expect(b"STORED\r\nVALUE cold 0 2\r\ncd\r\nEND\r\n");
+}
+
+#[test]
+fn a_full_queue_makes_connections_wait_their_turn() {
+    for queue_max in [1, 2, 3] {
+        let (engine, server) = start(|engine| {
+            let config = Config { pool_threads: 1, pool_queue_max: queue_max, ..config() };
+            start_with(config, Database::from_engine(Arc::<ManualEngine>::clone(engine)))
+        });
+        let mut first = server.connect();
+        first.send(b"get cold\r\n");
+        support::wait_until(|| engine.waiting() == 1);
+        // One is with the thread, so many are in the queue, and two find no room there.
+        let mut others: Vec<_> = (0..queue_max + 2).map(|_| server.connect()).collect();
+        for client in &mut others {
+            client.send(b"get cold\r\nget warm\r\n");
+        }
+        server.pass();
+        assert_eq!(server.figure("requests_pooled"), 1 + queue_max as u64);
+        server.connect().exchange(b"get warm\r\n", WARM);
+        engine.set_stalled(false);
+        first.expect(COLD);
+        for client in &mut others {
+            client.expect([COLD, WARM].concat());
+        }
+        assert_eq!(server.figure("requests_pooled"), 3 + queue_max as u64);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_while_the_pool_works_for_it_does_no_harm() {
+    let (engine, server) = start(start_engine);
+    let mut client = server.connect();
+    client.send(b"get cold\r\nget cold\r\n");
+    support::wait_until(|| engine.waiting() == 1);
+    drop(client);
+    server.pass();
+    engine.set_stalled(false);
+    server.await_figure("curr_connections", |connections| connections == 1);
+}
+
+#[test]
+fn a_request_on_very_many_keys_is_left_to_the_pool() {
+    let (engine, server) = start(start_engine);
+    engine.set_stalled(false);
+    let mut client = server.connect();
+    for keys in [1023, 1024, 1025] {
+        let before = server.figure("requests_pooled");
+        client.send(format!("get{}\r\n", " warm".repeat(keys)).as_bytes());
+        let value = &WARM[..WARM.len() - 5];
+        client.expect([&value.repeat(keys)[..], b"END\r\n"].concat());
+        let pooled = server.figure("requests_pooled") - before;
+        assert_eq!(pooled, u64::from(keys > 1024), "{keys} keys");
+    }
+}
+
+#[test]
+fn stopping_waits_for_what_is_being_executed() {
+    let (engine, mut server) = start(start_engine);
+    let mut client = server.connect();
+    let mut idle = server.connect();
+    idle.expect_open();
+    client.send(b"get cold\r\n");
+    support::wait_until(|| engine.waiting() == 1);
+    server.begin_stop();
+    idle.expect_close();
+    engine.set_stalled(false);
+    client.expect(COLD);
+    client.expect_close();
+    server.join();
+}

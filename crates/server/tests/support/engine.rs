@@ -1,0 +1,253 @@
+//! A database whose disk does as the test tells it.
+
+use cabinet::{
+    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
+    Result, Version, Wait,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Records in memory, in the order of their keys, with a disk that can be slow, full or broken.
+#[derive(Default)]
+pub(crate) struct ManualEngine {
+    state: Mutex<State>,
+    changed: Condvar,
+    durability: Durability,
+    path: PathBuf,
+}
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<Vec<u8>, (Vec<u8>, Meta, Version)>,
+    appended: LogPosition,
+    durable: LogPosition,
+    failed: bool,
+    full: bool,
+    /// Keys whose records are on the disk only.
+    cold: HashSet<Vec<u8>>,
+    /// Whether the disk answers.
+    stalled: bool,
+    /// Reads that wait for the disk.
+    waiting: usize,
+    listeners: Vec<DurableListener>,
+}
+
+impl ManualEngine {
+    pub(crate) fn new(path: impl Into<PathBuf>, durability: Durability) -> Arc<Self> {
+        Arc::new(Self { durability, path: path.into(), ..Self::default() })
+    }
+
+    /// The record under `key` can only be read from the disk from now on.
+    pub(crate) fn cool(&self, key: &[u8]) {
+        self.state.lock().unwrap().cold.insert(key.to_vec());
+    }
+
+    /// Reads from the disk wait from now on, or go on.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.state.lock().unwrap().stalled = stalled;
+        self.changed.notify_all();
+    }
+
+    /// Reads that wait for the disk.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().unwrap().waiting
+    }
+
+    /// Writes are refused for lack of space from now on, or accepted.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.state.lock().unwrap().full = full;
+    }
+
+    /// Everything written so far is on the disk.
+    pub(crate) fn make_durable(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.durable = state.appended;
+        self.tell(state);
+    }
+
+    /// Only writes before `position` are on the disk.
+    pub(crate) fn make_durable_up_to(&self, position: LogPosition) {
+        let mut state = self.state.lock().unwrap();
+        state.durable = position;
+        self.tell(state);
+    }
+
+    /// The disk takes nothing more.
+    pub(crate) fn fail(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.failed = true;
+        self.tell(state);
+    }
+
+    fn tell(&self, state: std::sync::MutexGuard<'_, State>) {
+        let (listeners, durable) = (state.listeners.clone(), state.durable);
+        drop(state);
+        self.changed.notify_all();
+        for listener in listeners {
+            listener(durable);
+        }
+    }
+
+    /// The state once `key` may be looked at.
+    fn reach(&self, key: &[u8], wait: Wait) -> Result<std::sync::MutexGuard<'_, State>> {
+        let mut state = self.state.lock().unwrap();
+        if !state.cold.contains(key) {
+            return Ok(state);
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        state.waiting += 1;
+        while state.stalled {
+            state = self.changed.wait(state).unwrap();
+        }
+        state.waiting -= 1;
+        Ok(state)
+    }
+
+    fn check_write(&self, state: &State) -> Result<()> {
+        if state.failed {
+            return Err(Error::Poisoned("the disk is gone".into()));
+        }
+        if state.full {
+            return Err(Error::NoSpace { path: self.path.clone() });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn apply(&mut self, key: &[u8], change: Change) -> Version {
+        match change {
+            Change::Keep => 0,
+            Change::Put(value, meta) => {
+                self.appended += 1;
+                self.records.insert(key.to_vec(), (value, meta, self.appended));
+                self.appended
+            }
+            Change::Remove => {
+                self.appended += 1;
+                self.records.remove(key);
+                0
+            }
+        }
+    }
+}
+
+impl Engine for ManualEngine {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let state = self.reach(key, wait)?;
+        let Some((value, meta, version)) = state.records.get(key) else { return Ok(false) };
+        visit(Entry { key, value, meta: *meta, version: *version });
+        Ok(true)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+        let mut state = self.state.lock().unwrap();
+        self.check_write(&state)?;
+        Ok(state.apply(key, Change::Put(value.to_vec(), meta)))
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let mut state = self.reach(key, wait)?;
+        self.check_write(&state)?;
+        let change = decide(state.records.get(key).map(|(value, meta, version)| Entry {
+            key,
+            value,
+            meta: *meta,
+            version: *version,
+        }));
+        Ok(state.apply(key, change))
+    }
+
+    fn write(&self, _batch: &Batch) -> Result<()> {
+        Err(Error::NotSupported("batches".into()))
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        let state = self.state.lock().unwrap();
+        let from = match from {
+            Position::Key(key) => key.clone(),
+            _ => Vec::new(),
+        };
+        let mut range = state.records.range(from..);
+        // Few at a time, so that the tests come across the seams.
+        for (key, (value, meta, version)) in range.by_ref().take(2) {
+            visit(Entry { key, value, meta: *meta, version: *version });
+        }
+        Ok(range.next().map(|(key, _)| Position::Key(key.clone())))
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        Position::Key(key.to_vec())
+    }
+
+    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
+        Position::Key(prefix.to_vec())
+    }
+
+    fn len(&self) -> u64 {
+        self.state.lock().unwrap().records.len() as u64
+    }
+
+    fn size_bytes(&self) -> u64 {
+        0
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.make_durable();
+        Ok(())
+    }
+
+    fn optimize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.appended += 1;
+        state.records.clear();
+        Ok(())
+    }
+
+    fn copy_to(&self, _path: &Path) -> Result<()> {
+        Err(Error::NotSupported("copies".into()))
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn appended(&self) -> LogPosition {
+        self.state.lock().unwrap().appended
+    }
+
+    fn durable(&self) -> LogPosition {
+        self.state.lock().unwrap().durable
+    }
+
+    fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        while state.durable < position {
+            if state.failed {
+                return Err(Error::Poisoned("the disk is gone".into()));
+            }
+            state = self.changed.wait(state).unwrap();
+        }
+        Ok(())
+    }
+
+    fn on_durable(&self, listener: DurableListener) {
+        self.state.lock().unwrap().listeners.push(listener);
+    }
+}

@@ -1,0 +1,208 @@
+//! What the tests of the server share: a server on a thread, clients, and an engine whose disk
+//! does as it is told.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
+
+mod engine;
+
+pub(crate) use engine::ManualEngine;
+
+use cabinet::{Database, Options};
+use server::{Config, Endpoint, Handle, Server};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest time that anything a test waits for may take. Only a failing test takes that long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that runs on a thread of its own until it is dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    handle: Handle,
+    thread: Option<JoinHandle<server::Result<()>>>,
+}
+
+/// Settings for tests: loopback, a port of the system's choice.
+pub(crate) fn config() -> Config {
+    Config {
+        listen: vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }],
+        threads: 1,
+        pool_threads: 2,
+        ..Config::default()
+    }
+}
+
+/// An on-memory hash database.
+pub(crate) fn memory() -> Database {
+    Database::open_with("*", &Options::default()).unwrap()
+}
+
+/// A hash database in a folder.
+pub(crate) fn hash(folder: &Path) -> Database {
+    Database::open_with(folder.join("casket.tch"), &Options::default()).unwrap()
+}
+
+/// A server with the settings for tests.
+pub(crate) fn start(database: Database) -> Running {
+    start_with(config(), database)
+}
+
+/// A server on an engine of the test's own.
+pub(crate) fn start_engine(engine: &Arc<ManualEngine>) -> Running {
+    start(Database::from_engine(Arc::<ManualEngine>::clone(engine)))
+}
+
+/// A server with settings of the test's own.
+pub(crate) fn start_with(config: Config, database: Database) -> Running {
+    let server = Server::bind(config, database).unwrap();
+    let unused = SocketAddr::from(([0, 0, 0, 0], 0));
+    let address = server.local_addresses().first().copied().unwrap_or(unused);
+    let handle = server.handle();
+    let thread = Some(std::thread::spawn(move || server.run()));
+    Running { address, handle, thread }
+}
+
+impl Running {
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// Comes back when a server with one event loop has looked at everything that was sent before:
+    /// when this is answered a second time, the loop has begun a round after the one in which it
+    /// answered first.
+    pub(crate) fn pass(&self) {
+        let mut client = self.connect();
+        client.expect_open();
+        client.expect_open();
+    }
+
+    /// Has the server begin to stop.
+    pub(crate) fn begin_stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Waits until the server has stopped.
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+
+    /// A figure of `stats`.
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let mut client = self.connect();
+        client.send(b"stats\r\n");
+        let text = client.read_until(b"END\r\n");
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("no figure {name} in {text}")).parse().unwrap()
+    }
+
+    /// Waits until a figure of `stats` is as it should be.
+    pub(crate) fn await_figure(&self, name: &str, is_good: impl Fn(u64) -> bool) {
+        wait_until(|| is_good(self.figure(name)));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.begin_stop();
+        if std::thread::panicking() {
+            return;
+        }
+        self.join();
+    }
+}
+
+/// Waits until something is true.
+pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A client of any protocol.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Sends a request and expects exactly this reply next.
+    pub(crate) fn exchange(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        self.send(request.as_ref());
+        self.expect(reply);
+    }
+
+    /// Expects exactly these bytes next.
+    pub(crate) fn expect(&mut self, reply: impl AsRef<[u8]>) {
+        let reply = reply.as_ref();
+        let received = self.read(reply.len());
+        assert_eq!(received.escape_ascii().to_string(), reply.escape_ascii().to_string());
+    }
+
+    pub(crate) fn read(&mut self, bytes: usize) -> Vec<u8> {
+        let mut received = vec![0; bytes];
+        self.stream.read_exact(&mut received).unwrap();
+        received
+    }
+
+    pub(crate) fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut received = Vec::new();
+        while !received.ends_with(end) {
+            received.extend(self.read(1));
+        }
+        received
+    }
+
+    /// All that comes until the server closes.
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        let mut received = Vec::new();
+        match self.stream.read_to_end(&mut received) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("{error} after {}", received.escape_ascii()),
+        }
+        received
+    }
+
+    /// Expects the server to close without another byte.
+    pub(crate) fn expect_close(&mut self) {
+        assert_eq!(self.read_to_end().escape_ascii().to_string(), "");
+    }
+
+    /// Expects that nothing has come once the server, which has one event loop, has looked at
+    /// everything that was sent to it.
+    pub(crate) fn expect_silence(&mut self, server: &Running) {
+        server.pass();
+        self.stream.set_nonblocking(true).unwrap();
+        let result = self.stream.read(&mut [0]);
+        let is_silent = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        assert!(is_silent, "{result:?}");
+        self.stream.set_nonblocking(false).unwrap();
+    }
+
+    /// Expects that the connection is still of use.
+    pub(crate) fn expect_open(&mut self) {
+        self.exchange(b"verbosity 1\r\n", b"OK\r\n");
+    }
+}

@@ -135,6 +135,12 @@ impl Database {
         Ok(result)
     }
 
+    /// Says that these keys are about to be read or written. With several keys at hand this makes
+    /// what follows faster: the cache misses of finding them overlap.
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        self.engine.prefetch(keys);
+    }
+
     /// Size of the value under a key, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
         self.read(key, |entry| entry.value.len())

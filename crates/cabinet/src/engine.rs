@@ -100,6 +100,10 @@ pub trait Engine: Send + Sync {
     /// Shows the live record under `key` to `visit`; says whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
 
+    /// Says that these keys are about to be read or written, so that the cache misses of finding
+    /// them overlap instead of adding up. Costs little, promises nothing.
+    fn prefetch(&self, _keys: &[&[u8]]) {}
+
     /// Stores a record whatever was there; answers its version.
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version>;
 

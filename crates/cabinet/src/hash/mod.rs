@@ -45,6 +45,9 @@ const POSITION_BITS: u32 = SHARD_BITS + TAG_BITS;
 /// Records that one step of a scan visits, about.
 const SCAN_STEP: usize = 256;
 
+/// Keys whose cache misses overlap: about as many as a processor has in flight.
+const PREFETCH_KEYS: usize = 16;
+
 /// How long a writer waits when compaction cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_micros(100);
 
@@ -244,6 +247,26 @@ impl Shared {
         attempt(Wait::Block)
     }
 
+    /// First the slots of all keys are fetched, then the records that they name.
+    fn prefetch(&self, keys: &[&[u8]]) {
+        let mut hashes = [Hash { shard: 0, tag: 0 }; PREFETCH_KEYS];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key);
+            self.shards[hash.shard].0.read().prefetch(hash.tag);
+        }
+        let segments = self.log.segments();
+        for hash in &hashes[..keys.len().min(PREFETCH_KEYS)] {
+            let location = self.shards[hash.shard].0.read().find(hash.tag).next();
+            if let Some((_, location)) = location
+                && let Some(segment) = segments.get(location)
+            {
+                segment.map.prefetch(location.offset());
+                segment.map.prefetch(location.offset() + 64);
+                segment.map.prefetch(location.offset() + 128);
+            }
+        }
+    }
+
     fn read_entry(
         &self,
         key: &[u8],
@@ -330,9 +353,12 @@ impl Shared {
     }
 
     /// Lets the disk fetch what a step will read, all at once rather than one by one.
-    fn announce(&self, locations: &mut [Location], segments: &Segments) {
-        locations.sort_unstable();
-        for location in locations.iter() {
+    /// They are then read in the order of hashes all the same: a scan that begins at a key meets
+    /// that key first.
+    fn announce(&self, locations: &[Location], segments: &Segments) {
+        let mut sorted = locations.to_vec();
+        sorted.sort_unstable();
+        for location in &sorted {
             if let Some(segment) = segments.get(*location)
                 && !segment.resident.load(std::sync::atomic::Ordering::Relaxed)
             {
@@ -380,6 +406,12 @@ fn lend(
 impl Engine for HashDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         self.shared.read_entry(key, wait, visit)
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        for keys in keys.chunks(PREFETCH_KEYS) {
+            self.shared.prefetch(keys);
+        }
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
@@ -448,8 +480,8 @@ impl Engine for HashDatabase {
     }
 
     fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        let (mut locations, segments, next) = self.shared.step(from);
-        self.shared.announce(&mut locations, &segments);
+        let (locations, segments, next) = self.shared.step(from);
+        self.shared.announce(&locations, &segments);
         for location in locations {
             self.shared.with(&segments, location, Wait::Block, Check::Whole, |record| {
                 if record.meta.is_expired(self.shared.now_ms(record.meta)) {
@@ -466,8 +498,8 @@ impl Engine for HashDatabase {
         from: &Position,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Position>> {
-        let (mut locations, segments, next) = self.shared.step(from);
-        self.shared.announce(&mut locations, &segments);
+        let (locations, segments, next) = self.shared.step(from);
+        self.shared.announce(&locations, &segments);
         for location in locations {
             self.shared.with(&segments, location, Wait::Block, Check::Lengths, |record| {
                 if !record.meta.is_expired(self.shared.now_ms(record.meta)) {

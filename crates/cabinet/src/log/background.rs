@@ -218,7 +218,7 @@ impl Log {
         }
     }
 
-    /// Cuts sealed segments to their length and makes them durable.
+    /// Cuts sealed segments to their length and makes them durable, if that was asked for.
     pub(crate) fn finish_sealed(&self) -> Result<()> {
         let sealed = self.unsynced.lock().clone();
         for segment in &sealed {
@@ -231,7 +231,9 @@ impl Log {
                     .map_err(|error| super::error_at("cut", &segment.path, error))?;
             }
         }
-        self.sync_sealed(&sealed)
+        // Without a durability it is for the operating system to say when: to write early would
+        // only cost the writers page faults.
+        if self.settings.durability == Durability::None { Ok(()) } else { self.sync_sealed(&sealed) }
     }
 
     /// Notes which segments can be read through their mapping without waiting: some at each

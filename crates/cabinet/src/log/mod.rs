@@ -475,8 +475,7 @@ impl Log {
         Ok(position)
     }
 
-    /// Makes sealed segments durable, which none of the durability levels asks for: it bounds
-    /// what a power failure takes to the segment at the end.
+    /// Makes sealed segments durable.
     fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
         let _one_at_a_time = self.sync.lock();
         self.commit.check()?;

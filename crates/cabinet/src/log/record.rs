@@ -355,7 +355,7 @@ mod tests {
 
         #[test]
         fn every_flipped_bit_is_noticed(
-            key: Vec<u8>, value: Vec<u8>, salt: u32, place: prop::sample::Index, bit in 0..8,
+            key: Vec<u8>, value: Vec<u8>, salt: u32, place: prop::sample::Index, bit in 0u8..8,
         ) {
             let mut bytes = written(Kind::Put, &key, &value, Meta::NONE, salt);
             let record_bytes = PREFIX_BYTES + 1

@@ -87,7 +87,7 @@ impl Recovery {
         let identity = match manifest::read(storage.as_ref(), directory)? {
             Some(identity) => identity,
             None if numbers.is_empty() => {
-                if !options.create {
+                if !options.create && !options.truncate {
                     return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
                 }
                 manifest::create(storage.as_ref(), directory)?

@@ -306,11 +306,15 @@ impl Shared {
         if meta.expires_at_ms == 0 { 0 } else { self.clock.now_ms() }
     }
 
-    /// Slows a writer down that compaction cannot keep up with.
-    fn pause_if_behind(&self, wait: Wait) {
-        if wait == Wait::Block && self.log.is_behind() {
+    /// Slows a writer down that compaction cannot keep up with: that is what bounds the space.
+    fn pause_if_behind(&self, wait: Wait) -> Result<()> {
+        if self.log.is_behind() {
+            if wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
             std::thread::sleep(BEHIND_PAUSE);
         }
+        Ok(())
     }
 
     fn compress<'a>(&self, value: &'a [u8], buffer: &'a mut Vec<u8>) -> (&'a [u8], Compression) {
@@ -420,14 +424,13 @@ impl Engine for HashDatabase {
         let mut buffer = Vec::new();
         let (value, compression) = shared.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
-        let version = shared.without_reading_locked(key, wait, |wait| {
+        shared.pause_if_behind(wait)?;
+        shared.without_reading_locked(key, wait, |wait| {
             let mut table = shared.shards[hash.shard].0.write();
             let segments = shared.log.segments();
             let found = shared.find(&table, &segments, hash, key, wait)?;
             shared.store(&mut table, hash, found, &stored)
-        })?;
-        shared.pause_if_behind(wait);
-        Ok(version)
+        })
     }
 
     fn update(
@@ -438,7 +441,8 @@ impl Engine for HashDatabase {
     ) -> Result<Version> {
         let shared = &self.shared;
         let hash = shared.hash(key);
-        let version = shared.without_reading_locked(key, wait, |wait| {
+        shared.pause_if_behind(wait)?;
+        shared.without_reading_locked(key, wait, |wait| {
             let mut table = shared.shards[hash.shard].0.write();
             let segments = shared.log.segments();
             let found = shared.find(&table, &segments, hash, key, wait)?;
@@ -470,9 +474,7 @@ impl Engine for HashDatabase {
                     shared.store(&mut table, hash, found, &stored)
                 }
             }
-        })?;
-        shared.pause_if_behind(wait);
-        Ok(version)
+        })
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

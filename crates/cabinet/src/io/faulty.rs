@@ -74,18 +74,29 @@ struct Image {
 }
 
 impl Image {
-    fn live(&self) -> Vec<u8> {
-        let mut bytes = self.contents.clone();
-        if let Some(map) = &self.map
-            && let Some(mapped) = map.get(0, map.written())
-        {
-            if bytes.len() < mapped.len() {
-                bytes.resize(mapped.len(), 0);
-            }
-            bytes[..mapped.len()].copy_from_slice(mapped);
+    fn length(&self) -> usize {
+        let mapped = self.map.as_ref().map_or(0, Map::written);
+        let allocated = usize::try_from(self.allocated).unwrap_or(usize::MAX);
+        self.contents.len().max(mapped).max(allocated)
+    }
+
+    /// Fills the buffer from `start` on; all of it lies within the length.
+    fn read(&self, buffer: &mut [u8], start: usize) {
+        buffer.fill(0);
+        let mut overlay = |bytes: &[u8]| {
+            let bytes = bytes.get(start..).unwrap_or_default();
+            let count = bytes.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+        };
+        overlay(&self.contents);
+        if let Some(map) = &self.map {
+            overlay(map.get(0, map.written()).unwrap_or_default());
         }
-        let length = usize::try_from(self.allocated).unwrap_or(usize::MAX).max(bytes.len());
-        bytes.resize(length, 0);
+    }
+
+    fn live(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length()];
+        self.read(&mut bytes, 0);
         bytes
     }
 }
@@ -285,9 +296,7 @@ impl Faults {
 
 impl File for FaultyFile {
     fn length(&self) -> io::Result<u64> {
-        let image = self.image.lock();
-        let mapped = image.map.as_ref().map_or(0, Map::written);
-        Ok((image.contents.len().max(mapped) as u64).max(image.allocated))
+        Ok(self.image.lock().length() as u64)
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {
@@ -298,14 +307,15 @@ impl File for FaultyFile {
         if self.faults.fail_reads.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected read failure"));
         }
-        let live = self.image.lock().live();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(live.len());
-        let mut bytes = buffer.len().min(live.len() - start);
+        let image = self.image.lock();
+        let length = image.length();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+        let mut bytes = buffer.len().min(length - start);
         let short = usize::try_from(self.faults.short_reads.load(Ordering::Relaxed)).unwrap_or(0);
         if short != 0 {
             bytes = bytes.min(short);
         }
-        buffer[..bytes].copy_from_slice(&live[start..start + bytes]);
+        image.read(&mut buffer[..bytes], start);
         Ok(bytes)
     }
 

@@ -25,9 +25,6 @@ const POPULATED_AHEAD_BYTES: usize = 8 << 20;
 /// Segments whose pages are looked at in one period.
 const LOOKED_AT_ONCE: usize = 64;
 
-/// Niceness of the threads that are not waited for.
-const KEEPER_NICENESS: i32 = 10;
-
 /// A checkpoint is written once so many bytes were appended since the last, or four times the
 /// size of the index if that is more: a share of at most a fifth of what is written.
 pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
@@ -157,11 +154,6 @@ fn ahead<E: Engaged>(engine: &E) -> Result<()> {
 fn keep<E: Engaged>(engine: &E) -> Result<()> {
     let log = engine.log();
     log.background.sleep(KEEPER_PERIOD);
-    // The thread gives way to those that somebody waits for.
-    let _ = rustix::process::setpriority_process(
-        Some(rustix::thread::gettid()),
-        KEEPER_NICENESS,
-    );
     let go_on = || !log.background.stopping();
     log.finish_sealed()?;
     log.look_what_is_resident();

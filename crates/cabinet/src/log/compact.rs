@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Points of dead share above the limit from which on compaction is not held back.
-const HURRY_PERCENT: u64 = 8;
+const HURRY_PERCENT: u64 = 2;
 
 /// Points above the limit from which on writers are held back.
-const BEHIND_PERCENT: u64 = 25;
+const BEHIND_PERCENT: u64 = 6;
 
 /// Logs smaller than this do not hold writers back.
-const BEHIND_BYTES_MIN: u64 = 256 << 20;
+const BEHIND_BYTES_MIN: u64 = 128 << 20;
 
 /// Share of tombstones above which the oldest segment is compacted.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
@@ -139,6 +139,7 @@ impl Log {
             .map(|one| one.number)
             .min()
             .unwrap_or(u64::MAX);
+        let moved_from = self.active_number();
         let mut pace = Pace::new(gently.then_some(self.settings.compaction_bytes_per_second));
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
@@ -173,7 +174,7 @@ impl Log {
             }
         }
         // What was moved must be on the disk before the place it came from goes.
-        self.sync()?;
+        self.sync_from(moved_from)?;
         self.figures.compactions.fetch_add(1, Ordering::Relaxed);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
         self.remove_segment(segment)

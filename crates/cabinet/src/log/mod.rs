@@ -475,6 +475,27 @@ impl Log {
         Ok(position)
     }
 
+    /// Makes the segments from this number on durable, as far as they are written.
+    fn sync_from(&self, number: u64) -> Result<()> {
+        let mut segments = self.segments().in_order();
+        segments.retain(|segment| segment.number >= number);
+        if self.directory_changed.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.storage.sync_dir(&self.directory)
+        {
+            return Err(self.stop(error_at("sync", &self.directory, error)));
+        }
+        let active = self.active_number();
+        let (sealed, open): (Vec<_>, Vec<_>) =
+            segments.into_iter().partition(|segment| segment.number < active && segment.is_sealed());
+        self.sync_sealed(&sealed)?;
+        for segment in open {
+            if let Err(error) = segment.file.sync() {
+                return Err(self.stop(error_at("sync", &segment.path, error)));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes sealed segments durable.
     fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
         let _one_at_a_time = self.sync.lock();

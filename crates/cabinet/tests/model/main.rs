@@ -5,6 +5,7 @@
 mod concurrency;
 mod model;
 mod operation;
+mod scan;
 mod subject;
 
 /// Makes a test of each engine out of a function over any [`subject::Subject`].

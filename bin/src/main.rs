@@ -1,2 +1,5 @@
-//! Placeholder until its own step.
-fn main() {}
+//! The server and the tool to talk to it.
+
+fn main() -> std::process::ExitCode {
+    programs::commands::run()
+}

@@ -1,2 +1,95 @@
-//! Placeholder until its own step.
-fn main() {}
+//! The project's own commands, run as `cargo xtask NAME`.
+//!
+//! What `cargo test` can do stays there. Here is what needs more than the toolchain: clients of
+//! other people, killing the server again and again, a disk that fills up, fuzzing.
+
+mod clients;
+mod crash;
+mod full_disk;
+mod fuzz;
+mod memcached;
+mod programs;
+mod requirements;
+
+use anyhow::Result;
+use clap::Parser;
+use programs::{Profile, cargo};
+
+/// Commands of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Command {
+    /// Install what the tests need and run all of them.
+    Test,
+    /// Let real memcached, HTTP and Tokyo Tyrant clients talk to the server.
+    Clients(Build),
+    /// Kill the server under load, again and again, and look for lost writes.
+    Crash {
+        /// How often.
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Fill the disk under the server (a small tmpfs; needs root) and look for lost writes.
+    FullDisk {
+        /// Size of the disk, in MiB.
+        #[arg(long, default_value_t = full_disk::SIZE_MIB)]
+        size_mib: u32,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Run each fuzz target for a while.
+    Fuzz {
+        /// Seconds for each.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
+}
+
+/// Which build of the programs to drive.
+#[derive(clap::Args)]
+struct Build {
+    /// The unoptimized one.
+    #[arg(long)]
+    debug: bool,
+}
+
+impl Build {
+    fn profile(&self) -> Profile {
+        if self.debug { Profile::Debug } else { Profile::Release }
+    }
+}
+
+/// Rounds of the crash test that `test` runs; the hundred take their own command.
+const SHORT_CRASH_ROUNDS: u32 = 10;
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Test => test(),
+        Command::Clients(build) => clients::run_all(build.profile()),
+        Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
+        Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
+        Command::Fuzz { seconds } => fuzz::run_all(seconds),
+    }
+}
+
+fn test() -> Result<()> {
+    // The tests of the programs drive the programs, and so does all that follows.
+    cargo(&["test", "--workspace"])?;
+    clients::run_all(Profile::Debug)?;
+    crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
+    full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
+    println!("all tests passed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Command::command().debug_assert();
+    }
+}

@@ -1,2 +1,5 @@
-//! Placeholder until its own step.
-fn main() {}
+//! The original's tool to talk to a running server.
+
+fn main() -> std::process::ExitCode {
+    programs::tcrmgr::run()
+}

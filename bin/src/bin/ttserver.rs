@@ -1,2 +1,5 @@
-//! Placeholder until its own step.
-fn main() {}
+//! The server under the original's command line.
+
+fn main() -> std::process::ExitCode {
+    programs::ttserver::run()
+}

@@ -1,5 +1,7 @@
 //! What is particular to the on-memory kinds: caps, eviction, reclaiming, memory.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use cabinet::{Clock, Compression, Database, Error, Meta, Options, Position};
 
 const KINDS: [&str; 2] = ["*", "+"];

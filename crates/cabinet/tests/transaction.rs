@@ -1,5 +1,7 @@
 //! Transactions and batches: all or nothing.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use cabinet::{Batch, Database, Error, Meta, Swap};
 
 fn databases() -> [Database; 2] {

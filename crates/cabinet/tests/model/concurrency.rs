@@ -47,7 +47,7 @@ fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
             let mut number = 0u32;
             while !done.load(Ordering::Relaxed) {
                 let key = [b"passing", &(number % 20_000).to_be_bytes()[..]].concat();
-                if number / 20_000 % 2 == 0 {
+                if (number / 20_000).is_multiple_of(2) {
                     database.put(&key, b"value").unwrap();
                 } else {
                     database.remove(&key).unwrap();

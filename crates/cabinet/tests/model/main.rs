@@ -2,6 +2,8 @@
 //!
 //! An engine takes part by a [`subject::Subject`] and a line in [`for_each_engine`].
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod concurrency;
 mod model;
 mod operation;

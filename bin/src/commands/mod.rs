@@ -1,0 +1,147 @@
+//! `tyrant`: the server, and commands that talk to a running one.
+
+mod manage;
+mod records;
+mod serve;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use client::Client;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// A small, fast, persistent key-value server that speaks memcached, HTTP and Tokyo Tyrant.
+///
+/// Without a command it serves the database casket.tch of the current folder on port 1978.
+#[derive(Debug, Parser)]
+#[command(name = "tyrant", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a database until SIGTERM or SIGINT
+    Serve(serve::Arguments),
+    /// Print the version of this program
+    Version,
+    #[command(flatten)]
+    Remote(Remote),
+}
+
+/// Commands to a running server.
+#[derive(Debug, Subcommand)]
+enum Remote {
+    /// Print values
+    Get(At<records::Get>),
+    /// Store a record
+    Put(At<records::Put>),
+    /// Remove records
+    Out(At<records::Out>),
+    /// Print keys, and values if asked
+    List(At<records::List>),
+    /// Print the server's status
+    Stat(At<manage::Stat>),
+    /// Print the number of records
+    #[command(alias = "rnum")]
+    Count(At<manage::Count>),
+    /// Print the size of the database in bytes
+    Size(At<manage::Size>),
+    /// Remove all records
+    Vanish(At<manage::Vanish>),
+    /// Make everything written so far durable
+    Sync(At<manage::Sync>),
+    /// Reclaim all dead space now
+    Optimize(At<manage::Optimize>),
+    /// Copy the database to a path on the server's machine
+    Copy(At<manage::Copy>),
+    /// Call a versatile function and print the elements it answers
+    Misc(At<manage::Misc>),
+    /// Call a script function
+    Ext(At<manage::Ext>),
+}
+
+/// A command with the server it goes to.
+#[derive(Debug, clap::Args)]
+struct At<T: clap::Args> {
+    /// Server as HOST:PORT, or the path of its Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
+    server: String,
+    #[command(flatten)]
+    command: T,
+}
+
+/// What a command does to a server; its results go to the output.
+trait Run {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()>;
+}
+
+impl<T: clap::Args + Run> At<T> {
+    fn run(&self) -> Result<()> {
+        let client = crate::remote::connect_to(&self.server)?;
+        let mut output = io::BufWriter::new(io::stdout().lock());
+        let done = self.command.run(&client, &mut output);
+        // What was found before an error is printed all the same.
+        output.flush()?;
+        done
+    }
+}
+
+impl Remote {
+    fn run(&self) -> Result<()> {
+        match self {
+            Self::Get(command) => command.run(),
+            Self::Put(command) => command.run(),
+            Self::Out(command) => command.run(),
+            Self::List(command) => command.run(),
+            Self::Stat(command) => command.run(),
+            Self::Count(command) => command.run(),
+            Self::Size(command) => command.run(),
+            Self::Vanish(command) => command.run(),
+            Self::Sync(command) => command.run(),
+            Self::Optimize(command) => command.run(),
+            Self::Copy(command) => command.run(),
+            Self::Misc(command) => command.run(),
+            Self::Ext(command) => command.run(),
+        }
+    }
+}
+
+/// Runs the program; answers its exit code: 0, 1 on failure, 2 for a wrong command line.
+pub fn run() -> ExitCode {
+    let done = match Arguments::parse().command {
+        None => serve::Arguments::default().run(),
+        Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Remote(remote)) => remote.run(),
+        Some(Command::Version) => {
+            println!("{}", crate::version_line());
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !crate::is_broken_pipe(&error) {
+                eprintln!("tyrant: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn no_arguments_are_enough() {
+        assert!(Arguments::parse_from(["tyrant"]).command.is_none());
+    }
+}

@@ -1,0 +1,169 @@
+//! Commands about records: `get`, `put`, `out`, `list`.
+
+use super::Run;
+use crate::bytes;
+use anyhow::{Context, Result, bail};
+use client::Client;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// How keys and values are written.
+#[derive(Debug, clap::Args)]
+struct Form {
+    /// Keys and values are hexadecimal, given and printed
+    #[arg(long)]
+    hex: bool,
+}
+
+impl Form {
+    fn read(&self, text: &OsString) -> Result<Vec<u8>> {
+        if self.hex {
+            return bytes::from_hex(text.to_str().context("not hexadecimal")?);
+        }
+        Ok(text.as_bytes().to_vec())
+    }
+
+    fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
+        if self.hex {
+            write!(output, "{}", bytes::to_hex(bytes))?;
+        } else {
+            output.write_all(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn write_pair(&self, key: &[u8], value: &[u8], output: &mut dyn Write) -> Result<()> {
+        self.write(key, output)?;
+        output.write_all(b"\t")?;
+        self.write(value, output)?;
+        output.write_all(b"\n")?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Get {
+    /// One key prints its value; of several, records found are printed as key, TAB, value
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<OsString>,
+    /// Print nothing behind the value of a single key
+    #[arg(long, short = 'n')]
+    no_newline: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for Get {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        let keys: Vec<_> =
+            self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
+        if let [key] = &keys[..] {
+            let Some(value) = client.get(key)? else { bail!(client::Error::NoRecordFound) };
+            self.form.write(&value, output)?;
+            if !self.no_newline {
+                output.write_all(b"\n")?;
+            }
+            return Ok(());
+        }
+        for (key, value) in client.get_many(&keys)? {
+            self.form.write_pair(&key, &value, output)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Put {
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// The value; - reads it from the standard input, as it is
+    #[arg(value_name = "VALUE")]
+    value: OsString,
+    /// Fail if there is a record already
+    #[arg(long, conflicts_with = "append")]
+    keep: bool,
+    /// Append to the record, if there is one
+    #[arg(long)]
+    append: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for Put {
+    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+        let key = self.form.read(&self.key)?;
+        let value = if self.value == "-" {
+            let mut value = Vec::new();
+            // One byte more than any server takes shows that there is too much.
+            let most = cabinet::limits::VALUE_BYTES_MAX as u64 + 1;
+            std::io::stdin().lock().take(most).read_to_end(&mut value)?;
+            value
+        } else {
+            self.form.read(&self.value)?
+        };
+        if self.append {
+            client.put_cat(&key, &value)?;
+        } else if !self.keep {
+            client.put(&key, &value)?;
+        } else if !client.put_keep(&key, &value)? {
+            bail!(client::Error::ExistingRecord);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Out {
+    /// Keys of the records; it fails if one was not there
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<OsString>,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for Out {
+    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+        let mut missing = 0;
+        for key in &self.keys {
+            if !client.out(&self.form.read(key)?)? {
+                missing += 1;
+            }
+        }
+        if missing > 0 {
+            bail!("no record found for {missing} of {} keys", self.keys.len());
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// Only keys that begin with this
+    #[arg(long)]
+    prefix: Option<OsString>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    max: Option<usize>,
+    /// Print key, TAB, value
+    #[arg(long)]
+    values: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for List {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        let prefix = self.prefix.as_ref().map(|prefix| self.form.read(prefix)).transpose()?;
+        crate::listing::list(client, prefix.as_deref(), self.max, |key| {
+            if !self.values {
+                self.form.write(key, output)?;
+                output.write_all(b"\n")?;
+            } else if let Some(value) = client.get(key)? {
+                self.form.write_pair(key, &value, output)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! `tyrant serve`.
+
+use crate::logging::Verbosity;
+use crate::serving::Service;
+use anyhow::Result;
+use clap::Parser;
+use server::{Config, Endpoint};
+use std::num::{NonZeroUsize, ParseIntError};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Database, with its tuning if need be: casket.tch#opts=l; * is one in memory
+    #[arg(value_name = "DB", default_value = "casket.tch")]
+    database: String,
+    /// Address or name to listen on, may be repeated [default: every interface, IPv4 and IPv6]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Vec<String>,
+    /// Port to listen on
+    #[arg(long, default_value_t = 1978)]
+    port: u16,
+    /// Listen on a Unix socket at this path; without --host, on nothing else
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Most event loops [default: one per core]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<usize>,
+    /// Longest wait for the rest of a request, in seconds [default: no limit]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Longest wait for the next request, in seconds [default: no limit]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    idle_timeout: Option<Duration>,
+    /// Most connections at a time
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    connections_max: Option<usize>,
+    /// Longest request, in bytes
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    request_bytes_max: Option<usize>,
+    /// Append the log to this file, which SIGHUP opens anew [default: standard output]
+    #[arg(long, value_name = "PATH")]
+    log: Option<PathBuf>,
+    /// How much the log tells
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    log_level: Verbosity,
+    /// Write the process id to this file while serving
+    #[arg(long, value_name = "PATH")]
+    pid: Option<PathBuf>,
+    /// Refuse these commands, named as in the original: allwrite,vanish
+    #[arg(long, value_name = "NAMES")]
+    mask: Vec<String>,
+    /// Allow these commands again, after all of --mask
+    #[arg(long, value_name = "NAMES")]
+    unmask: Vec<String>,
+}
+
+impl Default for Arguments {
+    /// What an empty command line gives.
+    fn default() -> Self {
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        Alone::parse_from(["serve"]).arguments
+    }
+}
+
+impl Arguments {
+    pub(super) fn run(self) -> Result<()> {
+        self.service().run()
+    }
+
+    fn service(self) -> Service {
+        let mut config = Config { listen: self.endpoints(), ..Config::default() };
+        config.timeout = self.timeout;
+        config.idle_timeout = self.idle_timeout;
+        config.threads = self.threads.unwrap_or(config.threads);
+        config.connections_max = self.connections_max.unwrap_or(config.connections_max);
+        config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
+        for names in &self.mask {
+            config.mask.mask(names);
+        }
+        for names in &self.unmask {
+            config.mask.unmask(names);
+        }
+        Service {
+            database: self.database,
+            config,
+            log: self.log,
+            verbosity: self.log_level,
+            pid: self.pid,
+            notices: Vec::new(),
+        }
+    }
+
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let tcp = |host| Endpoint::Tcp { host, port: self.port };
+        let mut endpoints: Vec<_> = self.host.iter().cloned().map(Some).map(tcp).collect();
+        endpoints.extend(self.unix.clone().map(Endpoint::Unix));
+        if endpoints.is_empty() {
+            endpoints.push(tcp(None));
+        }
+        endpoints
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(Duration::ZERO) => Err("longer than nothing, please".to_owned()),
+        duration => duration.map_err(|error| error.to_string()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: NonZeroUsize = text.parse().map_err(|error: ParseIntError| error.to_string())?;
+    Ok(number.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, at_least_one, seconds};
+    use server::Endpoint;
+    use std::time::Duration;
+
+    #[test]
+    fn without_arguments_casket_tch_is_served_on_port_1978_of_every_interface() {
+        let service = Arguments::default().service();
+        assert_eq!(service.database, "casket.tch");
+        assert_eq!(service.config.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
+    }
+
+    #[test]
+    fn a_unix_socket_alone_closes_the_network() {
+        let arguments = Arguments { unix: Some("/tmp/s".into()), ..Arguments::default() };
+        assert_eq!(arguments.endpoints(), [Endpoint::Unix("/tmp/s".into())]);
+        let both = Arguments { host: vec!["::1".into()], ..arguments };
+        assert_eq!(both.endpoints().len(), 2);
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "x", "NaN", "inf"] {
+            seconds(text).unwrap_err();
+        }
+        assert_eq!(at_least_one("1"), Ok(1));
+        for text in ["0", "-1", "x"] {
+            at_least_one(text).unwrap_err();
+        }
+    }
+}

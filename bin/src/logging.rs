@@ -1,0 +1,218 @@
+//! The log: one event a line, `<time>\t<LEVEL>\t<message>`, as the original writes it.
+//!
+//! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM; the last
+//! marks the few lines about the life of the process, which every level shows.
+
+use parking_lot::Mutex;
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Events of this target are shown as SYSTEM; see [`system`].
+const SYSTEM_TARGET: &str = "system";
+
+/// Longest line written, in bytes; the rest of a longer message is cut.
+const LINE_BYTES_MAX: usize = 8192;
+
+/// Writes a line about the life of the process, whatever the level of the log.
+pub(crate) fn system(message: impl fmt::Display) {
+    tracing::error!(target: SYSTEM_TARGET, "{message}");
+}
+
+/// How much the log tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Verbosity {
+    /// Every connection.
+    Debug,
+    /// What an operator wants to see.
+    #[default]
+    Info,
+    /// Errors, and start and stop.
+    Error,
+}
+
+impl From<Verbosity> for Level {
+    fn from(verbosity: Verbosity) -> Self {
+        match verbosity {
+            Verbosity::Debug => Self::DEBUG,
+            Verbosity::Info => Self::INFO,
+            Verbosity::Error => Self::ERROR,
+        }
+    }
+}
+
+/// Where the log goes. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    path: Option<PathBuf>,
+    output: Arc<Mutex<Output>>,
+}
+
+#[derive(Debug)]
+enum Output {
+    Standard,
+    File(File),
+}
+
+impl Log {
+    /// Appends to the file at `path`; without one, writes to the standard output.
+    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
+        let output = match path {
+            None => Output::Standard,
+            Some(path) => Output::File(append(path)?),
+        };
+        Ok(Self { path: path.map(Path::to_owned), output: Arc::new(Mutex::new(output)) })
+    }
+
+    /// Makes this the log of the process, for events and for panics of any thread.
+    pub(crate) fn install(&self, verbosity: Verbosity) {
+        tracing_subscriber::fmt()
+            .with_max_level(Level::from(verbosity))
+            .with_writer(self.clone())
+            .event_format(Lines)
+            .init();
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    }
+
+    /// Opens the file by its name again, so that it may have been renamed by a log rotation.
+    /// If that fails the log goes on where it was.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            let file = append(path)?;
+            *self.output.lock() = Output::File(file);
+        }
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// The output, for one line.
+#[derive(Debug)]
+pub(crate) struct Line<'a>(&'a Log);
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.output.lock() {
+            Output::Standard => io::stdout().lock().write(bytes),
+            Output::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut *self.0.output.lock() {
+            Output::Standard => io::stdout().lock().flush(),
+            Output::File(file) => file.flush(),
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line(self)
+    }
+}
+
+/// The format of the lines.
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let metadata = event.metadata();
+        let level = match *metadata.level() {
+            _ if metadata.target() == SYSTEM_TARGET => "SYSTEM",
+            Level::ERROR => "ERROR",
+            Level::WARN => "WARN",
+            Level::INFO => "INFO",
+            _ => "DEBUG",
+        };
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        writeln!(writer, "{}\t{level}\t{}", seconds_now()?, one_line(&message.0))
+    }
+}
+
+/// The time to the second: `2026-11-21T01:24:19Z`.
+fn seconds_now() -> Result<String, fmt::Error> {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time))?;
+    if let Some((seconds, _fraction)) = time.split_once('.') {
+        return Ok(format!("{seconds}Z"));
+    }
+    Ok(time)
+}
+
+/// The message without what would break the line: a client chooses some of its bytes.
+fn one_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for character in message.chars() {
+        if line.len() >= LINE_BYTES_MAX {
+            line.push_str("...");
+            break;
+        }
+        line.push(if character.is_control() { ' ' } else { character });
+    }
+    line
+}
+
+/// The message of an event, with its other fields as ` name=value` behind it.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a String cannot fail.
+        let _ = if field.name() == "message" {
+            write!(self.0, "{value:?}")
+        } else {
+            write!(self.0, " {}={value:?}", field.name())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINE_BYTES_MAX, one_line, seconds_now};
+
+    #[test]
+    fn a_line_stays_one_line_whatever_the_message_holds() {
+        assert_eq!(one_line("a\nb\r\tc\u{1b}[0m"), "a b  c [0m");
+    }
+
+    #[test]
+    fn a_message_up_to_the_limit_is_whole_and_a_longer_one_is_cut() {
+        for length in [LINE_BYTES_MAX - 1, LINE_BYTES_MAX] {
+            assert_eq!(one_line(&"x".repeat(length)).len(), length);
+        }
+        let cut = one_line(&"x".repeat(LINE_BYTES_MAX + 1));
+        assert_eq!(cut, "x".repeat(LINE_BYTES_MAX) + "...");
+    }
+
+    #[test]
+    fn the_time_has_the_shape_of_the_original() {
+        let time = seconds_now().unwrap();
+        let shape: String =
+            time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(shape, "0000-00-00T00:00:00Z");
+    }
+}

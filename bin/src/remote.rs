@@ -1,0 +1,32 @@
+//! Reaching a running server.
+
+use anyhow::{Context, Result};
+use client::{Address, Client, Settings};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A client of the server at `host` and `port`, or, with a port of 0 or less, at the Unix socket
+/// whose path `host` is.
+pub(crate) fn connect(host: &[u8], port: i32) -> Result<Client> {
+    if port <= 0 {
+        return open(Path::new(OsStr::from_bytes(host)).into());
+    }
+    let port = u16::try_from(port).with_context(|| format!("there is no port {port}"))?;
+    let host = std::str::from_utf8(host).context("the host is not UTF-8")?;
+    open((host, port).into())
+}
+
+/// The same for `HOST:PORT`, or a path with a slash in it.
+pub(crate) fn connect_to(server: &str) -> Result<Client> {
+    let address = server
+        .parse()
+        .with_context(|| format!("{server:?} is neither HOST:PORT nor the path of a socket"))?;
+    open(address)
+}
+
+/// Answers are waited for as long as they take: optimizing a large database is not soon done.
+fn open(address: Address) -> Result<Client> {
+    let settings = Settings { read_timeout: None, ..Settings::default() };
+    Ok(Client::connect_with(address, settings)?)
+}

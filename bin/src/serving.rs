@@ -1,0 +1,88 @@
+//! Running a server as a process: log, pid file, signals, and what is said at start and stop.
+
+use crate::logging::{Log, Verbosity, system};
+use crate::pid_file::PidFile;
+use crate::{daemon, signals};
+use anyhow::{Context, Result};
+use cabinet::Database;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use server::{Endpoint, Server};
+use std::path::PathBuf;
+
+/// A server to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    /// Name of the database, with its tuning.
+    pub database: String,
+    /// Settings of the server.
+    pub config: server::Config,
+    /// File for the log; the standard output without one.
+    pub log: Option<PathBuf>,
+    /// How much the log tells.
+    pub verbosity: Verbosity,
+    /// File for the process id.
+    pub pid: Option<PathBuf>,
+    /// Said in the log at the start.
+    pub notices: Vec<String>,
+}
+
+impl Service {
+    /// Serves until SIGTERM or SIGINT. Fails if the database cannot be opened or an endpoint not
+    /// be listened on.
+    pub(crate) fn run(&self) -> Result<()> {
+        let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
+        log.install(self.verbosity);
+        let process = std::process::id();
+        system(format_args!("--------- logging started [{process}] --------"));
+        let result = self.run_logged(&log);
+        // The standard output shows the error anyway, as the program ends with it.
+        if let (Err(error), Some(_)) = (&result, &self.log) {
+            tracing::error!("{error:#}");
+        }
+        system(format_args!("--------- logging finished [{process}] --------"));
+        result
+    }
+
+    fn run_logged(&self, log: &Log) -> Result<()> {
+        let _pid_file = self.pid.as_deref().map(PidFile::create).transpose()?;
+        if let Err(error) = raise_file_limit() {
+            tracing::warn!("cannot raise the limit of open files: {error}");
+        }
+        for notice in &self.notices {
+            tracing::info!("{notice}");
+        }
+        let database = Database::open(&self.database)
+            .with_context(|| format!("cannot open the database {}", self.database))?;
+        let server = Server::bind(self.config.clone(), database.clone())?;
+        let handle = server.handle();
+        let _signals = signals::Listener::start(log.clone(), move || handle.stop())?;
+        let process = std::process::id();
+        system(format_args!("service started: {process}"));
+        let sockets = self.config.listen.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Unix(path) => Some(path.display().to_string()),
+            Endpoint::Tcp { .. } => None,
+        });
+        let addresses = server.local_addresses().into_iter().map(|address| address.to_string());
+        let endpoints: Vec<String> = addresses.chain(sockets).collect();
+        system(format_args!(
+            "serving {} ({} records) on {}",
+            database.path().display(),
+            database.len(),
+            endpoints.join(", ")
+        ));
+        if daemon::is_child() {
+            daemon::ready()?;
+        }
+        server.run()?;
+        drop(database);
+        system(format_args!("service finished: {process}"));
+        Ok(())
+    }
+}
+
+/// Every connection takes a file: as many as the system allows this process.
+fn raise_file_limit() -> rustix::io::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
+}

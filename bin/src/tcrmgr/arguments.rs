@@ -1,0 +1,134 @@
+//! The command line of the original's tool: `tcrmgr SUBCOMMAND [options] operands`, options with
+//! one dash, before the operands.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// A sub-command: what it takes, in the words of the usage.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    /// Options, each followed by the names of its values.
+    pub(super) options: &'static [&'static str],
+    /// Operands; those in brackets may be left out, one with dots may be repeated.
+    pub(super) operands: &'static [&'static str],
+}
+
+impl Shape {
+    /// The line of the usage about it.
+    pub(super) fn usage(&self) -> String {
+        let mut line = self.name.to_owned();
+        for option in self.options {
+            line.push_str(&format!(" [{option}]"));
+        }
+        for operand in self.operands {
+            line.push_str(&format!(" {operand}"));
+        }
+        line
+    }
+
+    /// The option of that name, and how many values it takes.
+    fn option(&self, name: &str) -> Option<(&'static str, usize)> {
+        self.options.iter().find_map(|option| {
+            let mut words = option.split(' ');
+            (words.next() == Some(name)).then(|| (&option[..name.len()], words.count()))
+        })
+    }
+
+    fn operand_count(&self) -> RangeInclusive<usize> {
+        let optional = self.operands.iter().filter(|operand| operand.starts_with('[')).count();
+        let repeated = self.operands.iter().any(|operand| operand.contains("..."));
+        let most = if repeated { usize::MAX } else { self.operands.len() };
+        self.operands.len() - optional..=most
+    }
+}
+
+/// A sub-command with what was given to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invocation {
+    options: Vec<(&'static str, Vec<OsString>)>,
+    pub(super) operands: Vec<Vec<u8>>,
+}
+
+impl Invocation {
+    /// Reads the arguments behind the name of the sub-command; `None` if they do not fit.
+    pub(super) fn parse(
+        shape: &Shape,
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Option<Self> {
+        let mut options = Vec::new();
+        let mut operands = Vec::new();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            if operands.is_empty() && argument.as_bytes().starts_with(b"-") {
+                let (name, count) = shape.option(argument.to_str()?)?;
+                let values: Vec<_> = arguments.by_ref().take(count).collect();
+                if values.len() < count {
+                    return None;
+                }
+                options.push((name, values));
+            } else {
+                operands.push(argument.into_vec());
+            }
+        }
+        shape.operand_count().contains(&operands.len()).then_some(Self { options, operands })
+    }
+
+    /// Whether an option was given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.options.iter().any(|(given, _)| *given == name)
+    }
+
+    /// The value of an option, the last one if it was given more than once.
+    pub(super) fn value(&self, name: &str) -> Option<&OsStr> {
+        let (_, values) = self.options.iter().rfind(|(given, _)| *given == name)?;
+        values.first().map(OsString::as_os_str)
+    }
+
+    /// Values of all occurrences of an option.
+    pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [OsString]> {
+        self.options.iter().filter(move |(given, _)| *given == name).map(|(_, values)| &values[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Invocation, Shape};
+
+    const SHAPE: Shape = Shape {
+        name: "get",
+        options: &["-port num", "-px", "-ah name value"],
+        operands: &["host", "key", "[value]"],
+    };
+
+    fn parse(line: &str) -> Option<Invocation> {
+        Invocation::parse(&SHAPE, line.split(' ').map(Into::into))
+    }
+
+    #[test]
+    fn options_come_before_the_operands() {
+        let invocation = parse("-port 1 -px -port 2 -ah a b -ah c d host -px").unwrap();
+        assert_eq!(invocation.operands, [b"host".to_vec(), b"-px".to_vec()]);
+        assert_eq!(invocation.value("-port").unwrap(), "2");
+        assert!(invocation.has("-px"));
+        assert!(!invocation.has("-pz"));
+        assert_eq!(invocation.values("-ah").collect::<Vec<_>>(), [["a", "b"], ["c", "d"]]);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_shape_is_refused() {
+        for line in ["host", "host key value more", "-p host key", "-pz host key", "-port", "-ah a"]
+        {
+            assert_eq!(parse(line), None, "{line}");
+        }
+        let no_end = Shape { operands: &["host", "[key...]"], ..SHAPE };
+        let many = Invocation::parse(&no_end, "h k k k k".split(' ').map(Into::into));
+        assert_eq!(many.unwrap().operands.len(), 5);
+    }
+
+    #[test]
+    fn the_usage_shows_the_shape() {
+        assert_eq!(SHAPE.usage(), "get [-port num] [-px] [-ah name value] host key [value]");
+    }
+}

@@ -1,0 +1,103 @@
+//! Sub-commands about the whole database and the server: `inform`, `sync`, `optimize`, `vanish`,
+//! `copy`, `restore`, `setmst`, `version`.
+
+use super::arguments::Invocation;
+use super::text::number;
+use anyhow::Result;
+use client::Client;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The port unless `-port` says otherwise.
+const PORT: u16 = 1978;
+
+/// Bit of the options of `restore` and `setmst`: check the consistency.
+const CHECK: u32 = 1;
+
+/// A client of the server that the first operand names, and the operands behind it. With a port of
+/// 0 or less the operand is the path of a Unix socket.
+pub(super) fn connect(invocation: &Invocation) -> Result<(Client, &[Vec<u8>])> {
+    let (host, operands) =
+        invocation.operands.split_first().ok_or_else(|| anyhow::anyhow!("no host is given"))?;
+    let port = match invocation.value("-port") {
+        Some(port) => number(port.as_encoded_bytes())?,
+        None => PORT.into(),
+    };
+    Ok((crate::remote::connect(host, port)?, operands))
+}
+
+pub(super) fn inform(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
+    let (client, _) = connect(invocation)?;
+    if invocation.has("-st") {
+        output.write_all(&client.stat()?)?;
+        return Ok(());
+    }
+    writeln!(output, "record number: {}", client.count()?)?;
+    writeln!(output, "file size: {}", client.size()?)?;
+    Ok(())
+}
+
+pub(super) fn sync(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    Ok(connect(invocation)?.0.sync()?)
+}
+
+pub(super) fn optimize(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    let (client, operands) = connect(invocation)?;
+    Ok(client.optimize(operands.first().map_or(&[], Vec::as_slice))?)
+}
+
+pub(super) fn vanish(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    Ok(connect(invocation)?.0.vanish()?)
+}
+
+pub(super) fn copy(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    let (client, operands) = connect(invocation)?;
+    Ok(client.copy(&operands[0])?)
+}
+
+pub(super) fn restore(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    let (client, operands) = connect(invocation)?;
+    Ok(client.restore(&operands[0], timestamp_us(invocation)?, check(invocation))?)
+}
+
+/// Without a host the server stops following its master. (The original's tool crashes.)
+pub(super) fn set_master(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
+    let (client, operands) = connect(invocation)?;
+    let given = operands.first().map_or(&b""[..], Vec::as_slice);
+    let (host, port) = match given.iter().rposition(|byte| *byte == b':') {
+        Some(colon) => (&given[..colon], Some(&given[colon + 1..])),
+        None => (given, None),
+    };
+    let port = match (port, invocation.value("-mport")) {
+        (Some(port), _) => number(port)?,
+        (None, Some(port)) => number(port.as_encoded_bytes())?,
+        (None, None) if host.is_empty() => 0,
+        (None, None) => PORT,
+    };
+    Ok(client.set_master(host, port, timestamp_us(invocation)?, check(invocation))?)
+}
+
+pub(super) fn version(_invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
+    writeln!(output, "{}", crate::version_line())?;
+    Ok(())
+}
+
+fn check(invocation: &Invocation) -> u32 {
+    if invocation.has("-rcc") { CHECK } else { 0 }
+}
+
+/// `-ts`: microseconds since the Unix epoch; `now` and what is negative is the present time.
+fn timestamp_us(invocation: &Invocation) -> Result<u64> {
+    let now = || {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    };
+    match invocation.value("-ts") {
+        None => Ok(0),
+        Some(text) if text == "now" => Ok(now()),
+        Some(text) => {
+            let given: i64 = number(text.as_encoded_bytes())?;
+            Ok(u64::try_from(given).unwrap_or_else(|_| now()))
+        }
+    }
+}

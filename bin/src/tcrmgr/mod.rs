@@ -1,0 +1,153 @@
+//! `tcrmgr`: the original's tool to talk to a running server, with its command line, its output
+//! and its exit codes.
+
+mod arguments;
+mod functions;
+mod http;
+mod import;
+mod manage;
+mod records;
+mod text;
+
+use anyhow::Result;
+use arguments::{Invocation, Shape};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Does what an invocation asks for; its results go to the output.
+type Command = fn(&Invocation, &mut dyn Write) -> Result<()>;
+
+/// Every sub-command. What is printed is each one's own; options of the same name mean the same.
+const COMMANDS: &[(Shape, Command)] = &[
+    (Shape { name: "inform", options: &["-port num", "-st"], operands: &["host"] }, manage::inform),
+    (
+        Shape {
+            name: "put",
+            options: &["-port num", "-sx", "-sep chr", "-dk", "-dc", "-dai", "-dad", "-ds width"],
+            operands: &["host", "key", "value"],
+        },
+        records::put,
+    ),
+    (
+        Shape {
+            name: "out",
+            options: &["-port num", "-sx", "-sep chr"],
+            operands: &["host", "key"],
+        },
+        records::out,
+    ),
+    (
+        Shape {
+            name: "get",
+            options: &["-port num", "-sx", "-sep chr", "-px", "-pz"],
+            operands: &["host", "key"],
+        },
+        records::get,
+    ),
+    (
+        Shape {
+            name: "mget",
+            options: &["-port num", "-sx", "-sep chr", "-px"],
+            operands: &["host", "[key...]"],
+        },
+        records::get_many,
+    ),
+    (
+        Shape {
+            name: "list",
+            options: &["-port num", "-sep chr", "-m num", "-pv", "-px", "-fm str"],
+            operands: &["host"],
+        },
+        records::list,
+    ),
+    (
+        Shape {
+            name: "ext",
+            options: &["-port num", "-xlr", "-xlg", "-sx", "-sep chr", "-px"],
+            operands: &["host", "func", "[key]", "[value]"],
+        },
+        functions::ext,
+    ),
+    (Shape { name: "sync", options: &["-port num"], operands: &["host"] }, manage::sync),
+    (
+        Shape { name: "optimize", options: &["-port num"], operands: &["host", "[params]"] },
+        manage::optimize,
+    ),
+    (Shape { name: "vanish", options: &["-port num"], operands: &["host"] }, manage::vanish),
+    (Shape { name: "copy", options: &["-port num"], operands: &["host", "dpath"] }, manage::copy),
+    (
+        Shape {
+            name: "misc",
+            options: &["-port num", "-mnu", "-sx", "-sep chr", "-px"],
+            operands: &["host", "func", "[arg...]"],
+        },
+        functions::misc,
+    ),
+    (
+        Shape {
+            name: "importtsv",
+            options: &["-port num", "-nr", "-sc", "-sep chr"],
+            operands: &["host", "[file]"],
+        },
+        import::tab_separated,
+    ),
+    (
+        Shape {
+            name: "restore",
+            options: &["-port num", "-ts num", "-rcc"],
+            operands: &["host", "upath"],
+        },
+        manage::restore,
+    ),
+    (
+        Shape {
+            name: "setmst",
+            options: &["-port num", "-mport num", "-ts num", "-rcc"],
+            operands: &["host", "[mhost]"],
+        },
+        manage::set_master,
+    ),
+    (Shape { name: "http", options: &["-ah name value", "-ih"], operands: &["url"] }, http::fetch),
+    (Shape { name: "version", options: &[], operands: &[] }, manage::version),
+];
+
+/// Runs the program; answers its exit code, 0 or 1.
+pub fn run() -> ExitCode {
+    let (program, mut arguments) = crate::arguments("tcrmgr");
+    let name = arguments.next().unwrap_or_default();
+    // Both ways of asking for it work, as with the original's programs.
+    let name = if name == "--version" { "version".into() } else { name };
+    if name == "repl" {
+        eprintln!("{program}: repl is not supported by this version");
+        return ExitCode::FAILURE;
+    }
+    let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
+    let invoked = found.and_then(|(shape, command)| {
+        Invocation::parse(shape, arguments).map(|invocation| (invocation, command))
+    });
+    let Some((invocation, command)) = invoked else {
+        eprint!("{}", usage(&program));
+        return ExitCode::FAILURE;
+    };
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    let done = command(&invocation, &mut output).and_then(|()| Ok(output.flush()?));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // What was found before is printed all the same, if there is still someone to read.
+            let _ = output.flush();
+            if !crate::is_broken_pipe(&error) {
+                eprintln!("{program}: error: {}", text::error(&error));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage(program: &str) -> String {
+    let mut usage = "usage:\n".to_owned();
+    for (shape, _) in COMMANDS {
+        usage.push_str(&format!("  {program} {}\n", shape.usage()));
+    }
+    usage
+}

@@ -1,0 +1,112 @@
+//! How keys, values and errors are written on the command line.
+
+use super::arguments::Invocation;
+use crate::bytes;
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+
+/// How keys and values are written: plainly or in hexadecimal (`-sx` what is given, `-px` what is
+/// printed), and the character that stands for NUL (`-sep`).
+pub(super) struct Text {
+    hex_in: bool,
+    hex_out: bool,
+    separator: Option<u8>,
+}
+
+impl Text {
+    pub(super) fn of(invocation: &Invocation) -> Result<Self> {
+        let separator = match invocation.value("-sep") {
+            None => None,
+            Some(text) => Some(match text.as_encoded_bytes() {
+                b"\\t" => b'\t',
+                b"\\n" => b'\n',
+                b"\\r" => b'\r',
+                [byte] => *byte,
+                _ => bail!("-sep takes one character, not {text:?}"),
+            }),
+        };
+        Ok(Self { hex_in: invocation.has("-sx"), hex_out: invocation.has("-px"), separator })
+    }
+
+    /// The bytes that an operand stands for.
+    pub(super) fn read(&self, operand: &[u8]) -> Result<Vec<u8>> {
+        if self.hex_in {
+            return bytes::from_hex(std::str::from_utf8(operand).context("not hexadecimal")?);
+        }
+        Ok(replace(operand, self.separator, Some(0)))
+    }
+
+    /// Prints bytes, without an end of line.
+    pub(super) fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
+        if self.hex_out {
+            write!(output, "{}", bytes::to_hex(bytes))?;
+        } else {
+            output.write_all(&replace(bytes, Some(0), self.separator))?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes with each `from` become a `to`, if both are known.
+fn replace(bytes: &[u8], from: Option<u8>, to: Option<u8>) -> Vec<u8> {
+    let (Some(from), Some(to)) = (from, to) else { return bytes.to_vec() };
+    bytes.iter().map(|byte| if *byte == from { to } else { *byte }).collect()
+}
+
+/// A number given on the command line.
+pub(super) fn number<T: std::str::FromStr>(text: impl AsRef<[u8]>) -> Result<T> {
+    let text = String::from_utf8_lossy(text.as_ref());
+    text.trim().parse().map_err(|_| anyhow::anyhow!("{text:?} is not a number"))
+}
+
+/// `CODE: message`, with the original's codes; 9999 is what has no other.
+pub(super) fn error(error: &anyhow::Error) -> String {
+    if let Some(error) = error.downcast_ref::<client::Error>() {
+        format!("{}: {error}", error.code())
+    } else {
+        format!("9999: {error:#}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Text, number};
+
+    fn printed(text: &Text, bytes: &[u8]) -> Vec<u8> {
+        let mut output = Vec::new();
+        text.write(bytes, &mut output).unwrap();
+        output
+    }
+
+    #[test]
+    fn a_separator_stands_for_nul_in_both_directions() {
+        let text = Text { hex_in: false, hex_out: false, separator: Some(b',') };
+        assert_eq!(text.read(b"a,b,").unwrap(), b"a\0b\0");
+        assert_eq!(printed(&text, b"a\0b\0"), b"a,b,");
+    }
+
+    #[test]
+    fn without_a_separator_bytes_stay_what_they_are() {
+        let text = Text { hex_in: false, hex_out: false, separator: None };
+        assert_eq!(text.read(b"a\0\xff").unwrap(), b"a\0\xff");
+        assert_eq!(printed(&text, b"a\0\xff"), b"a\0\xff");
+    }
+
+    #[test]
+    fn hexadecimal_is_read_and_printed() {
+        let text = Text { hex_in: true, hex_out: true, separator: None };
+        assert_eq!(text.read(b"66 69 72").unwrap(), b"fir");
+        assert_eq!(printed(&text, b"fir"), b"66 69 72");
+        text.read(b"fir").unwrap_err();
+        text.read(b"\xff").unwrap_err();
+    }
+
+    #[test]
+    fn numbers_are_whole_words() {
+        assert_eq!(number::<i32>(b"-12").unwrap(), -12);
+        assert_eq!(number::<f64>(b" 1.5 ").unwrap(), 1.5);
+        for text in ["", "x", "1x", "4294967296"] {
+            number::<i32>(text).unwrap_err();
+        }
+    }
+}

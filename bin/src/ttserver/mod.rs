@@ -1,0 +1,100 @@
+//! `ttserver`: the server under the original's command line.
+
+mod options;
+
+use crate::pid_file::PidFile;
+use crate::serving::Service;
+use crate::{ORIGINAL_VERSIONS, daemon, version_line};
+use anyhow::Result;
+use options::{Options, Refusal, Request};
+use server::{Config, Endpoint, Mask};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Where a daemon writes its process id unless told otherwise, as the original.
+const DAEMON_PID_FILE: &str = "ttserver.pid";
+
+/// Runs the program; answers its exit code, 0 or 1.
+pub fn run() -> ExitCode {
+    let (program, arguments) = crate::arguments("ttserver");
+    let request = match options::parse(arguments) {
+        Ok(request) => request,
+        Err(Refusal::Usage(reason)) => {
+            eprint!("{program}: {reason}\n{}", options::usage(&program));
+            return ExitCode::FAILURE;
+        }
+        Err(Refusal::NotSupported(option)) => {
+            eprintln!("{program}: {option} is not supported by this version");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = match request {
+        Request::Version => {
+            println!("{}", version_line());
+            println!("Compatible with Tokyo Tyrant 1.1.41 ({ORIGINAL_VERSIONS})");
+            Ok(ExitCode::SUCCESS)
+        }
+        Request::Serve(options) => serve(&options),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("{program}: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn serve(options: &Options) -> Result<ExitCode> {
+    let service = service(options)?;
+    if daemon::is_child() {
+        daemon::detach()?;
+    } else {
+        if let (true, Some(path)) = (options.kill, &service.pid) {
+            PidFile::end_process(path)?;
+        }
+        if options.daemon {
+            return daemon::start();
+        }
+    }
+    service.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn service(options: &Options) -> Result<Service> {
+    let mut config = Config { listen: vec![endpoint(options)?], ..Config::default() };
+    config.timeout = options.timeout;
+    // More loops than cores only take turns.
+    config.threads = options.threads.unwrap_or(config.threads).min(config.threads);
+    for (forbid, names) in &options.masks {
+        if *forbid { config.mask.mask(names) } else { config.mask.unmask(names) }
+    }
+    let mut notices = Vec::new();
+    if options.multiple > 0 {
+        notices.push(format!(
+            "-mul {}: one database is opened, as its writers do not wait for each other",
+            options.multiple
+        ));
+    }
+    if config.mask != Mask::NONE {
+        notices.push(format!("command mask: {:#x}", config.mask.bits()));
+    }
+    let default_pid = || options.daemon.then(|| PathBuf::from(DAEMON_PID_FILE));
+    // A daemon without a log has nowhere to write one: its standard output is closed.
+    let daemon_log = || options.daemon.then(|| Path::new("/dev/null").to_owned());
+    Ok(Service {
+        database: options.database.clone(),
+        config,
+        log: options.log.clone().or_else(daemon_log),
+        verbosity: options.verbosity,
+        pid: options.pid.clone().or_else(default_pid),
+        notices,
+    })
+}
+
+fn endpoint(options: &Options) -> Result<Endpoint> {
+    if options.port <= 0 {
+        // Without a path the options were refused.
+        return Ok(Endpoint::Unix(options.host.clone().unwrap_or_default().into()));
+    }
+    let port = u16::try_from(options.port)
+        .map_err(|_| anyhow::anyhow!("-port {} is above {}", options.port, u16::MAX))?;
+    Ok(Endpoint::Tcp { host: options.host.clone(), port })
+}

@@ -1,0 +1,271 @@
+//! The command line of the original's server: one dash, long names, options before the name of
+//! the database.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Name and shape of every option, as the usage shows them.
+const USAGE: &str = "\
+usage: PROG [options] [dbname]
+
+  -host name      address to bind (all); path of a Unix socket if -port is 0 or less
+  -port num       port (1978)
+  -thnum num      most event loops (one per core)
+  -tout sec       most seconds to wait within a request (no limit)
+  -dmn            run as a daemon
+  -pid path       write the process id to this file
+  -kl             end the process that the file of -pid names
+  -log path       append the log to this file (standard output)
+  -ld             log connections too
+  -le             log errors only
+  -mul num        accepted: one database is opened, whose writers do not wait for each other
+  -mask expr      forbid commands; names separated by comma or space
+  -unmask expr    allow commands again
+  --version       print the version
+
+Not supported by this version, refused by name: -ulog -ulim -uas -sid -mhost -mport -rts -rcc
+-skel -ext -extpc
+";
+
+/// Options of the original that this version refuses.
+const REFUSED: &[&str] = &[
+    "-ulog", "-ulim", "-uas", "-sid", "-mhost", "-mport", "-rts", "-rcc", "-skel", "-ext", "-extpc",
+];
+
+/// Most databases that the original's `-mul` takes.
+const MULTIPLE_MAX: u32 = 127;
+
+/// The usage, for a program of this name.
+pub(super) fn usage(program: &str) -> String {
+    USAGE.replace("PROG", program)
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Serve a database.
+    Serve(Box<Options>),
+    /// Print the version.
+    Version,
+}
+
+/// Settings of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    /// Address to bind, or path of the socket.
+    pub host: Option<String>,
+    /// Port; 0 or less is a Unix socket at `host`.
+    pub port: i32,
+    /// Most event loops.
+    pub threads: Option<usize>,
+    /// Longest wait within a request.
+    pub timeout: Option<Duration>,
+    /// Run as a daemon.
+    pub daemon: bool,
+    /// File for the process id.
+    pub pid: Option<PathBuf>,
+    /// End the process that the file names.
+    pub kill: bool,
+    /// Log file.
+    pub log: Option<PathBuf>,
+    /// How much it tells.
+    pub verbosity: crate::logging::Verbosity,
+    /// Databases that the original would split the records over; 0 if not given.
+    pub multiple: u32,
+    /// Changes of the mask in their order: whether to forbid, and the names.
+    pub masks: Vec<(bool, String)>,
+    /// Name of the database.
+    pub database: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: None,
+            port: 1978,
+            threads: None,
+            timeout: None,
+            daemon: false,
+            pid: None,
+            kill: false,
+            log: None,
+            verbosity: crate::logging::Verbosity::Info,
+            multiple: 0,
+            masks: Vec::new(),
+            database: "*".into(),
+        }
+    }
+}
+
+/// Why a command line cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is not one; the usage helps.
+    Usage(String),
+    /// An option of the original that is not there yet.
+    NotSupported(String),
+}
+
+/// Reads the arguments behind the program's name.
+pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, Refusal> {
+    use crate::logging::Verbosity;
+    let arguments: Vec<String> = arguments
+        .into_iter()
+        .map(OsString::into_string)
+        .collect::<Result<_, _>>()
+        .map_err(|argument| Refusal::Usage(format!("{} is not UTF-8", argument.display())))?;
+    let mut options = Options::default();
+    let mut arguments = arguments.into_iter();
+    let mut database = None;
+    while let Some(argument) = arguments.next() {
+        if database.is_some() {
+            return Err(Refusal::Usage(format!("more than one database name: {argument}")));
+        }
+        let mut value =
+            || arguments.next().ok_or_else(|| Refusal::Usage(format!("{argument} takes a value")));
+        match argument.as_str() {
+            "--version" => return Ok(Request::Version),
+            "-host" => options.host = Some(value()?),
+            "-port" => options.port = number(&argument, &value()?)?,
+            "-thnum" => {
+                let threads = number(&argument, &value()?)?;
+                if threads == 0 {
+                    return Err(Refusal::Usage("-thnum takes at least 1".into()));
+                }
+                options.threads = Some(threads);
+            }
+            "-tout" => options.timeout = timeout(&value()?)?,
+            "-dmn" => options.daemon = true,
+            "-pid" => options.pid = Some(value()?.into()),
+            "-kl" => options.kill = true,
+            "-log" => options.log = Some(value()?.into()),
+            "-ld" => options.verbosity = Verbosity::Debug,
+            "-le" => options.verbosity = Verbosity::Error,
+            "-mul" => {
+                options.multiple = number(&argument, &value()?)?;
+                if options.multiple > MULTIPLE_MAX {
+                    return Err(Refusal::Usage(format!("-mul takes at most {MULTIPLE_MAX}")));
+                }
+            }
+            "-mask" => options.masks.push((true, value()?)),
+            "-unmask" => options.masks.push((false, value()?)),
+            name if REFUSED.contains(&name) => {
+                return Err(Refusal::NotSupported(argument));
+            }
+            name if name.starts_with('-') => {
+                return Err(Refusal::Usage(format!("unknown option {name}")));
+            }
+            name => database = Some(name.to_owned()),
+        }
+    }
+    if let Some(database) = database {
+        options.database = database;
+    }
+    if options.port <= 0 && options.host.is_none() {
+        return Err(Refusal::Usage("-port 0 takes the path of a socket in -host".into()));
+    }
+    Ok(Request::Serve(Box::new(options)))
+}
+
+fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, Refusal> {
+    text.parse().map_err(|_| Refusal::Usage(format!("{option} takes a number, not {text:?}")))
+}
+
+/// Seconds, with a fraction if need be; 0 or less is no limit.
+fn timeout(text: &str) -> Result<Option<Duration>, Refusal> {
+    let seconds: f64 = number("-tout", text)?;
+    if seconds <= 0.0 {
+        return Ok(None);
+    }
+    let timeout = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Refusal::Usage(format!("-tout takes a number of seconds, not {text:?}")))?;
+    Ok(Some(timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MULTIPLE_MAX, Options, REFUSED, Refusal, Request, parse};
+    use crate::logging::Verbosity;
+    use std::time::Duration;
+
+    fn parse_words(line: &str) -> Result<Request, Refusal> {
+        parse(line.split_whitespace().map(Into::into))
+    }
+
+    fn options(line: &str) -> Options {
+        match parse_words(line).unwrap() {
+            Request::Serve(options) => *options,
+            Request::Version => panic!("not a version"),
+        }
+    }
+
+    #[test]
+    fn without_arguments_it_serves_an_on_memory_hash_on_port_1978() {
+        assert_eq!(options(""), Options::default());
+        assert_eq!(Options::default().database, "*");
+        assert_eq!(Options::default().port, 1978);
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
+                    -mask allwrite,out -unmask put casket.tch#bnum=10";
+        let expected = Options {
+            host: Some("::1".into()),
+            port: 1979,
+            threads: Some(4),
+            timeout: Some(Duration::from_millis(1500)),
+            daemon: true,
+            pid: Some("p".into()),
+            kill: true,
+            log: Some("l".into()),
+            verbosity: Verbosity::Debug,
+            multiple: 8,
+            masks: vec![(true, "allwrite,out".into()), (false, "put".into())],
+            database: "casket.tch#bnum=10".into(),
+        };
+        assert_eq!(options(line), expected);
+        assert_eq!(options("-le").verbosity, Verbosity::Error);
+        assert_eq!(options("-tout 0").timeout, None);
+        assert_eq!(options("-host /tmp/s -port 0").port, 0);
+        assert_eq!(parse_words("--version"), Ok(Request::Version));
+    }
+
+    #[test]
+    fn options_of_later_issues_are_refused_by_name() {
+        for name in REFUSED {
+            let refusal = Refusal::NotSupported((*name).into());
+            assert_eq!(parse_words(&format!("-port 1979 {name} 1 casket.tch")), Err(refusal));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_command_line_is_refused() {
+        for line in [
+            "-nonsense",
+            "--help",
+            "-",
+            "-port",
+            "-port x",
+            "-thnum 0",
+            "-thnum -1",
+            "-tout x",
+            "-tout NaN",
+            "-tout inf",
+            "-port 0",
+            "a.tch b.tch",
+            "a.tch -dmn",
+        ] {
+            assert!(matches!(parse_words(line), Err(Refusal::Usage(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn mul_takes_as_many_databases_as_the_original_and_no_more() {
+        assert_eq!(options(&format!("-mul {}", MULTIPLE_MAX - 1)).multiple, MULTIPLE_MAX - 1);
+        assert_eq!(options(&format!("-mul {MULTIPLE_MAX}")).multiple, MULTIPLE_MAX);
+        let over = parse_words(&format!("-mul {}", MULTIPLE_MAX + 1));
+        assert!(matches!(over, Err(Refusal::Usage(_))));
+    }
+}

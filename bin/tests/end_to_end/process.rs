@@ -1,0 +1,202 @@
+//! Starting programs and talking to them.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Nothing here takes so long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The file of a program.
+pub(crate) fn path(program: &str) -> &'static str {
+    match program {
+        "tyrant" => env!("CARGO_BIN_EXE_tyrant"),
+        "ttserver" => env!("CARGO_BIN_EXE_ttserver"),
+        "tcrmgr" => env!("CARGO_BIN_EXE_tcrmgr"),
+        other => panic!("there is no program {other}"),
+    }
+}
+
+/// Runs a program to its end; one that goes on, as a server does, is killed.
+pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
+    let mut child = Command::new(path(program))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().expect("its state").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("to kill the program");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.wait_with_output().expect("its output")
+}
+
+/// Runs a program that has to succeed; answers its standard output.
+pub(crate) fn succeed<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String {
+    let output = run(program, arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Runs a program that has to fail with exit code 1; answers its standard error.
+pub(crate) fn fail<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String {
+    let output = run(program, arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+/// Waits until `condition` answers something.
+pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(result) = condition() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// A running server in a folder of its own, with its log beside the database.
+pub(crate) struct Server {
+    pub(crate) folder: TempDir,
+    pub(crate) port: u16,
+    program: &'static str,
+    arguments: Vec<String>,
+    child: Child,
+}
+
+impl Server {
+    /// `tyrant serve` on `database`, with further options, listening on the loopback.
+    pub(crate) fn tyrant(database: &str, options: &[&str]) -> Self {
+        let port = free_port();
+        let mut arguments = words(&["serve", database, "--port", &port.to_string()]);
+        arguments.extend(words(&["--host", "127.0.0.1", "--log", "log"]));
+        arguments.extend(words(options));
+        Self::start("tyrant", arguments, port)
+    }
+
+    /// `ttserver` on `database`, with further options, listening on the loopback.
+    pub(crate) fn ttserver(database: &str, options: &[&str]) -> Self {
+        let port = free_port();
+        let mut arguments = words(&["-port", &port.to_string(), "-host", "127.0.0.1"]);
+        arguments.extend(words(&["-log", "log"]));
+        arguments.extend(words(options));
+        arguments.push(database.to_owned());
+        Self::start("ttserver", arguments, port)
+    }
+
+    fn start(program: &'static str, arguments: Vec<String>, port: u16) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let child = spawn(program, &arguments, folder.path());
+        let mut server = Self { folder, port, program, arguments, child };
+        server.wait_until_it_serves();
+        server
+    }
+
+    /// Starts it again, on the same files, after it has ended.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(self.program, &self.arguments, self.folder.path());
+        self.wait_until_it_serves();
+    }
+
+    fn wait_until_it_serves(&mut self) {
+        wait_for("the server", || {
+            let ended = self.child.try_wait().expect("its state");
+            assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
+            TcpStream::connect(("127.0.0.1", self.port)).ok()
+        });
+    }
+
+    /// What the log says by now.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
+        kill_process(pid.expect("a process id"), signal).expect("to signal the server");
+    }
+
+    /// Sends a signal and waits for the end.
+    pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        wait_for("the server's end", || self.child.try_wait().expect("its state"))
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+
+    /// Sends a request on a connection of its own; answers as many bytes as are expected.
+    pub(crate) fn exchange(&self, request: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
+        exchange(&mut self.connect(), request, expected);
+    }
+
+    /// Address of the server, for `tyrant --server`.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a request and expects exactly this answer to begin.
+pub(crate) fn exchange(
+    stream: &mut (impl Read + Write),
+    request: impl AsRef<[u8]>,
+    expected: impl AsRef<[u8]>,
+) {
+    let expected = expected.as_ref();
+    stream.write_all(request.as_ref()).expect("to send");
+    let mut answer = vec![0; expected.len()];
+    let mut received = 0;
+    while received < answer.len() {
+        match stream.read(&mut answer[received..]).expect("an answer") {
+            0 => break,
+            bytes => received += bytes,
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer[..received]);
+    assert_eq!(answer, String::from_utf8_lossy(expected));
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+fn spawn(program: &str, arguments: &[String], folder: &Path) -> Child {
+    Command::new(path(program))
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts")
+}

@@ -1,0 +1,170 @@
+//! `tyrant serve`.
+
+use crate::process::{Server, exchange, fail, free_port, succeed, wait_for};
+use rustix::process::Signal;
+use std::os::unix::net::UnixStream;
+
+#[test]
+fn every_protocol_reads_the_records_of_the_others() {
+    let server = Server::tyrant("casket.tch", &[]);
+    server.exchange("set a 0 0 1\r\nb\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\nb\r\nEND\r\n");
+    server.exchange("PUT /c HTTP/1.1\r\nContent-Length: 1\r\n\r\nd", "HTTP/1.1 201 Created\r\n");
+    server.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01ef", [0]);
+
+    for (key, value) in [("a", "b"), ("c", "d"), ("e", "f")] {
+        let get = ["get", "--server", &server.address(), key];
+        assert_eq!(succeed("tyrant", &get), format!("{value}\n"));
+        server.exchange(format!("get {key}\r\n"), format!("VALUE {key} 0 1\r\n{value}\r\nEND\r\n"));
+        let mut request = b"\xc8\x30\0\0\0\x01".to_vec();
+        request.extend(key.as_bytes());
+        server.exchange(request, [&[0, 0, 0, 0, 1], value.as_bytes()].concat());
+        let mut web = server.connect();
+        exchange(&mut web, format!("GET /{key} HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 OK\r\n");
+        let rest = std::io::read_to_string(web).unwrap();
+        assert!(rest.ends_with(&format!("\r\n\r\n{value}")), "{rest}");
+    }
+}
+
+#[test]
+fn sigterm_and_sigint_close_the_database_and_a_restart_has_its_records() {
+    let mut server = Server::tyrant("casket.tch", &[]);
+    for (key, signal) in [("first", Signal::TERM), ("second", Signal::INT)] {
+        server.exchange(format!("set {key} 0 0 1\r\nx\r\n"), "STORED\r\n");
+        assert_eq!(server.end(signal).code(), Some(0), "{}", server.log());
+        assert!(server.log().contains("\tSYSTEM\tservice finished: "), "{}", server.log());
+        server.restart();
+        server.exchange(format!("get {key}\r\n"), format!("VALUE {key} 0 1\r\nx\r\nEND\r\n"));
+    }
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "2\n");
+}
+
+#[test]
+fn sigkill_loses_nothing_that_was_acknowledged() {
+    let mut server = Server::tyrant("casket.tch", &[]);
+    for number in 0..100 {
+        server.exchange(format!("set key-{number} 0 0 1\r\nx\r\n"), "STORED\r\n");
+    }
+    server.end(Signal::KILL);
+    server.restart();
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "100\n");
+}
+
+#[test]
+fn sighup_opens_the_log_anew_and_keeps_the_connections() {
+    let server = Server::tyrant("*", &[]);
+    let mut connection = server.connect();
+    exchange(&mut connection, "version\r\n", "VERSION ");
+    let rotated = server.folder.path().join("log.1");
+    std::fs::rename(server.folder.path().join("log"), &rotated).unwrap();
+    server.signal(Signal::HUP);
+    wait_for("the new log", || server.log().contains("log reopened").then_some(()));
+    assert!(!std::fs::read_to_string(rotated).unwrap().contains("log reopened"));
+    let mut rest = String::new();
+    while !rest.ends_with("\r\n") {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut connection, &mut byte).unwrap();
+        rest.push(byte[0].into());
+    }
+    exchange(&mut connection, "get a\r\n", "END\r\n");
+}
+
+#[test]
+fn a_line_of_the_log_is_time_level_and_message() {
+    let mut server = Server::tyrant("*#bnum=10#capnum=100", &[]);
+    server.end(Signal::TERM);
+    let log = server.log();
+    for line in log.lines() {
+        let [time, level, message] = line.splitn(3, '\t').collect::<Vec<_>>()[..] else {
+            panic!("{line:?}")
+        };
+        assert_eq!((time.len(), &time[10..11], &time[19..]), (20, "T", "Z"), "{line:?}");
+        assert!(["DEBUG", "INFO", "WARN", "ERROR", "SYSTEM"].contains(&level), "{line:?}");
+        assert!(!message.is_empty(), "{line:?}");
+    }
+    assert!(log.contains("\tserving * (0 records) on 127.0.0.1:"), "{log}");
+    let idle: Vec<_> = log.lines().filter(|line| line.contains("without effect")).collect();
+    let [idle] = idle[..] else { panic!("{log}") };
+    assert!(idle.contains("bnum") && !idle.contains("capnum"), "{idle}");
+}
+
+#[test]
+fn a_database_that_does_not_open_is_an_error() {
+    let port = free_port().to_string();
+    for (database, reason) in [
+        ("casket.xyz", "casket.xyz"),
+        ("*#nonsense=1", "nonsense"),
+        ("*#capnum=many", "capnum"),
+        ("casket.tct", "not supported"),
+        ("/dev/null/casket.tch", "/dev/null/casket.tch"),
+    ] {
+        let error = fail("tyrant", &["serve", database, "--port", &port]);
+        assert!(error.starts_with("tyrant: cannot open the database"), "{database}: {error}");
+        assert!(error.contains(reason), "{database}: {error}");
+    }
+}
+
+#[test]
+fn a_database_is_served_by_one_process_only() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let database = server.folder.path().join("casket.tch");
+    let port = free_port().to_string();
+    let error = fail("tyrant", &["serve", database.to_str().unwrap(), "--port", &port]);
+    assert!(error.contains("in use"), "{error}");
+}
+
+#[test]
+fn a_port_in_use_is_an_error() {
+    let server = Server::tyrant("*", &[]);
+    let port = server.port.to_string();
+    let error = fail("tyrant", &["serve", "*", "--host", "127.0.0.1", "--port", &port]);
+    assert!(error.contains("cannot listen on 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn every_interface_of_both_families_is_the_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut child = std::process::Command::new(crate::process::path("tyrant"))
+        .args(["serve", "*", "--port", &port.to_string()])
+        .current_dir(&folder)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let has_v6 = std::net::TcpListener::bind(("::1", 0)).is_ok();
+    for address in ["127.0.0.1", "::1"] {
+        if address == "::1" && !has_v6 {
+            continue;
+        }
+        let mut stream = wait_for(address, || std::net::TcpStream::connect((address, port)).ok());
+        exchange(&mut stream, "get a\r\n", "END\r\n");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_unix_socket_is_served_until_the_end() {
+    let mut server = Server::tyrant("*", &["--unix", "socket"]);
+    let path = server.folder.path().join("socket");
+    exchange(&mut UnixStream::connect(&path).unwrap(), "set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    let get = ["get", "--server", path.to_str().unwrap(), "a"];
+    assert_eq!(succeed("tyrant", &get), "b\n");
+    server.end(Signal::TERM);
+    assert!(!path.exists());
+}
+
+#[test]
+fn masked_commands_are_refused() {
+    let server = Server::tyrant("*", &["--mask", "allwrite", "--unmask", "get"]);
+    server.exchange("set a 0 0 1\r\nb\r\n", "CLIENT_ERROR forbidden\r\n");
+    server.exchange("get a\r\n", "END\r\n");
+}
+
+#[test]
+fn the_pid_file_lives_as_long_as_the_server() {
+    let mut server = Server::tyrant("*", &["--pid", "pid"]);
+    let path = server.folder.path().join("pid");
+    std::fs::read_to_string(&path).unwrap().trim().parse::<u32>().unwrap();
+    server.end(Signal::TERM);
+    assert!(!path.exists());
+}

@@ -1,0 +1,121 @@
+//! The original's command line of the server.
+
+use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+#[test]
+fn the_version_has_the_shape_of_the_original() {
+    let version = succeed("ttserver", &["--version"]);
+    let first = version.lines().next().unwrap();
+    assert_eq!(first, format!("Tyrant version {} (324:0.91) for Linux", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn an_unknown_option_shows_the_usage() {
+    let output = run("ttserver", &["-nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("-nonsense") && error.contains("usage: "), "{error}");
+}
+
+#[test]
+fn options_of_later_issues_are_refused_by_name() {
+    for option in [
+        "-ulog", "-ulim", "-uas", "-sid", "-mhost", "-mport", "-rts", "-rcc", "-skel", "-ext",
+        "-extpc",
+    ] {
+        let error = fail("ttserver", &[option, "1"]);
+        assert!(error.ends_with(&format!(": {option} is not supported by this version\n")));
+    }
+}
+
+#[test]
+fn mul_opens_one_database_and_says_so() {
+    let mut server = Server::ttserver("casket.tch#bnum=1000", &["-mul", "3", "-thnum", "100"]);
+    server.exchange("set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+    let log = server.log();
+    assert!(log.contains("\tINFO\t-mul 3: one database is opened"), "{log}");
+    assert!(server.folder.path().join("casket.tch").is_dir());
+}
+
+#[test]
+fn masks_are_applied_from_left_to_right() {
+    let server = Server::ttserver("*", &["-mask", "all", "-unmask", "get"]);
+    assert!(server.log().contains("0xffffffffffffffbf"), "{}", server.log());
+    server.exchange("get a\r\n", "CLIENT_ERROR forbidden\r\n");
+}
+
+#[test]
+fn a_port_of_zero_is_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let mut child = Command::new(path("ttserver"))
+        .args(["-host", socket.to_str().unwrap(), "-port", "0"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stream = wait_for("the socket", || UnixStream::connect(&socket).ok());
+    exchange(&mut stream, "set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    let get = ["get", "-port", "0", socket.to_str().unwrap(), "a"];
+    assert_eq!(succeed("tcrmgr", &get), "b\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_daemon_serves_when_its_starter_returns_and_is_replaced_by_kl() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port().to_string();
+    let start = |options: &[&str]| {
+        Command::new(path("ttserver"))
+            .args(["-host", "127.0.0.1", "-port", &port, "-dmn", "-log", "log"])
+            .args(options)
+            .arg("casket.tch")
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let pid_file = folder.path().join("ttserver.pid");
+    let pid = || {
+        let text = std::fs::read_to_string(&pid_file).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    };
+
+    assert!(start(&[]).status.success());
+    let first = pid();
+    succeed("tcrmgr", &["put", "-port", &port, "127.0.0.1", "a", "1"]);
+
+    let second_start = start(&[]);
+    assert_eq!(second_start.status.code(), Some(1));
+    let error = String::from_utf8(second_start.stderr).unwrap();
+    assert!(error.contains("may be already running"), "{error}");
+    assert_eq!(pid(), first);
+
+    assert!(start(&["-kl"]).status.success());
+    let second = pid();
+    assert_ne!(second, first);
+    assert!(test_kill_process(first).is_err());
+    assert_eq!(succeed("tcrmgr", &["get", "-port", &port, "127.0.0.1", "a"]), "1\n");
+
+    kill_process(second, Signal::TERM).unwrap();
+    wait_for("the end of the daemon", || (!pid_file.exists()).then_some(()));
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(path("ttserver"))
+        .args(["-port", &free_port().to_string(), "-dmn", "/dev/null/casket.tch"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("/dev/null/casket.tch"), "{error}");
+    assert!(!folder.path().join("ttserver.pid").exists());
+}

@@ -1,0 +1,149 @@
+//! Fills the disk under the server: writes are refused with each protocol's own error, reads go
+//! on, nothing acknowledged is lost, and writes go on when there is space again.
+
+use crate::memcached::Connection;
+use crate::programs::{Profile, Server, build, run as run_program};
+use crate::requirements;
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Size of the disk unless told otherwise, in MiB.
+pub(crate) const SIZE_MIB: u32 = 64;
+
+/// Bytes of one value: small against the disk, large enough to fill it quickly.
+const VALUE_BYTES: usize = 64 << 10;
+
+/// Space that was freed may take this long to come back, as compaction works in the background.
+const SPACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs the test on a tmpfs of `size_mib`; without root it only says that it cannot.
+pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
+    if !requirements::is_root() {
+        println!("full disk: SKIPPED, mounting a small file system needs root");
+        return Ok(());
+    }
+    let programs = build(profile)?;
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let _disk = Disk::mount(folder.path(), size_mib)?;
+    let database = folder.path().join("casket.tch");
+
+    let mut server = Server::start(&programs, &database)?;
+    let mut connection = Connection::open(server.port)?;
+    let stored = fill(&mut connection, size_mib)?;
+    refuses_in_every_protocol(server.port)?;
+    for index in 0..stored {
+        holds(&mut connection, index)?;
+    }
+
+    // Half of it goes; the rest has to stay through the return of the space and a crash.
+    for index in (0..stored).step_by(2) {
+        let answer = connection.delete(&key(index))?;
+        ensure!(answer == "DELETED", "removing a record on a full disk: {answer}");
+    }
+    accepts_again(&mut connection)?;
+    server.kill()?;
+    let server = Server::start(&programs, &database)?;
+    let mut connection = Connection::open(server.port)?;
+    for index in 0..stored {
+        if index % 2 == 0 {
+            ensure!(connection.get(&key(index))?.is_none(), "{} came back", key(index));
+        } else {
+            holds(&mut connection, index)?;
+        }
+    }
+    ensure!(connection.get("after")?.as_deref() == Some(&value(0)[..]), "a new write was lost");
+    println!("full disk: {stored} records filled {size_mib} MiB, none lost, writes went on");
+    Ok(())
+}
+
+/// A small file system, unmounted when dropped.
+struct Disk<'a>(&'a Path);
+
+impl<'a> Disk<'a> {
+    fn mount(folder: &'a Path, size_mib: u32) -> Result<Self> {
+        let size = format!("size={size_mib}m");
+        run_program(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        // The server may need a moment to let go of its files: detach it at any rate.
+        if let Err(error) = run_program(Command::new("umount").arg("--lazy").arg(self.0)) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn key(index: usize) -> String {
+    format!("record-{index}")
+}
+
+fn value(index: usize) -> Vec<u8> {
+    let mut value = format!("{index}:").into_bytes();
+    value.resize(VALUE_BYTES, b'a' + (index % 26) as u8);
+    value
+}
+
+/// Stores records until the server refuses one; answers how many it has.
+fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
+    let most = (size_mib as usize) << 20;
+    for index in 0..=most / VALUE_BYTES {
+        match connection.set(&key(index), &value(index))?.as_str() {
+            "STORED" => {}
+            refusal if refusal.starts_with("SERVER_ERROR") && index > 0 => return Ok(index),
+            answer => bail!("after {index} records the server answered {answer:?}"),
+        }
+    }
+    bail!("more records were acknowledged than the disk can hold")
+}
+
+fn refuses_in_every_protocol(port: u16) -> Result<()> {
+    let value = value(0);
+    let mut binary = vec![0xc8, 0x10];
+    binary.extend(1u32.to_be_bytes());
+    binary.extend((value.len() as u32).to_be_bytes());
+    binary.push(b'k');
+    binary.extend(&value);
+    let answer = exchange(port, &binary, 1)?;
+    ensure!(answer == [1], "the binary protocol answered {answer:x?}");
+
+    let head = format!("PUT /k HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", value.len());
+    let expected = b"HTTP/1.1 507";
+    let answer = exchange(port, &[head.as_bytes(), &value].concat(), expected.len())?;
+    ensure!(answer == expected, "HTTP answered {:?}", String::from_utf8_lossy(&answer));
+    Ok(())
+}
+
+/// Sends a request on a connection of its own; answers the first bytes of what comes back.
+fn exchange(port: u16, request: &[u8], answer_bytes: usize) -> Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(SPACE_TIMEOUT))?;
+    stream.write_all(request)?;
+    let mut answer = vec![0; answer_bytes];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
+
+fn holds(connection: &mut Connection, index: usize) -> Result<()> {
+    let found = connection.get(&key(index))?;
+    ensure!(found.as_deref() == Some(&value(index)[..]), "{} was lost", key(index));
+    Ok(())
+}
+
+fn accepts_again(connection: &mut Connection) -> Result<()> {
+    let deadline = Instant::now() + SPACE_TIMEOUT;
+    loop {
+        let answer = connection.set("after", &value(0))?;
+        if answer == "STORED" {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "with space again the server still answers {answer:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,29 @@
+//! Short runs of the fuzz targets in `fuzz/`.
+
+use crate::programs::{run, workspace};
+use anyhow::{Context, Result, ensure};
+use std::process::Command;
+
+/// Runs each target for so many seconds; the first crash ends it with an error.
+///
+/// libFuzzer needs flags of the nightly compiler, which `RUSTC_BOOTSTRAP` lets the stable one
+/// take, so that no second toolchain has to be installed.
+pub(crate) fn run_all(seconds: u32) -> Result<()> {
+    if !cargo_fuzz(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        run(Command::new(env!("CARGO")).args(["install", "--locked", "cargo-fuzz"]))?;
+    }
+    let list = cargo_fuzz(&["list"]).output().context("cannot list the fuzz targets")?;
+    let targets = String::from_utf8(list.stdout).context("strange names of fuzz targets")?;
+    ensure!(!targets.trim().is_empty(), "there are no fuzz targets");
+    for target in targets.split_whitespace() {
+        let time = format!("-max_total_time={seconds}");
+        run(&mut cargo_fuzz(&["run", target, "--", &time, "-timeout=10", "-verbosity=0"]))?;
+    }
+    Ok(())
+}
+
+fn cargo_fuzz(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.arg("fuzz").args(arguments).env("RUSTC_BOOTSTRAP", "1").current_dir(workspace());
+    command
+}

@@ -1,0 +1,113 @@
+//! Building the programs and running the server.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsStr;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the server may take to accept connections: it may have to recover first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How the programs are built.
+#[derive(Clone, Copy)]
+pub(crate) enum Profile {
+    Debug,
+    Release,
+}
+
+/// The workspace's folder.
+pub(crate) fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Where cargo builds.
+pub(crate) fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// Runs cargo in the workspace.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
+    run(Command::new(env!("CARGO")).args(arguments).current_dir(workspace()))
+}
+
+/// Runs a program to its end, which has to be a success.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    println!("$ {}", line(command));
+    let status = command.status().with_context(|| format!("cannot run {}", line(command)))?;
+    ensure!(status.success(), "{} ended with {status}", line(command));
+    Ok(())
+}
+
+fn line(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy()];
+    words.extend(command.get_args().map(OsStr::to_string_lossy));
+    words.join(" ")
+}
+
+/// Builds the programs; answers the folder they are in.
+pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
+    let mut arguments = vec!["build", "--package", "tyrant", "--bins"];
+    let folder = match profile {
+        Profile::Debug => "debug",
+        Profile::Release => {
+            arguments.push("--release");
+            "release"
+        }
+    };
+    cargo(&arguments)?;
+    Ok(target_folder().join(folder))
+}
+
+/// A running `tyrant serve`, killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    /// Starts the server on a free port of the loopback and waits until it accepts connections.
+    /// Its log goes to a file beside the database.
+    pub(crate) fn start(programs: &Path, database: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let child = Command::new(programs.join("tyrant"))
+            .arg("serve")
+            .arg(database)
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .arg("--log")
+            .arg(database.with_extension("log"))
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot start the server")?;
+        let mut server = Self { child, port };
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server ended with {status}");
+            }
+            ensure!(Instant::now() < deadline, "the server does not accept connections");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// SIGKILL, and wait until it is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill().context("cannot kill the server")?;
+        self.child.wait().context("cannot wait for the server")?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already, which is what is wanted.
+        let _ = self.kill();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}

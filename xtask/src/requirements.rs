@@ -1,0 +1,71 @@
+//! What the tests need beside the toolchain, installed where that can be done.
+
+use crate::programs::{run, target_folder};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Programs, how to see that they are there, and the Debian packages that bring them.
+const PROGRAMS: &[(&[&str], &str)] = &[
+    (&["nc", "-h"], "netcat-openbsd"),
+    (&["curl", "--version"], "curl"),
+    (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
+];
+
+/// Python packages of the client tests, at the versions they were written with.
+const PYTHON_PACKAGES: &[&str] = &["pymemcache==4.0.0"];
+
+/// Installs the programs that are missing, as root on a Debian system; elsewhere says which.
+pub(crate) fn install_programs() -> Result<()> {
+    let missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(command, _)| !succeeds(command))
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !is_root() || !succeeds(&["apt-get", "--version"]) {
+        bail!("the tests need these programs (named as Debian packages): {}", missing.join(" "));
+    }
+    run(Command::new("apt-get").args(["update", "--quiet"]))?;
+    run(Command::new("apt-get")
+        .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+        .args(missing)
+        .env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// A Python with the packages of the client tests, in a virtual environment below `target`.
+pub(crate) fn python() -> Result<PathBuf> {
+    let folder = target_folder().join("python");
+    let python = folder.join("bin/python");
+    // Written last, so that an installation that was interrupted is made anew.
+    let stamp = folder.join("installed");
+    let wanted = PYTHON_PACKAGES.join("\n");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(python);
+    }
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    run(Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(PYTHON_PACKAGES))?;
+    std::fs::write(&stamp, wanted).context("cannot write to the target folder")?;
+    Ok(python)
+}
+
+/// Whether this process may mount file systems and install packages.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
+}
+
+fn succeeds(command: &[&str]) -> bool {
+    let [program, arguments @ ..] = command else { return false };
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

@@ -120,16 +120,12 @@ pub trait Engine: Send + Sync {
     /// [`crate::Error::Conflict`] if a record the batch expects at a version has moved on.
     fn write(&self, batch: &Batch) -> Result<()>;
 
-    /// Visits some live records (at least one, if any is left) from `from` on, and answers where
-    /// to go on, or `None` at the end. `visit` must not call back into the engine.
+    /// Visits some live records from `from` on (none, where all have expired), and answers where to
+    /// go on, or `None` at the end. `visit` must not call back into the engine.
     fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>>;
 
     /// As [`Engine::scan`], but of keys only, which may spare reading the values.
-    fn scan_keys(
-        &self,
-        from: &Position,
-        visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<Option<Position>> {
+    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
         self.scan(from, &mut |entry| visit(entry.key))
     }
 

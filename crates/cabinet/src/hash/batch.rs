@@ -54,8 +54,7 @@ impl Shared {
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
         self.log.append_batch(&mut records, |index, appended| places[index] = Some(appended))?;
         for ((step, total), appended) in steps.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.hash.shard))
-            else {
+            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.hash.shard)) else {
                 continue;
             };
             self.apply(table, step, appended, total)?;

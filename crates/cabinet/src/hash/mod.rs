@@ -22,9 +22,7 @@ use crate::compress;
 use crate::engine::{DurableListener, LogPosition};
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
-use crate::log::{
-    Background, Check, Location, Log, Purpose, Segments, Usage, with_record,
-};
+use crate::log::{Background, Check, Location, Log, Purpose, Segments, Usage, with_record};
 use crate::{
     Batch, Change, Clock, Compression, Durability, Engine, Entry, Error, Meta, Options, Position,
     Result, Version, Wait,
@@ -119,6 +117,9 @@ impl HashDatabase {
         background: bool,
     ) -> Result<Self> {
         let shared = Arc::new(recover::open(storage, path, options)?);
+        if options.truncate {
+            shared.clear()?;
+        }
         let background = if background {
             let started = Background::start(&shared);
             Some(started.map_err(|source| Error::Io {
@@ -267,12 +268,7 @@ impl Shared {
         }
     }
 
-    fn read_entry(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>),
-    ) -> Result<bool> {
+    fn read_entry(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         let hash = self.hash(key);
         let mut locations = [None; 4];
         let (segments, more) = {
@@ -328,7 +324,10 @@ impl Shared {
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
-    fn step(&self, from: &Position) -> (Vec<Location>, arc_swap::Guard<Arc<Segments>>, Option<u64>) {
+    fn step(
+        &self,
+        from: &Position,
+    ) -> (Vec<Location>, arc_swap::Guard<Arc<Segments>>, Option<u64>) {
         let start = match from {
             Position::Hash(position) => *position,
             Position::Start | Position::Key(_) => 0,
@@ -391,14 +390,13 @@ fn lend(
     let value = match record.compression {
         Compression::None => record.value,
         compression => {
-            decompressed =
-                compress::decompress(record.value, compression).map_err(|error| {
-                    Error::Corrupted {
-                        file: segments.get(location).map_or_else(PathBuf::new, |s| s.path.clone()),
-                        offset: location.offset() as u64,
-                        what: error.to_string(),
-                    }
-                })?;
+            decompressed = compress::decompress(record.value, compression).map_err(|error| {
+                Error::Corrupted {
+                    file: segments.get(location).map_or_else(PathBuf::new, |s| s.path.clone()),
+                    offset: location.offset() as u64,
+                    what: error.to_string(),
+                }
+            })?;
             &decompressed
         }
     };
@@ -495,11 +493,7 @@ impl Engine for HashDatabase {
         Ok(next.map(Position::Hash))
     }
 
-    fn scan_keys(
-        &self,
-        from: &Position,
-        visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<Option<Position>> {
+    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
         let (locations, segments, next) = self.shared.step(from);
         self.shared.announce(&locations, &segments);
         for location in locations {

@@ -1,6 +1,6 @@
 //! Opening a hash database: the index from the last checkpoint and the log after it.
 
-use super::{Hash, SHARDS, Shared, Shard, Table};
+use super::{Hash, SHARDS, Shard, Shared, Table};
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
 use crate::log::{Check, Location, Recovery, Segment, Segments, Settings, with_record};
@@ -9,11 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Opens or creates a database.
-pub(super) fn open(
-    storage: Arc<dyn Storage>,
-    path: &Path,
-    options: &Options,
-) -> Result<Shared> {
+pub(super) fn open(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Shared> {
     let clock = options.clock.clone();
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options)?;
     let mut tables = match load(&mut recovery) {

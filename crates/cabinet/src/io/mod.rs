@@ -8,8 +8,8 @@ mod map;
 mod real;
 
 pub use faulty::{Faults, FaultyStorage};
-pub use map::{Appender, Map};
 pub(crate) use map::prefetch;
+pub use map::{Appender, Map};
 pub use real::RealStorage;
 
 use std::any::Any;
@@ -28,7 +28,7 @@ pub enum Open {
 
 /// Where files live.
 pub trait Storage: Send + Sync {
-    /// Creates a directory, and those above it, unless it exists.
+    /// Creates a directory, unless it exists. The one above it must exist.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Names of the files in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;

@@ -17,7 +17,10 @@ pub struct RealStorage;
 
 impl Storage for RealStorage {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            result => result,
+        }
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -32,8 +35,11 @@ impl Storage for RealStorage {
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let file =
-            fs::OpenOptions::new().read(true).write(true).create_new(how == Open::New).open(path)?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(how == Open::New)
+            .open(path)?;
         // Records are read at random; see `Map::of_file`.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile(file)))

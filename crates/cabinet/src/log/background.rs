@@ -153,7 +153,6 @@ fn ahead<E: Engaged>(engine: &E) -> Result<()> {
 
 fn keep<E: Engaged>(engine: &E) -> Result<()> {
     let log = engine.log();
-    log.background.sleep(KEEPER_PERIOD);
     let go_on = || !log.background.stopping();
     log.finish_sealed()?;
     log.look_what_is_resident();
@@ -169,6 +168,8 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
             engine.checkpoint()?;
         }
     }
+    log.keep_reserve();
+    log.background.sleep(KEEPER_PERIOD);
     Ok(())
 }
 
@@ -194,8 +195,11 @@ impl Log {
         };
         let backed = segment.map.backed();
         if backed < end + POPULATED_AHEAD_BYTES && backed < segment.capacity {
-            let step =
-                if end < ALLOCATION_BYTES_FIRST { ALLOCATION_BYTES_FIRST } else { ALLOCATION_BYTES };
+            let step = if end < ALLOCATION_BYTES_FIRST {
+                ALLOCATION_BYTES_FIRST
+            } else {
+                ALLOCATION_BYTES
+            };
             let target = (backed + step).min(segment.capacity);
             // A full disk is for the writer to report that needs the space.
             let _ = segment.file.allocate(&segment.map, target as u64);
@@ -225,7 +229,11 @@ impl Log {
         }
         // Without a durability it is for the operating system to say when: to write early would
         // only cost the writers page faults.
-        if self.settings.durability == Durability::None { Ok(()) } else { self.sync_sealed(&sealed) }
+        if self.settings.durability == Durability::None {
+            Ok(())
+        } else {
+            self.sync_sealed(&sealed)
+        }
     }
 
     /// Notes which segments can be read through their mapping without waiting: some at each

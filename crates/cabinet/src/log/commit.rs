@@ -4,8 +4,8 @@
 //! thread syncs back to back for as long as something is not durable; each sync covers all that
 //! was appended before it began, and releases every writer of those.
 
-use crate::{Error, LogPosition, Result};
 use crate::engine::DurableListener;
+use crate::{Error, LogPosition, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -72,7 +72,10 @@ impl Usage {
 
     /// Share of dead bytes, in percent.
     pub(crate) fn dead_percent(&self) -> u64 {
-        percent(self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes), self.total_bytes)
+        percent(
+            self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes),
+            self.total_bytes,
+        )
     }
 }
 
@@ -237,13 +240,16 @@ impl Log {
         }
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.directory_changed.store(true, Ordering::Release);
-        self.space_wanted.store(false, Ordering::Relaxed);
         match self.storage.remove(&segment.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error_at("remove", &segment.path, error))
+                return Err(error_at("remove", &segment.path, error));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // Before a writer takes what was freed.
+        self.keep_reserve();
+        self.space_wanted.store(false, Ordering::Relaxed);
+        Ok(())
     }
 }
 

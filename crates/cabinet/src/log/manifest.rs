@@ -50,7 +50,8 @@ pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Ide
             Err(error) => return Err(error_at("read", &path, error)),
         }
     }
-    let corrupted = |what: &str| Error::Corrupted { file: path.clone(), offset: 0, what: what.into() };
+    let corrupted =
+        |what: &str| Error::Corrupted { file: path.clone(), offset: 0, what: what.into() };
     if &bytes[..8] != MAGIC {
         return Err(corrupted("it is not a manifest"));
     }

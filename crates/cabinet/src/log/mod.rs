@@ -38,7 +38,7 @@ mod snapshot;
 pub(crate) use background::{Background, Engaged};
 pub(crate) use compact::{Rescue, Usage};
 pub(crate) use read::{Check, with_record};
-pub(crate) use recover::{Damage, Recovery};
+pub(crate) use recover::Recovery;
 pub(crate) use segment::{Location, Segment, Segments};
 
 use crate::io::{Appender, Open, Storage};
@@ -98,6 +98,9 @@ const ALLOCATION_BYTES: usize = 16 << 20;
 /// As above, at the beginning of a segment: a small database stays small.
 const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
 
+/// Name of the file whose blocks are the reserve.
+const RESERVE_NAME: &str = "reserve";
+
 /// Who appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -142,8 +145,8 @@ pub(crate) struct Log {
     checkpointed: AtomicU64,
     /// Number of the segment that is being appended to.
     active_number: AtomicU64,
-    /// What could not be read at opening.
-    damages: Vec<Damage>,
+    /// The file of the reserve is there.
+    reserved: AtomicBool,
     /// Sealed segments that were not synced yet, oldest first.
     unsynced: Mutex<Vec<Arc<Segment>>>,
     /// A file was created or removed since the directory was synced.
@@ -282,13 +285,7 @@ impl Log {
     }
 
     fn prepare_batch<'a>(&self, padding: &'a [u8], records: &'a [u8]) -> Prepared<'a> {
-        self.prepare(
-            Kind::Batch,
-            padding,
-            records,
-            crate::Meta::NONE,
-            crate::Compression::None,
-        )
+        self.prepare(Kind::Batch, padding, records, crate::Meta::NONE, crate::Compression::None)
     }
 
     /// Appends the bytes of a record that is already in the log, as they are.
@@ -322,11 +319,7 @@ impl Log {
     #[inline]
     fn make_room(&self, tail: &mut Tail, total: usize, purpose: Purpose) -> Result<()> {
         self.commit.check()?;
-        let reserve = match purpose {
-            Purpose::Store => self.reserve_bytes(tail.segment.capacity),
-            Purpose::Move => self.reserve_bytes(tail.segment.capacity) / 2,
-            Purpose::Remove => 0,
-        };
+        let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
         if needed <= backed && tail.appender.end() < SEGMENT_BYTES_MAX {
@@ -335,35 +328,51 @@ impl Log {
             }
             return Ok(());
         }
-        self.make_more_room(tail, total, reserve)
+        self.make_more_room(tail, total, purpose)
     }
 
     #[cold]
-    fn make_more_room(&self, tail: &mut Tail, total: usize, reserve: usize) -> Result<()> {
+    fn make_more_room(&self, tail: &mut Tail, total: usize, purpose: Purpose) -> Result<()> {
+        let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let needed = tail.appender.end() + total + reserve;
-        let result = if needed <= tail.segment.capacity
-            && tail.appender.end() < SEGMENT_BYTES_MAX
-        {
+        let result = if needed <= tail.segment.capacity && tail.appender.end() < SEGMENT_BYTES_MAX {
             self.allocate(&tail.segment, needed)
         } else {
             self.rotate(tail, total, false)
         };
-        if let Err(Error::NoSpace { .. }) = result {
-            self.space_wanted.store(true, Ordering::Relaxed);
-            self.background.wake();
+        if !matches!(result, Err(Error::NoSpace { .. })) {
+            return result;
         }
+        if purpose == Purpose::Move && self.release_reserve() {
+            return self.make_more_room(tail, total, purpose);
+        }
+        self.space_wanted.store(true, Ordering::Relaxed);
+        self.background.wake();
         result
     }
 
-    /// What writers leave free so that space can still be reclaimed when the disk is full.
+    /// What is left free behind an append, so that space can still be reclaimed when the disk is
+    /// full: a removal may have all of it, compaction half.
+    #[inline]
+    fn reserve_for(&self, purpose: Purpose, capacity: usize) -> usize {
+        match purpose {
+            Purpose::Store => self.reserve_bytes(capacity),
+            Purpose::Move => self.reserve_bytes(capacity) / 2,
+            Purpose::Remove => 0,
+        }
+    }
+
     fn reserve_bytes(&self, capacity: usize) -> usize {
         (256 << 10).min(capacity / 16)
     }
 
     /// Allocates blocks for at least `needed` bytes of a segment.
     fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
-        let step =
-            if needed <= ALLOCATION_BYTES_FIRST { ALLOCATION_BYTES_FIRST } else { ALLOCATION_BYTES };
+        let step = if needed <= ALLOCATION_BYTES_FIRST {
+            ALLOCATION_BYTES_FIRST
+        } else {
+            ALLOCATION_BYTES
+        };
         let generous = (needed + step / 2).next_multiple_of(step).min(segment.capacity);
         let result = match segment.file.allocate(&segment.map, generous as u64) {
             Err(error) if is_full(&error) => segment.file.allocate(&segment.map, needed as u64),
@@ -485,8 +494,9 @@ impl Log {
             return Err(self.stop(error_at("sync", &self.directory, error)));
         }
         let active = self.active_number();
-        let (sealed, open): (Vec<_>, Vec<_>) =
-            segments.into_iter().partition(|segment| segment.number < active && segment.is_sealed());
+        let (sealed, open): (Vec<_>, Vec<_>) = segments
+            .into_iter()
+            .partition(|segment| segment.number < active && segment.is_sealed());
         self.sync_sealed(&sealed)?;
         for segment in open {
             if let Err(error) = segment.file.sync() {
@@ -521,6 +531,38 @@ impl Log {
         self.sync().map(|_| ())
     }
 
+    /// Sets blocks aside that compaction may have when the disk is full: half a segment, so that
+    /// one of which half is dead can be moved. Better none than a refusal to open.
+    fn keep_reserve(&self) {
+        if self.reserved.load(Ordering::Acquire) {
+            return;
+        }
+        let path = self.directory.join(RESERVE_NAME);
+        let bytes = self.next_capacity() / 2;
+        let make = || -> io::Result<()> {
+            let file = match self.storage.open(&path, Open::New) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    self.storage.open(&path, Open::Existing)?
+                }
+                file => file?,
+            };
+            file.allocate(&file.map(bytes, 0)?, bytes as u64)
+        };
+        match make() {
+            Ok(()) => self.reserved.store(true, Ordering::Release),
+            Err(error) => {
+                tracing::debug!("no reserve: {error}");
+                let _ = self.storage.remove(&path);
+            }
+        }
+    }
+
+    /// Gives the reserve up; says whether there was one.
+    fn release_reserve(&self) -> bool {
+        self.reserved.swap(false, Ordering::AcqRel)
+            && self.storage.remove(&self.directory.join(RESERVE_NAME)).is_ok()
+    }
+
     /// Begins a new segment before which everything is void, and answers its number. The caller
     /// holds all locks of its index, and then calls [`Log::remove_before`] without them.
     pub(crate) fn clear(&self) -> Result<u64> {
@@ -528,6 +570,7 @@ impl Log {
         self.commit.check()?;
         if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true) {
             // Everything is about to go: what was allocated ahead may go first.
+            self.release_reserve();
             let segment = &tail.segment;
             segment
                 .file
@@ -591,14 +634,6 @@ impl Log {
     /// Bytes that the log's files take on the disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.segments().iter().map(|segment| segment.bytes()).sum()
-    }
-
-    /// Counts a record that the index points to now.
-    #[inline]
-    pub(crate) fn add_live(&self, segments: &Segments, location: Location, bytes: usize) {
-        if let Some(segment) = segments.get(location) {
-            segment.add_live(bytes);
-        }
     }
 
     /// Counts a record that the index does not point to any more.

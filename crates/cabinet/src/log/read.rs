@@ -3,9 +3,9 @@
 //! Through the mapping where the segment was last seen to be in memory: nothing is faster. Else
 //! through the file, which says when it would have to wait; see [`crate::Wait`].
 
+use super::error_at;
 use super::record::{NotARecord, Record};
 use super::segment::{Location, Segment, Segments};
-use super::error_at;
 use crate::{Error, Result, Wait};
 use std::io;
 use std::sync::atomic::Ordering;

@@ -183,8 +183,7 @@ impl<'a> Record<'a> {
             value: &bytes[header.value_start..header.end],
             total: header.total,
         };
-        let checked_end =
-            if header.kind == Kind::Batch { header.value_start } else { header.end };
+        let checked_end = if header.kind == Kind::Batch { header.value_start } else { header.end };
         Ok((record, checked_end))
     }
 

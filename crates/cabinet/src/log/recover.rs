@@ -15,14 +15,13 @@ use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
     Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_number, segment_path,
 };
-use super::{
-    Figures, Identity, Log, Settings, Tail, background, error_at, manifest, new_segment,
-};
+use super::{Figures, Identity, Log, Settings, Tail, background, error_at, manifest, new_segment};
 use crate::io::{Appender, Open, Storage};
 use crate::{Error, Result};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,17 +29,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes between two messages on the progress of a replay.
 const PROGRESS_BYTES: u64 = 4 << 30;
-
-/// Something in the log that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    pub(crate) file: PathBuf,
-    /// Offset of the first byte that cannot be read.
-    pub(crate) offset: u64,
-    /// How many bytes follow that cannot be told apart any more.
-    pub(crate) bytes: u64,
-    pub(crate) what: String,
-}
 
 /// A log being opened.
 pub(crate) struct Recovery {
@@ -54,7 +42,8 @@ pub(crate) struct Recovery {
     next_sequence: u64,
     replayed: bool,
     replay_from: (u64, u64),
-    damages: Vec<Damage>,
+    /// Segments whose end the header of the next one tells.
+    known_ends: BTreeSet<u64>,
 }
 
 impl Recovery {
@@ -77,13 +66,6 @@ impl Recovery {
         let names = storage.list(directory).map_err(at("list"))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
-        if options.truncate {
-            for name in names.iter().filter(|name| *name != "lock") {
-                let path = directory.join(name);
-                storage.remove(&path).map_err(|error| error_at("remove", &path, error))?;
-            }
-            numbers.clear();
-        }
         let identity = match manifest::read(storage.as_ref(), directory)? {
             Some(identity) => identity,
             None if numbers.is_empty() => {
@@ -112,7 +94,7 @@ impl Recovery {
             next_sequence: 1,
             replayed: false,
             replay_from: (0, 0),
-            damages: Vec::new(),
+            known_ends: BTreeSet::new(),
         };
         recovery.open_segments(&numbers)?;
         if let Some(checkpoint) = &recovery.checkpoint {
@@ -144,8 +126,8 @@ impl Recovery {
                     tracing::info!("{} was begun but holds nothing: removed", path.display());
                     self.storage.remove(&path).map_err(failed)?;
                 }
-                Ok(_) => self.set_aside(path, length, "it has the number of another segment")?,
-                Err(what) => self.set_aside(path, length, what)?,
+                Ok(_) => self.set_aside(&path, "it has the number of another segment")?,
+                Err(what) => self.set_aside(&path, what)?,
             }
         }
         let clear = found.iter().rposition(|(header, ..)| header.clears).unwrap_or(0);
@@ -169,7 +151,10 @@ impl Recovery {
                 && expected > length
             {
                 let what = format!("{expected} bytes were written, {length} are there");
-                self.damage(path.clone(), length, expected - length, &what);
+                report_damage(&path, length, &what);
+            }
+            if ends[index].is_some() {
+                self.known_ends.insert(header.number);
             }
             let line = lines.iter().find(|line| line.number == header.number);
             let slot = line.map_or(free, |line| line.slot);
@@ -178,9 +163,7 @@ impl Recovery {
                 return Err(Error::NotSupported("that many segments".into()));
             }
             let written = usize::try_from(end).unwrap_or(usize::MAX);
-            let map = file
-                .map(written, written)
-                .map_err(|error| error_at("map", &path, error))?;
+            let map = file.map(written, written).map_err(|error| error_at("map", &path, error))?;
             let segment = new_segment(&header, slot, path, file, map);
             segment.sealed.store(index != last, Ordering::Relaxed);
             if let Some(line) = line {
@@ -195,16 +178,11 @@ impl Recovery {
     }
 
     /// Keeps a file that is no segment out of the way of those to come.
-    fn set_aside(&mut self, path: PathBuf, bytes: u64, what: &str) -> Result<()> {
+    fn set_aside(&self, path: &Path, what: &str) -> Result<()> {
         let aside = path.with_extension("log.damaged");
-        self.storage.rename(&path, &aside).map_err(|error| error_at("rename", &path, error))?;
-        self.damage(aside, 0, bytes, what);
+        self.storage.rename(path, &aside).map_err(|error| error_at("rename", path, error))?;
+        report_damage(&aside, 0, what);
         Ok(())
-    }
-
-    fn damage(&mut self, file: PathBuf, offset: u64, bytes: u64, what: &str) {
-        tracing::error!("{} is damaged at byte {offset}: {what}", file.display());
-        self.damages.push(Damage { file, offset, bytes, what: what.into() });
     }
 
     /// Forgets the checkpoint, so that the log is replayed from the beginning.
@@ -226,8 +204,7 @@ impl Recovery {
     ) -> Result<()> {
         let (first, first_offset) = self.replay_from;
         let segments = self.segments.in_order();
-        let total: u64 =
-            segments.iter().filter(|s| s.number >= first).map(|s| s.bytes()).sum();
+        let total: u64 = segments.iter().filter(|s| s.number >= first).map(|s| s.bytes()).sum();
         let (mut done, mut told) = (0, 0);
         for (index, segment) in segments.iter().enumerate() {
             if segment.number < first {
@@ -237,12 +214,13 @@ impl Recovery {
             let is_last = index + 1 == segments.len();
             let stop = self.replay_segment(segment, start, visit)?;
             let end = stop.as_ref().map_or(segment.bytes(), |stop| stop.offset);
-            if is_last {
+            // A process that was killed before it had cut a sealed segment leaves zeros at its end.
+            let is_blank = stop.as_ref().is_some_and(|stop| stop.what.is_none());
+            if is_last || is_blank && !self.known_ends.contains(&segment.number) {
                 self.cut(segment, end, stop)?;
             } else if let Some(stop) = stop {
                 let what = stop.what.unwrap_or("nothing was written here");
-                let bytes = segment.bytes() - end;
-                self.damage(segment.path.clone(), end, bytes, what);
+                report_damage(&segment.path, end, what);
                 segment.damaged.store(true, Ordering::Relaxed);
             }
             done += segment.bytes();
@@ -281,7 +259,7 @@ impl Recovery {
         }
     }
 
-    /// Makes the last segment end where its last good record does.
+    /// Makes a segment end where its last good record does.
     fn cut(&mut self, segment: &Arc<Segment>, end: u64, stop: Option<Stop>) -> Result<()> {
         if let Some(Stop { what: Some(what), offset }) = stop {
             let path = segment.path.display();
@@ -322,13 +300,11 @@ impl Recovery {
                 let map = file.map(capacity, 0).map_err(failed)?;
                 file.allocate(&map, capacity.min(super::ALLOCATION_BYTES_FIRST) as u64)
                     .map_err(failed)?;
-                let segment =
-                    Arc::new(new_segment(&header, slot, path.clone(), file, map));
+                let segment = Arc::new(new_segment(&header, slot, path.clone(), file, map));
                 let appender = Appender::of(&segment.map);
                 let header = header.encode(&self.identity);
-                let begun = appender.is_some_and(|mut appender| {
-                    appender.append(&[&header], SEGMENT_HEADER_BYTES)
-                });
+                let begun = appender
+                    .is_some_and(|mut appender| appender.append(&[&header], SEGMENT_HEADER_BYTES));
                 if !begun {
                     return Err(Error::NoSpace { path });
                 }
@@ -353,7 +329,8 @@ impl Recovery {
         let is_checkpointed = self.checkpoint.is_some() && !self.replayed;
         let older: Vec<_> =
             segments.in_order().into_iter().filter(|one| !Arc::ptr_eq(one, &segment)).collect();
-        Ok(Log {
+        let log = Log {
+            reserved: AtomicBool::new(false),
             storage: self.storage,
             directory: self.directory,
             identity: self.identity,
@@ -372,7 +349,6 @@ impl Recovery {
             structure: Mutex::default(),
             maintenance: Mutex::default(),
             checkpointed: AtomicU64::new(if is_checkpointed { end } else { 0 }),
-            damages: self.damages,
             // Whether the last process synced them is not known.
             unsynced: Mutex::new(older),
             directory_changed: AtomicBool::new(true),
@@ -382,8 +358,14 @@ impl Recovery {
             figures: Figures::default(),
             background: background::Signals::default(),
             _lock: self.lock,
-        })
+        };
+        log.keep_reserve();
+        Ok(log)
     }
+}
+
+fn report_damage(file: &Path, offset: u64, what: &str) {
+    tracing::error!("{} is damaged at byte {offset}: {what}", file.display());
 }
 
 /// The same segment with another map.

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// What is done with a record: its offset, the record, its bytes.
+pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()> + 'v;
+
 /// Where and why a scan stopped before the end it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
@@ -44,10 +47,7 @@ impl Scanner {
 
     /// Shows the next record, its offset and its bytes to `visit`. Answers false at the end,
     /// and then [`Scanner::stop`] says why it is there.
-    pub(crate) fn next(
-        &mut self,
-        visit: &mut dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()>,
-    ) -> Result<Result<bool, Stop>, ScanError> {
+    pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Result<bool, Stop>, ScanError> {
         if self.next >= self.end {
             return Ok(Ok(false));
         }

@@ -235,10 +235,6 @@ impl Segments {
         all
     }
 
-    pub(crate) fn oldest_number(&self) -> u64 {
-        self.iter().map(|segment| segment.number).min().unwrap_or(0)
-    }
-
     /// A slot that is not taken, or `None` if the log is as large as it can be.
     pub(crate) fn free_slot(&self) -> Option<usize> {
         let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());

@@ -134,8 +134,7 @@ mod tests {
         let database = Database::open("*").expect("a database in memory");
         for count in [0, 1, KEYS_AHEAD_MAX - 1, KEYS_AHEAD_MAX, KEYS_AHEAD_MAX + 1, 100] {
             let keys: Vec<Vec<u8>> = (0..count).map(|key| vec![key as u8]).collect();
-            let grouped: Vec<_> =
-                Grouped::new(&database, keys.iter().map(Vec::as_slice)).collect();
+            let grouped: Vec<_> = Grouped::new(&database, keys.iter().map(Vec::as_slice)).collect();
             assert_eq!(grouped, keys);
         }
     }

@@ -1,20 +1,28 @@
-//! Whatever the binary parser takes, it encodes to the same bytes, and takes no sooner.
+//! Whatever the binary parser takes, it encodes to the same bytes, and takes no sooner; and it does
+//! not depend on how it was cut into packets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wire::Parse;
-use wire::binary::{encode, parse};
+use wire::binary::{Progress, encode, parse, parse_resuming};
 
-fuzz_target!(|bytes: &[u8]| match parse(bytes) {
-    Parse::Complete(request, length) => {
-        let mut encoded = Vec::new();
-        encode(&request, &mut encoded).expect("what was parsed is within the limits");
-        assert_eq!(encoded, bytes[..length]);
-        match parse(&bytes[..length - 1]) {
-            Parse::Incomplete(needed) => assert_eq!(needed, length),
-            other => panic!("{other:?}"),
+fuzz_target!(|bytes: &[u8]| {
+    let whole = parse(bytes);
+    match &whole {
+        Parse::Complete(request, length) => {
+            let mut encoded = Vec::new();
+            encode(request, &mut encoded).expect("what was parsed is within the limits");
+            assert_eq!(encoded, bytes[..*length]);
+            match parse(&bytes[..length - 1]) {
+                Parse::Incomplete(needed) => assert_eq!(needed, *length),
+                other => panic!("{other:?}"),
+            }
         }
+        Parse::Incomplete(needed) => assert!(*needed > bytes.len()),
+        Parse::Invalid(_) => {}
     }
-    Parse::Incomplete(needed) => assert!(needed > bytes.len()),
-    Parse::Invalid(_) => {}
+    let mut progress = Progress::default();
+    if let Parse::Incomplete(_) = parse_resuming(&bytes[..bytes.len() / 2], &mut progress) {
+        assert_eq!(parse_resuming(bytes, &mut progress), whole);
+    }
 });

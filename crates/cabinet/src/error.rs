@@ -54,7 +54,8 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// A batch or transaction holds more than [`crate::limits::BATCH_BYTES_MAX`].
+    /// A batch or transaction holds more than [`crate::limits::BATCH_BYTES_MAX`], or takes more
+    /// of a log than [`crate::limits::BATCH_LOG_BYTES_MAX`].
     #[error("batch of {bytes} bytes is over the limit of {max}")]
     BatchTooLong {
         /// Bytes it would take.

@@ -51,7 +51,7 @@ impl Default for Options {
             truncate: false,
             durability: Durability::None,
             compression: Compression::None,
-            dead_percent_max: 33,
+            dead_percent_max: 30,
             compaction_bytes_per_second: 64 << 20,
             segment_bytes: None,
             capacity_records: 0,

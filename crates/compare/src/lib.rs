@@ -1,10 +1,13 @@
 //! Measures cabinet beside other stores, and tyrant beside other servers.
 //!
-//! Two programs stand on it: `engines` gives every embedded store the same work in processes of
-//! their own, `load` drives network servers over loopback. Both interleave what they compare
-//! (A B C, A B C, ...) and judge by ratios within a round, so that a machine that speeds up or
-//! slows down does so for everyone. See `docs/benchmarks.md` for the method.
+//! Three programs stand on it: `engines` gives every embedded store the same work in processes of
+//! their own, `load` drives network servers over loopback, `cold` drives tyrant with less memory
+//! than data. All interleave what they compare (A B C, A B C, ...) and judge by ratios within a
+//! round, so that a machine that speeds up or slows down does so for everyone. See
+//! `docs/benchmarks.md` for the method.
 
+pub mod cgroup;
+pub mod disk;
 #[cfg(feature = "rivals")]
 pub mod engines;
 pub mod ffi;

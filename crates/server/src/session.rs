@@ -14,6 +14,8 @@ pub(crate) struct Session {
     pub(crate) cursor: Option<Box<Cursor>>,
     /// How far an HTTP request has been read that is not all there.
     pub(crate) http: HttpReading,
+    /// The same for a request of the binary protocol.
+    pub(crate) binary: wire::binary::Progress,
 }
 
 impl Session {

@@ -4,7 +4,9 @@ mod common;
 
 use common::{assert_is_one_request, exchanges, unhex};
 use proptest::prelude::*;
-use wire::binary::{Request, Strings, StringsBuffer, encode, parse, reply};
+use wire::binary::{
+    Progress, Request, Strings, StringsBuffer, encode, parse, parse_resuming, reply,
+};
 use wire::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
 use wire::{Invalid, Parse};
 
@@ -160,6 +162,51 @@ fn a_list_asks_for_every_string_still_to_come() {
     assert_eq!(parse(&bytes), Parse::Incomplete(6 + 4 + 100 + 4 * 2));
 }
 
+/// What has been looked at is overwritten with what would be refused before the next piece comes:
+/// so each string is looked at once, however many pieces there are.
+#[test]
+fn no_string_of_a_list_that_arrives_in_pieces_is_looked_at_twice() {
+    let mut list = StringsBuffer::default();
+    let count = 200;
+    (0..count).for_each(|n| list.push(&vec![0; n % 7]).unwrap());
+    let arguments = list.strings();
+    let get_many = Request::GetMany(arguments);
+    let misc = Request::Misc { name: b"putlist", options: 0, arguments };
+    for (request, list_start) in [(get_many, 6), (misc, 14 + 7)] {
+        let mut whole = Vec::new();
+        encode(&request, &mut whole).unwrap();
+        let mut progress = Progress::default();
+        let mut received = Vec::new();
+        for byte in &whole[..whole.len() - 1] {
+            received.push(*byte);
+            let outcome = parse_resuming(&received, &mut progress).map(drop);
+            assert!(matches!(outcome, Parse::Incomplete(_)), "{outcome:?}");
+            // A list is not looked at before its sizes can all be there.
+            if received.len() >= list_start + 4 * count {
+                let seen = whole_strings(&whole[list_start..received.len()]);
+                received[list_start..][..seen].fill(0xff);
+            }
+        }
+        received.copy_from_slice(&whole[..whole.len() - 1]);
+        received.extend(whole.last());
+        let outcome = parse_resuming(&received, &mut progress);
+        assert_eq!(outcome, Parse::Complete(request, whole.len()));
+    }
+}
+
+/// Bytes of the strings that are there as a whole.
+fn whole_strings(list: &[u8]) -> usize {
+    let mut end = 0;
+    while let Some((size, rest)) = list[end..].split_first_chunk::<4>() {
+        let size = u32::from_be_bytes(*size) as usize;
+        if rest.len() < size {
+            break;
+        }
+        end += 4 + size;
+    }
+    end
+}
+
 #[test]
 fn function_names_have_a_limit() {
     for length in [FUNCTION_NAME_BYTES_LIMIT - 2, FUNCTION_NAME_BYTES_LIMIT - 1] {
@@ -276,12 +323,20 @@ fn requests(parts: &Parts) -> Vec<Request<'_>> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_parses_to_the_same(parts in parts()) {
+    fn what_is_encoded_parses_to_the_same(parts in parts(), packet in 1usize..9) {
         for request in requests(&parts) {
             let mut bytes = Vec::new();
             encode(&request, &mut bytes).unwrap();
-            prop_assert_eq!(parse(&bytes), Parse::Complete(request, bytes.len()));
+            prop_assert_eq!(parse(&bytes), Parse::Complete(request.clone(), bytes.len()));
             assert_is_one_request(&bytes, outcome);
+
+            let mut progress = Progress::default();
+            for end in (0..bytes.len()).step_by(packet) {
+                let resumed = parse_resuming(&bytes[..end], &mut progress);
+                prop_assert_eq!(resumed, parse(&bytes[..end]));
+            }
+            let resumed = parse_resuming(&bytes, &mut progress);
+            prop_assert_eq!(resumed, Parse::Complete(request, bytes.len()));
         }
     }
 

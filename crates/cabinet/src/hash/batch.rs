@@ -17,6 +17,8 @@ struct Step<'a> {
     meta: Meta,
     compression: Compression,
     kind: Kind,
+    /// What it takes the place of.
+    found: Option<Found>,
 }
 
 impl Shared {
@@ -57,7 +59,7 @@ impl Shared {
             let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.hash.shard)) else {
                 continue;
             };
-            self.apply(table, step, appended, total)?;
+            self.apply(table, step, appended, total);
         }
         Ok(())
     }
@@ -109,14 +111,16 @@ impl Shared {
         let mut steps = Vec::with_capacity(last.len());
         for (key, change) in last {
             let hash = self.hash(key);
+            // All that can fail comes before the first change.
+            let found = self.lookup(tables, hash, key)?;
             let step = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
                     let (value, compression) = self.compress(value, &mut buffer);
                     let value = value.to_vec();
-                    Step { hash, key, value, meta: *meta, compression, kind: Kind::Put }
+                    Step { hash, key, value, meta: *meta, compression, kind: Kind::Put, found }
                 }
-                BatchChange::Remove if self.lookup(tables, hash, key)?.is_none() => continue,
+                BatchChange::Remove if found.is_none() => continue,
                 BatchChange::Remove => Step {
                     hash,
                     key,
@@ -124,46 +128,47 @@ impl Shared {
                     meta: Meta::NONE,
                     compression: Compression::None,
                     kind: Kind::Tombstone,
+                    found,
                 },
             };
             steps.push(step);
         }
+        // Their order means nothing, but the log wants the longest one last.
+        if let Some(longest) = (0..steps.len()).max_by_key(|index| steps[*index].value.len()) {
+            let last = steps.len() - 1;
+            steps.swap(longest, last);
+        }
         Ok(steps)
     }
 
-    fn apply(
-        &self,
-        table: &mut Table,
-        step: &Step<'_>,
-        appended: Appended,
-        total: usize,
-    ) -> Result<()> {
+    fn apply(&self, table: &mut Table, step: &Step<'_>, appended: Appended, total: usize) {
         let segments = self.log.segments();
-        let found = self.find(table, &segments, step.hash, step.key, Wait::Block)?;
-        if let Some(found) = &found {
+        // Where an entry is in the table changes with those of other keys, what it points to
+        // does not while the shard is locked.
+        let slot = step.found.as_ref().and_then(|found| {
             self.log.remove_live(&segments, found.location, found.total);
-        }
+            table.find_location(step.hash.tag, found.location)
+        });
         let segment = segments.get(appended.location);
-        match (step.kind, found) {
-            (Kind::Put, found) => {
+        match (step.kind, slot) {
+            (Kind::Put, slot) => {
                 if let Some(segment) = segment {
                     segment.add_live(total);
                     segment.note_expiry(step.meta.expires_at_ms);
                 }
-                match found {
-                    Some(found) => table.replace(found.slot, appended.location),
+                match slot {
+                    Some(slot) => table.replace(slot, appended.location),
                     None => table.insert(step.hash.tag, appended.location),
                 }
             }
-            (_, found) => {
+            (_, slot) => {
                 if let Some(segment) = segment {
                     segment.add_tombstone(total);
                 }
-                if let Some(found) = found {
-                    table.remove(found.slot);
+                if let Some(slot) = slot {
+                    table.remove(slot);
                 }
             }
         }
-        Ok(())
     }
 }

@@ -30,6 +30,7 @@ use crate::{
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use table::{Slot, TAG_BITS, Table};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -46,8 +47,9 @@ const SCAN_STEP: usize = 256;
 /// Keys whose cache misses overlap: about as many as a processor has in flight.
 const PREFETCH_KEYS: usize = 16;
 
-/// How long a writer waits when compaction cannot keep up.
-const BEHIND_PAUSE: Duration = Duration::from_micros(100);
+/// How long a writer waits, once in so many writes, when compaction cannot keep up.
+const BEHIND_PAUSE: Duration = Duration::from_millis(6);
+const BEHIND_WRITES: u32 = 64;
 
 /// A hash database. Closed when dropped.
 pub struct HashDatabase {
@@ -60,6 +62,8 @@ struct Shared {
     shards: Box<[Shard]>,
     compression: Compression,
     clock: Clock,
+    /// Writes made while compaction could not keep up.
+    paused: AtomicU32,
 }
 
 /// Aligned so that two shards' locks are never on one cache line.
@@ -308,7 +312,11 @@ impl Shared {
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }
-            std::thread::sleep(BEHIND_PAUSE);
+            // Few long pauses rather than many short ones: each end of one would interrupt a
+            // reader, where processors are scarce.
+            if self.paused.fetch_add(1, Ordering::Relaxed) % BEHIND_WRITES == 0 {
+                std::thread::sleep(BEHIND_PAUSE);
+            }
         }
         Ok(())
     }
@@ -363,7 +371,7 @@ impl Shared {
         sorted.sort_unstable();
         for location in &sorted {
             if let Some(segment) = segments.get(*location)
-                && !segment.resident.load(std::sync::atomic::Ordering::Relaxed)
+                && !segment.resident.load(Ordering::Relaxed)
             {
                 segment.file.will_read(location.offset() as u64, 1);
             }

@@ -7,6 +7,7 @@ use crate::log::{Check, Location, Recovery, Segment, Segments, Settings, with_re
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// Opens or creates a database.
 pub(super) fn open(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Shared> {
@@ -29,7 +30,7 @@ pub(super) fn open(storage: Arc<dyn Storage>, path: &Path, options: &Options) ->
     })?;
     let log = recovery.finish()?;
     let shards = tables.into_iter().map(|table| Shard(table.into())).collect();
-    Ok(Shared { log, shards, compression: options.compression, clock })
+    Ok(Shared { log, shards, compression: options.compression, clock, paused: AtomicU32::new(0) })
 }
 
 fn empty() -> Vec<Table> {

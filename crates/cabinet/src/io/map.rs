@@ -23,6 +23,7 @@ struct Shared {
     /// Bytes that the file has, and so may be touched.
     backed: AtomicUsize,
     appender_taken: AtomicBool,
+    appender_gone: AtomicBool,
 }
 
 impl Map {
@@ -48,7 +49,13 @@ impl Map {
     fn new(raw: MmapRaw, written: usize, backed: usize) -> Self {
         let backed = backed.min(raw.len());
         let (written, backed) = (AtomicUsize::new(written), AtomicUsize::new(backed));
-        Self(Arc::new(Shared { raw, written, backed, appender_taken: AtomicBool::new(false) }))
+        Self(Arc::new(Shared {
+            raw,
+            written,
+            backed,
+            appender_taken: AtomicBool::new(false),
+            appender_gone: AtomicBool::new(false),
+        }))
     }
 
     /// Bytes that may be read.
@@ -102,16 +109,48 @@ impl Map {
         };
     }
 
+    /// Maps the written bytes of `file`, whose map this is, for reading only, at the place where
+    /// they are. Does nothing while there is an appender.
+    pub(super) fn freeze(&self, file: &fs::File) {
+        if !self.0.appender_gone.load(Ordering::Acquire) || self.written() == 0 {
+            return;
+        }
+        let (address, bytes) = (self.0.raw.as_mut_ptr(), self.written());
+        // SAFETY: the range lies within a mapping that this map owns, and is replaced, in one
+        // step, by one of the same bytes of the same file; so slices of it stay good. Nobody
+        // writes to it: the one appender is gone.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                address.cast(),
+                bytes,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED,
+                file,
+                0,
+            )
+        };
+        if mapped.is_ok() {
+            for advice in [rustix::mm::Advice::Random, rustix::mm::Advice::LinuxPopulateRead] {
+                // A refusal costs speed only.
+                // SAFETY: the range was mapped above; neither advice changes its contents.
+                let _ = unsafe { rustix::mm::madvise(address.cast(), bytes, advice) };
+            }
+        }
+    }
+
     /// Whether every sampled page of the written part is in memory.
     pub fn is_resident(&self) -> bool {
-        let pages = self.written().div_ceil(PAGE_BYTES);
+        // Asked once: an appender may be at work meanwhile.
+        let written = self.written();
+        let pages = written.div_ceil(PAGE_BYTES);
         if pages == 0 {
             return true;
         }
         let mut resident = vec![0u8; pages];
-        // SAFETY: the range lies within the mapping, and the vector has a byte for each page.
+        // SAFETY: the range lies within the mapping, and the vector has a byte for each of its
+        // pages, of which `written` tells the number both here and there.
         let answer = unsafe {
-            libc::mincore(self.0.raw.as_mut_ptr().cast(), self.written(), resident.as_mut_ptr())
+            libc::mincore(self.0.raw.as_mut_ptr().cast(), written, resident.as_mut_ptr())
         };
         answer == 0 && resident.iter().all(|page| page & 1 == 1)
     }
@@ -136,6 +175,12 @@ pub(crate) fn prefetch<T>(place: *const T) {
 pub struct Appender {
     map: Map,
     end: usize,
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        self.map.0.appender_gone.store(true, Ordering::Release);
+    }
 }
 
 impl Appender {
@@ -180,5 +225,29 @@ impl Appender {
         self.end = end;
         self.map.0.written.store(end, Ordering::Release);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before it was asked how long the map is only once, this ended with a broken heap.
+    #[test]
+    fn looking_what_is_resident_stays_in_bounds_while_the_map_grows() {
+        const BYTES: usize = 256 << 20;
+        let map = Map::of_memory(&[], BYTES).expect("a map");
+        map.set_backed(BYTES);
+        let mut appender = Appender::of(&map).expect("the first appender");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let page = [1; PAGE_BYTES];
+                while appender.append(&[&page], PAGE_BYTES) {}
+            });
+            while map.written() < BYTES {
+                map.is_resident();
+            }
+        });
+        assert!(map.is_resident());
     }
 }

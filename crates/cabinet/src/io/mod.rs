@@ -69,6 +69,9 @@ pub trait File: Send + Sync {
         map.set_backed(end);
         self.truncate(end as u64)
     }
+    /// Maps the file's written bytes anew, for reading only. Nothing is appended any more. Pages
+    /// that are mapped for writing cost every thread an interruption when they are written back.
+    fn freeze(&self, _map: &Map) {}
     /// Cuts the file.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Makes contents and length durable.

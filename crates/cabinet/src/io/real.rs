@@ -125,6 +125,10 @@ impl File for RealFile {
         Ok(())
     }
 
+    fn freeze(&self, map: &Map) {
+        map.freeze(&self.0);
+    }
+
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.0.set_len(length)
     }

@@ -8,7 +8,7 @@
 //! Threads hold the engine weakly: it closes when its last user lets it go.
 
 use super::compact::Rescue;
-use super::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST, Log};
+use super::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST, Log, Segment};
 use crate::{Durability, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,6 +24,10 @@ const POPULATED_AHEAD_BYTES: usize = 8 << 20;
 
 /// Segments whose pages are looked at in one period.
 const LOOKED_AT_ONCE: usize = 64;
+
+/// Niceness of the keeper: it gives way to readers and writers. If it comes to nothing by that,
+/// writers are slowed down, see [`Log::is_behind`], and it gets the time that they leave.
+const KEEPER_NICENESS: i32 = 15;
 
 /// A checkpoint is written once so many bytes were appended since the last, or four times the
 /// size of the index if that is more: a share of at most a fifth of what is written.
@@ -89,10 +93,10 @@ impl Background {
     pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
         let mut background = Self { threads: Vec::new() };
         engine.log().background.running.store(true, Ordering::Release);
-        background.spawn("cabinet-ahead", engine, ahead)?;
-        background.spawn("cabinet-keeper", engine, keep)?;
+        background.spawn("cabinet-ahead", engine, 0, ahead)?;
+        background.spawn("cabinet-keeper", engine, KEEPER_NICENESS, keep)?;
         if engine.log().settings.durability != Durability::None {
-            background.spawn("cabinet-syncer", engine, sync)?;
+            background.spawn("cabinet-syncer", engine, 0, sync)?;
         }
         Ok(background)
     }
@@ -101,10 +105,18 @@ impl Background {
         &mut self,
         name: &str,
         engine: &Arc<E>,
+        niceness: i32,
         step: fn(&E) -> Result<()>,
     ) -> std::io::Result<()> {
         let weak = Arc::downgrade(engine);
-        let body = move || run(&weak, step);
+        let body = move || {
+            if niceness != 0 {
+                // A refusal costs others some time only.
+                let thread = Some(rustix::thread::gettid());
+                let _ = rustix::process::setpriority_process(thread, niceness);
+            }
+            run(&weak, step);
+        };
         self.threads.push(std::thread::Builder::new().name(name.into()).spawn(body)?);
         Ok(())
     }
@@ -156,6 +168,7 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     let go_on = || !log.background.stopping();
     log.finish_sealed()?;
     log.look_what_is_resident();
+    log.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
     engine.sweep()?;
     while go_on() {
         let Some(segment) = log.due_for_compaction() else { break };
@@ -214,8 +227,20 @@ impl Log {
         }
     }
 
-    /// Cuts sealed segments to their length and makes them durable, if that was asked for.
+    /// Cuts sealed segments to their length, freezes them, and makes them durable if that was
+    /// asked for.
     pub(crate) fn finish_sealed(&self) -> Result<()> {
+        let sealed = self.cut_sealed()?;
+        // Without a durability it is for the operating system to say when.
+        if self.settings.durability == Durability::None {
+            Ok(())
+        } else {
+            self.sync_sealed(&sealed)
+        }
+    }
+
+    /// The segments that were sealed and not synced since, cut to their length.
+    pub(super) fn cut_sealed(&self) -> Result<Vec<Arc<Segment>>> {
         let sealed = self.unsynced.lock().clone();
         for segment in &sealed {
             let length = segment.file.length();
@@ -225,15 +250,10 @@ impl Log {
                     .file
                     .truncate(segment.bytes())
                     .map_err(|error| super::error_at("cut", &segment.path, error))?;
+                segment.file.freeze(&segment.map);
             }
         }
-        // Without a durability it is for the operating system to say when: to write early would
-        // only cost the writers page faults.
-        if self.settings.durability == Durability::None {
-            Ok(())
-        } else {
-            self.sync_sealed(&sealed)
-        }
+        Ok(sealed)
     }
 
     /// Notes which segments can be read through their mapping without waiting: some at each

@@ -90,8 +90,6 @@ impl Log {
         let usage = Usage::of(&guard);
         let limit = u64::from(self.settings.dead_percent_max);
         let dead = usage.dead_percent();
-        let behind = dead >= limit + BEHIND_PERCENT && usage.total_bytes >= BEHIND_BYTES_MIN;
-        self.behind.store(behind, Ordering::Relaxed);
         let in_order = guard.in_order();
         let oldest = in_order.first().map_or(0, |segment| segment.number);
         let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_damaged());
@@ -113,6 +111,16 @@ impl Log {
             90
         };
         (share(best) >= worth).then(|| Arc::clone(best))
+    }
+
+    /// Looks whether compaction keeps up with the writers.
+    pub(super) fn note_whether_behind(&self) {
+        let usage = Usage::of(&self.segments());
+        let limit = u64::from(self.settings.dead_percent_max);
+        let behind = usage.dead_percent() >= limit + BEHIND_PERCENT
+            && usage.total_bytes >= BEHIND_BYTES_MIN
+            && self.background.is_running();
+        self.behind.store(behind, Ordering::Relaxed);
     }
 
     /// Whether compaction need not be gentle.
@@ -172,11 +180,17 @@ impl Log {
                 Err(ScanError::Visit(error)) => return Err(error),
             }
             let bytes = scanner.offset() - before;
-            if pace.spent(bytes, || self.is_in_hurry()) && !go_on() {
-                return Ok(());
+            if pace.spent(bytes, || self.is_in_hurry()) {
+                self.note_whether_behind();
+                if !go_on() {
+                    return Ok(());
+                }
             }
         }
         // What was moved must be on the disk before the place it came from goes.
+        // Frozen segments are synced without disturbing anybody; it is worth a new segment.
+        self.seal_if_worth_it()?;
+        self.cut_sealed()?;
         self.sync_from(moved_from)?;
         self.figures.compactions.fetch_add(1, Ordering::Relaxed);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
@@ -238,6 +252,8 @@ impl Log {
             segments.remove(segment.slot);
             self.segments.store(Arc::new(segments));
         }
+        self.note_whether_behind();
+        self.retired.lock().push(Arc::clone(segment));
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.directory_changed.store(true, Ordering::Release);
         match self.storage.remove(&segment.path) {

@@ -42,10 +42,12 @@ pub(crate) use recover::Recovery;
 pub(crate) use segment::{Location, Segment, Segments};
 
 use crate::io::{Appender, Open, Storage};
+use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::{Durability, Error, LogPosition, Result};
 use arc_swap::ArcSwap;
 use commit::Commit;
 use parking_lot::Mutex;
+use read::FirstRead;
 use record::{Kind, Prepared};
 use segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
 use std::any::Any;
@@ -149,6 +151,9 @@ pub(crate) struct Log {
     reserved: AtomicBool,
     /// Sealed segments that were not synced yet, oldest first.
     unsynced: Mutex<Vec<Arc<Segment>>>,
+    /// Segments that were removed but may still be read: what unmaps one takes its time, and that
+    /// should not be a reader's.
+    retired: Mutex<Vec<Arc<Segment>>>,
     /// A file was created or removed since the directory was synced.
     directory_changed: AtomicBool,
     /// The background is to allocate ahead.
@@ -219,7 +224,7 @@ impl Log {
     pub(crate) fn append(&self, mut record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
         let mut tail = self.tail.lock();
-        self.make_room(&mut tail, total, purpose)?;
+        self.make_room(&mut tail, total, 0, purpose)?;
         let sequence = tail.next_sequence;
         let location = self.put_down(&mut tail, &record.seal(sequence), total)?;
         tail.next_sequence += 1;
@@ -250,13 +255,18 @@ impl Log {
     }
 
     /// Appends records as a batch: after a crash there are all of them or none. `each` is told
-    /// the index and the place of each one.
+    /// the index and the place of each one. The last one should be the longest: all begin within
+    /// the reach of a [`Location`].
     pub(crate) fn append_batch(
         &self,
         records: &mut [Prepared<'_>],
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let inner: usize = records.iter().map(Prepared::total).sum();
+        let last_at = inner - records.last().map_or(0, Prepared::total);
+        if last_at > BATCH_LOG_BYTES_MAX || inner > record::RECORD_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes: last_at, max: BATCH_LOG_BYTES_MAX });
+        }
         let mut bytes = Vec::with_capacity(inner);
         let mut tail = self.tail.lock();
         let mut offsets = Vec::with_capacity(records.len());
@@ -271,7 +281,7 @@ impl Log {
         let padding = &padding[..probe.padding_to_align_value()];
         let mut batch = self.prepare_batch(padding, &bytes);
         let total = batch.total();
-        self.make_room(&mut tail, total, Purpose::Store)?;
+        self.make_room(&mut tail, total, total - inner + last_at, Purpose::Store)?;
         let location = self.put_down(&mut tail, &batch.seal(first), total)?;
         tail.next_sequence = first + 1 + records.len() as u64;
         let start = location.offset() + (total - inner);
@@ -291,7 +301,7 @@ impl Log {
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
         let mut tail = self.tail.lock();
-        self.make_room(&mut tail, bytes.len(), Purpose::Move)?;
+        self.make_room(&mut tail, bytes.len(), 0, Purpose::Move)?;
         let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
         drop(tail);
         self.after_append();
@@ -315,27 +325,41 @@ impl Log {
         }
     }
 
-    /// Makes the tail's segment one that `total` more bytes fit into.
+    /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
+    /// begins at `last_at`.
     #[inline]
-    fn make_room(&self, tail: &mut Tail, total: usize, purpose: Purpose) -> Result<()> {
+    fn make_room(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<()> {
         self.commit.check()?;
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
-        if needed <= backed && tail.appender.end() < SEGMENT_BYTES_MAX {
+        if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
             if backed - needed < ALLOCATION_BYTES_FIRST && backed < tail.segment.capacity {
                 self.want_ahead();
             }
             return Ok(());
         }
-        self.make_more_room(tail, total, purpose)
+        self.make_more_room(tail, total, last_at, purpose)
     }
 
     #[cold]
-    fn make_more_room(&self, tail: &mut Tail, total: usize, purpose: Purpose) -> Result<()> {
+    fn make_more_room(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<()> {
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let needed = tail.appender.end() + total + reserve;
-        let result = if needed <= tail.segment.capacity && tail.appender.end() < SEGMENT_BYTES_MAX {
+        let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
+        let result = if needed <= tail.segment.capacity && is_in_reach {
             self.allocate(&tail.segment, needed)
         } else {
             self.rotate(tail, total, false)
@@ -344,7 +368,7 @@ impl Log {
             return result;
         }
         if purpose == Purpose::Move && self.release_reserve() {
-            return self.make_more_room(tail, total, purpose);
+            return self.make_more_room(tail, total, last_at, purpose);
         }
         self.space_wanted.store(true, Ordering::Relaxed);
         self.background.wake();
@@ -406,6 +430,7 @@ impl Log {
         tail.segment = segment;
         tail.appender = appender;
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
+        self.note_whether_behind();
         self.background.wake();
         Ok(())
     }
@@ -631,6 +656,19 @@ impl Log {
         Ok(())
     }
 
+    /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to
+    /// fail: then the active segment is synced as it is.
+    fn seal_if_worth_it(&self) -> Result<()> {
+        let mut tail = self.tail.lock();
+        if tail.appender.end() >= tail.segment.capacity / 4 {
+            match self.rotate(&mut tail, 0, false) {
+                Err(Error::NoSpace { .. }) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes that the log's files take on the disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.segments().iter().map(|segment| segment.bytes()).sum()
@@ -685,6 +723,7 @@ fn new_segment(
         next_expiry_ms: AtomicU64::new(u64::MAX),
         sealed: AtomicBool::new(false),
         resident: AtomicBool::new(true),
+        first_read: FirstRead::default(),
         damaged: AtomicBool::new(false),
     }
 }

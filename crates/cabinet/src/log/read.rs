@@ -2,18 +2,52 @@
 //!
 //! Through the mapping where the segment was last seen to be in memory: nothing is faster. Else
 //! through the file, which says when it would have to wait; see [`crate::Wait`].
+//!
+//! A record on the disk should cost one read of the device, of no more pages than it lies on.
+//! Nothing says how long it is before its first bytes are there, so that is guessed from the
+//! records read before; see [`FirstRead`].
 
 use super::error_at;
 use super::record::{NotARecord, Record};
 use super::segment::{Location, Segment, Segments};
 use crate::{Error, Result, Wait};
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are read of a record whose length is not known yet, up to the end of the page
-/// that the last of them is on: a small record costs one read of the device.
-const FIRST_READ_BYTES: usize = 2048;
 const PAGE_BYTES: usize = 4096;
+
+/// Bytes to read of a record whose length is not known yet: as many as three records of four do
+/// not exceed, as far as the reads so far tell. The fourth costs a second read, and those that
+/// are shorter cost the pages behind them, which is why it is not the longest.
+pub(crate) struct FirstRead(AtomicUsize);
+
+impl Default for FirstRead {
+    fn default() -> Self {
+        Self(AtomicUsize::new(Self::BYTES_AT_FIRST))
+    }
+}
+
+impl FirstRead {
+    const BYTES_AT_FIRST: usize = 2048;
+    const BYTES_MIN: usize = 64;
+    /// From here on a second read is a small part of the cost of a record.
+    const BYTES_MAX: usize = 64 << 10;
+
+    /// Bytes to read from `offset` on: to the end of a page, because whole pages are read anyway.
+    fn bytes_from(&self, offset: usize) -> usize {
+        let bytes = self.0.load(Ordering::Relaxed);
+        (offset + bytes).next_multiple_of(PAGE_BYTES) - offset
+    }
+
+    /// Takes note of the length of a record. It goes up by three steps or down by one, so it
+    /// comes to rest where three of four are below. What is lost between two threads is a step.
+    fn learn(&self, length: usize) {
+        let bytes = self.0.load(Ordering::Relaxed);
+        let step = bytes / 64;
+        let next = if length > bytes { bytes + 3 * step } else { bytes - step };
+        self.0.store(next.clamp(Self::BYTES_MIN, Self::BYTES_MAX), Ordering::Relaxed);
+    }
+}
 
 /// How much of a record is to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +108,7 @@ fn with_file_record<T>(
     visit: impl FnOnce(&Record<'_>) -> T,
 ) -> Result<T> {
     let left = segment.map.written().saturating_sub(offset);
-    let first = (offset + FIRST_READ_BYTES).next_multiple_of(PAGE_BYTES) - offset;
-    let mut buffer = vec![0; first.min(left)];
+    let mut buffer = vec![0; segment.first_read.bytes_from(offset).min(left)];
     let mut filled = 0;
     loop {
         let more = &mut buffer[filled..];
@@ -98,7 +131,13 @@ fn with_file_record<T>(
             Err(error) => return Err(error_at("read", &segment.path, error)),
         }
         match check.decode(&buffer[..filled], salt) {
-            Ok(record) => return Ok(visit(&record)),
+            Ok(record) => {
+                // What is in memory costs no read, so there is nothing to be learnt from it.
+                if wait == Wait::Block {
+                    segment.first_read.learn(record.total);
+                }
+                return Ok(visit(&record));
+            }
             // The part that is in memory does not suffice.
             Err(NotARecord::Short(_)) if filled < buffer.len() && wait == Wait::Never => {
                 return Err(Error::WouldBlock);
@@ -118,4 +157,165 @@ fn corrupted(segment: &Segment, offset: usize, error: NotARecord) -> Error {
         NotARecord::Bad(what) => what,
     };
     Error::Corrupted { file: segment.path.clone(), offset: offset as u64, what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{FaultyStorage, File, Map, Open, Storage};
+    use crate::log::new_segment;
+    use crate::log::record::{Kind, Prepared};
+    use crate::log::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+    use crate::{Compression, Meta};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const SALT: u32 = 7;
+
+    /// A file whose reads are counted, and of which only the first page is in memory.
+    struct ColdFile {
+        file: Arc<dyn File>,
+        reads: AtomicUsize,
+        bytes: AtomicUsize,
+    }
+
+    impl File for ColdFile {
+        fn length(&self) -> io::Result<u64> {
+            self.file.length()
+        }
+
+        fn disk_bytes(&self) -> io::Result<u64> {
+            self.file.disk_bytes()
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let bytes = self.file.read_at(buffer, offset)?;
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            Ok(bytes)
+        }
+
+        fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let cached = PAGE_BYTES.saturating_sub(offset as usize).min(buffer.len());
+            if cached == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.file.read_at(&mut buffer[..cached], offset)
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.file.write_at(bytes, offset)
+        }
+
+        fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
+            self.file.allocate(map, length)
+        }
+
+        fn truncate(&self, length: u64) -> io::Result<()> {
+            self.file.truncate(length)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.file.sync()
+        }
+
+        fn will_read(&self, offset: u64, bytes: u64) {
+            self.file.will_read(offset, bytes);
+        }
+
+        fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
+            self.file.map(capacity, written)
+        }
+    }
+
+    /// A segment that is not in memory, with a record for each of these lengths of values; and
+    /// where the records are.
+    fn segment(values: &[usize]) -> (Segment, Arc<ColdFile>, Vec<usize>) {
+        let mut contents = vec![0; SEGMENT_HEADER_BYTES];
+        let mut offsets = Vec::new();
+        for bytes in values {
+            offsets.push(contents.len());
+            let value = vec![1; *bytes];
+            let (meta, compression) = (Meta::NONE, Compression::None);
+            Prepared::new(SALT, Kind::Put, b"key", &value, meta, compression)
+                .write_to(1, &mut contents);
+        }
+        let path = Path::new("a.log");
+        let file = FaultyStorage::new().open(path, Open::New).unwrap();
+        file.write_at(&contents, 0).unwrap();
+        let map = file.map(contents.len(), contents.len()).unwrap();
+        let file =
+            Arc::new(ColdFile { file, reads: AtomicUsize::new(0), bytes: AtomicUsize::new(0) });
+        let header = SegmentHeader {
+            number: 1,
+            clears: false,
+            first_sequence: 1,
+            previous_bytes: 0,
+            capacity: contents.len() as u64,
+        };
+        let segment = new_segment(&header, 0, path.to_owned(), Arc::clone(&file) as _, map);
+        segment.resident.store(false, Ordering::Relaxed);
+        (segment, file, offsets)
+    }
+
+    fn value_bytes(segment: &Segment, offset: usize, wait: Wait) -> Result<usize> {
+        with_file_record(segment, SALT, offset, wait, Check::Whole, |record| record.value.len())
+    }
+
+    #[test]
+    fn a_record_costs_one_read_of_its_own_pages_once_others_of_its_length_were_read() {
+        for bytes in [10, 1000, 8000, 50_000] {
+            let (segment, file, offsets) = segment(&vec![bytes; 600]);
+            let (first, second) = offsets.split_at(300);
+            for offset in first {
+                assert_eq!(value_bytes(&segment, *offset, Wait::Block).unwrap(), bytes);
+            }
+            file.reads.store(0, Ordering::Relaxed);
+            file.bytes.store(0, Ordering::Relaxed);
+            for offset in second {
+                assert_eq!(value_bytes(&segment, *offset, Wait::Block).unwrap(), bytes);
+            }
+            let reads = file.reads.load(Ordering::Relaxed);
+            assert!(reads <= 300 + 300 / 20, "{reads} reads of 300 records of {bytes} bytes");
+            let read = file.bytes.load(Ordering::Relaxed);
+            let needed: usize = second
+                .iter()
+                .map(|offset| (offset + bytes + 24).next_multiple_of(PAGE_BYTES) - offset)
+                .sum();
+            assert!(read <= needed + needed / 10, "{read} bytes read where {needed} are needed");
+        }
+    }
+
+    #[test]
+    fn few_long_records_do_not_make_all_reads_long() {
+        let values: Vec<usize> = (0..800).map(|n| if n % 8 == 0 { 20_000 } else { 100 }).collect();
+        let (segment, _, offsets) = segment(&values);
+        for offset in &offsets {
+            value_bytes(&segment, *offset, Wait::Block).unwrap();
+        }
+        assert_eq!(segment.first_read.bytes_from(0), PAGE_BYTES);
+    }
+
+    #[test]
+    fn a_first_read_has_limits() {
+        let guess = FirstRead::default();
+        let limit = FirstRead::BYTES_MAX;
+        for length in [limit - 1, limit, limit + 1, usize::MAX] {
+            (0..1000).for_each(|_| guess.learn(length));
+            assert!((limit * 62 / 64..=limit).contains(&guess.0.load(Ordering::Relaxed)));
+        }
+        (0..1000).for_each(|_| guess.learn(1));
+        assert_eq!(guess.0.load(Ordering::Relaxed), FirstRead::BYTES_MIN);
+    }
+
+    #[test]
+    fn what_is_not_all_in_memory_is_left_to_who_may_wait() {
+        let (segment, _, offsets) = segment(&[2000, 2500, 2000]);
+        assert_eq!(value_bytes(&segment, offsets[0], Wait::Never).unwrap(), 2000);
+        for offset in &offsets[1..] {
+            let error = value_bytes(&segment, *offset, Wait::Never).unwrap_err();
+            assert!(matches!(error, Error::WouldBlock), "{error}");
+        }
+        assert_eq!(value_bytes(&segment, offsets[1], Wait::Block).unwrap(), 2500);
+    }
 }

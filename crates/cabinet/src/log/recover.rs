@@ -10,6 +10,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
+use super::read::FirstRead;
 use super::record::Record;
 use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
@@ -351,6 +352,7 @@ impl Recovery {
             checkpointed: AtomicU64::new(if is_checkpointed { end } else { 0 }),
             // Whether the last process synced them is not known.
             unsynced: Mutex::new(older),
+            retired: Mutex::default(),
             directory_changed: AtomicBool::new(true),
             ahead_wanted: AtomicBool::new(true),
             space_wanted: AtomicBool::new(false),
@@ -383,6 +385,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         next_expiry_ms: copy(&segment.next_expiry_ms),
         sealed: AtomicBool::new(segment.is_sealed()),
         resident: AtomicBool::new(true),
+        first_read: FirstRead::default(),
         damaged: AtomicBool::new(segment.is_damaged()),
     }
 }

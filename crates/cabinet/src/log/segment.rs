@@ -18,6 +18,7 @@
 //! A file that is being appended to is longer than its records: the rest is zeros.
 
 use super::Identity;
+use super::read::FirstRead;
 use super::record::{ALIGNMENT, read_u32, read_u64};
 use crate::io::{File, Map};
 use std::path::{Path, PathBuf};
@@ -93,6 +94,8 @@ pub(crate) struct Segment {
     pub(crate) sealed: AtomicBool,
     /// Its pages were all in memory when last looked at.
     pub(crate) resident: AtomicBool,
+    /// How much of a record to read at first where they are not.
+    pub(crate) first_read: FirstRead,
     /// Something in it could not be read: it is kept as it is.
     pub(crate) damaged: AtomicBool,
 }

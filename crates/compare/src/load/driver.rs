@@ -147,14 +147,14 @@ impl Driver {
         &mut self,
         source: &mut Source<'_>,
         limits: &Limits<'_>,
-    ) -> io::Result<Tally> {
-        let mut tally = Tally::new();
+        tally: &mut Tally,
+    ) -> io::Result<()> {
         let mut now = Instant::now();
         let end = now + limits.duration;
         let pipeline = source.workload.pipeline;
         let mut under_way = 0;
         for place in 0..self.connections.len() {
-            under_way += self.next_batch(place, source, limits.take(pipeline), now, &mut tally);
+            under_way += self.next_batch(place, source, limits.take(pipeline), now, tally);
         }
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
         while under_way > 0 {
@@ -171,18 +171,18 @@ impl Driver {
             now = Instant::now();
             for event in &events {
                 let place = event.data.u64() as usize;
-                if !self.serve(place, source, &mut tally) {
+                if !self.serve(place, source, tally) {
                     continue;
                 }
                 under_way -= 1;
                 now = Instant::now();
                 if now < end {
                     let count = limits.take(pipeline);
-                    under_way += self.next_batch(place, source, count, now, &mut tally);
+                    under_way += self.next_batch(place, source, count, now, tally);
                 }
             }
         }
-        Ok(tally)
+        Ok(())
     }
 
     /// Reads and writes what a connection is ready for. Whether its batch is over: answered as a

@@ -2,6 +2,7 @@
 //! they go out of scope.
 
 use super::protocol::Protocol;
+use crate::cgroup::MemoryCgroup;
 use crate::process;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::File;
@@ -100,6 +101,15 @@ pub struct Server {
 impl Server {
     /// Starts a server in a new folder under `parent` and waits until it accepts connections.
     pub fn start(recipe: &Recipe, parent: &Path) -> Result<Self> {
+        Self::start_within(None, recipe, parent)
+    }
+
+    /// The same, with the memory of a cgroup.
+    pub fn start_within(
+        cgroup: Option<&MemoryCgroup>,
+        recipe: &Recipe,
+        parent: &Path,
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix(&format!("load-{}-", recipe.name))
             .tempdir_in(parent)
@@ -108,8 +118,12 @@ impl Server {
         let words = recipe.words(port, folder.path());
         let (program, arguments) = words.split_first().context("an empty command")?;
         let log = File::create(folder.path().join("log"))?;
-        let child = Command::new(program)
-            .args(arguments)
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(cgroup) = cgroup {
+            command = cgroup.enclose(&command);
+        }
+        let child = command
             .current_dir(std::env::current_dir()?)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -161,6 +175,12 @@ impl Server {
     /// Memory it has now and had at its peak.
     pub fn memory(&self) -> Result<process::Memory> {
         Ok(process::memory(self.child.id())?)
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Its process.

@@ -111,16 +111,22 @@ fn stretch(
 ) -> Result<Tally> {
     let operations = AtomicU64::new(if duration.is_zero() { 0 } else { operations });
     let limits = Limits { duration, operations: &operations };
+    let mut tally = Tally::new();
     let mut pairs: Vec<_> = drivers.iter_mut().zip(sources).collect();
     if let [(driver, source)] = &mut pairs[..] {
-        return Ok(driver.drive(source, &limits)?);
+        driver.drive(source, &limits, &mut tally)?;
+        return Ok(tally);
     }
-    let mut tally = Tally::new();
     std::thread::scope(|scope| {
         let limits = &limits;
         let threads: Vec<_> = pairs
             .into_iter()
-            .map(|(driver, source)| scope.spawn(move || driver.drive(source, limits)))
+            .map(|(driver, source)| {
+                scope.spawn(move || {
+                    let mut tally = Tally::new();
+                    driver.drive(source, limits, &mut tally).map(|()| tally)
+                })
+            })
             .collect();
         for thread in threads {
             let outcome = thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))?;

@@ -16,6 +16,8 @@ pub enum Choice {
     Uniform,
     /// Any of the existing records, few of them often.
     Zipfian(Zipfian),
+    /// Any of so many records, which lie scattered over the space at equal distances.
+    Scattered(u64),
 }
 
 /// The records of one value size that a workload works on: numbers `first..first + count`.
@@ -90,6 +92,7 @@ impl<'a> Source<'a> {
             Choice::Each => first + self.created.fetch_add(1, Ordering::Relaxed) % count,
             Choice::Uniform => first + self.random.below(count),
             Choice::Zipfian(zipfian) => first + zipfian.next(&mut self.random),
+            Choice::Scattered(few) => first + self.random.below(*few) * (count / few),
         }
     }
 }

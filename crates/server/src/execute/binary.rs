@@ -12,13 +12,15 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::binary::reply::{self, List};
-use wire::binary::{COMMAND_BYTES, Request, Strings, double_from_parts, parse};
+use wire::binary::{COMMAND_BYTES, Progress, Request, Strings, double_from_parts, parse_resuming};
 use wire::{Invalid, Parse};
 
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    match within_limit(context, parse(input)) {
+    let parsed = parse_resuming(input, &mut context.session.binary);
+    match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
+            context.session.binary = Progress::default();
             let start = output.len();
             let is_misc = matches!(request, Request::Misc { .. });
             let result = execute(context, request, output);
@@ -352,5 +354,47 @@ fn command(request: &Request<'_>) -> Command {
         Request::Stat => Command::Stat,
         Request::Misc { .. } => Command::Misc,
         Request::Replicate { .. } => Command::Replicate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::session::Session;
+    use crate::shared::Shared;
+    use cabinet::Database;
+
+    /// What has been looked at is overwritten with what would end the connection, if it were
+    /// looked at again.
+    #[test]
+    fn a_list_that_arrives_in_pieces_is_gone_through_once() {
+        let database = Database::open("*").expect("a database in memory");
+        let shared = Shared::new(Config::default(), database).expect("a server's state");
+        let counters = shared.new_counters();
+        let mut session = Session::default();
+        let mut output = Vec::new();
+        let mut execute = |input: &[u8]| {
+            let mut context = Context {
+                shared: &shared,
+                database: &shared.database,
+                may_block: true,
+                counters: &counters,
+                session: &mut session,
+                descriptor: 0,
+                mutated: false,
+            };
+            step(&mut context, input, &mut output)
+        };
+        let whole = *b"\xc8\x31\0\0\0\x02\0\0\0\x03one\0\0\0\x03two";
+        for _ in 0..2 {
+            let mut input = whole;
+            let last = input.len() - 1;
+            assert_eq!(execute(&input[..last]), Step::Incomplete { needed: input.len() });
+            input[6..13].fill(0xff);
+            assert_eq!(execute(&input[..last]), Step::Incomplete { needed: input.len() });
+            let done = Step::Executed { bytes: whole.len(), next: Next::GoOn };
+            assert_eq!(execute(&whole), done);
+        }
     }
 }

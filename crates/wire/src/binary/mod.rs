@@ -12,7 +12,7 @@ mod strings;
 
 pub use double::{double_from_parts, double_to_parts};
 pub use encode::encode;
-pub use parse::parse;
+pub use parse::{Progress, parse, parse_resuming};
 pub use strings::{Strings, StringsBuffer, StringsIter};
 
 /// First byte of every request.

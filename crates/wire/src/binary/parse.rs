@@ -4,6 +4,15 @@ use super::{MAGIC, Request, Strings, command};
 use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
 use crate::{Invalid, Parse};
 
+/// How far the list of a request has been read that is not all there yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Strings of the list that are there as a whole.
+    strings: usize,
+    /// Bytes they take, their sizes included.
+    bytes: usize,
+}
+
 /// Parses the request at the start of `bytes`.
 ///
 /// Sizes are refused as soon as they are known, before what they announce has arrived;
@@ -11,7 +20,17 @@ use crate::{Invalid, Parse};
 /// wants to hold.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
-    let mut reader = Reader { bytes, position: 0 };
+    parse_resuming(bytes, &mut Progress::default())
+}
+
+/// As [`parse`], for a request that arrives bit by bit: what a list had when it was last looked
+/// at is not looked at again, so that the work for a request of many strings does not depend on
+/// how many pieces it comes in.
+///
+/// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
+#[must_use]
+pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
+    let mut reader = Reader { bytes, position: 0, progress };
     match request(&mut reader) {
         Ok(request) => Parse::Complete(request, reader.position),
         Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
@@ -19,7 +38,7 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     }
 }
 
-fn request<'a>(reader: &mut Reader<'a>) -> Result<Request<'a>, Stop> {
+fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
     match reader.bytes.first() {
         None => return Err(Stop::Incomplete(super::COMMAND_BYTES)),
         Some(&MAGIC) => {}
@@ -144,12 +163,13 @@ fn check_size(size: u32) -> Result<usize, Stop> {
     }
 }
 
-struct Reader<'a> {
+struct Reader<'a, 'p> {
     bytes: &'a [u8],
     position: usize,
+    progress: &'p mut Progress,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Reader<'a, '_> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
         // Sizes are at most a few times 2^28, so this cannot overflow.
         let end = self.position + count;
@@ -213,7 +233,8 @@ impl<'a> Reader<'a> {
         }
         let name = self.take(name_bytes)?;
         let start = self.position;
-        for left in (0..count).rev() {
+        self.take(self.progress.bytes)?;
+        for left in (0..count.saturating_sub(self.progress.strings)).rev() {
             let step = self.array().and_then(|size| {
                 let size = check_size(u32::from_be_bytes(size))?;
                 self.take(size)
@@ -222,6 +243,8 @@ impl<'a> Reader<'a> {
                 return Err(Stop::Incomplete(needed + 4 * left));
             }
             step?;
+            self.progress.strings += 1;
+            self.progress.bytes = self.position - start;
         }
         Ok((name, Strings::checked(count, &self.bytes[start..self.position])))
     }

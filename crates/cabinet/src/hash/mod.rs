@@ -314,7 +314,7 @@ impl Shared {
             }
             // Few long pauses rather than many short ones: each end of one would interrupt a
             // reader, where processors are scarce.
-            if self.paused.fetch_add(1, Ordering::Relaxed) % BEHIND_WRITES == 0 {
+            if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
                 std::thread::sleep(BEHIND_PAUSE);
             }
         }

@@ -19,7 +19,7 @@ impl Rescue for Shared {
         let hash = self.hash(record.key);
         match record.kind {
             Kind::Put => self.rescue_put(segment, hash, location, record, bytes, oldest),
-            Kind::Tombstone => self.rescue_tombstone(hash, record, bytes, oldest),
+            Kind::Tombstone => self.rescue_tombstone(segment, hash, record, bytes, oldest),
             Kind::Batch => Ok(()),
         }
     }
@@ -66,13 +66,15 @@ impl Shared {
 
     fn rescue_tombstone(
         &self,
+        segment: &Segment,
         hash: Hash,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        // A tombstone without a birth segment was never written by this program: it is kept.
-        if record.birth_segment().is_some_and(|birth| oldest > birth) {
+        // Whatever it says, it holds down nothing that was written after it.
+        let birth = record.birth_segment().unwrap_or(u64::MAX).min(segment.number);
+        if oldest > birth {
             return Ok(());
         }
         let table = self.shards[hash.shard].0.write();

@@ -1,5 +1,6 @@
 //! Opening a hash database: the index from the last checkpoint and the log after it.
 
+use super::table::are_packed;
 use super::{Hash, SHARDS, Shard, Shared, Table};
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
@@ -44,6 +45,9 @@ fn load(recovery: &mut Recovery) -> Result<Vec<Table>> {
     for table in &mut tables {
         let Some(mut entries) = checkpoint.next_block()? else { break };
         entries.retain(|entry| recovery.segments.get(Location::from_bits(*entry)).is_some());
+        if !are_packed(&entries) {
+            return Err(checkpoint.corrupted("entries that are in no order"));
+        }
         *table = Table::from_packed(&entries);
     }
     Ok(tables)

@@ -24,7 +24,8 @@ const LOAD_PERCENT_MAX: usize = 80;
 /// Homes are multiplied by five fourths.
 const GROWTH_PERCENT: usize = 125;
 
-/// Slots behind the last home: room for what does not find its home free.
+/// Slots behind the last home: room for what does not find its home free. Where that is more,
+/// as many are added.
 const OVERFLOW_SLOTS: usize = 32;
 
 const EMPTY: u64 = 0;
@@ -77,13 +78,11 @@ impl Table {
         if (self.entries + 1) * 100 > self.homes * LOAD_PERCENT_MAX {
             self.grow();
         }
-        while !self.try_insert(pack(tag, location)) {
-            self.grow();
-        }
+        self.put_in_order(pack(tag, location));
         self.entries += 1;
     }
 
-    fn try_insert(&mut self, entry: u64) -> bool {
+    fn put_in_order(&mut self, entry: u64) {
         let mut place = self.home(tag_of(entry));
         while self.slots[place] != EMPTY && tag_of(self.slots[place]) <= tag_of(entry) {
             place += 1;
@@ -93,11 +92,15 @@ impl Table {
             gap += 1;
         }
         if gap + 1 >= self.slots.len() {
-            return false;
+            self.add_overflow();
         }
         self.slots.copy_within(place..gap, place + 1);
         self.slots[place] = entry;
-        true
+    }
+
+    fn add_overflow(&mut self) {
+        self.slots.reserve_exact(OVERFLOW_SLOTS);
+        self.slots.resize(self.slots.len() + OVERFLOW_SLOTS, EMPTY);
     }
 
     /// Makes an entry point elsewhere.
@@ -137,6 +140,7 @@ impl Table {
 
     /// A table of entries as `packed` gave them.
     pub(crate) fn from_packed(entries: &[u64]) -> Self {
+        debug_assert!(are_packed(entries));
         let mut table = Self { entries: entries.len(), ..Self::default() };
         table.rebuild(entries, entries.len() * 100 / LOAD_PERCENT_MAX + 1);
         table
@@ -154,22 +158,17 @@ impl Table {
     }
 
     /// Lays sorted entries out over at least so many homes.
-    fn rebuild(&mut self, entries: &[u64], mut homes: usize) {
-        'homes: loop {
-            let slots = homes + OVERFLOW_SLOTS.min(8 + homes / 8);
-            self.homes = homes;
-            self.slots = vec![EMPTY; slots];
-            let mut free = 0;
-            for entry in entries {
-                let place = self.home(tag_of(*entry)).max(free);
-                if place + 1 >= slots {
-                    homes += homes / 16 + 1;
-                    continue 'homes;
-                }
-                self.slots[place] = *entry;
-                free = place + 1;
+    fn rebuild(&mut self, entries: &[u64], homes: usize) {
+        self.homes = homes;
+        self.slots = vec![EMPTY; homes + OVERFLOW_SLOTS.min(8 + homes / 8)];
+        let mut free = 0;
+        for entry in entries {
+            let place = self.home(tag_of(*entry)).max(free);
+            if place + 1 >= self.slots.len() {
+                self.add_overflow();
             }
-            return;
+            self.slots[place] = *entry;
+            free = place + 1;
         }
     }
 
@@ -177,6 +176,11 @@ impl Table {
     fn home(&self, tag: u32) -> usize {
         (tag as usize * self.homes) >> TAG_BITS
     }
+}
+
+/// Whether entries from outside are such as [`Table::packed`] gives.
+pub(crate) fn are_packed(entries: &[u64]) -> bool {
+    entries.is_sorted_by_key(|entry| tag_of(*entry)) && !entries.contains(&EMPTY)
 }
 
 /// Entries with one tag.
@@ -264,6 +268,19 @@ mod tests {
             for (tag, location) in model {
                 prop_assert!(again.find_location(tag, location).is_some());
             }
+        }
+    }
+
+    #[test]
+    fn any_number_of_keys_may_have_the_same_hash() {
+        for tag in [0, (1 << TAG_BITS) - 1] {
+            let mut table = Table::default();
+            for number in 1..=1000 {
+                table.insert(tag, Location::from_bits(number));
+            }
+            assert_eq!(Table::from_packed(&table.packed()).find(tag).count(), 1000);
+            assert_eq!(table.find(tag).count(), 1000);
+            assert!(table.memory_bytes() <= 1000 * 8 * 2);
         }
     }
 

@@ -8,7 +8,8 @@
 //! Threads hold the engine weakly: it closes when its last user lets it go.
 
 use super::compact::Rescue;
-use super::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST, Log, Segment};
+use super::room::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST};
+use super::{Log, Segment};
 use crate::{Durability, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -23,10 +23,12 @@
 //! removed later than the position, and is left out.
 
 use super::manifest::replace_with;
-use super::record::{read_u32, read_u64};
+use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
+use super::segment::SEGMENTS_MAX;
 use super::{Log, error_at};
 use crate::io::{File, Open, Storage};
 use crate::{Error, Result};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -204,17 +206,27 @@ impl Checkpoint {
                 next_expiry_ms: read_u64(&line[32..]),
             })
             .collect();
+        check_lines(&segments).map_err(|what| corrupted(blocks_end, what))?;
+        let (next_sequence, replay_offset) = (read_u64(&header[24..]), read_u64(&header[40..]));
+        if next_sequence > SEQUENCE_MAX || !replay_offset.is_multiple_of(ALIGNMENT as u64) {
+            return Err(corrupted(24, "a position that no log has"));
+        }
         Ok(Self {
             salt: identity.salt,
-            next_sequence: read_u64(&header[24..]),
+            next_sequence,
             replay_segment: read_u64(&header[32..]),
-            replay_offset: read_u64(&header[40..]),
+            replay_offset,
             segments,
             next: HEADER_BYTES as u64,
             blocks_end,
             file,
             path,
         })
+    }
+
+    /// The error of something in the next block.
+    pub(crate) fn corrupted(&self, what: &str) -> Error {
+        Error::Corrupted { file: self.path.clone(), offset: self.next, what: what.into() }
     }
 
     /// The entries of the next block, or `None` after the last.
@@ -225,11 +237,7 @@ impl Checkpoint {
         let head = read_exactly(&*self.file, &self.path, self.next, 8)?;
         let count = read_u32(&head) as usize;
         let end = self.next + 8 + count as u64 * 8;
-        let corrupted = |what: &str| Error::Corrupted {
-            file: self.path.clone(),
-            offset: self.next,
-            what: what.into(),
-        };
+        let corrupted = |what| self.corrupted(what);
         if count > BLOCK_ENTRIES_MAX || end > self.blocks_end {
             return Err(corrupted("a block goes on beyond the others"));
         }
@@ -240,6 +248,19 @@ impl Checkpoint {
         self.next = end;
         Ok(Some(bytes.chunks_exact(8).map(read_u64).collect()))
     }
+}
+
+/// Slots and numbers name one segment each.
+fn check_lines(lines: &[SegmentLine]) -> std::result::Result<(), &'static str> {
+    if lines.iter().any(|line| line.slot >= SEGMENTS_MAX) {
+        return Err("a segment in a slot that there is not");
+    }
+    let slots: BTreeSet<_> = lines.iter().map(|line| line.slot).collect();
+    let numbers: BTreeSet<_> = lines.iter().map(|line| line.number).collect();
+    if slots.len() < lines.len() || numbers.len() < lines.len() {
+        return Err("two segments that are one");
+    }
+    Ok(())
 }
 
 fn read_exactly(file: &dyn File, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {

@@ -93,8 +93,10 @@ impl Log {
         let in_order = guard.in_order();
         let oldest = in_order.first().map_or(0, |segment| segment.number);
         let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_damaged());
+        // Behind a damaged segment, which stays, they have to stay as well.
         if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
             && let Some(segment) = sealed.clone().next()
+            && segment.number == oldest
         {
             return Some(Arc::clone(segment));
         }

@@ -35,6 +35,9 @@ const PREFIX_BYTES: usize = 12;
 pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
 
 /// Longest record, padding included.
+/// Highest sequence number: far above what any log comes to, and so that none ever wraps.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
+
 pub(crate) const RECORD_BYTES_MAX: usize =
     HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + ALIGNMENT;
 
@@ -109,6 +112,9 @@ impl Header {
             } else {
                 NotARecord::Bad("sequence number 0")
             });
+        }
+        if sequence > SEQUENCE_MAX {
+            return Err(NotARecord::Bad("a sequence number over the limit"));
         }
         let (&flags, rest) = rest.split_first().ok_or(short)?;
         let kind = match flags & KIND_MASK {

@@ -98,6 +98,14 @@ impl Recovery {
             known_ends: BTreeSet::new(),
         };
         recovery.open_segments(&numbers)?;
+        let newest = recovery.segments.iter().map(|segment| segment.number).max();
+        if let Some(checkpoint) = &recovery.checkpoint
+            && Some(checkpoint.replay_segment) > newest
+        {
+            // It was made durable after the segment that it ends in.
+            let error = checkpoint.corrupted("the segment that it ends in is missing");
+            recovery.distrust_checkpoint(&error);
+        }
         if let Some(checkpoint) = &recovery.checkpoint {
             recovery.next_sequence = recovery.next_sequence.max(checkpoint.next_sequence);
             recovery.replay_from = (checkpoint.replay_segment, checkpoint.replay_offset);
@@ -168,8 +176,8 @@ impl Recovery {
             let segment = new_segment(&header, slot, path, file, map);
             segment.sealed.store(index != last, Ordering::Relaxed);
             if let Some(line) = line {
-                segment.live_bytes.store(line.live_bytes, Ordering::Relaxed);
-                segment.tombstone_bytes.store(line.tombstone_bytes, Ordering::Relaxed);
+                segment.live_bytes.store(line.live_bytes.min(end), Ordering::Relaxed);
+                segment.tombstone_bytes.store(line.tombstone_bytes.min(end), Ordering::Relaxed);
                 segment.next_expiry_ms.store(line.next_expiry_ms, Ordering::Relaxed);
             }
             self.next_sequence = self.next_sequence.max(header.first_sequence);
@@ -295,11 +303,13 @@ impl Recovery {
                 };
                 let path = segment_path(&self.directory, number);
                 let failed = |error| error_at("create", &path, error);
-                let slot = segments.free_slot().unwrap_or(0);
+                let slot = segments
+                    .free_slot()
+                    .ok_or_else(|| Error::NotSupported("that many segments".into()))?;
                 let file = self.storage.open(&path, Open::New).map_err(failed)?;
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
                 let map = file.map(capacity, 0).map_err(failed)?;
-                file.allocate(&map, capacity.min(super::ALLOCATION_BYTES_FIRST) as u64)
+                file.allocate(&map, capacity.min(super::room::ALLOCATION_BYTES_FIRST) as u64)
                     .map_err(failed)?;
                 let segment = Arc::new(new_segment(&header, slot, path.clone(), file, map));
                 let appender = Appender::of(&segment.map);

@@ -1,7 +1,7 @@
 //! Reading a segment from one end to the other.
 
 use super::record::{HEADER_BYTES_MAX, Kind, NotARecord, Record};
-use super::segment::SEGMENT_HEADER_BYTES;
+use super::segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::io::File;
 use std::io;
 use std::sync::Arc;
@@ -51,6 +51,9 @@ impl Scanner {
         if self.next >= self.end {
             return Ok(Ok(false));
         }
+        if self.next >= SEGMENT_BYTES_MAX as u64 {
+            return Ok(Err(self.stop_at(Some("a record out of reach"))));
+        }
         let mut needed = HEADER_BYTES_MAX;
         loop {
             self.fill(needed)?;
@@ -78,14 +81,14 @@ impl Scanner {
                 self.next += total as u64;
                 return Ok(Ok(true));
             }
-            if !is_whole_batch(record.value, self.salt) {
+            let inner = record.total - record.value.len();
+            let mut offset = self.next + inner as u64;
+            // Where the value is, too, unless it does not begin where records may begin.
+            let mut rest = &bytes[inner..record.total];
+            if !is_whole_batch(rest, self.salt, offset) {
                 return Ok(Err(self.stop_at(Some("a batch that is not whole"))));
             }
             // Its records follow one by one; they are known to be good.
-            let inner = record.total - record.value.len();
-            let first = self.next + inner as u64;
-            let mut rest = record.value;
-            let mut offset = first;
             while let Ok(member) = Record::decode(rest, self.salt) {
                 visit(offset, &member, &rest[..member.total])?;
                 offset += member.total as u64;
@@ -126,11 +129,14 @@ impl Scanner {
     }
 }
 
-/// Whether these bytes are records from beginning to end.
-fn is_whole_batch(mut bytes: &[u8], salt: u32) -> bool {
+/// Whether these bytes are records from beginning to end, all within reach.
+fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
     while !bytes.is_empty() {
         match Record::decode(bytes, salt) {
-            Ok(record) if record.kind != Kind::Batch => bytes = &bytes[record.total..],
+            Ok(record) if record.kind != Kind::Batch && offset < SEGMENT_BYTES_MAX as u64 => {
+                bytes = &bytes[record.total..];
+                offset += record.total as u64;
+            }
             _ => return false,
         }
     }

@@ -19,7 +19,7 @@
 
 use super::Identity;
 use super::read::FirstRead;
-use super::record::{ALIGNMENT, read_u32, read_u64};
+use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use crate::io::{File, Map};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +35,12 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
 
 /// Most segments a log can have at a time.
 pub(crate) const SEGMENTS_MAX: usize = 1 << SLOT_BITS;
+
+/// Highest number of a segment: far above what any log comes to.
+const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
+
+/// More than the longest record takes, in a segment of its own.
+const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
 
 const OFFSET_BITS: u32 = 23;
 const SLOT_BITS: u32 = 17;
@@ -190,13 +196,20 @@ impl SegmentHeader {
         {
             return Err("its header is damaged, or of another database");
         }
-        Ok(Self {
+        let header = Self {
             number: read_u64(&bytes[16..]),
             clears: read_u32(&bytes[12..]) & FLAG_CLEAR != 0,
             first_sequence: read_u64(&bytes[32..]),
             previous_bytes: read_u64(&bytes[40..]),
             capacity: read_u64(&bytes[48..]),
-        })
+        };
+        if header.number > SEGMENT_NUMBER_MAX
+            || header.first_sequence > SEQUENCE_MAX
+            || header.capacity > SEGMENT_CAPACITY_MAX
+        {
+            return Err("its header has a number over the limit");
+        }
+        Ok(header)
     }
 }
 
@@ -208,10 +221,9 @@ pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
 /// Number in a segment's file name.
 pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
-    if digits.len() < 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
+    let number = digits.parse().ok()?;
+    // The same number written otherwise is another file.
+    (segment_path(Path::new(""), number) == Path::new(name)).then_some(number)
 }
 
 /// The segments of a log at one moment.

@@ -1,0 +1,151 @@
+//! Appending records to the end of the log.
+
+use super::record::{self, Kind, Prepared};
+use super::segment::Location;
+use super::{Log, Tail};
+use crate::limits::BATCH_LOG_BYTES_MAX;
+use crate::{Durability, Error, Result};
+use std::sync::atomic::Ordering;
+
+/// Who appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A writer that needs more space.
+    Store,
+    /// Compaction, which makes space. May use half of the reserve.
+    Move,
+    /// A removal, which makes space. May use the reserve.
+    Remove,
+}
+
+/// Where a record went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub(crate) location: Location,
+    pub(crate) sequence: u64,
+}
+
+impl Log {
+    /// Lays out a record of this log.
+    #[inline]
+    pub(crate) fn prepare<'a>(
+        &self,
+        kind: Kind,
+        key: &'a [u8],
+        value: &'a [u8],
+        meta: crate::Meta,
+        compression: crate::Compression,
+    ) -> Prepared<'a> {
+        Prepared::new(self.identity.salt, kind, key, value, meta, compression)
+    }
+
+    /// Appends a record under the next sequence number.
+    pub(crate) fn append(&self, mut record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
+        let total = record.total();
+        let mut tail = self.tail.lock();
+        self.make_room(&mut tail, total, 0, purpose)?;
+        let sequence = tail.next_sequence;
+        let location = self.put_down(&mut tail, &record.seal(sequence), total)?;
+        tail.next_sequence += 1;
+        drop(tail);
+        self.after_append();
+        Ok(Appended { location, sequence })
+    }
+
+    /// Appends a tombstone, which says itself in which segment it is born.
+    pub(crate) fn append_tombstone(&self, key: &[u8]) -> Result<Appended> {
+        // The segment may change until the tail is locked, but only to a later one, and what the
+        // tombstone removes lies in this one or before: the caller holds the key's lock.
+        let birth = self.active_number.load(Ordering::Acquire);
+        self.append_tombstone_born_in(key, birth)
+    }
+
+    pub(crate) fn append_tombstone_born_in(&self, key: &[u8], birth: u64) -> Result<Appended> {
+        let birth = birth.to_le_bytes();
+        let meta = crate::Meta::NONE;
+        let none = crate::Compression::None;
+        let record = self.prepare(Kind::Tombstone, key, &birth, meta, none);
+        let total = record.total();
+        let appended = self.append(record, Purpose::Remove)?;
+        if let Some(segment) = self.segments().get(appended.location) {
+            segment.add_tombstone(total);
+        }
+        Ok(appended)
+    }
+
+    /// Appends records as a batch: after a crash there are all of them or none. `each` is told
+    /// the index and the place of each one. The last one should be the longest: all begin within
+    /// the reach of a [`Location`].
+    pub(crate) fn append_batch(
+        &self,
+        records: &mut [Prepared<'_>],
+        mut each: impl FnMut(usize, Appended),
+    ) -> Result<()> {
+        let inner: usize = records.iter().map(Prepared::total).sum();
+        let last_at = inner - records.last().map_or(0, Prepared::total);
+        if last_at > BATCH_LOG_BYTES_MAX || inner > record::RECORD_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes: last_at, max: BATCH_LOG_BYTES_MAX });
+        }
+        let mut bytes = Vec::with_capacity(inner);
+        let mut tail = self.tail.lock();
+        let mut offsets = Vec::with_capacity(records.len());
+        let first = tail.next_sequence;
+        for (record, sequence) in records.iter_mut().zip(first + 1..) {
+            offsets.push((bytes.len(), sequence));
+            record.write_to(sequence, &mut bytes);
+        }
+        // A key of zeros makes the records behind the header begin where records may begin.
+        let probe = self.prepare_batch(&[], &bytes);
+        let padding = [0u8; record::ALIGNMENT];
+        let padding = &padding[..probe.padding_to_align_value()];
+        let mut batch = self.prepare_batch(padding, &bytes);
+        let total = batch.total();
+        self.make_room(&mut tail, total, total - inner + last_at, Purpose::Store)?;
+        let location = self.put_down(&mut tail, &batch.seal(first), total)?;
+        tail.next_sequence = first + 1 + records.len() as u64;
+        let start = location.offset() + (total - inner);
+        for (index, (offset, sequence)) in offsets.into_iter().enumerate() {
+            let location = Location::new(location.slot(), start + offset);
+            each(index, Appended { location, sequence });
+        }
+        drop(tail);
+        self.after_append();
+        Ok(())
+    }
+
+    pub(super) fn prepare_batch<'a>(&self, padding: &'a [u8], records: &'a [u8]) -> Prepared<'a> {
+        self.prepare(Kind::Batch, padding, records, crate::Meta::NONE, crate::Compression::None)
+    }
+
+    /// Appends the bytes of a record that is already in the log, as they are.
+    pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
+        let mut tail = self.tail.lock();
+        self.make_room(&mut tail, bytes.len(), 0, Purpose::Move)?;
+        let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
+        drop(tail);
+        self.after_append();
+        Ok(location)
+    }
+
+    pub(super) fn put_down(
+        &self,
+        tail: &mut Tail,
+        parts: &[&[u8]],
+        total: usize,
+    ) -> Result<Location> {
+        let offset = tail.appender.end();
+        if !tail.appender.append(parts, total) {
+            // `make_room` has seen to it that there is room.
+            return Err(Error::NoSpace { path: tail.segment.path.clone() });
+        }
+        self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
+        Ok(Location::new(tail.segment.slot, offset))
+    }
+
+    #[inline]
+    pub(super) fn after_append(&self) {
+        if self.settings.durability == Durability::Always {
+            self.commit.nudge();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Room for what is appended: blocks, segments, and what is left free for reclaiming.
+
+use super::record;
+use super::segment::{
+    self, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_path,
+};
+use super::{Log, Purpose, Tail, error_at, is_full, new_segment};
+use crate::io::{Appender, Open};
+use crate::{Error, Result};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of file that are allocated at a time.
+pub(super) const ALLOCATION_BYTES: usize = 16 << 20;
+
+/// As above, at the beginning of a segment: a small database stays small.
+pub(super) const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
+
+/// Name of the file whose blocks are the reserve.
+pub(super) const RESERVE_NAME: &str = "reserve";
+
+impl Log {
+    /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
+    /// begins at `last_at`.
+    #[inline]
+    pub(super) fn make_room(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<()> {
+        self.commit.check()?;
+        let reserve = self.reserve_for(purpose, tail.segment.capacity);
+        let backed = tail.segment.map.backed();
+        let needed = tail.appender.end() + total + reserve;
+        if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
+            if backed - needed < ALLOCATION_BYTES_FIRST && backed < tail.segment.capacity {
+                self.want_ahead();
+            }
+            return Ok(());
+        }
+        self.make_more_room(tail, total, last_at, purpose)
+    }
+
+    #[cold]
+    pub(super) fn make_more_room(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<()> {
+        let reserve = self.reserve_for(purpose, tail.segment.capacity);
+        let needed = tail.appender.end() + total + reserve;
+        let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
+        let result = if needed <= tail.segment.capacity && is_in_reach {
+            self.allocate(&tail.segment, needed)
+        } else {
+            self.rotate(tail, total, false)
+        };
+        if !matches!(result, Err(Error::NoSpace { .. })) {
+            return result;
+        }
+        if purpose == Purpose::Move && self.release_reserve() {
+            return self.make_more_room(tail, total, last_at, purpose);
+        }
+        self.space_wanted.store(true, Ordering::Relaxed);
+        self.background.wake();
+        result
+    }
+
+    /// What is left free behind an append, so that space can still be reclaimed when the disk is
+    /// full: a removal may have all of it, compaction half.
+    #[inline]
+    pub(super) fn reserve_for(&self, purpose: Purpose, capacity: usize) -> usize {
+        match purpose {
+            Purpose::Store => self.reserve_bytes(capacity),
+            Purpose::Move => self.reserve_bytes(capacity) / 2,
+            Purpose::Remove => 0,
+        }
+    }
+
+    pub(super) fn reserve_bytes(&self, capacity: usize) -> usize {
+        (256 << 10).min(capacity / 16)
+    }
+
+    /// Allocates blocks for at least `needed` bytes of a segment.
+    pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
+        let step = if needed <= ALLOCATION_BYTES_FIRST {
+            ALLOCATION_BYTES_FIRST
+        } else {
+            ALLOCATION_BYTES
+        };
+        let generous = (needed + step / 2).next_multiple_of(step).min(segment.capacity);
+        let result = match segment.file.allocate(&segment.map, generous as u64) {
+            Err(error) if is_full(&error) => segment.file.allocate(&segment.map, needed as u64),
+            result => result,
+        };
+        result.map_err(|error| error_at("allocate", &segment.path, error))
+    }
+
+    /// Seals the tail's segment and begins another, in which `total` bytes fit.
+    pub(super) fn rotate(&self, tail: &mut Tail, total: usize, clears: bool) -> Result<()> {
+        let wanted = self.next_capacity();
+        let needed = SEGMENT_HEADER_BYTES + total;
+        let capacity = if needed + self.reserve_bytes(wanted) <= wanted {
+            wanted
+        } else {
+            needed + needed / 15 + record::ALIGNMENT
+        };
+        let header = SegmentHeader {
+            number: tail.segment.number + 1,
+            clears,
+            first_sequence: tail.next_sequence,
+            previous_bytes: tail.appender.end() as u64,
+            capacity: capacity as u64,
+        };
+        let room = needed + self.reserve_bytes(capacity);
+        let (segment, appender) = self.begin_segment(&header, room)?;
+        tail.segment.sealed.store(true, Ordering::Release);
+        self.unsynced.lock().push(Arc::clone(&tail.segment));
+        tail.base += tail.appender.end() as u64;
+        self.active_number.store(segment.number, Ordering::Release);
+        tail.segment = segment;
+        tail.appender = appender;
+        self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
+        self.note_whether_behind();
+        self.background.wake();
+        Ok(())
+    }
+
+    /// Capacity of the next segment: small in a small database, so that its dead bytes come
+    /// within the reach of compaction soon.
+    pub(super) fn next_capacity(&self) -> usize {
+        let live: u64 = self.segments().iter().map(|s| s.live_bytes.load(Ordering::Relaxed)).sum();
+        let sixteenth = usize::try_from(live / 16).unwrap_or(usize::MAX);
+        sixteenth
+            .clamp(self.settings.segment_bytes_min, self.settings.segment_bytes_max)
+            .next_multiple_of(4096)
+            .min(SEGMENT_BYTES_MAX)
+    }
+
+    pub(super) fn begin_segment(
+        &self,
+        header: &SegmentHeader,
+        room: usize,
+    ) -> Result<(Arc<Segment>, Appender)> {
+        let path = segment_path(&self.directory, header.number);
+        let _structure = self.structure.lock();
+        let mut segments = Segments::clone(&self.segments.load());
+        let slot = segments.free_slot().ok_or_else(|| {
+            Error::NotSupported(format!("more than {} segments", segment::SEGMENTS_MAX))
+        })?;
+        let capacity = usize::try_from(header.capacity).unwrap_or(usize::MAX);
+        let file = self
+            .storage
+            .open(&path, Open::New)
+            .map_err(|error| error_at("create", &path, error))?;
+        let begin = || {
+            let map = file.map(capacity, 0).map_err(|error| error_at("map", &path, error))?;
+            let segment = new_segment(header, slot, path.clone(), Arc::clone(&file), map);
+            self.allocate(&segment, room)?;
+            let Some(mut appender) = Appender::of(&segment.map) else {
+                return Err(Error::NoSpace { path: path.clone() });
+            };
+            if !appender.append(&[&header.encode(&self.identity)], SEGMENT_HEADER_BYTES) {
+                return Err(Error::NoSpace { path: path.clone() });
+            }
+            Ok((Arc::new(segment), appender))
+        };
+        let (segment, appender) = begin().inspect_err(|_| {
+            // Left behind it would be in the way of the next try.
+            let _ = self.storage.remove(&path);
+        })?;
+        segments.insert(Arc::clone(&segment));
+        self.segments.store(Arc::new(segments));
+        self.directory_changed.store(true, Ordering::Release);
+        Ok((segment, appender))
+    }
+
+    /// Sets blocks aside that compaction may have when the disk is full: half a segment, so that
+    /// one of which half is dead can be moved. Better none than a refusal to open.
+    pub(super) fn keep_reserve(&self) {
+        if self.reserved.load(Ordering::Acquire) {
+            return;
+        }
+        let path = self.directory.join(RESERVE_NAME);
+        let bytes = self.next_capacity() / 2;
+        let make = || -> io::Result<()> {
+            let file = match self.storage.open(&path, Open::New) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    self.storage.open(&path, Open::Existing)?
+                }
+                file => file?,
+            };
+            file.allocate(&file.map(bytes, 0)?, bytes as u64)
+        };
+        match make() {
+            Ok(()) => self.reserved.store(true, Ordering::Release),
+            Err(error) => {
+                tracing::debug!("no reserve: {error}");
+                let _ = self.storage.remove(&path);
+            }
+        }
+    }
+
+    /// Gives the reserve up; says whether there was one.
+    pub(super) fn release_reserve(&self) -> bool {
+        self.reserved.swap(false, Ordering::AcqRel)
+            && self.storage.remove(&self.directory.join(RESERVE_NAME)).is_ok()
+    }
+
+    /// Begins a new segment before which everything is void, and answers its number. The caller
+    /// holds all locks of its index, and then calls [`Log::remove_before`] without them.
+    pub(crate) fn clear(&self) -> Result<u64> {
+        let mut tail = self.tail.lock();
+        self.commit.check()?;
+        if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true) {
+            // Everything is about to go: what was allocated ahead may go first.
+            self.release_reserve();
+            let segment = &tail.segment;
+            segment
+                .file
+                .give_back(&segment.map)
+                .map_err(|error| error_at("cut", &segment.path, error))?;
+            self.rotate(&mut tail, 0, true)?;
+        }
+        let first = tail.segment.number;
+        drop(tail);
+        let old: Vec<_> =
+            self.segments().in_order().into_iter().filter(|old| old.number < first).collect();
+        for segment in &old {
+            segment.live_bytes.store(0, Ordering::Relaxed);
+            segment.tombstone_bytes.store(0, Ordering::Relaxed);
+        }
+        Ok(first)
+    }
+
+    /// Gives back what was allocated ahead. Nothing may be appended any more.
+    pub(crate) fn trim(&self) -> Result<()> {
+        let tail = self.tail.lock();
+        let segment = &tail.segment;
+        let given = segment.file.give_back(&segment.map);
+        given.map_err(|error| error_at("cut", &segment.path, error))
+    }
+
+    /// Seals the active segment if there is something in it, so that all before is in segments
+    /// that no longer change.
+    pub(crate) fn seal(&self) -> Result<()> {
+        let mut tail = self.tail.lock();
+        if tail.appender.end() > SEGMENT_HEADER_BYTES {
+            self.rotate(&mut tail, 0, false)?;
+        }
+        Ok(())
+    }
+
+    /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to
+    /// fail: then the active segment is synced as it is.
+    pub(super) fn seal_if_worth_it(&self) -> Result<()> {
+        let mut tail = self.tail.lock();
+        if tail.appender.end() >= tail.segment.capacity / 4 {
+            match self.rotate(&mut tail, 0, false) {
+                Err(Error::NoSpace { .. }) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn want_ahead(&self) {
+        if !self.ahead_wanted.load(Ordering::Relaxed)
+            && !self.ahead_wanted.swap(true, Ordering::Relaxed)
+        {
+            self.background.wake();
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Making what was appended durable.
+
+use super::segment::Segment;
+use super::{Log, error_at};
+use crate::{Durability, Error, LogPosition, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Log {
+    /// Makes everything appended before the call durable.
+    pub(crate) fn sync(&self) -> Result<LogPosition> {
+        let _one_at_a_time = self.sync.lock();
+        self.commit.check()?;
+        let (position, active, sealed) = {
+            let tail = self.tail.lock();
+            let position = tail.base + tail.appender.end() as u64;
+            (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
+        };
+        if self.directory_changed.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.storage.sync_dir(&self.directory)
+        {
+            return Err(self.stop(error_at("sync", &self.directory, error)));
+        }
+        for segment in sealed.iter().chain([&active]) {
+            if let Err(error) = segment.file.sync() {
+                return Err(self.stop(error_at("sync", &segment.path, error)));
+            }
+        }
+        self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
+        self.figures.syncs.fetch_add(1, Ordering::Relaxed);
+        self.commit.advance(position);
+        Ok(position)
+    }
+
+    /// Makes the segments from this number on durable, as far as they are written.
+    pub(super) fn sync_from(&self, number: u64) -> Result<()> {
+        let mut segments = self.segments().in_order();
+        segments.retain(|segment| segment.number >= number);
+        if self.directory_changed.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.storage.sync_dir(&self.directory)
+        {
+            return Err(self.stop(error_at("sync", &self.directory, error)));
+        }
+        let active = self.active_number();
+        let (sealed, open): (Vec<_>, Vec<_>) = segments
+            .into_iter()
+            .partition(|segment| segment.number < active && segment.is_sealed());
+        self.sync_sealed(&sealed)?;
+        for segment in open {
+            if let Err(error) = segment.file.sync() {
+                return Err(self.stop(error_at("sync", &segment.path, error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sealed segments durable.
+    pub(super) fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
+        let _one_at_a_time = self.sync.lock();
+        self.commit.check()?;
+        for segment in sealed {
+            if let Err(error) = segment.file.sync() {
+                return Err(self.stop(error_at("sync", &segment.path, error)));
+            }
+        }
+        self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
+        Ok(())
+    }
+
+    /// Waits until `position` is durable.
+    pub(crate) fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        if self.commit.durable() >= position {
+            return Ok(());
+        }
+        if self.settings.durability == Durability::Always && self.background.is_running() {
+            self.commit.nudge();
+            return self.commit.wait(position);
+        }
+        self.sync().map(|_| ())
+    }
+
+    /// Stops all writing.
+    pub(super) fn stop(&self, error: Error) -> Error {
+        self.commit.poison(&error);
+        error
+    }
+}

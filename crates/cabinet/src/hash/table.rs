@@ -280,7 +280,7 @@ mod tests {
             }
             assert_eq!(Table::from_packed(&table.packed()).find(tag).count(), 1000);
             assert_eq!(table.find(tag).count(), 1000);
-            assert!(table.memory_bytes() <= 1000 * 8 * 2);
+            assert!(table.memory_bytes() <= 1000 * 8 * 4);
         }
     }
 

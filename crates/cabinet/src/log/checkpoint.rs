@@ -196,7 +196,7 @@ impl Checkpoint {
         if sum != read_u32(&trailer[12..]) {
             return Err(corrupted(trailer_at, "the checksum does not match"));
         }
-        let segments = lines
+        let segments: Vec<_> = lines
             .chunks_exact(LINE_BYTES)
             .map(|line| SegmentLine {
                 slot: usize::try_from(read_u64(line)).unwrap_or(usize::MAX),

@@ -34,10 +34,10 @@ const PREFIX_BYTES: usize = 12;
 /// Longest header: prefix, flags, two lengths, expiry, client flags.
 pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
 
-/// Longest record, padding included.
 /// Highest sequence number: far above what any log comes to, and so that none ever wraps.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 
+/// Longest record, padding included.
 pub(crate) const RECORD_BYTES_MAX: usize =
     HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + ALIGNMENT;
 

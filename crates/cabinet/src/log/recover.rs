@@ -98,12 +98,11 @@ impl Recovery {
             known_ends: BTreeSet::new(),
         };
         recovery.open_segments(&numbers)?;
-        let newest = recovery.segments.iter().map(|segment| segment.number).max();
         if let Some(checkpoint) = &recovery.checkpoint
-            && Some(checkpoint.replay_segment) > newest
+            && !recovery.reaches(checkpoint.replay_segment, checkpoint.replay_offset)
         {
-            // It was made durable after the segment that it ends in.
-            let error = checkpoint.corrupted("the segment that it ends in is missing");
+            // What it ends with was made durable before it.
+            let error = checkpoint.corrupted("the log that it ends with is missing");
             recovery.distrust_checkpoint(&error);
         }
         if let Some(checkpoint) = &recovery.checkpoint {
@@ -111,6 +110,13 @@ impl Recovery {
             recovery.replay_from = (checkpoint.replay_segment, checkpoint.replay_offset);
         }
         Ok(recovery)
+    }
+
+    /// Whether the log has come to this place, be it that the segment has gone since.
+    fn reaches(&self, number: u64, offset: u64) -> bool {
+        let mut newer = self.segments.iter().filter(|segment| segment.number >= number).peekable();
+        newer.peek().is_some()
+            && newer.all(|segment| segment.number > number || segment.bytes() >= offset)
     }
 
     fn open_segments(&mut self, numbers: &[u64]) -> Result<()> {

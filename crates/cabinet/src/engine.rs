@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Number of a record's last change: unique and rising within a database, never 0 for a record.
 pub type Version = u64;
 
-/// A place in an engine's log, in bytes appended since the database was created. Engines
+/// A place in an engine's log, in bytes appended since the database was opened. Engines
 /// without a log stay at 0, which is always durable.
 pub type LogPosition = u64;
 

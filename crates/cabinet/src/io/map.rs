@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Clone)]
 pub struct Map(Arc<Shared>);
 
+/// On a cache line of its own, which appends change.
+#[repr(align(64))]
 struct Shared {
     raw: MmapRaw,
     /// Bytes that are final and may be read.
@@ -91,9 +93,10 @@ impl Map {
         self.0.backed.load(Ordering::Acquire)
     }
 
-    /// Maps the pages of `start..end` for writing, so that appends there do not fault.
-    pub fn populate(&self, start: usize, end: usize) {
-        let end = end.min(self.backed());
+    /// Maps the pages of `start..end`, which the file must have, for writing, so that appends
+    /// there do not fault.
+    pub(super) fn populate(&self, start: usize, end: usize) {
+        let end = end.min(self.0.raw.len());
         let start = start & !(PAGE_BYTES - 1);
         if start >= end {
             return;

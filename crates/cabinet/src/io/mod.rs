@@ -63,7 +63,13 @@ pub trait File: Send + Sync {
     /// Gives the file blocks, and a length, up to `length`, for its map to append to; the new
     /// part reads as zeros.
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()>;
-    /// Gives blocks back that were allocated for a map beyond what is written.
+    /// As `allocate`, and has the new pages in memory and in the map: appends there will not
+    /// fault. They count as changed, so a file that is synced all the time is better without.
+    fn prepare(&self, map: &Map, length: u64) -> io::Result<()> {
+        self.allocate(map, length)
+    }
+    /// Gives blocks back that were allocated for a map beyond what is written. Nobody appends
+    /// meanwhile.
     fn give_back(&self, map: &Map) -> io::Result<()> {
         let end = map.written();
         map.set_backed(end);

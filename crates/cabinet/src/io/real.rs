@@ -1,6 +1,7 @@
 //! Files of the operating system.
 
 use super::{File, Map, Open, Storage};
+use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 use std::any::Any;
@@ -42,7 +43,7 @@ impl Storage for RealStorage {
             .open(path)?;
         // Records are read at random; see `Map::of_file`.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { file, allocating: Mutex::default() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -78,21 +79,38 @@ impl Storage for RealStorage {
     }
 }
 
-struct RealFile(fs::File);
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+struct RealFile {
+    file: fs::File,
+    /// Held while blocks are added to the file, or taken from it.
+    allocating: Mutex<()>,
+}
+
+impl RealFile {
+    /// Gives the file blocks up to `length`.
+    fn extend(&self, length: u64) -> io::Result<()> {
+        let present = self.length()?;
+        if length > present {
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), present, length - present)?;
+        }
+        Ok(())
+    }
+}
 
 impl File for RealFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.blocks() * 512)
+        Ok(self.file.metadata()?.blocks() * 512)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
-            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -104,7 +122,7 @@ impl File for RealFile {
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut buffers = [io::IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(&self.0, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(&self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
             Ok(bytes) => Ok(bytes),
             // Not every file system can tell: then nothing counts as cached.
             Err(rustix::io::Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
@@ -113,35 +131,55 @@ impl File for RealFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
-        let present = self.length()?;
-        if length > present {
-            rustix::fs::fallocate(&self.0, FallocateFlags::empty(), present, length - present)?;
-        }
-        map.set_backed(usize::try_from(length).unwrap_or(usize::MAX));
+        let _one_at_a_time = self.allocating.lock();
+        self.extend(length)?;
+        map.set_backed(map.backed().max(usize::try_from(length).unwrap_or(usize::MAX)));
         Ok(())
     }
 
+    fn prepare(&self, map: &Map, length: u64) -> io::Result<()> {
+        let _one_at_a_time = self.allocating.lock();
+        self.extend(length)?;
+        let (start, end) = (map.backed(), usize::try_from(length).unwrap_or(usize::MAX));
+        // Nobody may append beyond `backed`, so no record is overwritten. The kernel takes zeros
+        // in large pieces for a third of what it takes to fault in page by page.
+        for at in (start..end).step_by(ZEROS.len()) {
+            let bytes = ZEROS.len().min(end - at);
+            self.file.write_all_at(&ZEROS[..bytes], at as u64)?;
+        }
+        map.populate(start, end);
+        map.set_backed(start.max(end));
+        Ok(())
+    }
+
+    fn give_back(&self, map: &Map) -> io::Result<()> {
+        let _one_at_a_time = self.allocating.lock();
+        let end = map.written();
+        map.set_backed(end);
+        self.truncate(end as u64)
+    }
+
     fn freeze(&self, map: &Map) {
-        map.freeze(&self.0);
+        map.freeze(&self.file);
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.file.set_len(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn will_read(&self, offset: u64, bytes: u64) {
-        let _ = rustix::fs::fadvise(&self.0, offset, NonZeroU64::new(bytes), Advice::WillNeed);
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::WillNeed);
     }
 
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
-        Map::of_file(&self.0, capacity, written)
+        Map::of_file(&self.file, capacity, written)
     }
 }

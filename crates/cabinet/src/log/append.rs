@@ -42,7 +42,7 @@ impl Log {
     /// Appends a record under the next sequence number.
     pub(crate) fn append(&self, mut record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         self.make_room(&mut tail, total, 0, purpose)?;
         let sequence = tail.next_sequence;
         let location = self.put_down(&mut tail, &record.seal(sequence), total)?;
@@ -87,7 +87,7 @@ impl Log {
             return Err(Error::BatchTooLong { bytes: last_at, max: BATCH_LOG_BYTES_MAX });
         }
         let mut bytes = Vec::with_capacity(inner);
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
         for (record, sequence) in records.iter_mut().zip(first + 1..) {
@@ -119,7 +119,7 @@ impl Log {
 
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         self.make_room(&mut tail, bytes.len(), 0, Purpose::Move)?;
         let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
         drop(tail);

@@ -1,6 +1,6 @@
 //! What a log does beside its callers.
 //!
-//! - *ahead*: allocates and populates the pages that will be appended to next.
+//! - *ahead*: allocates and prepares the pages that will be appended to next.
 //! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
 //!   engine sweep and write checkpoints.
 //! - *syncer*: makes writes durable, see [`super::commit`]; only if the durability asks for it.
@@ -8,7 +8,6 @@
 //! Threads hold the engine weakly: it closes when its last user lets it go.
 
 use super::compact::Rescue;
-use super::room::{ALLOCATION_BYTES, ALLOCATION_BYTES_FIRST};
 use super::{Log, Segment};
 use crate::{Durability, Result};
 use parking_lot::{Condvar, Mutex};
@@ -20,8 +19,8 @@ use std::time::Duration;
 /// How often the keeper looks for work.
 const KEEPER_PERIOD: Duration = Duration::from_millis(500);
 
-/// Bytes that are populated ahead of the appends.
-const POPULATED_AHEAD_BYTES: usize = 8 << 20;
+/// Bytes that are prepared ahead of the appends.
+const PREPARED_AHEAD_BYTES: usize = 8 << 20;
 
 /// Segments whose pages are looked at in one period.
 const LOOKED_AT_ONCE: usize = 64;
@@ -204,26 +203,14 @@ impl Log {
     /// Allocates and populates what will be appended to next.
     pub(crate) fn prepare_ahead(&self) {
         let (segment, end) = {
-            let tail = self.tail.lock();
+            let tail = self.lock_tail();
             (Arc::clone(&tail.segment), tail.appender.end())
         };
-        let backed = segment.map.backed();
-        if backed < end + POPULATED_AHEAD_BYTES && backed < segment.capacity {
-            let step = if end < ALLOCATION_BYTES_FIRST {
-                ALLOCATION_BYTES_FIRST
-            } else {
-                ALLOCATION_BYTES
-            };
-            let target = (backed + step).min(segment.capacity);
+        let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
+        while segment.map.backed() < until {
             // A full disk is for the writer to report that needs the space.
-            let _ = segment.file.allocate(&segment.map, target as u64);
-        }
-        // Populated pages count as changed: with syncs all the time they would be written twice.
-        if self.settings.durability == Durability::None {
-            let step = 1 << 20;
-            let until = (end + POPULATED_AHEAD_BYTES).min(segment.map.backed());
-            for start in (end..until).step_by(step) {
-                segment.map.populate(start, (start + step).min(until));
+            if self.allocate(&segment, until.min(segment.map.backed() + self.step(end))).is_err() {
+                break;
             }
         }
     }

@@ -59,7 +59,7 @@ impl Log {
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
         header[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
         {
-            let tail = self.tail.lock();
+            let tail = self.lock_tail();
             header[24..32].copy_from_slice(&tail.next_sequence.to_le_bytes());
             header[32..40].copy_from_slice(&tail.segment.number.to_le_bytes());
             header[40..48].copy_from_slice(&(tail.appender.end() as u64).to_le_bytes());

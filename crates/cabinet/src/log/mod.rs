@@ -20,8 +20,9 @@
 //!
 //! # Cost of an append
 //!
-//! One lock, one copy into mapped pages that a background thread has populated ahead, and the
-//! checksum of twelve bytes: the rest of it is computed before the lock is taken.
+//! One lock, one copy into mapped pages that a background thread has prepared ahead, and the
+//! checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
+//! change is on cache lines of its own, so that they do not take away what readers need.
 
 mod append;
 mod background;
@@ -49,7 +50,8 @@ use crate::io::{Appender, Storage};
 use crate::{Durability, Error, LogPosition};
 use arc_swap::ArcSwap;
 use commit::Commit;
-use parking_lot::Mutex;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use read::FirstRead;
 use segment::{SEGMENT_BYTES_MAX, SegmentHeader};
 use std::any::Any;
@@ -96,6 +98,9 @@ impl Settings {
     }
 }
 
+/// How often a writer looks whether the tail is free before it goes to sleep.
+const TAIL_LOOKS: usize = 40;
+
 struct Tail {
     segment: Arc<Segment>,
     appender: Appender,
@@ -111,8 +116,9 @@ pub(crate) struct Log {
     identity: Identity,
     settings: Settings,
     segments: ArcSwap<Segments>,
-    tail: Mutex<Tail>,
-    appended: AtomicU64,
+    tail: CachePadded<Mutex<Tail>>,
+    /// Log position behind the last append.
+    appended: CachePadded<AtomicU64>,
     commit: Commit,
     sync: Mutex<()>,
     structure: Mutex<()>,
@@ -178,6 +184,18 @@ impl Log {
         self.appended.load(Ordering::Acquire)
     }
 
+    /// Waits awake at first: the tail is mostly held for less time than it takes to go to sleep.
+    #[inline]
+    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
+        for _ in 0..TAIL_LOOKS {
+            if let Some(tail) = self.tail.try_lock() {
+                return tail;
+            }
+            std::hint::spin_loop();
+        }
+        self.tail.lock()
+    }
+
     pub(crate) fn commit(&self) -> &Commit {
         &self.commit
     }
@@ -240,7 +258,7 @@ fn new_segment(
         file,
         map,
         capacity: usize::try_from(header.capacity).unwrap_or(usize::MAX),
-        live_bytes: AtomicU64::new(0),
+        live_bytes: CachePadded::new(AtomicU64::new(0)),
         tombstone_bytes: AtomicU64::new(0),
         next_expiry_ms: AtomicU64::new(u64::MAX),
         sealed: AtomicBool::new(false),

@@ -20,6 +20,7 @@ use super::{Figures, Identity, Log, Settings, Tail, background, error_at, manife
 use crate::io::{Appender, Open, Storage};
 use crate::{Error, Result};
 use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -354,13 +355,13 @@ impl Recovery {
             settings: self.settings,
             segments: ArcSwap::from_pointee(segments),
             active_number: AtomicU64::new(segment.number),
-            tail: Mutex::new(Tail {
+            tail: CachePadded::new(Mutex::new(Tail {
                 segment,
                 appender,
                 next_sequence: self.next_sequence,
                 base: 0,
-            }),
-            appended: AtomicU64::new(end),
+            })),
+            appended: CachePadded::new(AtomicU64::new(end)),
             commit: Commit::default(),
             sync: Mutex::default(),
             structure: Mutex::default(),
@@ -396,7 +397,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         file: Arc::clone(&segment.file),
         map,
         capacity: segment.capacity,
-        live_bytes: copy(&segment.live_bytes),
+        live_bytes: CachePadded::new(copy(&segment.live_bytes)),
         tombstone_bytes: copy(&segment.tombstone_bytes),
         next_expiry_ms: copy(&segment.next_expiry_ms),
         sealed: AtomicBool::new(segment.is_sealed()),

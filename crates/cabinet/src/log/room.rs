@@ -6,16 +6,22 @@ use super::segment::{
 };
 use super::{Log, Purpose, Tail, error_at, is_full, new_segment};
 use crate::io::{Appender, Open};
-use crate::{Error, Result};
+use crate::{Durability, Error, Result};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of file that are allocated at a time.
-pub(super) const ALLOCATION_BYTES: usize = 16 << 20;
+const ALLOCATION_BYTES: usize = 16 << 20;
 
 /// As above, at the beginning of a segment: a small database stays small.
 pub(super) const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
+
+/// As above, where pages are also brought into memory.
+const PREPARATION_BYTES: usize = 1 << 20;
+
+/// The background is asked for more once less than this is left.
+const AHEAD_BYTES_MIN: usize = 4 << 20;
 
 /// Name of the file whose blocks are the reserve.
 pub(super) const RESERVE_NAME: &str = "reserve";
@@ -36,7 +42,7 @@ impl Log {
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
         if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
-            if backed - needed < ALLOCATION_BYTES_FIRST && backed < tail.segment.capacity {
+            if backed - needed < AHEAD_BYTES_MIN && backed < tail.segment.capacity {
                 self.want_ahead();
             }
             return Ok(());
@@ -88,17 +94,32 @@ impl Log {
 
     /// Allocates blocks for at least `needed` bytes of a segment.
     pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
-        let step = if needed <= ALLOCATION_BYTES_FIRST {
-            ALLOCATION_BYTES_FIRST
-        } else {
-            ALLOCATION_BYTES
+        let allocate = |bytes: usize| {
+            // With syncs all the time, prepared pages would be written twice.
+            if self.settings.durability == Durability::None {
+                segment.file.prepare(&segment.map, bytes as u64)
+            } else {
+                segment.file.allocate(&segment.map, bytes as u64)
+            }
         };
+        let step = self.step(needed);
         let generous = (needed + step / 2).next_multiple_of(step).min(segment.capacity);
-        let result = match segment.file.allocate(&segment.map, generous as u64) {
-            Err(error) if is_full(&error) => segment.file.allocate(&segment.map, needed as u64),
+        let result = match allocate(generous) {
+            Err(error) if is_full(&error) => allocate(needed),
             result => result,
         };
         result.map_err(|error| error_at("allocate", &segment.path, error))
+    }
+
+    /// How many bytes to allocate at a time behind the first `end`.
+    pub(super) fn step(&self, end: usize) -> usize {
+        if end <= ALLOCATION_BYTES_FIRST {
+            ALLOCATION_BYTES_FIRST
+        } else if self.settings.durability == Durability::None {
+            PREPARATION_BYTES
+        } else {
+            ALLOCATION_BYTES
+        }
     }
 
     /// Seals the tail's segment and begins another, in which `total` bytes fit.
@@ -215,7 +236,7 @@ impl Log {
     /// Begins a new segment before which everything is void, and answers its number. The caller
     /// holds all locks of its index, and then calls [`Log::remove_before`] without them.
     pub(crate) fn clear(&self) -> Result<u64> {
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         self.commit.check()?;
         if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true) {
             // Everything is about to go: what was allocated ahead may go first.
@@ -240,7 +261,7 @@ impl Log {
 
     /// Gives back what was allocated ahead. Nothing may be appended any more.
     pub(crate) fn trim(&self) -> Result<()> {
-        let tail = self.tail.lock();
+        let tail = self.lock_tail();
         let segment = &tail.segment;
         let given = segment.file.give_back(&segment.map);
         given.map_err(|error| error_at("cut", &segment.path, error))
@@ -249,7 +270,7 @@ impl Log {
     /// Seals the active segment if there is something in it, so that all before is in segments
     /// that no longer change.
     pub(crate) fn seal(&self) -> Result<()> {
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         if tail.appender.end() > SEGMENT_HEADER_BYTES {
             self.rotate(&mut tail, 0, false)?;
         }
@@ -259,7 +280,7 @@ impl Log {
     /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to
     /// fail: then the active segment is synced as it is.
     pub(super) fn seal_if_worth_it(&self) -> Result<()> {
-        let mut tail = self.tail.lock();
+        let mut tail = self.lock_tail();
         if tail.appender.end() >= tail.segment.capacity / 4 {
             match self.rotate(&mut tail, 0, false) {
                 Err(Error::NoSpace { .. }) => {}

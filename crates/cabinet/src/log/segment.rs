@@ -21,6 +21,7 @@ use super::Identity;
 use super::read::FirstRead;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use crate::io::{File, Map};
+use crossbeam_utils::CachePadded;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +92,7 @@ pub(crate) struct Segment {
     pub(crate) map: Map,
     pub(crate) capacity: usize,
     /// Bytes of records that the engine's index points to.
-    pub(crate) live_bytes: AtomicU64,
+    pub(crate) live_bytes: CachePadded<AtomicU64>,
     /// Bytes of tombstones.
     pub(crate) tombstone_bytes: AtomicU64,
     /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.

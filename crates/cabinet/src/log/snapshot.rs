@@ -18,7 +18,7 @@ impl Log {
             return Err(failed("create")(std::io::ErrorKind::AlreadyExists.into()));
         }
         self.seal()?;
-        let next_sequence = self.tail.lock().next_sequence;
+        let next_sequence = self.lock_tail().next_sequence;
         let active = self.active_number.load(std::sync::atomic::Ordering::Acquire);
         let segments: Vec<_> =
             self.segments().in_order().into_iter().filter(|s| s.number < active).collect();

@@ -12,7 +12,7 @@ impl Log {
         let _one_at_a_time = self.sync.lock();
         self.commit.check()?;
         let (position, active, sealed) = {
-            let tail = self.tail.lock();
+            let tail = self.lock_tail();
             let position = tail.base + tail.appender.end() as u64;
             (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
         };

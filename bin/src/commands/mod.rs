@@ -2,6 +2,7 @@
 
 mod manage;
 mod records;
+mod repair;
 mod serve;
 
 use anyhow::Result;
@@ -24,6 +25,10 @@ struct Arguments {
 enum Command {
     /// Serve a database until SIGTERM or SIGINT
     Serve(serve::Arguments),
+    /// Verify every checksum of a database that nobody serves
+    Check(repair::Check),
+    /// Copy what can be read of a damaged database into a new one
+    Salvage(repair::Salvage),
     /// Print the version of this program
     Version,
     #[command(flatten)]
@@ -114,6 +119,8 @@ pub fn run() -> ExitCode {
         None => serve::Arguments::default().run(),
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Remote(remote)) => remote.run(),
+        Some(Command::Check(check)) => check.run(),
+        Some(Command::Salvage(salvage)) => salvage.run(),
         Some(Command::Version) => {
             println!("{}", crate::version_line());
             Ok(())

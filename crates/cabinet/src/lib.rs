@@ -46,6 +46,7 @@
 //! read Tokyo Cabinet's files, though it understands its names.
 
 mod batch;
+mod check;
 mod clock;
 mod compress;
 mod database;
@@ -64,6 +65,7 @@ mod read_only;
 mod transaction;
 
 pub use batch::{Batch, BatchChange};
+pub use check::{Checked, Damage, Salvaged, check, salvage};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Swap};
 pub use engine::{

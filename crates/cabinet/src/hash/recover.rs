@@ -4,7 +4,9 @@ use super::table::are_packed;
 use super::{Hash, SHARDS, Shard, Shared, Table};
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
-use crate::log::{Check, Location, Recovery, Segment, Segments, Settings, with_record};
+use crate::log::{
+    Check, Location, Nature, Recovery, Segment, Segments, Settings, StoredKind, with_record,
+};
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use std::sync::atomic::AtomicU32;
 /// Opens or creates a database.
 pub(super) fn open(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Shared> {
     let clock = options.clock.clone();
-    let mut recovery = Recovery::open(storage, path, Settings::of(options), options)?;
+    let nature = Nature::of(StoredKind::Hash);
+    let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
     let mut tables = match load(&mut recovery) {
         Ok(tables) => tables,
         Err(error @ Error::Corrupted { .. }) => {

@@ -145,20 +145,27 @@ impl Checkpoint {
         directory: &Path,
         identity: &super::Identity,
     ) -> Result<Option<Self>> {
-        let path = directory.join(NAME);
-        let file = match storage.open(&path, Open::Existing) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error_at("open", &path, error)),
-        };
-        match Self::decode(file, path.clone(), identity) {
-            Ok(checkpoint) => Ok(Some(checkpoint)),
-            Err(Error::Corrupted { offset, what, .. }) => {
+        match Self::read(storage, directory, identity) {
+            Err(Error::Corrupted { file, offset, what }) => {
                 // It only saves time: the log has everything.
-                tracing::warn!("{} is ignored: {what} at byte {offset}", path.display());
+                tracing::warn!("{} is ignored: {what} at byte {offset}", file.display());
                 Ok(None)
             }
-            Err(error) => Err(error),
+            result => result,
+        }
+    }
+
+    /// As `open`, but one that is damaged is an error.
+    pub(super) fn read(
+        storage: &dyn Storage,
+        directory: &Path,
+        identity: &super::Identity,
+    ) -> Result<Option<Self>> {
+        let path = directory.join(NAME);
+        match storage.open(&path, Open::Existing) {
+            Ok(file) => Self::decode(file, path, identity).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error_at("open", &path, error)),
         }
     }
 

@@ -4,11 +4,11 @@
 //! manifest
 //!  0   8  magic "tyrantdb"
 //!  8   4  version of the format, 1
-//! 12   4  kind of database: 1 hash
+//! 12   4  kind of database: 1 hash, 2 tree, 3 fixed, 4 table
 //! 16   8  identity of the log, random
 //! 24   8  seed of key hashes, random
 //! 32   4  salt of checksums, random
-//! 36  24  zeros
+//! 36  24  what the kind was created with, as its engine has it; zeros for hash
 //! 60   4  CRC-32C of the bytes before
 //! ```
 //!
@@ -31,10 +31,26 @@ const BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredKind {
     Hash = 1,
+    Tree = 2,
+    Fixed = 3,
+    Table = 4,
+}
+
+/// What an engine was created with and stays: its kind, and bytes that are the engine's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nature {
+    pub(crate) kind: StoredKind,
+    pub(crate) parameters: [u8; 24],
+}
+
+impl Nature {
+    pub(crate) fn of(kind: StoredKind) -> Self {
+        Self { kind, parameters: [0; 24] }
+    }
 }
 
 /// Reads the manifest of a database, or `None` if the directory holds none.
-pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Identity>> {
+pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<(Identity, Nature)>> {
     let path = directory.join(NAME);
     let file = match storage.open(&path, Open::Existing) {
         Ok(file) => file,
@@ -61,33 +77,46 @@ pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Ide
     if read_u32(&bytes[8..]) != VERSION {
         return Err(corrupted("it is of a version this program does not know"));
     }
-    if read_u32(&bytes[12..]) != StoredKind::Hash as u32 {
-        return Err(corrupted("it is of a kind of database this program does not know"));
-    }
-    Ok(Some(Identity {
+    let kind = match read_u32(&bytes[12..]) {
+        1 => StoredKind::Hash,
+        2 => StoredKind::Tree,
+        3 => StoredKind::Fixed,
+        4 => StoredKind::Table,
+        _ => return Err(corrupted("it is of a kind of database this program does not know")),
+    };
+    let identity = Identity {
         id: read_u64(&bytes[16..]),
         hash_seed: read_u64(&bytes[24..]),
         salt: read_u32(&bytes[32..]),
-    }))
+    };
+    let mut parameters = [0; 24];
+    parameters.copy_from_slice(&bytes[36..60]);
+    Ok(Some((identity, Nature { kind, parameters })))
 }
 
 /// Makes a manifest with a new identity.
-pub(crate) fn create(storage: &dyn Storage, directory: &Path) -> Result<Identity> {
+pub(crate) fn create(storage: &dyn Storage, directory: &Path, nature: &Nature) -> Result<Identity> {
     let random = || RandomState::new().build_hasher().finish();
     let identity = Identity { id: random(), hash_seed: random(), salt: random() as u32 };
-    write(storage, directory, &identity)?;
+    write(storage, directory, &identity, nature)?;
     Ok(identity)
 }
 
 /// Writes the manifest of a database.
-pub(crate) fn write(storage: &dyn Storage, directory: &Path, identity: &Identity) -> Result<()> {
+pub(crate) fn write(
+    storage: &dyn Storage,
+    directory: &Path,
+    identity: &Identity,
+    nature: &Nature,
+) -> Result<()> {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&(StoredKind::Hash as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&(nature.kind as u32).to_le_bytes());
     bytes[16..24].copy_from_slice(&identity.id.to_le_bytes());
     bytes[24..32].copy_from_slice(&identity.hash_seed.to_le_bytes());
     bytes[32..36].copy_from_slice(&identity.salt.to_le_bytes());
+    bytes[36..60].copy_from_slice(&nature.parameters);
     let sum = crc32c::crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&sum.to_le_bytes());
     replace(storage, directory, NAME, &bytes)

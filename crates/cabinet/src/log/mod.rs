@@ -26,6 +26,7 @@
 
 mod append;
 mod background;
+pub(crate) mod check;
 mod checkpoint;
 mod commit;
 mod compact;
@@ -42,6 +43,7 @@ mod sync;
 pub(crate) use append::{Appended, Purpose};
 pub(crate) use background::{Background, Engaged};
 pub(crate) use compact::{Rescue, Usage};
+pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, with_record};
 pub(crate) use recover::Recovery;
 pub(crate) use segment::{Location, Segment, Segments};
@@ -114,6 +116,7 @@ pub(crate) struct Log {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     identity: Identity,
+    nature: Nature,
     settings: Settings,
     segments: ArcSwap<Segments>,
     tail: CachePadded<Mutex<Tail>>,

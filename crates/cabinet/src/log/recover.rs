@@ -16,7 +16,9 @@ use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
     Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_number, segment_path,
 };
-use super::{Figures, Identity, Log, Settings, Tail, background, error_at, manifest, new_segment};
+use super::{
+    Figures, Identity, Log, Nature, Settings, Tail, background, error_at, manifest, new_segment,
+};
 use crate::io::{Appender, Open, Storage};
 use crate::{Error, Result};
 use arc_swap::ArcSwap;
@@ -38,6 +40,8 @@ pub(crate) struct Recovery {
     directory: PathBuf,
     settings: Settings,
     pub(crate) identity: Identity,
+    /// What the database was created with; differs from what was asked for in the parameters only.
+    pub(crate) nature: Nature,
     lock: Box<dyn Any + Send + Sync>,
     pub(crate) segments: Segments,
     pub(crate) checkpoint: Option<Checkpoint>,
@@ -49,12 +53,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Opens what is in the directory, or makes a new log of it.
+    /// Opens what is in the directory, or makes a new log of it, of this nature. A log of another
+    /// kind is refused.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         directory: &Path,
         settings: Settings,
         options: &crate::Options,
+        nature: Nature,
     ) -> Result<Self> {
         let at = |operation| move |error| error_at(operation, directory, error);
         if !options.create {
@@ -68,13 +74,21 @@ impl Recovery {
         let names = storage.list(directory).map_err(at("list"))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
-        let identity = match manifest::read(storage.as_ref(), directory)? {
-            Some(identity) => identity,
+        let (identity, nature) = match manifest::read(storage.as_ref(), directory)? {
+            Some((_, stored)) if stored.kind != nature.kind => {
+                return Err(Error::NotSupported(format!(
+                    "{} holds a database of kind {:?}, not {:?}",
+                    directory.display(),
+                    stored.kind,
+                    nature.kind
+                )));
+            }
+            Some(stored) => stored,
             None if numbers.is_empty() => {
                 if !options.create && !options.truncate {
                     return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
                 }
-                manifest::create(storage.as_ref(), directory)?
+                (manifest::create(storage.as_ref(), directory, &nature)?, nature)
             }
             None => {
                 return Err(Error::Corrupted {
@@ -90,6 +104,7 @@ impl Recovery {
             directory: directory.to_owned(),
             settings,
             identity,
+            nature,
             lock,
             segments: Segments::default(),
             checkpoint,
@@ -352,6 +367,7 @@ impl Recovery {
             storage: self.storage,
             directory: self.directory,
             identity: self.identity,
+            nature: self.nature,
             settings: self.settings,
             segments: ArcSwap::from_pointee(segments),
             active_number: AtomicU64::new(segment.number),

@@ -1,6 +1,6 @@
 //! Reading a segment from one end to the other.
 
-use super::record::{HEADER_BYTES_MAX, Kind, NotARecord, Record};
+use super::record::{ALIGNMENT, HEADER_BYTES_MAX, Kind, NotARecord, Record};
 use super::segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::io::File;
 use std::io;
@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes that are checked at most while the next record behind damage is looked for.
+const FIND_BYTES_MAX: usize = 4 << 30;
 
 /// What is done with a record: its offset, the record, its bytes.
 pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()> + 'v;
@@ -57,8 +60,7 @@ impl Scanner {
         let mut needed = HEADER_BYTES_MAX;
         loop {
             self.fill(needed)?;
-            let at = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
-            let bytes = &self.buffer[at.min(self.buffer.len())..];
+            let bytes = self.ahead()?;
             let record = match Record::decode(bytes, self.salt) {
                 Ok(record) => record,
                 Err(NotARecord::Short(more)) if self.next + more as u64 <= self.end => {
@@ -97,6 +99,38 @@ impl Scanner {
             self.next += record.total as u64;
             return Ok(Ok(true));
         }
+    }
+
+    /// After a stop: goes on to the next place where a record begins, if there is one. Reading
+    /// there is bounded: bytes that look like the lengths of long records many times over end it.
+    pub(crate) fn find_next(&mut self) -> io::Result<bool> {
+        let mut checked = 0;
+        loop {
+            self.next += ALIGNMENT as u64;
+            if self.next >= self.end || self.next >= SEGMENT_BYTES_MAX as u64 {
+                return Ok(false);
+            }
+            self.fill(HEADER_BYTES_MAX)?;
+            let needed = match Record::decode_unchecked(self.ahead()?) {
+                Ok(record) => record.total,
+                Err(NotARecord::Short(needed)) if self.next + needed as u64 <= self.end => needed,
+                Err(_) => continue,
+            };
+            checked += needed;
+            if checked > FIND_BYTES_MAX {
+                return Ok(false);
+            }
+            self.fill(needed)?;
+            if Record::decode(self.ahead()?, self.salt).is_ok() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// What is in the buffer from the next record on.
+    fn ahead(&self) -> io::Result<&[u8]> {
+        let at = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
+        Ok(&self.buffer[at.min(self.buffer.len())..])
     }
 
     fn stop_at(&self, what: Option<&'static str>) -> Stop {

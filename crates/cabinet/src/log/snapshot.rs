@@ -51,6 +51,6 @@ impl Log {
             return Err(Error::NoSpace { path: own });
         }
         // The manifest comes last: without it the directory is no database yet.
-        manifest::write(self.storage.as_ref(), path, &self.identity)
+        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature)
     }
 }

@@ -1,5 +1,6 @@
 //! `tyrant`: the server, and commands that talk to a running one.
 
+mod bench;
 mod manage;
 mod records;
 mod repair;
@@ -29,6 +30,8 @@ enum Command {
     Check(repair::Check),
     /// Copy what can be read of a damaged database into a new one
     Salvage(repair::Salvage),
+    /// Measure on this machine
+    Bench(bench::Bench),
     /// Print the version of this program
     Version,
     #[command(flatten)]
@@ -121,6 +124,7 @@ pub fn run() -> ExitCode {
         Some(Command::Remote(remote)) => remote.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Salvage(salvage)) => salvage.run(),
+        Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Version) => {
             println!("{}", crate::version_line());
             Ok(())

@@ -1,0 +1,221 @@
+//! Which mailings went to which address: a table with a column for each date, and the same as a
+//! hash database whose values are lines. It is what Tokyo Cabinet's users wrote about.
+
+use super::own_server::OwnServer;
+use anyhow::{Context, Result, bail, ensure};
+use client::Client;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Most clients at a time.
+const CLIENTS_MAX: usize = 1024;
+
+/// One address in so many gets a second mailing.
+const SECOND_MAILINGS: u64 = 8;
+
+/// Dates of mailings.
+const DATES: u64 = 30;
+
+/// Requests between two movements of the progress bar.
+const STRIDE: u64 = 1000;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Mailings {
+    /// Addresses, each a row
+    #[arg(long, value_name = "N", default_value_t = 3_760_000)]
+    rows: u64,
+    /// Rows that are looked up after loading, at random
+    #[arg(long, value_name = "N", default_value_t = 3_600_000)]
+    lookups: u64,
+    /// Clients at a time, a measurement for each number
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8")]
+    clients: Vec<usize>,
+    /// Kinds of database
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "table,hash")]
+    kinds: Vec<Kind>,
+    /// Folder for the databases; a folder of their own is made in it and removed
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// A column for each date; adding one is one request
+    Table,
+    /// A line for each date; the value is read first, then stored or appended to
+    Hash,
+}
+
+impl Kind {
+    fn database(self) -> &'static str {
+        match self {
+            Self::Table => "mailings.tct",
+            Self::Hash => "mailings.tch",
+        }
+    }
+}
+
+/// A mailing that was sent.
+struct Mailing {
+    address: u64,
+    date: u64,
+}
+
+impl Mailings {
+    pub(super) fn run(&self) -> Result<()> {
+        ensure!(self.rows > 0, "no rows");
+        ensure!(
+            self.clients.iter().all(|clients| (1..=CLIENTS_MAX).contains(clients)),
+            "from 1 to {CLIENTS_MAX} clients"
+        );
+        println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
+        for kind in &self.kinds {
+            for &clients in &self.clients {
+                self.measure(*kind, clients)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, kind: Kind, clients: usize) -> Result<()> {
+        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut server = OwnServer::start(&parent, kind.database())?;
+        let mailings = self.rows + self.rows / SECOND_MAILINGS;
+        let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
+            for number in 0..mailings {
+                let mailing = self.mailing(number);
+                // All mailings to one address come from one client.
+                if own(mailing.address) {
+                    send(kind, client, &mailing)?;
+                    done();
+                }
+            }
+            Ok(())
+        })?;
+        let lookup =
+            in_parallel(&server, clients, "look up", self.lookups, &|client, own, done| {
+                for number in 0..self.lookups {
+                    if own(number) {
+                        let address = scatter(number ^ 0x5eed) % self.rows;
+                        look_up(kind, client, address)?;
+                        done();
+                    }
+                }
+                Ok(())
+            })?;
+        let rows = server.connect()?.count()?;
+        ensure!(rows == self.rows, "{rows} rows are there, {} were loaded", self.rows);
+        let bytes = server.close(kind.database())?;
+        println!(
+            "{kind:?}\t{clients}\t{:.0}\t{:.1}\t{:.0}\t{:.1}\t{rows}\t{bytes}",
+            mailings as f64 / load.as_secs_f64(),
+            load.as_secs_f64(),
+            self.lookups as f64 / lookup.as_secs_f64(),
+            lookup.as_secs_f64(),
+        );
+        Ok(())
+    }
+
+    /// The first mailings go to every address once, the others to some again.
+    fn mailing(&self, number: u64) -> Mailing {
+        let scattered = scatter(number);
+        let address = if number < self.rows { number } else { scattered % self.rows };
+        // Not the date of the first one.
+        let again = u64::from(number >= self.rows) * (DATES / 2);
+        Mailing { address, date: (address + again) % DATES }
+    }
+}
+
+/// What a client does: it gets a connection, a test which numbers are its own, and what to call
+/// after each request.
+type Work<'w> = dyn Fn(&Client, &dyn Fn(u64) -> bool, &mut dyn FnMut()) -> Result<()> + Sync + 'w;
+
+/// Runs `work` on so many connections at once; answers how long it took.
+fn in_parallel(
+    server: &OwnServer,
+    clients: usize,
+    name: &'static str,
+    total: u64,
+    work: &Work<'_>,
+) -> Result<Duration> {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
+        .context("the progress bar")?;
+    let bar = ProgressBar::new(total).with_style(style).with_message(name);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|index| {
+                let bar = &bar;
+                scope.spawn(move || {
+                    let client = server.connect()?;
+                    let mut done = 0;
+                    let own = |number: u64| number % clients as u64 == index as u64;
+                    work(&client, &own, &mut || {
+                        done += 1;
+                        if done % STRIDE == 0 {
+                            bar.inc(STRIDE);
+                        }
+                    })
+                })
+            })
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(result) => result?,
+                Err(_) => bail!("a client panicked"),
+            }
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    Ok(started.elapsed())
+}
+
+fn send(kind: Kind, client: &Client, mailing: &Mailing) -> Result<()> {
+    let (key, date) = (address(mailing.address), date(mailing.date));
+    match kind {
+        Kind::Table => {
+            client.misc(b"putcat", 0, &[&key[..], date.as_bytes(), b"1"])?;
+        }
+        Kind::Hash => {
+            let line = format!("{date}\t1\n");
+            match client.get(&key)? {
+                None => client.put(&key, line.as_bytes())?,
+                Some(_) => client.put_cat(&key, line.as_bytes())?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn look_up(kind: Kind, client: &Client, number: u64) -> Result<()> {
+    let key = address(number);
+    let Some(value) = client.get(&key)? else {
+        bail!("{} is missing", String::from_utf8_lossy(&key));
+    };
+    let first = date(number % DATES);
+    ensure!(
+        value.windows(first.len()).any(|part| part == first.as_bytes()),
+        "the {kind:?} has another value under {}",
+        String::from_utf8_lossy(&key)
+    );
+    Ok(())
+}
+
+fn address(number: u64) -> Vec<u8> {
+    // Scattered, so that they do not come in order.
+    format!("{:07x}.{number}@example.com", scatter(number) >> 36).into_bytes()
+}
+
+fn date(number: u64) -> String {
+    format!("2026-11-{:02}", number + 1)
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that scatters its argument.
+fn scatter(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}

@@ -39,6 +39,16 @@ impl Batch {
         self.expected.push((key.to_vec(), version));
     }
 
+    /// The changes, in the order in which they were joined.
+    pub fn changes(&self) -> impl Iterator<Item = (&[u8], &BatchChange)> {
+        self.changes.iter().map(|(key, change)| (&key[..], change))
+    }
+
+    /// The versions that records have to be at (`None`: do not exist).
+    pub fn expected(&self) -> impl Iterator<Item = (&[u8], Option<Version>)> {
+        self.expected.iter().map(|(key, version)| (&key[..], *version))
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()

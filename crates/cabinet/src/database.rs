@@ -3,10 +3,15 @@
 //! The named operations are written here once, over the few that an [`Engine`] has.
 
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::name::{Kind, options_of};
+use crate::ordered::ordered;
+use crate::table::{Row, RowView, Table};
 use crate::{
-    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
-    Result, Version, Wait,
+    Batch, Change, Cursor, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta,
+    Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
 };
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +25,15 @@ pub struct Database {
     engine: Arc<dyn Engine>,
     wait: Wait,
     deferred: bool,
+}
+
+/// Whether what is equal to a bound is within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inclusion {
+    /// It is.
+    Included,
+    /// It is not.
+    Excluded,
 }
 
 /// How a compare-and-swap ended.
@@ -80,8 +94,14 @@ impl Database {
         })
     }
 
-    /// Appends to a value; creates the record if there is none.
+    /// Appends to a value; creates the record if there is none. In a table, adds the columns that
+    /// the row lacks.
     pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        if let Some(table) = self.engine.as_table() {
+            check_key(key)?;
+            table.cat(&table.key_to_put(key, self.wait)?, &Row::from_joined(suffix)?, self.wait)?;
+            return self.acknowledge();
+        }
         self.put_shift(key, suffix, usize::MAX)
     }
 
@@ -147,8 +167,12 @@ impl Database {
     }
 
     /// Adds to a little-endian 32-bit integer, wrapping, and answers the sum. Creates the record
-    /// if there is none. Fails with [`Error::NotANumber`] if the value is not 4 bytes long.
+    /// if there is none. Fails with [`Error::NotANumber`] if the value is not 4 bytes long. In a
+    /// table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        if self.engine.as_table().is_some() {
+            return Ok(self.add_double(key, f64::from(addend))? as i32);
+        }
         self.add(key, move |number: Option<[u8; 4]>| {
             let sum = number.map_or(0, i32::from_le_bytes).wrapping_add(addend);
             (sum.to_le_bytes(), sum)
@@ -156,8 +180,15 @@ impl Database {
     }
 
     /// Adds to a little-endian IEEE 754 double and answers the sum. Creates the record if there
-    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long.
+    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long. In a table, adds
+    /// to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        if let Some(table) = self.engine.as_table() {
+            check_key(key)?;
+            let sum = table.add(&table.key_to_put(key, self.wait)?, addend, self.wait)?;
+            self.acknowledge()?;
+            return Ok(sum);
+        }
         self.add(key, move |number: Option<[u8; 8]>| {
             let sum = number.map_or(0.0, f64::from_le_bytes) + addend;
             (sum.to_le_bytes(), sum)
@@ -301,13 +332,20 @@ impl Database {
         Ok(keys)
     }
 
-    /// Visits the keys that begin with `prefix`, until `visit` breaks.
+    /// Visits the keys that begin with `prefix`, each once, until `visit` breaks.
     pub fn for_each_key_with_prefix(
         &self,
         prefix: &[u8],
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut position = self.engine.position_of_prefix(prefix);
+        let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
+        // In another order, what begins alike does not stand together.
+        let mut position = match order {
+            Order::Lexical => self.engine.position_of_prefix(prefix),
+            _ => Position::Start,
+        };
+        let mut previous = self.has_duplicates().then(Vec::new);
+        let mut is_first = true;
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() {
             let mut past = false;
@@ -315,12 +353,20 @@ impl Database {
                 if !key.starts_with(prefix) {
                     past = true;
                 } else if flow.is_continue() {
+                    if let Some(previous) = &mut previous {
+                        if !is_first && previous == key {
+                            return;
+                        }
+                        is_first = false;
+                        previous.clear();
+                        previous.extend_from_slice(key);
+                    }
                     flow = visit(key);
                 }
             })?;
             match next {
                 // In an engine ordered by key, the first key without the prefix ends the range.
-                Some(Position::Key(_)) if past => break,
+                Some(Position::Key(_)) if past && order == Order::Lexical => break,
                 Some(next) => position = next,
                 None => break,
             }
@@ -379,6 +425,155 @@ impl Database {
         self.engine.position_of(key)
     }
 
+    /// The key that the record under `key` has, where several keys mean the same record.
+    pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        self.engine.canonical_key(key)
+    }
+
+    /// What else can be done if keys are ids: a fixed-length database.
+    pub fn as_numbered(&self) -> Option<&dyn Numbered> {
+        self.engine.as_numbered()
+    }
+
+    /// The order of keys of an ordered database, or `None` where they are in none.
+    pub fn order(&self) -> Option<Order> {
+        match self.engine.as_ordered() {
+            Some(engine) => Some(engine.order()),
+            // An engine that goes by keys without duplicates.
+            None => matches!(self.position_of(b""), Position::Key(_)).then_some(Order::Lexical),
+        }
+    }
+
+    /// Stores a value beside those that a key has, before or after them. Fails with
+    /// [`Error::NotSupported`] if the database has no duplicates, as do the others that speak of
+    /// them.
+    pub fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
+        check_key(key)?;
+        check_value(value.len())?;
+        let engine = ordered(&*self.engine)?;
+        let version = engine.add(key, value, Meta::NONE, side, self.wait)?;
+        self.acknowledge()?;
+        Ok(version)
+    }
+
+    /// Whether a key may have several values.
+    pub fn has_duplicates(&self) -> bool {
+        self.engine.as_ordered().is_some()
+    }
+
+    /// Lends the duplicate number `index` of a key to `visit`; answers what that made of it.
+    pub fn read_duplicate<T>(
+        &self,
+        key: &[u8],
+        index: usize,
+        visit: impl FnOnce(Entry<'_>) -> T,
+    ) -> Result<Option<T>> {
+        check_key(key)?;
+        let engine = ordered(&*self.engine)?;
+        let seek = match index.checked_sub(1) {
+            None => Seek::AtOrAfter(key),
+            Some(previous) => Seek::After(key, previous),
+        };
+        let mut visit = Some(visit);
+        let mut result = None;
+        engine.seek(seek, self.wait, &mut |entry, found| {
+            if found == index && engine.order().compare(entry.key, key).is_eq() {
+                result = visit.take().map(|visit| visit(entry));
+            }
+        })?;
+        Ok(result)
+    }
+
+    /// All values under a key.
+    pub fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        check_key(key)?;
+        let mut values = Vec::new();
+        ordered(&*self.engine)?
+            .read_all(key, self.wait, &mut |entry| values.push(entry.value.to_vec()))?;
+        Ok(values)
+    }
+
+    /// Number of values under a key.
+    pub fn count(&self, key: &[u8]) -> Result<usize> {
+        check_key(key)?;
+        ordered(&*self.engine)?.read_all(key, self.wait, &mut |_| ())
+    }
+
+    /// Removes all values under a key; answers how many there were.
+    pub fn remove_all(&self, key: &[u8]) -> Result<usize> {
+        check_key(key)?;
+        let removed = ordered(&*self.engine)?.remove_all(key, self.wait)?;
+        self.acknowledge()?;
+        Ok(removed)
+    }
+
+    /// A cursor, which stands nowhere yet.
+    pub fn cursor(&self) -> Result<Cursor> {
+        Cursor::new(self.clone())
+    }
+
+    /// Visits the keys between two bounds, in order, each once and with its first value, at most
+    /// `max` of them, until `visit` breaks. A bound that is `None` is open. Fails with
+    /// [`Error::NotSupported`] if the keys are in no order.
+    pub fn range(
+        &self,
+        begin: Option<(&[u8], Inclusion)>,
+        end: Option<(&[u8], Inclusion)>,
+        max: usize,
+        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let order = self
+            .order()
+            .ok_or_else(|| Error::NotSupported("a range, where keys are in no order".into()))?;
+        let mut position = begin.map_or(Position::Start, |(key, _)| self.position_of(key));
+        let mut previous: Option<Vec<u8>> = None;
+        let mut left = max;
+        let mut flow = if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        while flow.is_continue() {
+            let next = self.engine.scan(&position, &mut |entry| {
+                if flow.is_break() {
+                    return;
+                }
+                let is_out = |bound: Option<(&[u8], Inclusion)>, side: Ordering| {
+                    bound.is_some_and(|(key, inclusion)| {
+                        let ordering = order.compare(entry.key, key);
+                        ordering == side || ordering.is_eq() && inclusion == Inclusion::Excluded
+                    })
+                };
+                if is_out(end, Ordering::Greater) {
+                    flow = ControlFlow::Break(());
+                    return;
+                }
+                let is_again =
+                    previous.as_ref().is_some_and(|p| order.compare(p, entry.key).is_eq());
+                if is_out(begin, Ordering::Less) || is_again {
+                    return;
+                }
+                let previous = previous.get_or_insert_default();
+                previous.clear();
+                previous.extend_from_slice(entry.key);
+                flow = visit(entry);
+                left -= 1;
+                if left == 0 {
+                    flow = ControlFlow::Break(());
+                }
+            })?;
+            match next {
+                Some(next) => position = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        self.wait
+    }
+
     /// Number of records. Expired ones count until they are reclaimed.
     pub fn len(&self) -> u64 {
         self.engine.len()
@@ -407,6 +602,16 @@ impl Database {
     /// Reclaims all dead space now.
     pub fn optimize(&self) -> Result<()> {
         self.engine.optimize()
+    }
+
+    /// Reclaims all dead space now, after what an open database can change of itself was set as
+    /// the tuning (`width=100#limsiz=1g`) says; see [`crate::name`]. Fixed-length: what is not
+    /// given stays. On-memory: a cap that is not given is lifted. Tuning that there is not is
+    /// ignored, as the original has it.
+    pub fn retune(&self, tuning: &str) -> Result<()> {
+        let path = self.path();
+        let Some(kind) = Kind::of_path(&path) else { return self.optimize() };
+        self.engine.retune(&options_of(kind, tuning))
     }
 
     /// Removes all records.
@@ -445,12 +650,28 @@ impl Database {
         self.engine.on_durable(listener);
     }
 
+    /// The table, if it is one. Its methods return before what they write is durable, see
+    /// [`Table::acknowledge`].
+    pub fn table(&self) -> Option<&Table> {
+        self.engine.as_table()
+    }
+
+    /// As [`Table::read`], but a handle of [`Database::nonblocking`] does not wait for it.
+    pub fn read_row<T>(
+        &self,
+        primary: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let missing = || Error::NotSupported("rows, in a database that is not a table".into());
+        self.engine.as_table().ok_or_else(missing)?.read_waiting(primary, self.wait, visit)
+    }
+
     /// Names and figures worth showing in `stat`.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
         self.engine.figures()
     }
 
-    fn acknowledge(&self) -> Result<()> {
+    pub(crate) fn acknowledge(&self) -> Result<()> {
         if self.deferred || self.engine.durability() != Durability::Always {
             return Ok(());
         }
@@ -475,7 +696,7 @@ fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn check_value(bytes: usize) -> Result<()> {
+pub(crate) fn check_value(bytes: usize) -> Result<()> {
     if bytes > VALUE_BYTES_MAX {
         return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
     }

@@ -4,7 +4,8 @@
 //! scan, and the care of the whole database. Everything with a name of its own (append, add,
 //! compare-and-swap, ...) is built on these once, in [`crate::Database`].
 
-use crate::{Batch, Result};
+use crate::{Batch, Numbered, Options, Ordered, Result};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,6 +91,8 @@ pub enum Position {
     Hash(u64),
     /// In an engine ordered by key: the first key at or after this one.
     Key(Vec<u8>),
+    /// In an engine of numbered records: the first id at or after this one.
+    Id(u64),
 }
 
 /// Called from a thread of the engine's own after each sync that moved the durable position.
@@ -138,6 +141,16 @@ pub trait Engine: Send + Sync {
         Position::Start
     }
 
+    /// The key that the record under `key` has, where several keys mean the same record.
+    fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    /// What else the engine can do if its keys are ids.
+    fn as_numbered(&self) -> Option<&dyn Numbered> {
+        None
+    }
+
     /// Number of records. Expired ones count until they are reclaimed.
     fn len(&self) -> u64;
 
@@ -157,6 +170,12 @@ pub trait Engine: Send + Sync {
 
     /// Reclaims all dead space now.
     fn optimize(&self) -> Result<()>;
+
+    /// As `optimize`, after what an open database can change of itself was set as the options
+    /// say. An option that they do not give stays as it is, a cap that they do not give is lifted.
+    fn retune(&self, _options: &Options) -> Result<()> {
+        self.optimize()
+    }
 
     /// Removes all records.
     fn clear(&self) -> Result<()>;
@@ -186,6 +205,16 @@ pub trait Engine: Send + Sync {
 
     /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
     fn on_durable(&self, _listener: DurableListener) {}
+
+    /// The engine as one that keeps its keys in order, with duplicates and places, if it is.
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        None
+    }
+
+    /// The engine as a table, if it is one.
+    fn as_table(&self) -> Option<&crate::table::Table> {
+        None
+    }
 
     /// Names and figures worth showing in `stat`.
     fn figures(&self) -> Vec<(&'static str, String)> {

@@ -63,6 +63,15 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The key names no record that a fixed-length database can have: see
+    /// [`crate::Numbered`].
+    #[error("{key:?} is no id: ids are numbers from 1 to {max}")]
+    NoId {
+        /// The key given, shortened.
+        key: String,
+        /// The greatest id that this database takes.
+        max: u64,
+    },
     /// A record that is to be added to does not hold a number of the right width.
     #[error("the record does not hold a number of {width} bytes")]
     NotANumber {
@@ -81,6 +90,27 @@ pub enum Error {
         /// The database.
         path: PathBuf,
     },
+    /// There is one of Tokyo Cabinet's own files where a database was to be opened.
+    #[error(
+        "{} is {what}: `tyrant import {} --into NAME` makes a database of it",
+        path.display(),
+        path.display()
+    )]
+    LegacyFile {
+        /// The file.
+        path: PathBuf,
+        /// What kind of file it is.
+        what: &'static str,
+    },
+    /// The name of a column of a table is empty or too long.
+    #[error("{0}")]
+    BadColumn(String),
+    /// There is an index on the column already.
+    #[error("there is an index on the column already")]
+    IndexExists,
+    /// There is no index on the column.
+    #[error("there is no index on the column")]
+    NoIndex,
     /// This kind of database does not have this operation.
     #[error("not supported: {0}")]
     NotSupported(String),

@@ -6,6 +6,9 @@
 //! | name | kind |
 //! | --- | --- |
 //! | `casket.tch` | hash: an index in memory over a log on disk |
+//! | `casket.tcb` | B+ tree: keys in order, with duplicates and cursors |
+//! | `casket.tcf` | fixed-length: values under ids |
+//! | `casket.tct` | [`table`]: rows of columns, indices, queries |
 //! | `*` | on-memory hash, with optional caps |
 //! | `+` | on-memory ordered map, with optional caps |
 //!
@@ -41,9 +44,9 @@
 //!
 //! # What it is not
 //!
-//! It knows no network (the `server` crate does), no queries but by key, prefix and pattern,
-//! and no other process: a database is open in one process at a time. It does not
-//! read Tokyo Cabinet's files, though it understands its names.
+//! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by key,
+//! prefix and pattern, and no other process: a database is open in one process at a time. It
+//! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write them.
 
 mod batch;
 mod check;
@@ -52,27 +55,40 @@ mod compress;
 mod database;
 mod engine;
 mod error;
+mod fixed;
 mod hash;
+mod indexed;
 pub mod io;
+pub mod legacy;
 pub mod limits;
 mod log;
 mod memory;
 pub mod name;
+mod numbered;
 mod open;
 mod options;
+mod order;
+mod ordered;
 mod pattern;
 mod read_only;
+pub mod table;
 mod transaction;
+mod tree;
 
 pub use batch::{Batch, BatchChange};
 pub use check::{Checked, Damage, Salvaged, check, salvage};
 pub use clock::{Clock, ManualClock};
-pub use database::{Database, Swap};
+pub use database::{Database, Inclusion, Swap};
 pub use engine::{
     Change, Durability, DurableListener, Engine, Entry, LogPosition, Meta, Position, Version, Wait,
 };
 pub use error::{Error, Result};
+pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
 pub use memory::{MemoryHash, MemoryTree};
+pub use numbered::Numbered;
 pub use options::{Compression, Options};
+pub use order::Order;
+pub use ordered::{Cursor, CursorPut, Ordered, PlaceChange, Seek, Side};
 pub use transaction::Transaction;
+pub use tree::TreeDatabase;

@@ -6,9 +6,39 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// Longest value, in bytes, before compression.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
+/// Least that a name may hold the pages of a tree in memory to, in bytes.
+pub const CACHE_BYTES_MIN: u64 = 64 << 10;
+
+/// Longest primary key of a row of a table, in bytes.
+pub const PRIMARY_KEY_BYTES_MAX: usize = 32 * 1024;
+
+/// Longest name of a column of a table, in bytes.
+pub const COLUMN_NAME_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a value that an index of a table holds. Of longer values, rows are read.
+pub const INDEXED_VALUE_BYTES_MAX: usize = 1024;
+
+/// Different tokens of a value that a token index holds. Rows with more are read.
+pub const INDEXED_TOKENS_MAX: usize = 16 * 1024;
+
+/// Characters of a text that a q-gram index holds. Rows with more are read.
+pub const INDEXED_CHARACTERS_MAX: usize = 64 * 1024;
+
+/// Snippets that are cut out of one value of a table.
+pub const SNIPPETS_MAX: usize = 1024;
+
+/// Conditions of a full-text expression that count.
+pub const EXPRESSION_UNITS_MAX: usize = 32;
+
 /// Most bytes of keys and values one batch or transaction may hold.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
 /// Most bytes that the records of one batch or transaction may take in the log of a disk database,
 /// the longest of them left out; each takes up to 44 bytes beside its key and value.
 pub const BATCH_LOG_BYTES_MAX: usize = 60 << 20;
+
+/// Longest value of a fixed-length database, in bytes.
+pub const FIXED_WIDTH_BYTES_MAX: u64 = 64 << 20;
+
+/// Greatest id of a fixed-length database.
+pub const FIXED_ID_MAX: u64 = i64::MAX as u64;

@@ -12,14 +12,22 @@
 //! | `durability` | `none`, `always`, `interval:MS` | when a write counts as acknowledged |
 //! | `dead` | 10 to 90 | percent of dead bytes in the files above which compaction works |
 //! | `compaction` | a number | bytes a second that compaction reads while there is no hurry |
+//! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the database is created |
+//! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
+//! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
+//! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds: most records |
 //! | `capsiz` | a number | on-memory kinds: most bytes |
+//! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
+//! | `limsiz` | a number | fixed-length, on creation: bytes of the original's file, which limit the ids; 256 MiB if not given |
 //!
 //! What else Tokyo Cabinet knows (`bnum`, `apow`, ...) has no meaning here. It is accepted, so
 //! that old names go on working, and listed in [`Specification::notices`]; so is what has no
 //! meaning for the kind of database at hand. Anything unknown is an error.
 
-use crate::{Compression, Durability, Options};
+use crate::limits::{CACHE_BYTES_MIN, FIXED_WIDTH_BYTES_MAX};
+use crate::table::{IndexChange, IndexDescription, IndexKind};
+use crate::{Compression, Durability, Options, Order};
 use std::path::{Path, PathBuf};
 
 /// Longest interval of `durability=interval:MS`, in milliseconds.
@@ -31,12 +39,13 @@ const DEAD_PERCENT: std::ops::RangeInclusive<u64> = 10..=90;
 /// Tuning of Tokyo Cabinet's that is a number and has no meaning here.
 const IDLE_NUMBERS: &[&str] = &[
     "bnum", "apow", "fpow", "rcnum", "xmsiz", "dfunit", "lmemb", "nmemb", "lcnum", "ncnum",
-    "lsmax", "width", "limsiz", "dbgfd",
+    "lsmax", "dbgfd",
 ];
 
 /// Every key, for the error that lists what would be allowed.
-const KEYS: &str = "mode, opts, compression, durability, dead, compaction, capnum, capsiz, idx, \
-    bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, lsmax, width, limsiz, dbgfd";
+const KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
+    capsiz, idx, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
+    lsmax, width, limsiz, dbgfd";
 
 const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
 
@@ -147,6 +156,21 @@ impl Specification {
     }
 }
 
+/// The options that tuning without a path gives. What is no tuning is left out.
+pub(crate) fn options_of(kind: Kind, tuning: &str) -> Options {
+    let mut known =
+        Tuning { kind, options: Options::default(), compression: None, idle: Vec::new() };
+    for part in tuning.split('#') {
+        if let Some((key, value)) = part.split_once('=') {
+            let pair = Pair { key: key.trim().to_ascii_lowercase(), value: value.trim() };
+            if let Err(error) = known.apply(&pair) {
+                tracing::debug!("ignored: {error}");
+            }
+        }
+    }
+    known.options
+}
+
 /// One `key=value`.
 struct Pair<'a> {
     key: String,
@@ -164,6 +188,14 @@ impl Pair<'_> {
 
     fn number(&self) -> Result<u64, NameError> {
         number(self.value).ok_or_else(|| self.bad(NUMBER))
+    }
+
+    /// A number, or `None` for one that asks for the default: it is negative, or 0.
+    fn number_or_default(&self) -> Result<Option<u64>, NameError> {
+        match self.value.strip_prefix('-') {
+            Some(digits) => number(digits).map(|_| None).ok_or_else(|| self.bad(NUMBER)),
+            None => self.number().map(|number| Some(number).filter(|number| *number > 0)),
+        }
     }
 
     /// Letters in lower case, each of which is among those allowed.
@@ -213,7 +245,19 @@ impl Tuning {
                     return Err(pair.bad("bytes a second, more than 0"));
                 }
                 self.options.compaction_bytes_per_second = bytes;
-                !on_memory
+                matches!(self.kind, Kind::Hash | Kind::Fixed)
+            }
+            "order" => {
+                self.options.order = Some(order(pair)?);
+                self.kind == Kind::Tree
+            }
+            "cache" => {
+                let bytes = pair.number()?;
+                if bytes < CACHE_BYTES_MIN {
+                    return Err(pair.bad(format!("bytes, at least {CACHE_BYTES_MIN}")));
+                }
+                self.options.cache_bytes = Some(bytes);
+                matches!(self.kind, Kind::Tree | Kind::Table)
             }
             "capnum" => {
                 self.options.capacity_records = pair.number()?;
@@ -223,11 +267,27 @@ impl Tuning {
                 self.options.capacity_bytes = pair.number()?;
                 on_memory
             }
-            "idx" => false,
+            "width" => {
+                self.options.width = pair.number_or_default()?;
+                if self.options.width.is_some_and(|width| width > FIXED_WIDTH_BYTES_MAX) {
+                    return Err(pair.bad(format!("at most {FIXED_WIDTH_BYTES_MAX} bytes")));
+                }
+                self.kind == Kind::Fixed
+            }
+            "limsiz" => {
+                self.options.limit_bytes = pair.number_or_default()?;
+                self.kind == Kind::Fixed
+            }
+            "idx" => {
+                self.options.indices.push(index(pair)?);
+                self.kind == Kind::Table
+            }
+            "query_memory" => {
+                self.options.query_memory_bytes = pair.number()?;
+                self.kind == Kind::Table
+            }
             key if IDLE_NUMBERS.contains(&key) => {
-                // A negative number asks for the default.
-                let digits = pair.value.strip_prefix('-').unwrap_or(pair.value);
-                number(digits).ok_or_else(|| pair.bad(NUMBER))?;
+                pair.number_or_default()?;
                 false
             }
             _ => return Err(NameError::UnknownKey(pair.key.clone())),
@@ -271,6 +331,20 @@ impl Tuning {
     }
 }
 
+/// `COLUMN:TYPE`, or a column alone.
+fn index(pair: &Pair<'_>) -> Result<IndexDescription, NameError> {
+    let (column, kind) = match pair.value.rsplit_once(':') {
+        Some((column, kind)) => (column, IndexChange::parse(kind.as_bytes())),
+        None => (pair.value, Some(IndexChange::Set(IndexKind::Lexical))),
+    };
+    match kind {
+        Some(IndexChange::Set(kind) | IndexChange::SetNew(kind)) => {
+            Ok(IndexDescription { column: column.as_bytes().to_vec(), kind })
+        }
+        _ => Err(pair.bad("COLUMN:TYPE, with the type lex, dec, tok or qgr")),
+    }
+}
+
 fn compression(pair: &Pair<'_>) -> Result<Compression, NameError> {
     match pair.value.to_ascii_lowercase().as_str() {
         "none" => Ok(Compression::None),
@@ -278,6 +352,12 @@ fn compression(pair: &Pair<'_>) -> Result<Compression, NameError> {
         "zstd" => Ok(Compression::Zstd),
         _ => Err(pair.bad("none, lz4 or zstd")),
     }
+}
+
+fn order(pair: &Pair<'_>) -> Result<Order, NameError> {
+    let value = pair.value.to_ascii_lowercase();
+    let known = Order::NAMES.into_iter().find(|(name, _)| *name == value);
+    known.map(|(_, order)| order).ok_or_else(|| pair.bad("lexical, decimal, int32 or int64"))
 }
 
 fn durability(pair: &Pair<'_>) -> Result<Durability, NameError> {

@@ -3,7 +3,8 @@
 use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{Kind, NameError, Specification};
 use crate::read_only::ReadOnly;
-use crate::{Database, Engine, Error, HashDatabase, Options, Result};
+use crate::table::Table;
+use crate::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,13 +33,17 @@ impl Database {
 }
 
 fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
+    if !kind.is_on_memory() && crate::legacy::is_legacy(path) {
+        return Err(crate::legacy::refusal(path));
+    }
     let engine: Arc<dyn Engine> = match kind {
         Kind::MemoryHash => Arc::new(MemoryHash::new(options)),
         Kind::MemoryTree => Arc::new(MemoryTree::new(options)),
         Kind::Hash => open_hash(path, options)?,
-        Kind::Tree => return Err(not_yet("B+ tree databases (.tcb, .bdb)")),
-        Kind::Fixed => return Err(not_yet("fixed-length databases (.tcf, .fdb)")),
-        Kind::Table => return Err(not_yet("table databases (.tct, .tdb)")),
+        Kind::Tree => Arc::new(TreeDatabase::open(path, options)?),
+        Kind::Fixed => Arc::new(FixedDatabase::open(path, options)?),
+        // It refuses writes itself: a wrapper would hide that it is a table.
+        Kind::Table => return Ok(Database::from_engine(Arc::new(Table::open(path, options)?))),
     };
     let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
     Ok(Database::from_engine(engine))
@@ -46,8 +51,4 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
 
 fn open_hash(path: &Path, options: &Options) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(HashDatabase::open(path, options)?))
-}
-
-fn not_yet(what: &str) -> Error {
-    Error::NotSupported(format!("{what} are not supported yet"))
 }

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
-use crate::{Clock, Durability};
+use crate::table::IndexDescription;
+use crate::{Clock, Durability, Order};
 
 /// Settings of a database. The defaults serve; none of them has to be guessed from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,29 @@ pub struct Options {
     /// Capacity of a segment of the log, in bytes (64 KiB to 64 MiB); `None` lets it grow with
     /// the database, from 4 MiB on.
     pub segment_bytes: Option<u32>,
+    /// Trees: the order of keys. It is chosen when the database is created; `None` is whatever
+    /// that was, and lexical for a new one.
+    pub order: Option<Order>,
+    /// Trees: most bytes of pages in memory, beside what is being worked on; `None` is a
+    /// sixteenth of the machine's memory, but at least 64 MiB and at most 1 GiB.
+    pub cache_bytes: Option<u64>,
+    /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
+    pub leaf_bytes: Option<u32>,
+    /// Tables: bytes that a query holds in memory to sort or put together, about; what is more
+    /// goes to a temporary file.
+    pub query_memory_bytes: u64,
+    /// Tables: indices to build on opening, where the column has none.
+    pub indices: Vec<IndexDescription>,
     /// On-memory kinds: most records; those not used lately go first; 0 is unlimited.
     pub capacity_records: u64,
     /// On-memory kinds: most bytes in memory; records not used lately go first; 0 is unlimited.
     pub capacity_bytes: u64,
+    /// Fixed-length kind, on creation: longest value, in bytes; longer ones are cut; `None` is
+    /// 255. At most [`crate::limits::FIXED_WIDTH_BYTES_MAX`].
+    pub width: Option<u64>,
+    /// Fixed-length kind, on creation: bytes that the original's file might have, which say what
+    /// the greatest id is; `None` is 256 MiB.
+    pub limit_bytes: Option<u64>,
     /// What tells the time, for expiry.
     pub clock: Clock,
 }
@@ -54,8 +74,15 @@ impl Default for Options {
             dead_percent_max: 30,
             compaction_bytes_per_second: 64 << 20,
             segment_bytes: None,
+            order: None,
+            cache_bytes: None,
+            leaf_bytes: None,
+            query_memory_bytes: 64 << 20,
+            indices: Vec::new(),
             capacity_records: 0,
             capacity_bytes: 0,
+            width: None,
+            limit_bytes: None,
             clock: Clock::real(),
         }
     }

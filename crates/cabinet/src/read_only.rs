@@ -1,9 +1,11 @@
 //! An engine that refuses writes.
 
+use crate::ordered::{Ordered, PlaceChange, Seek, Side, ordered};
 use crate::{
-    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
-    Result, Version, Wait,
+    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Numbered,
+    Options, Order, Position, Result, Version, Wait,
 };
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +62,14 @@ impl Engine for ReadOnly {
         self.engine.position_of_prefix(prefix)
     }
 
+    fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        self.engine.canonical_key(key)
+    }
+
+    fn as_numbered(&self) -> Option<&dyn Numbered> {
+        self.engine.as_numbered()
+    }
+
     fn len(&self) -> u64 {
         self.engine.len()
     }
@@ -77,6 +87,10 @@ impl Engine for ReadOnly {
     }
 
     fn optimize(&self) -> Result<()> {
+        Err(refused())
+    }
+
+    fn retune(&self, _options: &Options) -> Result<()> {
         Err(refused())
     }
 
@@ -108,7 +122,56 @@ impl Engine for ReadOnly {
         self.engine.on_durable(listener);
     }
 
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        self.engine.as_ordered().is_some().then_some(self)
+    }
+
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.engine.figures()
+    }
+}
+
+/// Only of an engine that is ordered itself, see `as_ordered`.
+impl Ordered for ReadOnly {
+    fn order(&self) -> Order {
+        self.engine.as_ordered().map_or_else(Order::default, Ordered::order)
+    }
+
+    fn add(
+        &self,
+        _key: &[u8],
+        _value: &[u8],
+        _meta: Meta,
+        _side: Side,
+        _wait: Wait,
+    ) -> Result<Version> {
+        Err(refused())
+    }
+
+    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<usize> {
+        ordered(&*self.engine)?.read_all(key, wait, visit)
+    }
+
+    fn remove_all(&self, _key: &[u8], _wait: Wait) -> Result<usize> {
+        Err(refused())
+    }
+
+    fn seek(
+        &self,
+        seek: Seek<'_>,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+    ) -> Result<bool> {
+        ordered(&*self.engine)?.seek(seek, wait, visit)
+    }
+
+    fn change_at(
+        &self,
+        _key: &[u8],
+        _index: usize,
+        _change: PlaceChange<'_>,
+        _wait: Wait,
+    ) -> Result<bool> {
+        Err(refused())
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     Wait,
 };
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -200,10 +201,12 @@ impl Buffer {
 
 impl Engine for Buffer {
     fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let key = &*self.target.canonical_key(key)?;
         self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+        let key = &*self.target.canonical_key(key)?;
         self.state.lock().set(key, Change::Put(value.to_vec(), meta))
     }
 
@@ -213,6 +216,7 @@ impl Engine for Buffer {
         _wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
+        let key = &*self.target.canonical_key(key)?;
         let mut state = self.state.lock();
         let change = self.look(&mut state, key, decide)?;
         state.set(key, change)
@@ -222,6 +226,7 @@ impl Engine for Buffer {
     fn write(&self, batch: &Batch) -> Result<()> {
         let mut state = self.state.lock();
         for (key, expected) in &batch.expected {
+            let key = &*self.target.canonical_key(key)?;
             let version = self.look(&mut state, key, |entry| entry.map(|entry| entry.version))?;
             if version != *expected {
                 return Err(Error::Conflict);
@@ -237,7 +242,7 @@ impl Engine for Buffer {
                 BatchChange::Put(value, meta) => Change::Put(value.clone(), *meta),
                 BatchChange::Remove => Change::Remove,
             };
-            state.set(key, change)?;
+            state.set(&self.target.canonical_key(key)?, change)?;
         }
         Ok(())
     }
@@ -248,6 +253,10 @@ impl Engine for Buffer {
 
     fn position_of(&self, key: &[u8]) -> Position {
         self.target.position_of(key)
+    }
+
+    fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        self.target.canonical_key(key)
     }
 
     fn len(&self) -> u64 {

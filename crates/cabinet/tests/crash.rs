@@ -1,17 +1,21 @@
-//! What a hash database promises when the process dies, the power goes, or the disk fails, over
+//! What databases on a disk promise when the process dies, the power goes, or the disk fails, over
 //! thousands of histories on a storage that does just that. A failure names its seed.
 
+mod on_disk;
+
 use cabinet::io::FaultyStorage;
-use cabinet::{Batch, Database, Durability, Error, HashDatabase, Meta, Options};
+use cabinet::{
+    Batch, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options, TreeDatabase,
+};
+use on_disk::OnDisk;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const PATH: &str = "casket.tch";
 const KEYS: u64 = 40;
-/// Keys that are only ever written together.
-const JOINED: [&[u8]; 5] = [b"joined-a", b"joined-b", b"joined-c", b"joined-d", b"joined-e"];
+/// Keys that are only ever written together. Where keys are ids, their digits count.
+const JOINED: [&[u8]; 5] =
+    [b"joined-100", b"joined-200", b"joined-300", b"joined-400", b"joined-500"];
 
 struct Chance(u64);
 
@@ -36,9 +40,8 @@ fn options(durability: Durability) -> Options {
 }
 
 /// A database whose writes are acknowledged by hand.
-fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Database) {
-    let engine = HashDatabase::open_on(Arc::new(storage.clone()), Path::new(PATH), options, false);
-    let engine = Arc::new(engine.expect("the database opens"));
+fn open_any<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (Arc<E>, Database) {
+    let engine = Arc::new(E::open(Arc::new(storage.clone()), options).expect("the database opens"));
     let database = Database::from_engine(Arc::clone(&engine) as Arc<dyn cabinet::Engine>);
     (engine, database.deferred())
 }
@@ -85,8 +88,8 @@ impl Model {
 }
 
 /// One random change, in the database and in the model.
-fn step(database: &Database, engine: &HashDatabase, model: &mut Model, chance: &mut Chance) {
-    let key = format!("key-{}", chance.below(KEYS)).into_bytes();
+fn step<E: OnDisk>(database: &Database, engine: &E, model: &mut Model, chance: &mut Chance) {
+    let key = format!("key-{}", 1 + chance.below(KEYS)).into_bytes();
     let value = |chance: &mut Chance| {
         let length = if chance.below(10) == 0 { 6000 } else { chance.below(600) };
         let byte = chance.next() as u8;
@@ -148,17 +151,17 @@ fn step(database: &Database, engine: &HashDatabase, model: &mut Model, chance: &
     }
 }
 
-fn history(seed: u64, power: bool) {
+fn history<E: OnDisk>(seed: u64, power: bool) {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let durability = if power { Durability::Always } else { Durability::None };
     let options = options(durability);
     let mut storage = FaultyStorage::new();
     let mut model = Model::default();
     for _ in 0..3 {
-        let (engine, database) = open(&storage, &options);
+        let (engine, database) = open_any::<E>(&storage, &options);
         model.check_and_settle(&database, seed);
         for _ in 0..chance.below(150) {
-            step(&database, &engine, &mut model, &mut chance);
+            step(&database, &*engine, &mut model, &mut chance);
         }
         if chance.below(5) == 0 {
             // A clean close acknowledges everything.
@@ -176,7 +179,7 @@ fn history(seed: u64, power: bool) {
         drop((engine, database));
         storage = after;
     }
-    let (_engine, database) = open(&storage, &options);
+    let (_engine, database) = open_any::<E>(&storage, &options);
     model.check_and_settle(&database, seed);
 }
 
@@ -189,15 +192,47 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn no_acknowledged_write_is_lost_when_the_power_goes_and_no_batch_is_half_there() {
     for seed in seeds() {
-        history(seed, true);
+        history::<HashDatabase>(seed, true);
+    }
+}
+
+#[test]
+fn the_same_of_a_fixed_length_database() {
+    for seed in seeds() {
+        history::<FixedDatabase>(seed, true);
+    }
+}
+
+#[test]
+fn the_same_of_a_tree() {
+    for seed in seeds() {
+        history::<TreeDatabase>(seed, true);
+    }
+}
+
+#[test]
+fn the_same_of_a_tree_that_is_killed() {
+    for seed in seeds() {
+        history::<TreeDatabase>(seed, false);
     }
 }
 
 #[test]
 fn no_write_that_returned_is_lost_when_the_process_is_killed() {
     for seed in seeds() {
-        history(seed, false);
+        history::<HashDatabase>(seed, false);
     }
+}
+
+#[test]
+fn the_same_of_a_fixed_length_database_that_is_killed() {
+    for seed in seeds() {
+        history::<FixedDatabase>(seed, false);
+    }
+}
+
+fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Database) {
+    open_any(storage, options)
 }
 
 #[test]
@@ -289,7 +324,7 @@ fn a_read_that_fails_says_so_and_a_short_one_is_continued() {
     assert_eq!(database.len(), 1000);
     let failing = storage.kill();
     failing.faults().fail_reads.store(true, Ordering::Relaxed);
-    let result = HashDatabase::open_on(Arc::new(failing), Path::new(PATH), &options, false);
+    let result = <HashDatabase as OnDisk>::open(Arc::new(failing), &options);
     assert!(matches!(result.err(), Some(Error::Io { .. })));
 }
 
@@ -298,6 +333,6 @@ fn a_database_that_is_open_cannot_be_opened_again() {
     let storage = FaultyStorage::new();
     let options = options(Durability::None);
     let (_engine, _database) = open(&storage, &options);
-    let again = HashDatabase::open_on(Arc::new(storage.clone()), Path::new(PATH), &options, false);
+    let again = <HashDatabase as OnDisk>::open(Arc::new(storage.clone()), &options);
     assert!(matches!(again.err(), Some(Error::InUse { .. })));
 }

@@ -1,7 +1,8 @@
 //! Names of databases, and opening by name.
 
+use cabinet::limits::CACHE_BYTES_MIN;
 use cabinet::name::{INTERVAL_MS_MAX, Kind, NameError, Specification};
-use cabinet::{Compression, Database, Durability, Error, Options};
+use cabinet::{Compression, Database, Durability, Error, Options, Order};
 use std::path::Path;
 
 fn parse(name: &str) -> Specification {
@@ -80,6 +81,10 @@ fn tuning_sets_options() {
         ("casket.tch#dead=90", options(|o| o.dead_percent_max = 90)),
         ("casket.tch#compaction=1", options(|o| o.compaction_bytes_per_second = 1)),
         ("casket.tch#compaction=2M", options(|o| o.compaction_bytes_per_second = 2 << 20)),
+        ("casket.tcb#order=Decimal", options(|o| o.order = Some(Order::Decimal))),
+        ("casket.tcb#order=int64", options(|o| o.order = Some(Order::Int64))),
+        ("casket.tcb#cache=64k", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN))),
+        ("casket.tcb#cache=65537", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN + 1))),
         ("*#capnum=1k", options(|o| o.capacity_records = 1024)),
         ("+#capsiz=1g#capnum=0", options(|o| o.capacity_bytes = 1 << 30)),
     ];
@@ -100,6 +105,7 @@ fn tuning_without_effect_is_accepted_and_listed_in_one_line() {
         ("casket.tch#apow=-1", "apow"),
         ("casket.tch#capnum=5#idx=name:lex", "capnum, idx"),
         ("casket.tcb#lmemb=128#nmemb=256#lcnum=1024#ncnum=512", "lmemb, nmemb, lcnum, ncnum"),
+        ("casket.tch#order=lexical#cache=1m", "order, cache"),
         ("*#bnum=5#mode=r#opts=l", "bnum, mode, opts"),
         ("+#durability=always#dead=50#compaction=1m", "durability, dead, compaction"),
     ] {
@@ -126,7 +132,11 @@ fn wrong_tuning_is_an_error_that_names_it_and_what_would_be_allowed() {
         ("casket.tch#durability=interval:3600001", &["interval:3600001", "1 to 3600000"]),
         ("casket.tch#dead=9", &["dead=9", "10 to 90"]),
         ("casket.tch#dead=91", &["dead=91", "10 to 90"]),
+        ("casket.tcb#order=random", &["order=random", "lexical, decimal, int32 or int64"]),
+        ("casket.tcb#cache=65535", &["cache=65535", "at least 65536"]),
         ("casket.tch#compaction=0", &["compaction=0", "more than 0"]),
+        ("casket.tct#idx=name:bogus", &["idx=name:bogus", "lex, dec, tok or qgr"]),
+        ("casket.tct#idx=name:void", &["idx=name:void", "lex, dec, tok or qgr"]),
         ("*#capnum=-1", &["capnum=-1", "whole number"]),
         ("*#capsiz=16e", &["capsiz=16e", "whole number"]),
     ] {
@@ -139,13 +149,21 @@ fn wrong_tuning_is_an_error_that_names_it_and_what_would_be_allowed() {
 }
 
 #[test]
-fn kinds_of_later_parse_but_do_not_open() {
-    for name in ["casket.tcb#lmemb=128", "casket.tcf#width=255", "casket.tct#idx=name:lex"] {
-        match Database::open(name) {
-            Err(Error::NotSupported(what)) => assert!(what.contains("not supported yet"), "{what}"),
-            other => panic!("{name}: {:?}", other.err()),
-        }
-    }
+fn a_table_gets_the_indices_that_its_name_asks_for_and_keeps_those_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tct").display().to_string();
+    let indices = |tuning: &str| {
+        let database = Database::open(&format!("{path}{tuning}")).unwrap();
+        let indices = database.table().unwrap().indices();
+        let show = |index: cabinet::table::IndexDescription| {
+            format!("{}:{}", String::from_utf8(index.column).unwrap(), index.kind.name())
+        };
+        indices.into_iter().map(show).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(indices("#idx=name:lex#idx=age:dec#query_memory=1m"), "age:decimal name:lexical");
+    let more = "#idx=age:tok#idx=text:FTS#idx=plain";
+    let all = "age:decimal name:lexical plain:lexical text:qgram";
+    assert_eq!(indices(more), all);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!
 //! Between two growths 64 to 80 percent of the homes are taken: 10 to 12.5 bytes a key.
 
+use crate::indexed::{self, Match, Table as _};
 use crate::log::Location;
 
 /// Bits of a tag.
@@ -44,15 +45,6 @@ pub(crate) struct Table {
 pub(crate) struct Slot(usize);
 
 impl Table {
-    pub(crate) fn len(&self) -> usize {
-        self.entries
-    }
-
-    /// Bytes of memory it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<u64>()
-    }
-
     /// Address of the slots that a search for the tag begins with.
     #[inline]
     pub(crate) fn prefetch(&self, tag: u32) {
@@ -67,14 +59,8 @@ impl Table {
         Matches { slots: &self.slots, next: self.home(tag), tag }
     }
 
-    /// The entry with this tag and location.
-    #[inline]
-    pub(crate) fn find_location(&self, tag: u32, location: Location) -> Option<Slot> {
-        self.find(tag).find(|(_, found)| *found == location).map(|(slot, _)| slot)
-    }
-
     /// Adds an entry, whether or not others have its tag.
-    pub(crate) fn insert(&mut self, tag: u32, location: Location) {
+    fn add(&mut self, tag: u32, location: Location) {
         if (self.entries + 1) * 100 > self.homes * LOAD_PERCENT_MAX {
             self.grow();
         }
@@ -103,27 +89,6 @@ impl Table {
         self.slots.resize(self.slots.len() + OVERFLOW_SLOTS, EMPTY);
     }
 
-    /// Makes an entry point elsewhere.
-    #[inline]
-    pub(crate) fn replace(&mut self, slot: Slot, location: Location) {
-        let tag = tag_of(self.slots[slot.0]);
-        self.slots[slot.0] = pack(tag, location);
-    }
-
-    /// Takes an entry out.
-    pub(crate) fn remove(&mut self, slot: Slot) {
-        let mut gap = slot.0;
-        // What is not at home moves one place towards it.
-        let mut next = gap + 1;
-        while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
-            self.slots[gap] = self.slots[next];
-            gap = next;
-            next += 1;
-        }
-        self.slots[gap] = EMPTY;
-        self.entries -= 1;
-    }
-
     /// Entries in the order of their tags, from the first with a tag of at least `tag` on.
     pub(crate) fn entries_from(&self, tag: u32) -> impl Iterator<Item = (u32, Location)> {
         let start = self.home(tag).min(self.slots.len());
@@ -133,22 +98,12 @@ impl Table {
             .map(|slot| (tag_of(*slot), location_of(*slot)))
     }
 
-    /// Entries as they are, in the order of their tags.
-    pub(crate) fn packed(&self) -> Vec<u64> {
-        self.slots.iter().copied().filter(|slot| *slot != EMPTY).collect()
-    }
-
     /// A table of entries as `packed` gave them.
-    pub(crate) fn from_packed(entries: &[u64]) -> Self {
+    fn from_packed(entries: &[u64]) -> Self {
         debug_assert!(are_packed(entries));
         let mut table = Self { entries: entries.len(), ..Self::default() };
         table.rebuild(entries, entries.len() * 100 / LOAD_PERCENT_MAX + 1);
         table
-    }
-
-    /// Makes the table as small as its entries allow.
-    pub(crate) fn shrink(&mut self) {
-        *self = Self::from_packed(&self.packed());
     }
 
     fn grow(&mut self) {
@@ -178,8 +133,77 @@ impl Table {
     }
 }
 
+impl indexed::Table for Table {
+    type Tag = u32;
+    type Slot = Slot;
+
+    #[inline]
+    fn matches(&self, tag: u32) -> impl Iterator<Item = Match<Slot>> {
+        self.find(tag).map(|(slot, location)| Match { slot, location, total: None })
+    }
+
+    #[inline]
+    fn insert(&mut self, tag: u32, location: Location, _total: usize) {
+        self.add(tag, location);
+    }
+
+    #[inline]
+    fn replace(&mut self, slot: Slot, location: Location, _total: usize) {
+        let tag = tag_of(self.slots[slot.0]);
+        self.slots[slot.0] = pack(tag, location);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        let mut gap = slot.0;
+        // What is not at home moves one place towards it.
+        let mut next = gap + 1;
+        while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
+            self.slots[gap] = self.slots[next];
+            gap = next;
+            next += 1;
+        }
+        self.slots[gap] = EMPTY;
+        self.entries -= 1;
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn len(&self) -> usize {
+        self.entries
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<u64>()
+    }
+
+    fn shrink(&mut self) {
+        *self = Self::from_packed(&self.packed());
+    }
+
+    /// Entries as they are, in the order of their tags.
+    fn packed(&self) -> Vec<u64> {
+        self.slots.iter().copied().filter(|slot| *slot != EMPTY).collect()
+    }
+
+    fn unpack(
+        &mut self,
+        _shard: usize,
+        mut packed: Vec<u64>,
+        keeps: &dyn Fn(Location) -> bool,
+    ) -> bool {
+        packed.retain(|entry| keeps(Location::from_bits(*entry)));
+        let fits = are_packed(&packed);
+        if fits {
+            *self = Self::from_packed(&packed);
+        }
+        fits
+    }
+}
+
 /// Whether entries from outside are such as [`Table::packed`] gives.
-pub(crate) fn are_packed(entries: &[u64]) -> bool {
+fn are_packed(entries: &[u64]) -> bool {
     entries.is_sorted_by_key(|entry| tag_of(*entry)) && !entries.contains(&EMPTY)
 }
 
@@ -226,6 +250,7 @@ fn location_of(slot: u64) -> Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::indexed::find_location;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -243,13 +268,13 @@ mod tests {
             let mut model = BTreeSet::new();
             for (tag, bits, insert) in steps {
                 let location = Location::from_bits(bits);
-                match table.find_location(tag, location) {
+                match find_location(&table, tag, location) {
                     Some(slot) if !insert => {
                         table.remove(slot);
                         model.remove(&(tag, location));
                     }
                     None if insert => {
-                        table.insert(tag, location);
+                        table.insert(tag, location, 0);
                         model.insert((tag, location));
                     }
                     found => prop_assert_eq!(found.is_some(), model.contains(&(tag, location))),
@@ -266,7 +291,7 @@ mod tests {
             let again = Table::from_packed(&table.packed());
             prop_assert_eq!(again.packed(), table.packed());
             for (tag, location) in model {
-                prop_assert!(again.find_location(tag, location).is_some());
+                prop_assert!(find_location(&again, tag, location).is_some());
             }
         }
     }
@@ -276,7 +301,7 @@ mod tests {
         for tag in [0, (1 << TAG_BITS) - 1] {
             let mut table = Table::default();
             for number in 1..=1000 {
-                table.insert(tag, Location::from_bits(number));
+                table.insert(tag, Location::from_bits(number), 0);
             }
             assert_eq!(Table::from_packed(&table.packed()).find(tag).count(), 1000);
             assert_eq!(table.find(tag).count(), 1000);
@@ -289,7 +314,7 @@ mod tests {
         let mut table = Table::default();
         for number in 0..20_000u64 {
             let tag = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> Location::BITS) as u32;
-            table.insert(tag, Location::from_bits(number + 8));
+            table.insert(tag, Location::from_bits(number + 8), 0);
             if number > 1000 {
                 assert!(table.memory_bytes() <= table.len() * 16, "{number}");
             }

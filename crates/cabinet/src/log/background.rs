@@ -42,6 +42,24 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     fn checkpoint(&self) -> Result<()>;
     /// Bytes a checkpoint takes.
     fn checkpoint_bytes(&self) -> u64;
+    /// Gives dead space back.
+    fn compact(&self, go_on: &dyn Fn() -> bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let log = self.log();
+        while go_on() {
+            let Some(segment) = log.due_for_compaction() else { break };
+            log.compact(&segment, true, self, go_on)?;
+            log.finish_sealed()?;
+        }
+        Ok(())
+    }
+    /// Whether so much was appended since the last checkpoint that the next is due.
+    fn is_checkpoint_due(&self) -> bool {
+        let due = CHECKPOINT_BYTES_MIN.max(4 * self.checkpoint_bytes());
+        self.log().since_checkpoint() > due
+    }
 }
 
 /// How callers reach the threads.
@@ -170,16 +188,9 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     log.look_what_is_resident();
     log.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
     engine.sweep()?;
-    while go_on() {
-        let Some(segment) = log.due_for_compaction() else { break };
-        log.compact(&segment, true, engine, &go_on)?;
-        log.finish_sealed()?;
-    }
-    if go_on() {
-        let due = CHECKPOINT_BYTES_MIN.max(4 * engine.checkpoint_bytes());
-        if log.appended() - log.checkpointed.load(Ordering::Relaxed) > due {
-            engine.checkpoint()?;
-        }
+    engine.compact(&go_on)?;
+    if go_on() && engine.is_checkpoint_due() {
+        engine.checkpoint()?;
     }
     log.keep_reserve();
     log.background.sleep(KEEPER_PERIOD);

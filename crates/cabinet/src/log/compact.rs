@@ -247,6 +247,17 @@ impl Log {
         Ok(())
     }
 
+    /// Removes the sealed segments that are dead, as the engine has it.
+    pub(crate) fn remove_segments(&self, is_dead: &dyn Fn(&Segment) -> bool) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        for segment in self.segments().in_order() {
+            if segment.is_sealed() && is_dead(&segment) {
+                self.remove_segment(&segment)?;
+            }
+        }
+        Ok(())
+    }
+
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         {
             let _structure = self.structure.lock();

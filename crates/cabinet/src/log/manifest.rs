@@ -49,6 +49,17 @@ impl Nature {
     }
 }
 
+impl super::Log {
+    /// Changes what the kind was created with.
+    pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
+        let mut nature = self.nature.lock();
+        let changed = Nature { parameters, ..*nature };
+        write(self.storage.as_ref(), &self.directory, &self.identity, &changed)?;
+        *nature = changed;
+        Ok(())
+    }
+}
+
 /// Reads the manifest of a database, or `None` if the directory holds none.
 pub(crate) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<(Identity, Nature)>> {
     let path = directory.join(NAME);

@@ -116,7 +116,7 @@ pub(crate) struct Log {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     identity: Identity,
-    nature: Nature,
+    nature: Mutex<Nature>,
     settings: Settings,
     segments: ArcSwap<Segments>,
     tail: CachePadded<Mutex<Tail>>,
@@ -211,6 +211,11 @@ impl Log {
     /// Whether nothing was appended since the last checkpoint was begun.
     pub(crate) fn is_checkpointed(&self) -> bool {
         self.checkpointed.load(Ordering::Relaxed) == self.appended()
+    }
+
+    /// Bytes appended since the last checkpoint was begun.
+    pub(crate) fn since_checkpoint(&self) -> u64 {
+        self.appended().saturating_sub(self.checkpointed.load(Ordering::Relaxed))
     }
 
     /// Names and figures worth showing.

@@ -3,7 +3,7 @@
 //! ```text
 //!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
 //!  4   8  sequence number: of the change that made the record; kept when compaction moves it
-//! 12   1  flags: bits 0-1 kind (0 put, 1 tombstone, 2 batch)
+//! 12   1  flags: bits 0-1 kind (0 put, 1 tombstone, 2 batch, 3 page)
 //!                bit 2 an expiry is present, bit 3 client flags are present
 //!                bits 4-5 compression of the value (0 none, 1 LZ4, 2 Zstandard)
 //! 13 1-3  length of the key, LEB128
@@ -19,7 +19,8 @@
 //! can compute nearly all of it before it holds the lock under which the number is given.
 //!
 //! The value of a tombstone is the number of the segment it was first written to, 8 bytes: what
-//! it removes lies there or before. The value of a batch is the records it joins; its own
+//! it removes lies there or before. A page is a part of an index, under a key that the engine
+//! chooses. The value of a batch is the records it joins; its own
 //! checksum covers its header only, since each of those has one.
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -37,9 +38,12 @@ pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
 /// Highest sequence number: far above what any log comes to, and so that none ever wraps.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 
+/// Most bytes of a page beside the key and value of the one record it may hold.
+pub(crate) const PAGE_OVERHEAD_BYTES_MAX: usize = 512;
+
 /// Longest record, padding included.
 pub(crate) const RECORD_BYTES_MAX: usize =
-    HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + ALIGNMENT;
+    HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + PAGE_OVERHEAD_BYTES_MAX + ALIGNMENT;
 
 const KIND_MASK: u8 = 0b11;
 const HAS_EXPIRY: u8 = 1 << 2;
@@ -56,6 +60,8 @@ pub(crate) enum Kind {
     Tombstone,
     /// The records in the value stand or fall together.
     Batch,
+    /// A part of the engine's index.
+    Page,
 }
 
 /// A record, borrowing from the log.
@@ -121,7 +127,7 @@ impl Header {
             0 => Kind::Put,
             1 => Kind::Tombstone,
             2 => Kind::Batch,
-            _ => return Err(NotARecord::Bad("unknown kind of record")),
+            _ => Kind::Page,
         };
         let compression = match flags >> COMPRESSION_SHIFT & 0b11 {
             0 => Compression::None,
@@ -226,6 +232,7 @@ impl<'a> Prepared<'a> {
             Kind::Put => 0,
             Kind::Tombstone => 1,
             Kind::Batch => 2,
+            Kind::Page => 3,
         };
         flags |= match compression {
             Compression::None => 0,

@@ -50,6 +50,11 @@ pub(crate) struct Recovery {
     replay_from: (u64, u64),
     /// Segments whose end the header of the next one tells.
     known_ends: BTreeSet<u64>,
+    /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
+    /// all of the log gives the whole index, and a checkpoint from before it is void.
+    pub(crate) whole_from: Option<u64>,
+    /// Segments that end before the header of the next one says they did.
+    pub(crate) short: BTreeSet<u64>,
 }
 
 impl Recovery {
@@ -112,6 +117,8 @@ impl Recovery {
             replayed: false,
             replay_from: (0, 0),
             known_ends: BTreeSet::new(),
+            whole_from: Some(1),
+            short: BTreeSet::new(),
         };
         recovery.open_segments(&numbers)?;
         if let Some(checkpoint) = &recovery.checkpoint
@@ -165,6 +172,9 @@ impl Recovery {
         for (_, path, _, _) in found.drain(..clear) {
             self.storage.remove(&path).map_err(|error| error_at("remove", &path, error))?;
         }
+        if let Some((header, ..)) = found.first() {
+            self.whole_from = (header.clears || header.number == 1).then_some(header.number);
+        }
         let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
         let lines = lines.to_vec();
         // Segments that the checkpoint knows keep their slots; the others come after all those.
@@ -183,6 +193,7 @@ impl Recovery {
             {
                 let what = format!("{expected} bytes were written, {length} are there");
                 report_damage(&path, length, &what);
+                self.short.insert(header.number);
             }
             if ends[index].is_some() {
                 self.known_ends.insert(header.number);
@@ -219,6 +230,11 @@ impl Recovery {
     /// Forgets the checkpoint, so that the log is replayed from the beginning.
     pub(crate) fn distrust_checkpoint(&mut self, error: &Error) {
         tracing::warn!("the checkpoint is ignored: {error}");
+        self.forget_checkpoint();
+    }
+
+    /// As `distrust_checkpoint`, of one that is merely too old.
+    pub(crate) fn forget_checkpoint(&mut self) {
         self.checkpoint = None;
         self.replay_from = (0, 0);
         for segment in self.segments.iter() {
@@ -292,6 +308,8 @@ impl Recovery {
 
     /// Makes a segment end where its last good record does.
     fn cut(&mut self, segment: &Arc<Segment>, end: u64, stop: Option<Stop>) -> Result<()> {
+        // Behind zeros, too, there may be some.
+        let is_stale = stop.is_some();
         if let Some(Stop { what: Some(what), offset }) = stop {
             let path = segment.path.display();
             let bytes = segment.bytes() - offset;
@@ -300,6 +318,10 @@ impl Recovery {
         let failed = |error| error_at("cut", &segment.path, error);
         // Zeros beyond the end are what is appended over, but stale bytes must not be.
         segment.file.truncate(end).map_err(failed)?;
+        if is_stale {
+            // Nor may they come back behind what is appended now, if the power goes before a sync.
+            segment.file.sync().map_err(failed)?;
+        }
         let written = usize::try_from(end).unwrap_or(usize::MAX);
         let map = segment.file.map(segment.capacity.max(written), written).map_err(failed)?;
         self.segments.insert(Arc::new(rebuilt(segment, map)));
@@ -367,7 +389,7 @@ impl Recovery {
             storage: self.storage,
             directory: self.directory,
             identity: self.identity,
-            nature: self.nature,
+            nature: Mutex::new(self.nature),
             settings: self.settings,
             segments: ArcSwap::from_pointee(segments),
             active_number: AtomicU64::new(segment.number),

@@ -4,7 +4,7 @@
 //! segment of its own: nothing is ever appended to a file that has two names.
 
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
-use super::{Log, error_at, manifest};
+use super::{Log, checkpoint, error_at, manifest};
 use crate::io::{Appender, Open};
 use crate::{Error, Result};
 use std::path::Path;
@@ -50,7 +50,15 @@ impl Log {
         if !begin().map_err(|error| error_at("create", &own, error))? {
             return Err(Error::NoSpace { path: own });
         }
+        // It is never written to again either: the next one takes its name.
+        let checkpoint = self.directory.join(checkpoint::NAME);
+        match self.storage.link(&checkpoint, &path.join(checkpoint::NAME)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error_at("link", &checkpoint, error));
+            }
+            _ => {}
+        }
         // The manifest comes last: without it the directory is no database yet.
-        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature)
+        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())
     }
 }

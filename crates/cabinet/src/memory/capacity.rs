@@ -14,34 +14,46 @@ pub(super) struct Capacity {
     records: AtomicU64,
     bytes: AtomicU64,
     evicted: AtomicU64,
-    records_max: u64,
-    bytes_max: u64,
+    records_max: AtomicU64,
+    bytes_max: AtomicU64,
 }
 
 impl Capacity {
     pub(super) fn new(options: &Options) -> Self {
-        let unless_zero = |max: u64| if max == 0 { u64::MAX } else { max };
-        Self {
+        let capacity = Self {
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-            records_max: unless_zero(options.capacity_records),
-            bytes_max: unless_zero(options.capacity_bytes),
-        }
+            records_max: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(0),
+        };
+        capacity.set(options);
+        capacity
+    }
+
+    /// Sets the caps. What is over them is for the next eviction.
+    pub(super) fn set(&self, options: &Options) {
+        let unless_zero = |max: u64| if max == 0 { u64::MAX } else { max };
+        self.records_max.store(unless_zero(options.capacity_records), Ordering::Relaxed);
+        self.bytes_max.store(unless_zero(options.capacity_bytes), Ordering::Relaxed);
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// Whether there is a cap at all.
     pub(super) fn is_capped(&self) -> bool {
-        self.records_max != u64::MAX || self.bytes_max != u64::MAX
+        self.records_max() != u64::MAX || self.bytes_max() != u64::MAX
     }
 
     pub(super) fn records_max(&self) -> u64 {
-        self.records_max
+        self.records_max.load(Ordering::Relaxed)
     }
 
     /// Refuses a record that would not fit even if it were the only one.
     pub(super) fn check(&self, record_bytes: usize, path: &str) -> Result<()> {
-        if cost(record_bytes) > self.bytes_max {
+        if cost(record_bytes) > self.bytes_max() {
             return Err(Error::NoSpace { path: PathBuf::from(path) });
         }
         Ok(())
@@ -71,7 +83,7 @@ impl Capacity {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.records() > self.records_max || self.bytes.load(Ordering::Relaxed) > self.bytes_max
+        self.records() > self.records_max() || self.bytes.load(Ordering::Relaxed) > self.bytes_max()
     }
 
     pub(super) fn records(&self) -> u64 {

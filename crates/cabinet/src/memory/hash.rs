@@ -294,6 +294,9 @@ impl Engine for MemoryHash {
             Position::Start => 0,
             Position::Hash(position) => *position,
             Position::Key(key) => return self.scan(&self.position_of(key), visit),
+            Position::Id(_) => {
+                return Err(Error::NotSupported("a position of another engine".into()));
+            }
         };
         let first = (start >> 32) as usize;
         let mut from_tag = start as u32;
@@ -343,6 +346,14 @@ impl Engine for MemoryHash {
     fn optimize(&self) -> Result<()> {
         for shard in &self.shards {
             shard.0.write().shrink(|key| self.tag(key));
+        }
+        Ok(())
+    }
+
+    fn retune(&self, options: &Options) -> Result<()> {
+        self.capacity.set(options);
+        for shard in &self.shards {
+            self.evict(&mut shard.0.write(), None);
         }
         Ok(())
     }

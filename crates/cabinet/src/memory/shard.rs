@@ -147,7 +147,9 @@ impl Shard {
             if Some(id) == spare || self.record(id).is_none() {
                 continue;
             }
-            let was_used = self.used[id as usize].swap(false, Ordering::Relaxed);
+            // What was stored before there was a cap counts as not used.
+            let used = self.used.get(id as usize);
+            let was_used = used.is_some_and(|used| used.swap(false, Ordering::Relaxed));
             if was_used && passed < PASSED_MAX {
                 passed += 1;
                 continue;

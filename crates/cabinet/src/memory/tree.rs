@@ -268,8 +268,8 @@ impl Engine for MemoryTree {
         let from = match from {
             Position::Start => &[][..],
             Position::Key(key) => key,
-            Position::Hash(_) => {
-                return Err(Error::NotSupported("a position by hash in an order by key".into()));
+            Position::Hash(_) | Position::Id(_) => {
+                return Err(Error::NotSupported("a position of another engine".into()));
             }
         };
         let tree = self.tree.read();
@@ -311,6 +311,12 @@ impl Engine for MemoryTree {
     }
 
     fn optimize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn retune(&self, options: &Options) -> Result<()> {
+        self.capacity.set(options);
+        self.tree.write().evict(None, &self.capacity);
         Ok(())
     }
 

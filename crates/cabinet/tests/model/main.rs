@@ -6,6 +6,9 @@
 
 mod concurrency;
 mod model;
+mod named;
+#[path = "../on_disk/mod.rs"]
+mod on_disk;
 mod operation;
 mod scan;
 mod subject;
@@ -32,6 +35,26 @@ macro_rules! for_each_engine {
             #[test]
             fn hash_power_lost() {
                 super::$promise::<crate::subject::HashPowerLost>();
+            }
+
+            #[test]
+            fn fixed_killed() {
+                super::$promise::<crate::subject::FixedKilled>();
+            }
+
+            #[test]
+            fn fixed_power_lost() {
+                super::$promise::<crate::subject::FixedPowerLost>();
+            }
+
+            #[test]
+            fn tree_killed() {
+                super::$promise::<crate::subject::TreeKilled>();
+            }
+
+            #[test]
+            fn tree_power_lost() {
+                super::$promise::<crate::subject::TreePowerLost>();
             }
         })*
     };

@@ -1,8 +1,11 @@
 //! Engines under test.
 
+use crate::named::Named;
+use crate::on_disk::OnDisk;
 use cabinet::io::FaultyStorage;
-use cabinet::{Clock, Compression, Database, Durability, HashDatabase, Options};
-use std::path::Path;
+use cabinet::{
+    Clock, Compression, Database, Durability, FixedDatabase, HashDatabase, Options, TreeDatabase,
+};
 use std::sync::Arc;
 
 /// An engine that can be tested, and what may befall it.
@@ -56,10 +59,45 @@ impl Subject for MemoryTree {
     }
 }
 
-/// `.tch` on a storage in memory, whose process gets killed.
-pub(crate) struct HashKilled(Disk);
+/// An engine that is to behave as a map from keys to values.
+pub(crate) trait Modelled: OnDisk {
+    /// The database, with any bytes for keys.
+    fn database(engine: &Arc<Self>) -> Database {
+        Database::from_engine(Arc::clone(engine) as _)
+    }
+}
 
-impl Subject for HashKilled {
+impl Modelled for HashDatabase {}
+
+impl Modelled for TreeDatabase {}
+
+impl Modelled for FixedDatabase {
+    fn database(engine: &Arc<Self>) -> Database {
+        Database::from_engine(Arc::new(Named(Arc::clone(engine))))
+    }
+}
+
+/// `.tch` on a storage in memory, whose process gets killed.
+pub(crate) type HashKilled = Killed<HashDatabase>;
+
+/// `.tch` on a storage in memory that loses what was not synced, with all writes synced.
+pub(crate) type HashPowerLost = PowerLost<HashDatabase>;
+
+/// `.tcb`, as above.
+pub(crate) type TreeKilled = Killed<TreeDatabase>;
+
+/// `.tcb`, as above.
+pub(crate) type TreePowerLost = PowerLost<TreeDatabase>;
+
+/// `.tcf`, as above.
+pub(crate) type FixedKilled = Killed<FixedDatabase>;
+
+/// `.tcf`, as above.
+pub(crate) type FixedPowerLost = PowerLost<FixedDatabase>;
+
+pub(crate) struct Killed<E: Modelled>(Disk<E>);
+
+impl<E: Modelled> Subject for Killed<E> {
     fn new(clock: Clock) -> Self {
         Self(Disk::new(Durability::None, clock))
     }
@@ -70,6 +108,8 @@ impl Subject for HashKilled {
 
     fn tend(&mut self) {
         self.0.opened().engine.tend().unwrap();
+        // One is due only after many bytes.
+        self.0.opened().engine.checkpoint().unwrap();
     }
 
     fn reopen(&mut self) {
@@ -82,14 +122,13 @@ impl Subject for HashKilled {
     }
 }
 
-/// `.tch` on a storage in memory that loses what was not synced, with all writes synced.
-pub(crate) struct HashPowerLost {
-    disk: Disk,
+pub(crate) struct PowerLost<E: Modelled> {
+    disk: Disk<E>,
     /// State of the generator that decides which sectors survive.
     chance: u64,
 }
 
-impl Subject for HashPowerLost {
+impl<E: Modelled> Subject for PowerLost<E> {
     fn new(clock: Clock) -> Self {
         Self { disk: Disk::new(Durability::Always, clock), chance: 1 }
     }
@@ -100,6 +139,7 @@ impl Subject for HashPowerLost {
 
     fn tend(&mut self) {
         self.disk.opened().engine.tend().unwrap();
+        self.disk.opened().engine.checkpoint().unwrap();
     }
 
     fn reopen(&mut self) {
@@ -116,19 +156,19 @@ impl Subject for HashPowerLost {
     }
 }
 
-/// A hash database on a storage in memory.
-struct Disk {
+/// A database on a storage in memory.
+struct Disk<E> {
     storage: FaultyStorage,
     options: Options,
-    opened: Option<Opened>,
+    opened: Option<Opened<E>>,
 }
 
-struct Opened {
-    engine: Arc<HashDatabase>,
+struct Opened<E> {
+    engine: Arc<E>,
     database: Database,
 }
 
-impl Disk {
+impl<E: Modelled> Disk<E> {
     fn new(durability: Durability, clock: Clock) -> Self {
         let mut options = options(clock);
         options.durability = durability;
@@ -139,17 +179,14 @@ impl Disk {
         disk
     }
 
-    fn opened(&self) -> &Opened {
+    fn opened(&self) -> &Opened<E> {
         self.opened.as_ref().expect("it is open")
     }
 
     fn reopen(&mut self) {
         self.opened = None;
-        let storage = Arc::new(self.storage.clone());
-        let path = Path::new("casket.tch");
-        let engine = HashDatabase::open_on(storage, path, &self.options, false).unwrap();
-        let engine = Arc::new(engine);
-        let database = Database::from_engine(Arc::clone(&engine) as _);
+        let engine = Arc::new(E::open(Arc::new(self.storage.clone()), &self.options).unwrap());
+        let database = E::database(&engine);
         self.opened = Some(Opened { engine, database });
     }
 

@@ -1,76 +1,83 @@
-//! Opening a hash database: the index from the last checkpoint and the log after it.
+//! Opening: the index from the last checkpoint and the log after it.
 
-use super::table::are_packed;
-use super::{Hash, SHARDS, Shard, Shared, Table};
+use super::{Index, Indexed, Match, Shard, Table};
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
 use crate::log::{
-    Check, Location, Nature, Recovery, Segment, Segments, Settings, StoredKind, with_record,
+    Check, Identity, Location, Nature, Recovery, Segment, Segments, Settings, with_record,
 };
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Opens or creates a database.
-pub(super) fn open(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Shared> {
+/// Opens or creates an engine.
+pub(super) fn open<I: Index>(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    options: &Options,
+    nature: Nature,
+    index: impl FnOnce(&Identity, &Nature) -> Result<I>,
+) -> Result<Indexed<I>> {
     let clock = options.clock.clone();
-    let nature = Nature::of(StoredKind::Hash);
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
-    let mut tables = match load(&mut recovery) {
+    let identity = recovery.identity;
+    let index = index(&identity, &recovery.nature)?;
+    let mut tables = match load(&index, &mut recovery) {
         Ok(tables) => tables,
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);
-            empty()
+            empty(&index)
         }
         Err(error) => return Err(error),
     };
-    let identity = recovery.identity;
     let now_ms = clock.now_ms();
     recovery.replay(&mut |segments, segment, location, record| {
-        let hash = Hash::of(record.key, identity.hash_seed);
-        let table = &mut tables[hash.shard];
-        replay(table, identity.salt, segments, segment, location, record, hash, now_ms)
+        let Some(place) = index.place(record.key) else { return Ok(()) };
+        let table = &mut tables[place.shard];
+        replay(table, identity.salt, segments, segment, location, record, place.tag, now_ms)
     })?;
     let log = recovery.finish()?;
     let shards = tables.into_iter().map(|table| Shard(table.into())).collect();
-    Ok(Shared { log, shards, compression: options.compression, clock, paused: AtomicU32::new(0) })
+    let compression = options.compression;
+    Ok(Indexed { log, index, shards, compression, clock, paused: AtomicU32::new(0) })
 }
 
-fn empty() -> Vec<Table> {
-    (0..SHARDS).map(|_| Table::default()).collect()
+fn empty<I: Index>(index: &I) -> Vec<I::Table> {
+    (0..I::SHARDS).map(|_| index.new_table()).collect()
 }
 
 /// The index as the checkpoint has it, less what points to segments that are gone.
-fn load(recovery: &mut Recovery) -> Result<Vec<Table>> {
-    let mut tables = empty();
+fn load<I: Index>(index: &I, recovery: &mut Recovery) -> Result<Vec<I::Table>> {
+    let mut tables = empty(index);
     let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(tables) };
-    for table in &mut tables {
-        let Some(mut entries) = checkpoint.next_block()? else { break };
-        entries.retain(|entry| recovery.segments.get(Location::from_bits(*entry)).is_some());
-        if !are_packed(&entries) {
+    let keeps = |location| recovery.segments.get(location).is_some();
+    for (shard, table) in tables.iter_mut().enumerate() {
+        let Some(packed) = checkpoint.next_block()? else { break };
+        if !table.unpack(shard, packed, &keeps) {
             return Err(checkpoint.corrupted("entries that are in no order"));
         }
-        *table = Table::from_packed(&entries);
     }
     Ok(tables)
 }
 
 #[expect(clippy::too_many_arguments, reason = "it is the body of a loop, given a name")]
-fn replay(
-    table: &mut Table,
+fn replay<T: Table>(
+    table: &mut T,
     salt: u32,
     segments: &Segments,
     segment: &Segment,
     location: Location,
     record: &Record<'_>,
-    hash: Hash,
+    tag: T::Tag,
     now_ms: u64,
 ) -> Result<()> {
     let mut found = None;
-    for (slot, other) in table.find(hash.tag) {
+    for Match { slot, location: other, total } in table.matches(tag) {
         let same = |other: &Record<'_>| (other.key == record.key).then_some(other.total);
-        let total = if other == location {
+        let total = if total.is_some() {
+            total
+        } else if other == location {
             Some(record.total)
         } else {
             // An entry of the checkpoint may point beyond what the power left of the log.
@@ -95,8 +102,8 @@ fn replay(
             segment.add_live(record.total);
             segment.note_expiry(record.meta.expires_at_ms);
             match found {
-                Some((slot, ..)) => table.replace(slot, location),
-                None => table.insert(hash.tag, location),
+                Some((slot, ..)) => table.replace(slot, location, record.total),
+                None => table.insert(tag, location, record.total),
             }
         }
         (false, found) => {

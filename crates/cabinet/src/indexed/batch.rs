@@ -1,6 +1,6 @@
 //! Batches: many keys change together, also across a crash.
 
-use super::{Found, Hash, SHARDS, Shared, Table};
+use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
 use crate::batch::BatchChange;
 use crate::limits::BATCH_BYTES_MAX;
 use crate::log::record::{Kind, Prepared};
@@ -10,21 +10,23 @@ use parking_lot::RwLockWriteGuard;
 use std::collections::BTreeMap;
 
 /// One change as it will be written.
-struct Step<'a> {
-    hash: Hash,
+struct Step<'a, I: Index> {
+    place: Place<I>,
     key: &'a [u8],
     value: Vec<u8>,
     meta: Meta,
     compression: Compression,
     kind: Kind,
     /// What it takes the place of.
-    found: Option<Found>,
+    found: Option<Found<Slot<I>>>,
 }
 
-impl Shared {
+type Locked<'a, I> = BTreeMap<usize, RwLockWriteGuard<'a, <I as Index>::Table>>;
+
+impl<I: Index> Indexed<I> {
     /// Applies a batch. All shards it touches are locked, in their order, which single changes,
     /// having one lock each, cannot come across.
-    pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
+    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         let bytes: usize = batch
             .changes
             .iter()
@@ -36,7 +38,7 @@ impl Shared {
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }
-        let mut tables = self.lock_shards(batch);
+        let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
             if self.version_of(&tables, key)? != *expected {
                 return Err(Error::Conflict);
@@ -56,7 +58,8 @@ impl Shared {
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
         self.log.append_batch(&mut records, |index, appended| places[index] = Some(appended))?;
         for ((step, total), appended) in steps.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.hash.shard)) else {
+            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.place.shard))
+            else {
                 continue;
             };
             self.apply(table, step, appended, total);
@@ -64,34 +67,37 @@ impl Shared {
         Ok(())
     }
 
-    fn lock_shards(&self, batch: &Batch) -> BTreeMap<usize, RwLockWriteGuard<'_, Table>> {
+    /// Where a key that was accepted belongs.
+    fn place_of(&self, key: &[u8]) -> Result<Place<I>> {
+        let what = || Error::NotSupported("this key in this kind of database".into());
+        self.index.place(key).ok_or_else(what)
+    }
+
+    fn lock_shards(&self, batch: &Batch) -> Result<Locked<'_, I>> {
         let keys = batch.changes.iter().map(|(key, _)| key);
         let keys = keys.chain(batch.expected.iter().map(|(key, _)| key));
-        let mut shards: Vec<usize> = keys.map(|key| self.hash(key).shard).collect();
+        let shard = |key: &Vec<u8>| self.place_of(key).map(|place| place.shard);
+        let mut shards = keys.map(shard).collect::<Result<Vec<usize>>>()?;
         shards.sort_unstable();
         shards.dedup();
-        debug_assert!(shards.len() <= SHARDS);
-        shards.into_iter().map(|shard| (shard, self.shards[shard].0.write())).collect()
+        debug_assert!(shards.len() <= I::SHARDS);
+        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].0.write())).collect())
     }
 
     fn lookup(
         &self,
-        tables: &BTreeMap<usize, RwLockWriteGuard<'_, Table>>,
-        hash: Hash,
+        tables: &Locked<'_, I>,
+        place: Place<I>,
         key: &[u8],
-    ) -> Result<Option<Found>> {
-        match tables.get(&hash.shard) {
-            Some(table) => self.find(table, &self.log.segments(), hash, key, Wait::Block),
+    ) -> Result<Option<Found<Slot<I>>>> {
+        match tables.get(&place.shard) {
+            Some(table) => self.find(table, &self.log.segments(), place.tag, key, Wait::Block),
             None => Ok(None),
         }
     }
 
-    fn version_of(
-        &self,
-        tables: &BTreeMap<usize, RwLockWriteGuard<'_, Table>>,
-        key: &[u8],
-    ) -> Result<Option<u64>> {
-        let Some(found) = self.lookup(tables, self.hash(key), key)? else { return Ok(None) };
+    fn version_of(&self, tables: &Locked<'_, I>, key: &[u8]) -> Result<Option<u64>> {
+        let Some(found) = self.lookup(tables, self.place_of(key)?, key)? else { return Ok(None) };
         let segments = self.log.segments();
         self.with(&segments, found.location, Wait::Block, Check::Whole, |record| {
             let expired = record.meta.is_expired(self.now_ms(record.meta));
@@ -100,29 +106,25 @@ impl Shared {
     }
 
     /// The last change of each key, less removals of what does not exist.
-    fn steps<'a>(
-        &self,
-        batch: &'a Batch,
-        tables: &BTreeMap<usize, RwLockWriteGuard<'_, Table>>,
-    ) -> Result<Vec<Step<'a>>> {
+    fn steps<'a>(&self, batch: &'a Batch, tables: &Locked<'_, I>) -> Result<Vec<Step<'a, I>>> {
         let last: BTreeMap<&[u8], &BatchChange> =
             batch.changes.iter().map(|(key, change)| (&key[..], change)).collect();
         let birth = self.log.active_number().to_le_bytes();
         let mut steps = Vec::with_capacity(last.len());
         for (key, change) in last {
-            let hash = self.hash(key);
+            let place = self.place_of(key)?;
             // All that can fail comes before the first change.
-            let found = self.lookup(tables, hash, key)?;
+            let found = self.lookup(tables, place, key)?;
             let step = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
                     let (value, compression) = self.compress(value, &mut buffer);
                     let value = value.to_vec();
-                    Step { hash, key, value, meta: *meta, compression, kind: Kind::Put, found }
+                    Step { place, key, value, meta: *meta, compression, kind: Kind::Put, found }
                 }
                 BatchChange::Remove if found.is_none() => continue,
                 BatchChange::Remove => Step {
-                    hash,
+                    place,
                     key,
                     value: birth.to_vec(),
                     meta: Meta::NONE,
@@ -141,13 +143,13 @@ impl Shared {
         Ok(steps)
     }
 
-    fn apply(&self, table: &mut Table, step: &Step<'_>, appended: Appended, total: usize) {
+    fn apply(&self, table: &mut I::Table, step: &Step<'_, I>, appended: Appended, total: usize) {
         let segments = self.log.segments();
         // Where an entry is in the table changes with those of other keys, what it points to
         // does not while the shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
             self.log.remove_live(&segments, found.location, found.total);
-            table.find_location(step.hash.tag, found.location)
+            find_location(table, step.place.tag, found.location)
         });
         let segment = segments.get(appended.location);
         match (step.kind, slot) {
@@ -157,8 +159,8 @@ impl Shared {
                     segment.note_expiry(step.meta.expires_at_ms);
                 }
                 match slot {
-                    Some(slot) => table.replace(slot, appended.location),
-                    None => table.insert(step.hash.tag, appended.location),
+                    Some(slot) => table.replace(slot, appended.location, total),
+                    None => table.insert(step.place.tag, appended.location, total),
                 }
             }
             (_, slot) => {

@@ -1,13 +1,13 @@
-//! What keeps a hash database small: compaction, sweeping, checkpoints, clearing.
+//! What keeps a database small: compaction, sweeping, checkpoints, clearing.
 
-use super::{Hash, SHARDS, Shared};
+use super::{Index, Indexed, Place, Table, find_location};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment};
 use crate::{Error, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Rescue for Shared {
+impl<I: Index> Rescue for Indexed<I> {
     fn rescue(
         &self,
         segment: &Segment,
@@ -16,27 +16,27 @@ impl Rescue for Shared {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        let hash = self.hash(record.key);
+        let Some(place) = self.index.place(record.key) else { return Ok(()) };
         match record.kind {
-            Kind::Put => self.rescue_put(segment, hash, location, record, bytes, oldest),
-            Kind::Tombstone => self.rescue_tombstone(segment, hash, record, bytes, oldest),
-            Kind::Batch => Ok(()),
+            Kind::Put => self.rescue_put(segment, place, location, record, bytes, oldest),
+            Kind::Tombstone => self.rescue_tombstone(segment, place, record, bytes, oldest),
+            Kind::Batch | Kind::Page => Ok(()),
         }
     }
 }
 
-impl Shared {
+impl<I: Index> Indexed<I> {
     fn rescue_put(
         &self,
         segment: &Segment,
-        hash: Hash,
+        place: Place<I>,
         location: Location,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        let mut table = self.shards[hash.shard].0.write();
-        let slot = table.find_location(hash.tag, location);
+        let mut table = self.shards[place.shard].0.write();
+        let slot = find_location(&*table, place.tag, location);
         if record.meta.is_expired(self.now_ms(record.meta)) {
             if let Some(slot) = slot {
                 table.remove(slot);
@@ -45,7 +45,7 @@ impl Shared {
             // Until now it has held down the older records of its key itself.
             let segments = self.log.segments();
             if oldest <= segment.number
-                && self.find(&table, &segments, hash, record.key, Wait::Block)?.is_none()
+                && self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none()
             {
                 self.log.append_tombstone_born_in(record.key, segment.number)?;
             }
@@ -58,7 +58,7 @@ impl Shared {
             target.add_live(record.total);
             target.note_expiry(record.meta.expires_at_ms);
         }
-        table.replace(slot, moved);
+        table.replace(slot, moved, record.total);
         segment.remove_live(record.total);
         self.log.figures().moved_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -67,7 +67,7 @@ impl Shared {
     fn rescue_tombstone(
         &self,
         segment: &Segment,
-        hash: Hash,
+        place: Place<I>,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
@@ -77,11 +77,11 @@ impl Shared {
         if oldest > birth {
             return Ok(());
         }
-        let table = self.shards[hash.shard].0.write();
+        let table = self.shards[place.shard].0.write();
         // A newer record of the key holds the older ones down. To move the tombstone behind it
         // would remove it.
         let segments = self.log.segments();
-        if self.find(&table, &segments, hash, record.key, Wait::Block)?.is_none() {
+        if self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none() {
             let moved = self.log.append_copy(bytes)?;
             if let Some(target) = self.log.segments().get(moved) {
                 target.add_tombstone(bytes.len());
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Compacts until next to nothing dead is left, and gives back the index's spare slots.
-    pub(super) fn optimize(&self) -> Result<()> {
+    pub(crate) fn optimize(&self) -> Result<()> {
         self.log.seal()?;
         let before = self.log.active_number();
         loop {
@@ -114,12 +114,12 @@ impl Shared {
     }
 
     /// Removes all records.
-    pub(super) fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         let first = {
             let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.0.write()).collect();
             let first = self.log.clear()?;
             for table in &mut tables {
-                **table = Default::default();
+                table.clear();
             }
             first
         };
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Writes the index into a checkpoint.
-    pub(super) fn write_index(&self) -> Result<()> {
+    pub(crate) fn write_index(&self) -> Result<()> {
         self.log.write_checkpoint(|block| {
             for shard in &self.shards {
                 let entries = shard.0.read().packed();
@@ -138,7 +138,7 @@ impl Shared {
     }
 
     /// Makes the next opening quick. What is written stays readable without it.
-    pub(super) fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
         self.log.trim()?;
         if self.log.is_checkpointed() {
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-impl Engaged for Shared {
+impl<I: Index> Engaged for Indexed<I> {
     fn log(&self) -> &Log {
         &self.log
     }
@@ -161,9 +161,9 @@ impl Engaged for Shared {
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
-                    let hash = self.hash(record.key);
-                    let mut table = self.shards[hash.shard].0.write();
-                    if let Some(slot) = table.find_location(hash.tag, location) {
+                    let Some(place) = self.index.place(record.key) else { return };
+                    let mut table = self.shards[place.shard].0.write();
+                    if let Some(slot) = find_location(&*table, place.tag, location) {
                         table.remove(slot);
                         segment.remove_live(record.total);
                     }
@@ -184,8 +184,8 @@ impl Engaged for Shared {
 }
 
 /// One round of what the background does.
-pub(super) fn tend(shared: &Arc<Shared>) -> Result<()> {
-    debug_assert_eq!(shared.shards.len(), SHARDS);
+pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
+    debug_assert_eq!(shared.shards.len(), I::SHARDS);
     let log = shared.log();
     log.finish_sealed()?;
     log.look_what_is_resident();

@@ -1,0 +1,59 @@
+//! Intervals of ids, as text: `[min,10]`, `(5,max]`.
+
+use super::id::Key;
+
+/// Two ends, each of which belongs to it or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interval {
+    pub(super) from: End,
+    pub(super) to: End,
+}
+
+/// One end of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) key: Key,
+    pub(super) inclusive: bool,
+}
+
+impl Interval {
+    /// Reads an interval: `[` or `(`, an id, a comma, an id, `)` or `]`. Anything else is none.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let (&open, rest) = text.split_first()?;
+        let (&close, inner) = rest.split_last()?;
+        let comma = inner.iter().position(|byte| *byte == b',')?;
+        let end = |text: &[u8], inclusive| End { key: Key::parse(text.trim_ascii()), inclusive };
+        let inclusive = |bracket, closed, open| match bracket {
+            _ if bracket == closed => Some(true),
+            _ if bracket == open => Some(false),
+            _ => None,
+        };
+        Some(Self {
+            from: end(&inner[..comma], inclusive(open, b'[', b'(')?),
+            to: end(&inner[comma + 1..], inclusive(close, b']', b')')?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_say_whether_the_ends_belong_to_it() {
+        for (text, from, to) in [
+            ("[1,13]", (Key::Id(1), true), (Key::Id(13), true)),
+            ("(4,max]", (Key::Id(4), false), (Key::Max, true)),
+            ("[min,9)", (Key::Min, true), (Key::Id(9), false)),
+            ("( prev , next )", (Key::Prev, false), (Key::Next, false)),
+            ("[4,]", (Key::Id(4), true), (Key::Id(0), true)),
+        ] {
+            let interval = Interval::parse(text.as_bytes()).unwrap();
+            assert_eq!((interval.from.key, interval.from.inclusive), from, "{text}");
+            assert_eq!((interval.to.key, interval.to.inclusive), to, "{text}");
+        }
+        for text in ["", "[", "[]", "1", "1,2", "[1,2", "1,2]", "{1,2}", "]1,2["] {
+            assert_eq!(Interval::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}

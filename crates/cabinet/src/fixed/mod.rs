@@ -1,0 +1,394 @@
+//! The fixed-length database (`.tcf`): an array of values over a log on disk.
+//!
+//! The name is the original's, whose values took the same room each. Here they take what they
+//! need, and its limits remain: the [`shape`](shape) says how long values may be and how great ids.
+//! Keys are [`id`](id)s in the log as on the wire. The index, [`pages`](pages) of consecutive
+//! ids, knows where each record is and how long, so that a change reads nothing. What the engine
+//! shares with others, its locks too, is in [`crate::indexed`]; the lock of the directory of
+//! pages comes after those of the shards.
+
+mod id;
+mod interval;
+mod pages;
+mod shape;
+mod walk;
+
+use crate::batch::BatchChange;
+use crate::indexed::{Index, Indexed, Place, Running, Table as _, delegate_to_log};
+use crate::io::Storage;
+use crate::log::{Nature, StoredKind};
+use crate::{
+    Batch, Change, Compression, Engine, Entry, Error, Meta, Numbered, Options, Position, Result,
+    Version, Wait,
+};
+use id::{Key, Text};
+use pages::{Directory, Pages, page_of, shard_of};
+use parking_lot::Mutex;
+use shape::Shape;
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Keys whose cache misses overlap: about as many as a processor has in flight.
+const PREFETCH_KEYS: usize = 16;
+
+/// A fixed-length database; see [`Numbered`] for its keys. Closed when dropped.
+pub struct FixedDatabase {
+    running: Running<FixedIndex>,
+    width: AtomicU64,
+    id_max: AtomicU64,
+    /// What the two before follow from. Held while it is changed.
+    shape: Mutex<Shape>,
+}
+
+/// Places ids by the page that they are on.
+struct FixedIndex {
+    directory: Arc<Directory>,
+}
+
+impl Index for FixedIndex {
+    type Table = Pages;
+
+    const SHARDS: usize = pages::SHARDS;
+
+    fn new_table(&self) -> Pages {
+        Pages::new(Arc::clone(&self.directory))
+    }
+
+    #[inline]
+    fn place(&self, key: &[u8]) -> Option<Place<Self>> {
+        id::parse_canonical(key).map(place_of)
+    }
+}
+
+#[inline]
+fn place_of(id: u64) -> Place<FixedIndex> {
+    Place { shard: shard_of(page_of(id)), tag: id }
+}
+
+impl FixedDatabase {
+    /// Opens the database in a directory, or creates it there. An existing one keeps its width
+    /// and its greatest id.
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        let storage = Arc::new(crate::io::RealStorage);
+        Self::open_on(storage, path, options, true)
+    }
+
+    /// As `open`, on a storage of the caller's. Without the background threads the caller does
+    /// their work through [`FixedDatabase::tend`].
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        let parameters = Shape::new(options)?.encode();
+        let nature = Nature { kind: StoredKind::Fixed, parameters };
+        let mut shape = Shape::decode(&parameters);
+        // Short values do not compress.
+        let options = Options { compression: Compression::None, ..options.clone() };
+        let running = Running::open(storage, path, &options, background, nature, |_, nature| {
+            shape = Shape::decode(&nature.parameters);
+            Ok(FixedIndex { directory: Arc::default() })
+        })?;
+        Ok(Self {
+            running,
+            width: AtomicU64::new(shape.width),
+            id_max: AtomicU64::new(shape.id_max()),
+            shape: Mutex::new(shape),
+        })
+    }
+
+    /// Does one round of what the background threads would do: cuts sealed segments, sweeps
+    /// expired records, compacts what is due.
+    pub fn tend(&self) -> Result<()> {
+        self.running.tend()
+    }
+
+    /// Writes a checkpoint, so that the next opening need not replay what was written so far.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.running.write_index()
+    }
+
+    /// The id, if there may be one like that.
+    #[inline]
+    fn check(&self, id: u64, key: &[u8]) -> Result<u64> {
+        id::check(id, self.id_max.load(Ordering::Relaxed), key)
+    }
+
+    fn no_id(&self, key: &[u8]) -> Error {
+        id::no_id(key, self.id_max.load(Ordering::Relaxed))
+    }
+
+    /// What is kept of a value.
+    #[inline]
+    fn cut<'v>(&self, value: &'v [u8]) -> &'v [u8] {
+        let width = usize::try_from(self.width.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        &value[..value.len().min(width)]
+    }
+
+    fn cut_change(&self, change: Change) -> Change {
+        match change {
+            Change::Put(mut value, meta) => {
+                value.truncate(self.cut(&value).len());
+                Change::Put(value, meta)
+            }
+            change => change,
+        }
+    }
+
+    fn update_id(
+        &self,
+        id: u64,
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let mut decide = |entry: Option<Entry<'_>>| self.cut_change(decide(entry));
+        self.running.update(place_of(id), Text::of(id).as_bytes(), wait, &mut decide)
+    }
+
+    /// Updates the first record, or the last.
+    fn update_edge(
+        &self,
+        edge: Key,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let mut next = self.edge(edge);
+        while let Some(id) = next {
+            let mut is_there = true;
+            let version = self.update_id(id, wait, &mut |entry| match entry {
+                Some(entry) => decide(Some(entry)),
+                None => {
+                    is_there = false;
+                    Change::Keep
+                }
+            })?;
+            if is_there {
+                return Ok(version);
+            }
+            // It has expired, or was removed meanwhile.
+            next = self.inward(edge, id);
+        }
+        Err(self.no_id(key))
+    }
+
+    /// Updates a record that is not there, before the first or behind the last.
+    fn update_beyond(
+        &self,
+        beyond: Key,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        loop {
+            let id = self.check(self.beyond(beyond), key)?;
+            let mut is_free = true;
+            let version = self.update_id(id, wait, &mut |entry| match entry {
+                None => decide(None),
+                Some(_) => {
+                    is_free = false;
+                    Change::Keep
+                }
+            })?;
+            // Otherwise another one was faster, and the edge is elsewhere.
+            if is_free {
+                return Ok(version);
+            }
+        }
+    }
+
+    /// Cuts the values that were stored when they might be longer.
+    fn cut_all(&self) -> Result<()> {
+        let mut from = Position::Start;
+        loop {
+            let mut long = Vec::new();
+            let next = self.scan(&from, &mut |entry| {
+                if self.cut(entry.value).len() < entry.value.len() {
+                    long.extend(id::parse_canonical(entry.key));
+                }
+            })?;
+            for id in long {
+                self.update_id(id, Wait::Block, &mut |entry| match entry {
+                    Some(entry) => Change::Put(entry.value.to_vec(), entry.meta),
+                    None => Change::Keep,
+                })?;
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The batch with keys as the log has them and values that fit.
+    fn normalized<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
+        let fits = |(key, change): &(Vec<u8>, BatchChange)| {
+            let value_fits = match change {
+                BatchChange::Put(value, _) => self.cut(value).len() == value.len(),
+                BatchChange::Remove => true,
+            };
+            Ok::<_, Error>(value_fits && matches!(self.canonical_key(key)?, Cow::Borrowed(_)))
+        };
+        let mut is_normal = true;
+        for change in &batch.changes {
+            is_normal &= fits(change)?;
+        }
+        for (key, _) in &batch.expected {
+            is_normal &= matches!(self.canonical_key(key)?, Cow::Borrowed(_));
+        }
+        if is_normal {
+            return Ok(Cow::Borrowed(batch));
+        }
+        let mut batch = batch.clone();
+        for (key, change) in &mut batch.changes {
+            *key = self.canonical_key(key)?.into_owned();
+            if let BatchChange::Put(value, _) = change {
+                value.truncate(self.cut(value).len());
+            }
+        }
+        for (key, _) in &mut batch.expected {
+            *key = self.canonical_key(key)?.into_owned();
+        }
+        Ok(Cow::Owned(batch))
+    }
+
+    /// Finds all records before it fetches the first of them.
+    fn prefetch_some(&self, keys: &[&[u8]]) {
+        let mut found = [None; PREFETCH_KEYS];
+        for (found, key) in found.iter_mut().zip(keys) {
+            if let Key::Id(id) = Key::parse(key) {
+                *found = self.running.table(place_of(id).shard).matches(id).next();
+            }
+        }
+        let segments = self.running.log.segments();
+        for found in found.iter().flatten() {
+            Indexed::<FixedIndex>::prefetch_record(&segments, found.location);
+        }
+    }
+}
+
+impl Engine for FixedDatabase {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let edge = match Key::parse(key) {
+            Key::Id(id) => {
+                let place = place_of(self.check(id, key)?);
+                if id::is_canonical(key) {
+                    return self.running.read(place, key, wait, visit);
+                }
+                return self.running.read(place, Text::of(id).as_bytes(), wait, visit);
+            }
+            Key::Prev | Key::Next => return Err(self.no_id(key)),
+            edge => edge,
+        };
+        let mut next = self.edge(edge);
+        while let Some(id) = next {
+            if self.running.read(place_of(id), Text::of(id).as_bytes(), wait, visit)? {
+                return Ok(true);
+            }
+            next = self.inward(edge, id);
+        }
+        Ok(false)
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        for keys in keys.chunks(PREFETCH_KEYS) {
+            self.prefetch_some(keys);
+        }
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
+        if let Key::Id(id) = Key::parse(key) {
+            let (place, value) = (place_of(self.check(id, key)?), self.cut(value));
+            if id::is_canonical(key) {
+                return self.running.put(place, key, value, meta, wait);
+            }
+            return self.running.put(place, Text::of(id).as_bytes(), value, meta, wait);
+        }
+        self.update(key, wait, &mut |_| Change::Put(value.to_vec(), meta))
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        match Key::parse(key) {
+            Key::Id(id) => self.update_id(self.check(id, key)?, wait, decide),
+            edge @ (Key::Min | Key::Max) => self.update_edge(edge, key, wait, decide),
+            beyond @ (Key::Prev | Key::Next) => self.update_beyond(beyond, key, wait, decide),
+        }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.running.write_batch(&*self.normalized(batch)?)
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        self.some_stretches(from, |stretch| self.running.visit_entries(stretch, visit))
+    }
+
+    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
+        self.some_stretches(from, |stretch| self.running.visit_keys(stretch, visit))
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        // Under a key that names no record there is nothing, and nothing behind.
+        Position::Id(self.id(key).unwrap_or(u64::MAX))
+    }
+
+    /// A batch is not written at once, so it does not know the first and the last record.
+    fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        match Key::parse(key) {
+            Key::Id(id) => {
+                let id = self.check(id, key)?;
+                Ok(if id::is_canonical(key) {
+                    Cow::Borrowed(key)
+                } else {
+                    Cow::Owned(Text::of(id).as_bytes().to_vec())
+                })
+            }
+            _ => Err(Error::NotSupported("min, max, prev and next within a batch".into())),
+        }
+    }
+
+    fn as_numbered(&self) -> Option<&dyn Numbered> {
+        Some(self)
+    }
+
+    /// Changes width and greatest id, which must not be less than that of a record.
+    fn retune(&self, options: &Options) -> Result<()> {
+        {
+            let mut shape = self.shape.lock();
+            let changed = shape.changed(options)?;
+            if self.max().is_some_and(|max| max > changed.id_max()) {
+                let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
+                let what = format!("ids up to {id_max}, while there is a record {max}");
+                return Err(Error::NotSupported(what));
+            }
+            if changed != *shape {
+                self.running.log.change_parameters(changed.encode())?;
+                self.width.store(changed.width, Ordering::Relaxed);
+                self.id_max.store(changed.id_max(), Ordering::Relaxed);
+                let is_narrower = changed.width < shape.width;
+                *shape = changed;
+                if is_narrower {
+                    self.cut_all()?;
+                }
+            }
+        }
+        self.optimize()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let mut figures =
+            vec![("width", self.width().to_string()), ("id_max", self.id_max().to_string())];
+        figures.extend(self.running.figures());
+        figures
+    }
+
+    delegate_to_log!();
+}

@@ -1,0 +1,130 @@
+//! How long values may be, and how great ids.
+
+use crate::limits::{FIXED_ID_MAX, FIXED_WIDTH_BYTES_MAX};
+use crate::{Error, Options, Result};
+
+/// Longest value unless something else is asked for, in bytes.
+const WIDTH_DEFAULT: u64 = 255;
+
+/// Bytes of the original's file unless something else is asked for.
+const LIMIT_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// The original rounds the size of its file up to this.
+const PAGE_BYTES: u64 = 4096;
+
+/// Bytes of the original's file before its first record.
+const HEADER_BYTES: u64 = 256;
+
+/// What a database was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Longest value, in bytes.
+    pub(super) width: u64,
+    /// What the original's file may have, in bytes.
+    pub(super) limit_bytes: u64,
+}
+
+impl Shape {
+    /// The shape of a new database.
+    pub(super) fn new(options: &Options) -> Result<Self> {
+        Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT }.changed(options)
+    }
+
+    /// The shape with what the options give.
+    pub(super) fn changed(self, options: &Options) -> Result<Self> {
+        let width = options.width.filter(|width| *width > 0).unwrap_or(self.width);
+        if width > FIXED_WIDTH_BYTES_MAX {
+            let what = format!("a width of {width} bytes, over {FIXED_WIDTH_BYTES_MAX}");
+            return Err(Error::NotSupported(what));
+        }
+        let limit_bytes = match options.limit_bytes.filter(|bytes| *bytes > 0) {
+            Some(bytes) => bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes),
+            None => self.limit_bytes,
+        };
+        Ok(Self { width, limit_bytes })
+    }
+
+    /// The greatest id: as many records as the original's file has room for, one at least.
+    pub(super) fn id_max(self) -> u64 {
+        let length_bytes = match self.width {
+            ..=0xff => 1,
+            0x100..=0xffff => 2,
+            _ => 4,
+        };
+        let records = self.limit_bytes.saturating_sub(HEADER_BYTES) / (self.width + length_bytes);
+        records.clamp(1, FIXED_ID_MAX)
+    }
+
+    /// As the manifest keeps it: width and bytes of the file, 8 bytes each, and zeros.
+    pub(super) fn encode(self) -> [u8; 24] {
+        let mut parameters = [0; 24];
+        parameters[..8].copy_from_slice(&self.width.to_le_bytes());
+        parameters[8..16].copy_from_slice(&self.limit_bytes.to_le_bytes());
+        parameters
+    }
+
+    /// What the manifest has, held to limits.
+    pub(super) fn decode(parameters: &[u8; 24]) -> Self {
+        let [width, limit_bytes, _] = *parameters.as_chunks::<8>().0 else {
+            return Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT };
+        };
+        Self {
+            width: u64::from_le_bytes(width).clamp(1, FIXED_WIDTH_BYTES_MAX),
+            limit_bytes: u64::from_le_bytes(limit_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(width: Option<u64>, limit_bytes: Option<u64>) -> Result<Shape> {
+        let mut options = Options::default();
+        (options.width, options.limit_bytes) = (width, limit_bytes);
+        Shape::new(&options)
+    }
+
+    #[test]
+    fn the_greatest_id_is_that_of_the_originals_file() {
+        // Figures of the original.
+        for (width, limit_bytes, id_max) in [
+            (None, None, 1_048_575),
+            (Some(8), Some(1000), 426),
+            (Some(8), Some(10), 426),
+            (Some(8), Some(100_000), 11_349),
+            (Some(3), Some(1 << 10), 960),
+            (None, Some(100_000), 399),
+        ] {
+            assert_eq!(shape(width, limit_bytes).unwrap().id_max(), id_max);
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_length_depends_on_the_width() {
+        let limit_bytes = 1 << 30;
+        for (width, length_bytes) in [(255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
+            let id_max = shape(Some(width), Some(limit_bytes)).unwrap().id_max();
+            assert_eq!(id_max, (limit_bytes - 256) / (width + length_bytes), "{width}");
+        }
+    }
+
+    #[test]
+    fn shapes_have_limits() {
+        let max = FIXED_WIDTH_BYTES_MAX;
+        assert!(shape(Some(max - 1), None).is_ok());
+        assert!(shape(Some(max), None).is_ok());
+        assert!(shape(Some(max + 1), None).is_err());
+        let most = shape(Some(1), Some(u64::MAX)).unwrap().id_max();
+        assert!((FIXED_ID_MAX - 128..=FIXED_ID_MAX).contains(&most), "{most}");
+        assert_eq!(shape(Some(max), Some(1)).unwrap().id_max(), 1);
+    }
+
+    #[test]
+    fn a_shape_is_read_as_it_was_written_and_another_held_to_limits() {
+        let shape = shape(Some(70_000), Some(12_345)).unwrap();
+        assert_eq!(Shape::decode(&shape.encode()), shape);
+        assert!(Shape::decode(&[0xff; 24]).width <= FIXED_WIDTH_BYTES_MAX);
+        assert!(Shape::decode(&[0; 24]).id_max() >= 1);
+    }
+}

@@ -1,0 +1,193 @@
+//! From id to id, in their order.
+
+use super::interval::{End, Interval};
+use super::pages::{first_of, page_of, shard_of};
+use super::{FixedDatabase, Key};
+use crate::indexed::{Stretch, foreign_position};
+use crate::{Entry, Numbered, Position, Result};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::atomic::Ordering;
+
+/// Records that one step of a scan visits, about.
+const SCAN_STEP: usize = 256;
+
+impl FixedDatabase {
+    /// The least id at or after `from`.
+    fn next_id(&self, mut from: u64) -> Option<u64> {
+        let directory = &self.running.index.directory;
+        while let Some(page) = directory.at_or_after(page_of(from)) {
+            if let Some(id) = self.running.table(shard_of(page)).next_of(page, from) {
+                return Some(id);
+            }
+            from = first_of(page + 1);
+        }
+        None
+    }
+
+    /// The greatest id at or before `from`.
+    fn previous_id(&self, from: u64) -> Option<u64> {
+        let directory = &self.running.index.directory;
+        let mut upto = page_of(from);
+        while let Some(page) = directory.at_or_before(upto) {
+            let table = self.running.table(shard_of(page));
+            let ids = table.entries_of(page).into_iter().map(|(id, _)| id);
+            if let Some(id) = ids.rev().find(|id| *id <= from) {
+                return Some(id);
+            }
+            upto = page.checked_sub(1)?;
+        }
+        None
+    }
+
+    /// The id at an edge, expired or not.
+    pub(super) fn edge(&self, edge: Key) -> Option<u64> {
+        match edge {
+            Key::Min => self.next_id(1),
+            _ => self.previous_id(u64::MAX),
+        }
+    }
+
+    /// The id next to one on the side away from an edge.
+    pub(super) fn inward(&self, edge: Key, id: u64) -> Option<u64> {
+        match edge {
+            Key::Min => self.next_id(id + 1),
+            _ => self.previous_id(id - 1),
+        }
+    }
+
+    /// The id beyond an edge; 0 if there is none.
+    pub(super) fn beyond(&self, beyond: Key) -> u64 {
+        match beyond {
+            Key::Prev => self.min().unwrap_or(0).saturating_sub(1),
+            _ => self.max().unwrap_or(0) + 1,
+        }
+    }
+
+    /// One step of a scan: as many pages as have some records; and where to go on.
+    pub(super) fn some_stretches(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(&Stretch) -> Result<()>,
+    ) -> Result<Option<Position>> {
+        let mut from = match from {
+            Position::Start => 1,
+            Position::Id(id) => *id,
+            other => return Err(foreign_position(other)),
+        };
+        let mut records = 0;
+        while records < SCAN_STEP {
+            let Some((stretch, next)) = self.step(from, u64::MAX) else { return Ok(None) };
+            visit(&stretch)?;
+            records += stretch.locations.len();
+            from = next;
+        }
+        Ok(Some(Position::Id(from)))
+    }
+
+    /// The records of one page from an id on, up to another; and where to go on.
+    pub(super) fn step(&self, mut from: u64, upto: u64) -> Option<(Stretch, u64)> {
+        let directory = &self.running.index.directory;
+        while let Some(page) = directory.at_or_after(page_of(from))
+            && first_of(page) <= upto
+        {
+            let table = self.running.table(shard_of(page));
+            let entries = table.entries_of(page).into_iter();
+            let among = entries.filter(|(id, _)| (from..=upto).contains(id));
+            let locations: Vec<_> = among.map(|(_, location)| location).collect();
+            let next = first_of(page + 1);
+            if !locations.is_empty() {
+                return Some((Stretch { locations, segments: self.running.log.segments() }, next));
+            }
+            from = next;
+        }
+        None
+    }
+
+    /// Shows the records with these ids page by page, until `visit` sets the flow to a break.
+    fn each_stretch(
+        &self,
+        ids: RangeInclusive<u64>,
+        mut visit: impl FnMut(&Stretch, &mut ControlFlow<()>) -> Result<()>,
+    ) -> Result<()> {
+        let mut from = *ids.start();
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue()
+            && let Some((stretch, next)) = self.step(from, *ids.end())
+        {
+            visit(&stretch, &mut flow)?;
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// The id that an end of an interval means; 0 if there is none.
+    fn end(&self, end: End) -> u64 {
+        match end.key {
+            Key::Id(id) => id,
+            edge @ (Key::Min | Key::Max) => self.edge(edge).unwrap_or(0),
+            beyond => self.beyond(beyond),
+        }
+    }
+}
+
+impl Numbered for FixedDatabase {
+    fn width(&self) -> u64 {
+        self.width.load(Ordering::Relaxed)
+    }
+
+    fn id_max(&self) -> u64 {
+        self.id_max.load(Ordering::Relaxed)
+    }
+
+    fn min(&self) -> Option<u64> {
+        self.edge(Key::Min)
+    }
+
+    fn max(&self) -> Option<u64> {
+        self.edge(Key::Max)
+    }
+
+    fn id(&self, key: &[u8]) -> Option<u64> {
+        match Key::parse(key) {
+            Key::Id(id) => self.check(id, key).ok(),
+            Key::Prev | Key::Next => None,
+            edge => self.edge(edge),
+        }
+    }
+
+    fn interval(&self, text: &[u8]) -> Option<RangeInclusive<u64>> {
+        let Interval { from, to } = Interval::parse(text)?;
+        let first = self.end(from).saturating_add(u64::from(!from.inclusive));
+        let last = self.end(to);
+        // A least id of 1 leaves out the end 0, and with it everything.
+        Some(first.max(1)..=last.saturating_sub(u64::from(!to.inclusive)))
+    }
+
+    fn for_each_in(
+        &self,
+        ids: RangeInclusive<u64>,
+        visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.each_stretch(ids, |stretch, flow| {
+            self.running.visit_entries(stretch, &mut |entry| {
+                if flow.is_continue() {
+                    *flow = visit(entry);
+                }
+            })
+        })
+    }
+
+    fn for_each_key_in(
+        &self,
+        ids: RangeInclusive<u64>,
+        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.each_stretch(ids, |stretch, flow| {
+            self.running.visit_keys(stretch, &mut |key| {
+                if flow.is_continue() {
+                    *flow = visit(key);
+                }
+            })
+        })
+    }
+}

@@ -1,0 +1,444 @@
+//! What the engines have in common that keep an index in memory over a log on disk.
+//!
+//! An [`Index`] says to which shard a key belongs and under which tag its shard's [`Table`] has
+//! the location of its record. Everything else is here: reads, changes, batches, recovery,
+//! compaction, sweeping, checkpoints. Writers of different shards meet only at the tail of the log.
+//!
+//! # Locks
+//!
+//! Each shard has one. A change of a key appends to the log under the lock of the key's shard:
+//! so the order of the log is the order of changes of each key, and replaying it gives the same
+//! index. Readers hold it only while they look the location up; what a location points to does
+//! not change, and stays readable for as long as the reader holds the set of segments that it
+//! loaded under the lock.
+
+mod batch;
+mod keep;
+mod recover;
+mod running;
+mod table;
+
+pub(crate) use running::{Running, delegate_to_log};
+pub(crate) use table::{Match, Table, find_location};
+
+use crate::compress;
+use crate::log::record::{Kind, Record};
+use crate::log::{Check, Location, Log, Purpose, Segments, Usage, with_record};
+use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
+use parking_lot::{RwLock, RwLockReadGuard};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long a writer waits, once in so many writes, when compaction cannot keep up.
+const BEHIND_PAUSE: Duration = Duration::from_millis(6);
+const BEHIND_WRITES: u32 = 64;
+
+/// Names the shard and the entry of each key.
+pub(crate) trait Index: Send + Sync + Sized + 'static {
+    /// What a shard has of its keys.
+    type Table: Table;
+
+    /// How many shards there are.
+    const SHARDS: usize;
+
+    /// A table without entries.
+    fn new_table(&self) -> Self::Table;
+
+    /// Where the entry of a key is, or `None` if a record of an engine of this kind cannot have
+    /// this key: then it is damaged, and as good as not there.
+    fn place(&self, key: &[u8]) -> Option<Place<Self>>;
+}
+
+/// What tells an entry from the others of its shard.
+pub(crate) type Tag<I> = <<I as Index>::Table as Table>::Tag;
+
+/// Where an entry is.
+pub(crate) struct Place<I: Index> {
+    pub(crate) shard: usize,
+    pub(crate) tag: Tag<I>,
+}
+
+impl<I: Index> Clone for Place<I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: Index> Copy for Place<I> {}
+
+/// The state of an engine, shared with its background threads.
+pub(crate) struct Indexed<I: Index> {
+    pub(crate) log: Log,
+    pub(crate) index: I,
+    shards: Box<[Shard<I::Table>]>,
+    compression: Compression,
+    clock: Clock,
+    /// Writes made while compaction could not keep up.
+    paused: AtomicU32,
+}
+
+/// Aligned so that two shards' locks are never on one cache line.
+#[repr(align(64))]
+struct Shard<T>(RwLock<T>);
+
+/// What the index has under a key.
+struct Found<S> {
+    slot: S,
+    location: Location,
+    /// Bytes of the record in the log.
+    total: usize,
+}
+
+/// The slot type of an index's tables.
+type Slot<I> = <<I as Index>::Table as Table>::Slot;
+
+/// Entries of which one step of a scan is to show the records, and the segments these lie in.
+pub(crate) struct Stretch {
+    pub(crate) locations: Vec<Location>,
+    pub(crate) segments: arc_swap::Guard<Arc<Segments>>,
+}
+
+impl<I: Index> Indexed<I> {
+    /// The table of a shard, locked for reading.
+    #[inline]
+    pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {
+        self.shards[shard].0.read()
+    }
+
+    fn with<T>(
+        &self,
+        segments: &Segments,
+        location: Location,
+        wait: Wait,
+        check: Check,
+        visit: impl FnOnce(&Record<'_>) -> T,
+    ) -> Result<T> {
+        with_record(segments, self.log.identity().salt, location, wait, check, visit)
+    }
+
+    /// Looks a key up in its shard's table.
+    #[inline]
+    fn find(
+        &self,
+        table: &I::Table,
+        segments: &Segments,
+        tag: Tag<I>,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<Option<Found<Slot<I>>>> {
+        for Match { slot, location, total } in table.matches(tag) {
+            let total = match total {
+                Some(total) => Some(total),
+                None => self.with(segments, location, wait, Check::Lengths, |record| {
+                    (record.key == key).then_some(record.total)
+                })?,
+            };
+            if let Some(total) = total {
+                return Ok(Some(Found { slot, location, total }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Appends a put and makes the index point to it. The caller holds the shard's lock.
+    fn store(
+        &self,
+        table: &mut I::Table,
+        tag: Tag<I>,
+        found: Option<Found<Slot<I>>>,
+        stored: &Stored<'_>,
+    ) -> Result<Version> {
+        let Stored { key, value, meta, compression } = *stored;
+        let record = self.log.prepare(Kind::Put, key, value, meta, compression);
+        let total = record.total();
+        let appended = self.log.append(record, Purpose::Store)?;
+        let segments = self.log.segments();
+        if let Some(segment) = segments.get(appended.location) {
+            segment.add_live(total);
+            segment.note_expiry(meta.expires_at_ms);
+        }
+        match found {
+            Some(found) => {
+                table.replace(found.slot, appended.location, total);
+                self.log.remove_live(&segments, found.location, found.total);
+            }
+            None => table.insert(tag, appended.location, total),
+        }
+        Ok(appended.sequence)
+    }
+
+    /// Appends a tombstone and takes the entry out. The caller holds the shard's lock.
+    fn delete(&self, table: &mut I::Table, found: &Found<Slot<I>>, key: &[u8]) -> Result<()> {
+        self.log.append_tombstone(key)?;
+        self.log.remove_live(&self.log.segments(), found.location, found.total);
+        table.remove(found.slot);
+        Ok(())
+    }
+
+    /// Runs `attempt`, which must not read the disk, under a lock. Where it would have to, and
+    /// may, the record is first read without the lock, so that others do not wait for it.
+    fn without_reading_locked<T>(
+        &self,
+        place: Place<I>,
+        key: &[u8],
+        wait: Wait,
+        mut attempt: impl FnMut(Wait) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..3 {
+            match attempt(Wait::Never) {
+                Err(Error::WouldBlock) if wait == Wait::Block => {
+                    self.read(place, key, Wait::Block, &mut |_| ())?;
+                }
+                result => return result,
+            }
+        }
+        attempt(Wait::Block)
+    }
+
+    /// As [`crate::Engine::read`].
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        place: Place<I>,
+        key: &[u8],
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<bool> {
+        let mut locations = [None; 4];
+        let (segments, more) = {
+            let table = self.table(place.shard);
+            let mut matches = table.matches(place.tag).map(|found| found.location);
+            for location in &mut locations {
+                *location = matches.next();
+            }
+            (self.log.segments(), matches.collect::<Vec<_>>())
+        };
+        for location in locations.into_iter().flatten().chain(more) {
+            let found = self.with(&segments, location, wait, Check::Whole, |record| {
+                if record.key != key {
+                    return Ok(None);
+                }
+                if record.meta.is_expired(self.now_ms(record.meta)) {
+                    return Ok(Some(false));
+                }
+                lend(record, &segments, location, visit)?;
+                Ok::<_, Error>(Some(true))
+            })??;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        Ok(false)
+    }
+
+    /// As [`crate::Engine::put`].
+    pub(crate) fn put(
+        &self,
+        place: Place<I>,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+        wait: Wait,
+    ) -> Result<Version> {
+        let mut buffer = Vec::new();
+        let (value, compression) = self.compress(value, &mut buffer);
+        let stored = Stored { key, value, meta, compression };
+        self.pause_if_behind(wait)?;
+        self.without_reading_locked(place, key, wait, |wait| {
+            let mut table = self.shards[place.shard].0.write();
+            let segments = self.log.segments();
+            let found = self.find(&table, &segments, place.tag, key, wait)?;
+            self.store(&mut table, place.tag, found, &stored)
+        })
+    }
+
+    /// As [`crate::Engine::update`].
+    pub(crate) fn update(
+        &self,
+        place: Place<I>,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        self.pause_if_behind(wait)?;
+        self.without_reading_locked(place, key, wait, |wait| {
+            let mut table = self.shards[place.shard].0.write();
+            let segments = self.log.segments();
+            let found = self.find(&table, &segments, place.tag, key, wait)?;
+            let mut change = None;
+            let mut exists = false;
+            if let Some(found) = &found {
+                self.with(&segments, found.location, wait, Check::Whole, |record| {
+                    if record.meta.is_expired(self.now_ms(record.meta)) {
+                        return Ok(());
+                    }
+                    exists = true;
+                    lend(record, &segments, found.location, &mut |entry| {
+                        change = Some(decide(Some(entry)));
+                    })
+                })??;
+            }
+            match change.unwrap_or_else(|| decide(None)) {
+                Change::Keep => Ok(0),
+                Change::Remove => {
+                    if let (Some(found), true) = (found, exists) {
+                        self.delete(&mut table, &found, key)?;
+                    }
+                    Ok(0)
+                }
+                Change::Put(value, meta) => {
+                    let mut buffer = Vec::new();
+                    let (value, compression) = self.compress(&value, &mut buffer);
+                    let stored = Stored { key, value, meta, compression };
+                    self.store(&mut table, place.tag, found, &stored)
+                }
+            }
+        })
+    }
+
+    /// The time, if the record has any interest in it.
+    fn now_ms(&self, meta: Meta) -> u64 {
+        if meta.expires_at_ms == 0 { 0 } else { self.clock.now_ms() }
+    }
+
+    /// Slows a writer down that compaction cannot keep up with: that is what bounds the space.
+    fn pause_if_behind(&self, wait: Wait) -> Result<()> {
+        if self.log.is_behind() {
+            if wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
+            // Few long pauses rather than many short ones: each end of one would interrupt a
+            // reader, where processors are scarce.
+            if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
+                std::thread::sleep(BEHIND_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn compress<'a>(&self, value: &'a [u8], buffer: &'a mut Vec<u8>) -> (&'a [u8], Compression) {
+        match compress::compress(value, self.compression) {
+            Some(smaller) => {
+                *buffer = smaller;
+                (buffer, self.compression)
+            }
+            None => (value, Compression::None),
+        }
+    }
+
+    /// Shows the live records of a stretch.
+    pub(crate) fn visit_entries(
+        &self,
+        stretch: &Stretch,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<()> {
+        self.announce(stretch);
+        let segments = &stretch.segments;
+        for &location in &stretch.locations {
+            self.with(segments, location, Wait::Block, Check::Whole, |record| {
+                if record.meta.is_expired(self.now_ms(record.meta)) {
+                    return Ok(());
+                }
+                lend(record, segments, location, visit)
+            })??;
+        }
+        Ok(())
+    }
+
+    /// Shows the keys of the live records of a stretch.
+    pub(crate) fn visit_keys(&self, stretch: &Stretch, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.announce(stretch);
+        for &location in &stretch.locations {
+            self.with(&stretch.segments, location, Wait::Block, Check::Lengths, |record| {
+                if !record.meta.is_expired(self.now_ms(record.meta)) {
+                    visit(record.key);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the disk fetch what a step will read, all at once rather than one by one.
+    /// They are then read in their own order all the same: a scan that begins at a key meets
+    /// that key first.
+    fn announce(&self, stretch: &Stretch) {
+        let mut sorted = stretch.locations.clone();
+        sorted.sort_unstable();
+        for location in &sorted {
+            if let Some(segment) = stretch.segments.get(*location)
+                && !segment.resident.load(Ordering::Relaxed)
+            {
+                segment.file.will_read(location.offset() as u64, 1);
+            }
+        }
+    }
+
+    /// Fetches the record at a location into the processor's cache.
+    #[inline]
+    pub(crate) fn prefetch_record(segments: &Segments, location: Location) {
+        if let Some(segment) = segments.get(location) {
+            segment.map.prefetch(location.offset());
+            segment.map.prefetch(location.offset() + 64);
+            segment.map.prefetch(location.offset() + 128);
+        }
+    }
+
+    /// Number of records. Expired ones count until they are reclaimed.
+    pub(crate) fn len(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.0.read().len() as u64).sum()
+    }
+
+    /// Names and figures worth showing.
+    pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
+        let usage = Usage::of(&self.log.segments());
+        let index: usize = self.shards.iter().map(|shard| shard.0.read().memory_bytes()).sum();
+        let mut figures = vec![
+            ("index_bytes", index.to_string()),
+            ("live_bytes", usage.live_bytes.to_string()),
+            ("dead_percent", usage.dead_percent().to_string()),
+        ];
+        figures.extend(self.log.report());
+        figures
+    }
+}
+
+/// A position of a scan that means nothing to this engine.
+pub(crate) fn foreign_position(position: &Position) -> Error {
+    Error::NotSupported(format!("a scan of this kind of database from {position:?}"))
+}
+
+/// A put, as it goes into the log.
+struct Stored<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    meta: Meta,
+    compression: Compression,
+}
+
+/// Shows a record to a visitor, decompressed. Where it lies is for the error.
+fn lend(
+    record: &Record<'_>,
+    segments: &Segments,
+    location: Location,
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<()> {
+    let decompressed;
+    let value = match record.compression {
+        Compression::None => record.value,
+        compression => {
+            decompressed = compress::decompress(record.value, compression).map_err(|error| {
+                Error::Corrupted {
+                    file: segments.get(location).map_or_else(PathBuf::new, |s| s.path.clone()),
+                    offset: location.offset() as u64,
+                    what: error.to_string(),
+                }
+            })?;
+            &decompressed
+        }
+    };
+    let (key, meta, version) = (record.key, record.meta, record.sequence);
+    visit(Entry { key, value, meta, version });
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! An engine's state together with its background threads.
+
+use super::{Index, Indexed, keep, recover};
+use crate::io::Storage;
+use crate::log::{Background, Nature};
+use crate::{Error, Options, Result};
+use parking_lot::Mutex;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open engine. Closed when dropped.
+pub(crate) struct Running<I: Index> {
+    shared: Arc<Indexed<I>>,
+    background: Mutex<Option<Background>>,
+}
+
+impl<I: Index> Running<I> {
+    /// Opens an engine or creates it, of this nature. `index` makes its index of what the log
+    /// knows of itself. Without the background threads the caller does their work by `tend`.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+        nature: Nature,
+        index: impl FnOnce(&crate::log::Identity, &Nature) -> Result<I>,
+    ) -> Result<Self> {
+        let shared = Arc::new(recover::open(storage, path, options, nature, index)?);
+        if options.truncate {
+            shared.clear()?;
+        }
+        let background = if background {
+            let started = Background::start(&shared);
+            Some(started.map_err(|source| Error::Io {
+                operation: "start threads for",
+                path: path.to_owned(),
+                source,
+            })?)
+        } else {
+            None
+        };
+        Ok(Self { shared, background: Mutex::new(background) })
+    }
+
+    /// Does one round of what the background threads would do: cuts sealed segments, sweeps
+    /// expired records, compacts what is due.
+    pub(crate) fn tend(&self) -> Result<()> {
+        keep::tend(&self.shared)
+    }
+}
+
+impl<I: Index> Deref for Running<I> {
+    type Target = Indexed<I>;
+
+    #[inline]
+    fn deref(&self) -> &Indexed<I> {
+        &self.shared
+    }
+}
+
+impl<I: Index> Drop for Running<I> {
+    fn drop(&mut self) {
+        if let Some(background) = self.background.lock().as_mut() {
+            background.stop(&self.shared.log);
+        }
+        if let Err(error) = self.shared.close() {
+            tracing::error!("closing {}: {error}", self.shared.log.directory().display());
+        }
+    }
+}
+
+/// The operations of an engine that are those of its log, or the same for every [`Index`]. The
+/// engine has a [`Running`] in the field `running`.
+macro_rules! delegate_to_log {
+    () => {
+        fn len(&self) -> u64 {
+            self.running.len()
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.running.log.disk_bytes()
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.running.log.directory().to_owned()
+        }
+
+        fn sync(&self) -> crate::Result<()> {
+            self.running.log.sync().map(|_| ())
+        }
+
+        fn optimize(&self) -> crate::Result<()> {
+            self.running.optimize()
+        }
+
+        fn clear(&self) -> crate::Result<()> {
+            self.running.clear()
+        }
+
+        fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.running.log.snapshot(path)
+        }
+
+        fn durability(&self) -> crate::Durability {
+            self.running.log.settings().durability
+        }
+
+        fn appended(&self) -> crate::LogPosition {
+            self.running.log.appended()
+        }
+
+        fn durable(&self) -> crate::LogPosition {
+            self.running.log.commit().durable()
+        }
+
+        fn wait_durable(&self, position: crate::LogPosition) -> crate::Result<()> {
+            self.running.log.wait_durable(position)
+        }
+
+        fn on_durable(&self, listener: crate::DurableListener) {
+            self.running.log.commit().listen(listener);
+        }
+    };
+}
+
+pub(crate) use delegate_to_log;

@@ -1,0 +1,159 @@
+//! How values are stored: as they are, or compressed each on its own.
+
+use super::number::ByteOrder;
+use super::tcbs;
+use crate::limits::VALUE_BYTES_MAX;
+use bzip2::read::BzDecoder;
+use flate2::read::DeflateDecoder;
+use std::borrow::Cow;
+use std::io::Read;
+
+/// Most bytes that a compressed byte may stand for, beyond [`EXPANDED_BYTES_FREE`]: what DEFLATE
+/// can come to. What is longer has been made to fill the memory of whoever reads it.
+const EXPANSION_MAX: usize = 1032;
+
+/// Bytes that any number of compressed bytes may stand for.
+const EXPANDED_BYTES_FREE: usize = 16 << 20;
+
+/// How the values of a file are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// As they are.
+    Plain,
+    /// As DEFLATE streams without header or checksum.
+    Deflate,
+    /// As bzip2 streams.
+    Bzip,
+    /// With the library's own block-sorting compression, see [`tcbs`].
+    Tcbs,
+    /// By functions of the application's.
+    External,
+}
+
+impl Codec {
+    /// What the options of a header ask for; of several the first one counts.
+    pub(super) fn of_options(options: u8) -> Self {
+        [(2, Self::Deflate), (4, Self::Bzip), (8, Self::Tcbs), (16, Self::External)]
+            .into_iter()
+            .find_map(|(bit, codec)| (options & bit != 0).then_some(codec))
+            .unwrap_or(Self::Plain)
+    }
+
+    /// Its name: `plain`, `deflate`, `bzip`, `tcbs` or `external`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Deflate => "deflate",
+            Self::Bzip => "bzip",
+            Self::Tcbs => "tcbs",
+            Self::External => "external",
+        }
+    }
+
+    /// The value that is stored as these bytes, no longer than the longest a database takes.
+    pub(super) fn decode(
+        self,
+        stored: &[u8],
+        order: ByteOrder,
+    ) -> Result<Cow<'_, [u8]>, &'static str> {
+        let max = expanded_bytes_max(stored.len());
+        match self {
+            Self::Plain if stored.len() > VALUE_BYTES_MAX => Err("a value over the limit"),
+            Self::Plain => Ok(Cow::Borrowed(stored)),
+            Self::Deflate => inflate(DeflateDecoder::new(stored), max),
+            Self::Bzip => inflate(BzDecoder::new(stored), max),
+            Self::Tcbs => tcbs::decode(stored, order, max).map(Cow::Owned),
+            Self::External => Err("stored by functions of the application's"),
+        }
+    }
+}
+
+fn expanded_bytes_max(stored: usize) -> usize {
+    stored.saturating_mul(EXPANSION_MAX).clamp(EXPANDED_BYTES_FREE, VALUE_BYTES_MAX)
+}
+
+fn inflate(decoder: impl Read, max: usize) -> Result<Cow<'static, [u8]>, &'static str> {
+    let mut value = Vec::new();
+    let read = decoder.take(max as u64 + 1).read_to_end(&mut value);
+    read.map_err(|_| "the compressed bytes are damaged")?;
+    if value.len() > max {
+        return Err("the compressed bytes stand for more than the limit");
+    }
+    Ok(Cow::Owned(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn deflate(value: &[u8]) -> Vec<u8> {
+        let mut encoder =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(5));
+        encoder.write_all(value).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn bzip(value: &[u8]) -> Vec<u8> {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(9));
+        encoder.write_all(value).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn of_several_options_the_first_counts() {
+        assert_eq!(Codec::of_options(0), Codec::Plain);
+        assert_eq!(Codec::of_options(1), Codec::Plain);
+        assert_eq!(Codec::of_options(2 | 4 | 8 | 16), Codec::Deflate);
+        assert_eq!(Codec::of_options(1 | 4 | 8), Codec::Bzip);
+        assert_eq!(Codec::of_options(8 | 16), Codec::Tcbs);
+        assert_eq!(Codec::of_options(16), Codec::External);
+    }
+
+    #[test]
+    fn compressed_bytes_stand_for_so_many_and_not_for_one_more() {
+        // No DEFLATE stream can come to so much, so only bzip2 has to be held back.
+        let zeros = vec![0; EXPANDED_BYTES_FREE + 1];
+        for (count, is_taken) in [
+            (EXPANDED_BYTES_FREE - 1, true),
+            (EXPANDED_BYTES_FREE, true),
+            (EXPANDED_BYTES_FREE + 1, false),
+        ] {
+            let stored = bzip(&zeros[..count]);
+            assert_eq!(expanded_bytes_max(stored.len()), EXPANDED_BYTES_FREE);
+            let value = Codec::Bzip.decode(&stored, ByteOrder::Little);
+            assert_eq!(value.is_ok(), is_taken, "{count}");
+        }
+    }
+
+    #[test]
+    fn a_plain_value_is_as_long_as_a_database_takes() {
+        let zeros = vec![0; VALUE_BYTES_MAX + 1];
+        for (count, is_taken) in
+            [(VALUE_BYTES_MAX - 1, true), (VALUE_BYTES_MAX, true), (VALUE_BYTES_MAX + 1, false)]
+        {
+            let value = Codec::Plain.decode(&zeros[..count], ByteOrder::Little);
+            assert_eq!(value.is_ok(), is_taken, "{count}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_back(value: Vec<u8>) {
+            for (codec, stored) in
+                [(Codec::Deflate, deflate(&value)), (Codec::Bzip, bzip(&value))]
+            {
+                let read = codec.decode(&stored, ByteOrder::Little).unwrap();
+                prop_assert_eq!(&*read, &value[..]);
+            }
+        }
+
+        #[test]
+        fn damaged_bytes_are_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
+            for codec in [Codec::Deflate, Codec::Bzip, Codec::Tcbs, Codec::External] {
+                let _ = codec.decode(&bytes, ByteOrder::Big);
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Reading Tokyo Cabinet's own files: hash, B+ tree, fixed-length and table, of every option and
+//! in both byte orders.
+//!
+//! A [`File`] is never written to, and never held in memory as a whole. The log of a transaction
+//! that was under way when its process ended is taken into account without being applied. What is
+//! damaged is reported by its place, and the rest is read:
+//!
+//! ```no_run
+//! use cabinet::legacy::{File, Item, Visit};
+//! use std::ops::ControlFlow;
+//!
+//! struct Print;
+//!
+//! impl Visit for Print {
+//!     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+//!         println!("{:?}", item.key());
+//!         ControlFlow::Continue(())
+//!     }
+//!
+//!     fn damage(&mut self, damage: cabinet::Damage) {
+//!         eprintln!("{damage}");
+//!     }
+//! }
+//!
+//! # fn main() -> cabinet::Result<()> {
+//! let file = File::open("casket.tch".as_ref())?;
+//! println!("{} records", file.header().records);
+//! file.read(&mut Print)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The format is described in `docs/formats/tokyocabinet.md`.
+
+mod block;
+mod codec;
+mod fixed;
+mod hash;
+mod header;
+mod index;
+mod number;
+mod source;
+mod table;
+pub mod tcbs;
+mod tree;
+mod undo;
+
+pub use codec::Codec;
+pub use header::{Header, Shape};
+pub use number::ByteOrder;
+
+use crate::name::Kind;
+use crate::table::IndexDescription;
+use crate::{Damage, Error, Result};
+use block::Layout;
+use header::HEADER_BYTES;
+use source::ReadAt;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use undo::Undo;
+
+/// What there is in a file, lent to a [`Visit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Item<'a> {
+    /// A record of a hash or fixed-length file. The key of the latter is its number as text.
+    Record {
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// All records of one key of a B+ tree.
+    Duplicates {
+        /// The key.
+        key: &'a [u8],
+        /// The values, one at least, in their order.
+        values: &'a [&'a [u8]],
+    },
+    /// A row of a table.
+    Row {
+        /// The primary key.
+        key: &'a [u8],
+        /// Name and value of each column, in their order.
+        columns: &'a [(&'a [u8], &'a [u8])],
+    },
+}
+
+impl<'a> Item<'a> {
+    /// The key.
+    pub fn key(&self) -> &'a [u8] {
+        match self {
+            Self::Record { key, .. } | Self::Duplicates { key, .. } | Self::Row { key, .. } => key,
+        }
+    }
+
+    /// How many records it counts for.
+    pub fn records(&self) -> u64 {
+        match self {
+            Self::Duplicates { values, .. } => values.len() as u64,
+            _ => 1,
+        }
+    }
+}
+
+/// What is done with the contents of a file.
+pub trait Visit {
+    /// Takes an item; breaking ends the reading.
+    fn item(&mut self, item: &Item<'_>) -> ControlFlow<()>;
+
+    /// Hears of a damaged place.
+    fn damage(&mut self, damage: Damage);
+}
+
+/// One of Tokyo Cabinet's files.
+pub struct File {
+    path: PathBuf,
+    source: Undone,
+    length: u64,
+    header: Header,
+    was_open: bool,
+    is_plain: bool,
+}
+
+/// A file as it was before the transaction that its log undoes.
+struct Undone {
+    file: Box<dyn ReadAt>,
+    undo: Option<Undo>,
+}
+
+impl ReadAt for Undone {
+    fn length(&self) -> io::Result<u64> {
+        let length = self.file.length()?;
+        Ok(self.undo.as_ref().map_or(length, |undo| undo.length.min(length)))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, offset)?;
+        if let Some(undo) = &self.undo {
+            undo.apply(&mut buffer[..count], offset)?;
+        }
+        Ok(count)
+    }
+}
+
+/// Whether there is a regular file at a path that begins as Tokyo Cabinet's do.
+pub fn is_legacy(path: &Path) -> bool {
+    // Opening a pipe would wait for who writes to it.
+    if !path.is_file() {
+        return false;
+    }
+    let mut bytes = [0; HEADER_BYTES];
+    let filled = fs::File::open(path).and_then(|file| file.fill(&mut bytes, 0));
+    filled.is_ok_and(|count| count == bytes.len()) && header::is_magic(&bytes)
+}
+
+/// The error that says what the file at a path is, and what to do with it.
+pub(crate) fn refusal(path: &Path) -> Error {
+    let what = match File::open(path).map(|file| file.header.kind) {
+        Ok(Kind::Hash) => "a hash database of Tokyo Cabinet's",
+        Ok(Kind::Tree) => "a B+ tree database of Tokyo Cabinet's",
+        Ok(Kind::Fixed) => "a fixed-length database of Tokyo Cabinet's",
+        Ok(Kind::Table) => "a table database of Tokyo Cabinet's",
+        _ => "a file of Tokyo Cabinet's",
+    };
+    Error::LegacyFile { path: path.to_owned(), what }
+}
+
+impl File {
+    /// Opens a file, and the log of its transaction, `X.wal`, if it was not closed.
+    pub fn open(path: &Path) -> Result<Self> {
+        let at =
+            |operation, path: &Path, source| Error::Io { operation, path: path.to_owned(), source };
+        let metadata = fs::metadata(path).map_err(|error| at("open", path, error))?;
+        if !metadata.is_file() {
+            let what = format!("{} is not a regular file", path.display());
+            return Err(Error::NotSupported(what));
+        }
+        let file = fs::File::open(path).map_err(|error| at("open", path, error))?;
+        let mut log_path = path.as_os_str().to_owned();
+        log_path.push(".wal");
+        let log_path = Path::new(&log_path);
+        let log: Option<Box<dyn ReadAt>> = match log_path.is_file() {
+            true => Some(Box::new(fs::File::open(log_path).map_err(|e| at("open", log_path, e))?)),
+            false => None,
+        };
+        Self::new(path, Box::new(file), log)
+    }
+
+    /// A file that is in memory, and the log of its transaction.
+    pub fn from_bytes(bytes: Vec<u8>, log: Option<Vec<u8>>) -> Result<Self> {
+        let log = log.map(|log| Box::new(log) as Box<dyn ReadAt>);
+        Self::new(Path::new("(memory)"), Box::new(bytes), log)
+    }
+
+    fn new(path: &Path, file: Box<dyn ReadAt>, log: Option<Box<dyn ReadAt>>) -> Result<Self> {
+        let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
+        let mut source = Undone { file, undo: None };
+        let mut length = source.length().map_err(failed)?;
+        let mut header = read_header(path, &source, length)?;
+        let was_open = header.is_open;
+        if was_open && let Some(log) = log {
+            source.undo = Undo::read(log, header.byte_order).map_err(failed)?;
+            length = source.length().map_err(failed)?;
+            header = read_header(path, &source, length)?;
+        }
+        Ok(Self { path: path.to_owned(), source, length, header, was_open, is_plain: false })
+    }
+
+    /// What its header says, after a transaction that was under way has been undone.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its process ended without closing it.
+    pub fn was_open(&self) -> bool {
+        self.was_open
+    }
+
+    /// Changes of a transaction that are undone, if one was under way.
+    pub fn undone_changes(&self) -> Option<usize> {
+        self.source.undo.as_ref().map(|undo| undo.changes)
+    }
+
+    /// The indices of a table; none for other kinds.
+    pub fn indices(&self) -> Result<Vec<IndexDescription>> {
+        match self.header.shape {
+            Shape::Table { .. } => index::list(&self.path).map_err(|error| self.failed(error)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Takes values that are said to be stored by functions of the application's as they are. So
+    /// they are where the tools had none of these functions.
+    pub fn assume_plain(&mut self) {
+        self.is_plain = true;
+    }
+
+    /// Shows all items: those of a B+ tree in the order of their keys, those of a fixed-length file
+    /// by number, others in no order. Fails if the file cannot be read at all, or its values are
+    /// stored by functions of the application's; see [`File::assume_plain`].
+    pub fn read(&self, visit: &mut dyn Visit) -> Result<()> {
+        let header = &self.header;
+        let codec = match header.codec {
+            Codec::External if self.is_plain => Codec::Plain,
+            Codec::External => {
+                return Err(Error::NotSupported(format!(
+                    "the values in {} are stored by functions of the application that wrote it",
+                    self.path.display()
+                )));
+            }
+            codec => codec,
+        };
+        let mut output = Output { path: &self.path, visit, records: 0, damages: 0 };
+        if !self.was_open && header.used_bytes > self.length {
+            let missing = header.used_bytes - self.length;
+            output.damage(self.length, format!("the file ends {missing} bytes early"));
+        }
+        let coding = (codec, header.byte_order);
+        let layout = Layout::of(header, self.length);
+        let flow = match header.shape {
+            Shape::Hash => hash::read(&self.source, layout, coding, &mut output, hash::show_record),
+            Shape::Table { .. } => {
+                hash::read(&self.source, layout, coding, &mut output, table::show)
+            }
+            Shape::Tree { order, first_leaf, .. } => {
+                tree::read(&self.source, layout, coding, (order, first_leaf), &mut output)
+            }
+            Shape::Fixed { width, .. } => {
+                fixed::read(&self.source, self.length, width, header.byte_order, &mut output)
+            }
+        };
+        let flow = flow.map_err(|error| self.failed(error))?;
+        let (found, expected) = (output.records, header.records);
+        let is_known = !self.was_open || self.source.undo.is_some();
+        if flow.is_continue() && is_known && output.damages == 0 && found != expected {
+            let what = format!("the header says {expected} records, and there are {found}");
+            output.damage(0, what);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Io { operation: "read", path: self.path.clone(), source }
+    }
+}
+
+fn read_header(path: &Path, source: &Undone, length: u64) -> Result<Header> {
+    let mut bytes = [0; HEADER_BYTES];
+    let filled = source.fill(&mut bytes, 0);
+    let filled =
+        filled.map_err(|source| Error::Io { operation: "read", path: path.to_owned(), source })?;
+    if filled < HEADER_BYTES || !header::is_magic(&bytes) {
+        let what = format!("{} is not a file of Tokyo Cabinet's", path.display());
+        return Err(Error::NotSupported(what));
+    }
+    Header::parse(&bytes, length).map_err(|what| Error::Corrupted {
+        file: path.to_owned(),
+        offset: 0,
+        what: what.into(),
+    })
+}
+
+/// Where items go, and damage with the file that it is in.
+struct Output<'a> {
+    path: &'a Path,
+    visit: &'a mut dyn Visit,
+    records: u64,
+    damages: u64,
+}
+
+impl Output<'_> {
+    fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+        self.records += item.records();
+        self.visit.item(item)
+    }
+
+    fn damage(&mut self, offset: u64, what: impl Into<String>) {
+        self.damages += 1;
+        self.visit.damage(Damage { file: self.path.to_owned(), offset, what: what.into() });
+    }
+}

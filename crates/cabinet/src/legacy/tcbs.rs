@@ -1,0 +1,234 @@
+//! The library's own block-sorting compression.
+//!
+//! Reading it: bits to numbers (Elias gamma), numbers to bytes (move-to-front, over the whole
+//! stream), and bytes to the original in blocks of 8192 (the inverse of the Burrows-Wheeler
+//! transform). A block is a number of two bytes and the last column of its sorted rotations; the
+//! number says which row the original is.
+//!
+//! Bits are taken from the low end of each byte on. The first three say how many bits of the last
+//! byte are used, less 8 if that is 8.
+
+use super::number::ByteOrder;
+
+/// Bytes of the original in a block.
+const BLOCK_BYTES: usize = 8192;
+
+/// Bytes before each block that say which row is the original.
+const INDEX_BYTES: usize = 2;
+
+/// Longest run of zeros before a number: more would not give a byte.
+const ZEROS_MAX: u32 = 8;
+
+/// The value that is stored as these bytes, if it is of `max` bytes at most.
+pub fn decode(stored: &[u8], order: ByteOrder, max: usize) -> Result<Vec<u8>, &'static str> {
+    let bytes = move_from_front(Bits::of(stored).ok_or("no bytes")?, max)?;
+    let mut value = Vec::with_capacity(bytes.len());
+    let mut sorted = Vec::new();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let (index, behind) = rest.split_at_checked(INDEX_BYTES).ok_or("half a block")?;
+        let (column, behind) = behind.split_at(behind.len().min(BLOCK_BYTES));
+        // At most 65535.
+        let row = order.number(index) as usize;
+        invert(column, row, &mut sorted, &mut value);
+        rest = behind;
+    }
+    if value.len() > max {
+        return Err("the compressed bytes stand for more than the limit");
+    }
+    Ok(value)
+}
+
+/// The bits of a stream, from the front.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    next: usize,
+    end: usize,
+}
+
+impl<'a> Bits<'a> {
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        let used = usize::from(bytes.first()? & 7);
+        // Where the last byte is full, a further one that is not used follows.
+        Some(Self { bytes, next: 3, end: (bytes.len() - 1) * 8 + used })
+    }
+
+    fn next(&mut self) -> Option<bool> {
+        if self.next >= self.end {
+            return None;
+        }
+        let bit = self.bytes.get(self.next / 8)? >> (self.next % 8) & 1;
+        self.next += 1;
+        Some(bit == 1)
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.next >= self.end
+    }
+
+    /// A number: as many zeros as it has bits behind its highest, then all its bits.
+    fn number(&mut self) -> Result<usize, &'static str> {
+        let cut = "a number that is cut short";
+        let mut zeros = 0;
+        while !self.next().ok_or(cut)? {
+            zeros += 1;
+            if zeros > ZEROS_MAX {
+                return Err("a number that is no byte");
+            }
+        }
+        let mut number = 1;
+        for _ in 0..zeros {
+            number = number << 1 | usize::from(self.next().ok_or(cut)?);
+        }
+        Ok(number)
+    }
+}
+
+/// The bytes whose places in a list, in which the byte used last is the first, are in the stream.
+fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static str> {
+    let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
+    // What the blocks have in front comes on top.
+    let max = max.saturating_add(max.div_ceil(BLOCK_BYTES) * INDEX_BYTES);
+    let mut bytes = Vec::new();
+    while !bits.is_at_end() {
+        let place = bits.number()? - 1;
+        let byte = *list.get(place).ok_or("a number that is no byte")?;
+        list.copy_within(..place, 1);
+        list[0] = byte;
+        if bytes.len() == max {
+            return Err("the compressed bytes stand for more than the limit");
+        }
+        bytes.push(byte);
+    }
+    Ok(bytes)
+}
+
+/// Appends the original of a block. `sorted` is room to work in.
+fn invert(column: &[u8], row: usize, sorted: &mut Vec<u16>, value: &mut Vec<u8>) {
+    // Rows in the order of the column's bytes, equal ones in the order they have: row `sorted[i]`
+    // is row `i` rotated by one.
+    let mut starts = [0usize; 257];
+    for &byte in column {
+        starts[usize::from(byte) + 1] += 1;
+    }
+    for byte in 0..256 {
+        starts[byte + 1] += starts[byte];
+    }
+    sorted.clear();
+    sorted.resize(column.len(), 0);
+    for (row, &byte) in column.iter().enumerate() {
+        let place = &mut starts[usize::from(byte)];
+        // A block has 8192 rows at most.
+        sorted[*place] = row as u16;
+        *place += 1;
+    }
+    let mut row = if row < column.len() { row } else { 0 };
+    for _ in 0..column.len() {
+        row = usize::from(sorted[row]);
+        value.push(column[row]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encode(value: &[u8], order: ByteOrder) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for block in value.chunks(BLOCK_BYTES) {
+            let rotation = |start: usize| block[start..].iter().chain(&block[..start]);
+            let mut starts: Vec<usize> = (0..block.len()).collect();
+            starts.sort_by(|one, other| rotation(*one).cmp(rotation(*other)));
+            let row = starts.iter().position(|start| *start == 0).unwrap() as u16;
+            bytes.extend(match order {
+                ByteOrder::Little => row.to_le_bytes(),
+                ByteOrder::Big => row.to_be_bytes(),
+            });
+            let last = |start: &usize| block[(start + block.len() - 1) % block.len()];
+            bytes.extend(starts.iter().map(last));
+        }
+        let mut list: Vec<u8> = (0..=255).collect();
+        let mut bits = vec![false; 3];
+        for byte in bytes {
+            let place = list.iter().position(|other| *other == byte).unwrap();
+            list.remove(place);
+            list.insert(0, byte);
+            let number = place + 1;
+            let behind = number.ilog2();
+            bits.extend((0..behind).map(|_| false));
+            bits.extend((0..=behind).rev().map(|bit| number >> bit & 1 == 1));
+        }
+        let mut stored = vec![0; bits.len() / 8 + 1];
+        for (at, bit) in bits.iter().enumerate() {
+            stored[at / 8] |= u8::from(*bit) << (at % 8);
+        }
+        stored[0] |= (bits.len() % 8) as u8;
+        stored
+    }
+
+    /// Letters in no order: rotations of what repeats itself take long to sort.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 1u64;
+        let letter = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b'a' + (state >> 60) as u8
+        };
+        std::iter::repeat_with(letter).take(length).collect()
+    }
+
+    #[test]
+    fn nothing_is_stored_as_one_byte() {
+        assert_eq!(encode(b"", ByteOrder::Little), [3]);
+        assert_eq!(decode(&[3], ByteOrder::Little, 0), Ok(Vec::new()));
+        decode(&[], ByteOrder::Little, 0).unwrap_err();
+    }
+
+    #[test]
+    fn values_longer_than_a_block_come_back() {
+        for length in [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 7] {
+            let value = noise(length);
+            for order in [ByteOrder::Little, ByteOrder::Big] {
+                assert!(decode(&encode(&value, order), order, length).unwrap() == value);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_is_as_long_as_allowed_and_no_longer() {
+        for length in [1, 100, BLOCK_BYTES, BLOCK_BYTES + 1] {
+            let stored = encode(&noise(length), ByteOrder::Little);
+            decode(&stored, ByteOrder::Little, length + 1).unwrap();
+            decode(&stored, ByteOrder::Little, length).unwrap();
+            decode(&stored, ByteOrder::Little, length - 1).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_row_beyond_the_block_counts_as_the_first() {
+        let mut original = Vec::new();
+        invert(b"abc", 7, &mut Vec::new(), &mut original);
+        let mut first = Vec::new();
+        invert(b"abc", 0, &mut Vec::new(), &mut first);
+        assert_eq!(original, first);
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_back(value in proptest::collection::vec(0u8..6, 0..300), other: Vec<u8>) {
+            for order in [ByteOrder::Little, ByteOrder::Big] {
+                for value in [&value, &other] {
+                    let read = decode(&encode(value, order), order, value.len()).unwrap();
+                    prop_assert_eq!(&read, value);
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused_or_read_within_the_limit(bytes: Vec<u8>, max in 0usize..99) {
+            if let Ok(value) = decode(&bytes, ByteOrder::Little, max) {
+                prop_assert!(value.len() <= max);
+            }
+        }
+    }
+}

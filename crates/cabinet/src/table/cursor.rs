@@ -1,0 +1,269 @@
+//! Walks over a range of keys of the engine beneath, in bounded steps.
+
+use crate::{Engine, Error, Ordered, Position, Result, Seek, Wait};
+
+/// A range of keys, from `start` up to but not including `end`; an empty end is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyRange {
+    pub(super) start: Vec<u8>,
+    pub(super) end: Vec<u8>,
+}
+
+impl KeyRange {
+    /// All keys that begin with `prefix`.
+    pub(super) fn of_prefix(prefix: Vec<u8>) -> Self {
+        Self { end: super::keys::behind(&prefix), start: prefix }
+    }
+
+    pub(super) fn is_before_end(&self, key: &[u8]) -> bool {
+        self.end.is_empty() || key < &self.end[..]
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        key >= &self.start[..] && self.is_before_end(key)
+    }
+}
+
+/// Records of one step, back to back.
+#[derive(Default)]
+struct Step {
+    bytes: Vec<u8>,
+    /// Where a record's key begins, where its value does, and where that ends.
+    records: Vec<(usize, usize, usize)>,
+}
+
+impl Step {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.records.push((start, start + key.len(), self.bytes.len()));
+    }
+
+    fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let &(key, value, end) = self.records.get(index)?;
+        Some((&self.bytes[key..value], &self.bytes[value..end]))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+    }
+}
+
+/// Goes through the records of a range in the order of their keys, and copies a step's worth of
+/// them at a time, so that the caller may change the database between two.
+pub(super) struct Cursor<'a> {
+    engine: &'a dyn Engine,
+    range: KeyRange,
+    /// Whether the values are left out.
+    keys_only: bool,
+    step: Step,
+    /// The next record of the step.
+    at: usize,
+    /// Where the next step begins; `None` behind the last one.
+    next: Option<Position>,
+    /// Records that are sought one by one before the next step goes through many.
+    singles: u32,
+    /// How often what was sought was in the step already.
+    found_in_step: u32,
+    /// How often it was not.
+    jumps: u32,
+}
+
+/// Records that are sought one by one at first: often there is one, and then the end.
+const SINGLES_AT_FIRST: u32 = 2;
+
+/// Records up to which seeking one by one costs less than going through a leaf.
+const FEW: u32 = 16;
+
+/// One in so many jumps goes through many records, to see whether the next ones are among them.
+const JUMPS_PER_STEP: u32 = 16;
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(engine: &'a dyn Engine, range: KeyRange) -> Self {
+        let next = Some(Position::Key(range.start.clone()));
+        Self {
+            engine,
+            range,
+            keys_only: false,
+            step: Step::default(),
+            at: 0,
+            next,
+            singles: SINGLES_AT_FIRST,
+            found_in_step: 0,
+            jumps: 0,
+        }
+    }
+
+    /// A cursor whose records have empty values.
+    pub(super) fn of_keys(engine: &'a dyn Engine, range: KeyRange) -> Self {
+        Self { keys_only: true, ..Self::new(engine, range) }
+    }
+
+    /// The same cursor, for a caller that is likely to stop after so many records.
+    pub(super) fn for_few(mut self, records: u64) -> Self {
+        self.singles = u32::try_from(records).unwrap_or(u32::MAX).clamp(SINGLES_AT_FIRST, FEW);
+        self
+    }
+
+    /// The next record, key and value.
+    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.fill()?;
+        let at = self.at;
+        self.at += 1;
+        Ok(self.step.get(at))
+    }
+
+    /// The first record at or after `key` and behind those already taken; it stays the next one.
+    pub(super) fn seek(&mut self, key: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
+        let is_in_step = self.step.records.last().is_some_and(|&(start, end, _)| {
+            self.at < self.step.records.len() && &self.step.bytes[start..end] >= key
+        });
+        if is_in_step {
+            let ahead = self.step.records[self.at..]
+                .partition_point(|&(start, end, _)| &self.step.bytes[start..end] < key);
+            self.at += ahead;
+            self.found_in_step += 1;
+        } else {
+            self.at = self.step.records.len();
+            if let Some(Position::Key(next)) = &mut self.next
+                && &next[..] < key
+            {
+                key.clone_into(next);
+                self.jumps += 1;
+                let are_near = self.found_in_step > 1 || self.jumps.is_multiple_of(JUMPS_PER_STEP);
+                self.singles = u32::from(!are_near);
+            }
+        }
+        self.fill()?;
+        Ok(self.step.get(self.at))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        while self.at >= self.step.records.len() {
+            let Some(position) = self.next.take() else { break };
+            self.step.clear();
+            self.at = 0;
+            self.found_in_step = 0;
+            match (&position, self.engine.as_ordered()) {
+                (Position::Key(key), Some(engine)) if self.singles > 0 => {
+                    self.singles -= 1;
+                    self.fill_one(engine, key)?;
+                }
+                _ => self.fill_many(&position)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_one(&mut self, engine: &dyn Ordered, from: &[u8]) -> Result<()> {
+        let (range, step, keys_only) = (&self.range, &mut self.step, self.keys_only);
+        engine.seek(Seek::AtOrAfter(from), Wait::Block, &mut |entry, _| {
+            if range.is_before_end(entry.key) {
+                step.push(entry.key, if keys_only { b"" } else { entry.value });
+            }
+        })?;
+        // The least key behind it.
+        self.next = step.get(0).map(|(key, _)| Position::Key([key, &[0]].concat()));
+        Ok(())
+    }
+
+    fn fill_many(&mut self, position: &Position) -> Result<()> {
+        let mut is_past = false;
+        let (range, step) = (&self.range, &mut self.step);
+        let mut take = |key: &[u8], value: &[u8]| {
+            is_past = is_past || !range.is_before_end(key);
+            if !is_past {
+                step.push(key, value);
+            }
+        };
+        let next = if self.keys_only {
+            self.engine.scan_keys(position, &mut |key| take(key, b""))?
+        } else {
+            self.engine.scan(position, &mut |entry| take(entry.key, entry.value))?
+        };
+        self.next = match next {
+            Some(Position::Key(key)) if !is_past && self.range.is_before_end(&key) => {
+                Some(Position::Key(key))
+            }
+            Some(Position::Key(_)) | None => None,
+            Some(_) => return Err(not_in_order()),
+        };
+        Ok(())
+    }
+}
+
+/// Counts the records of a range, but not many more than `max`.
+pub(super) fn count_up_to(engine: &dyn Engine, range: &KeyRange, max: u64) -> Result<u64> {
+    let mut count = 0;
+    let mut next = Some(Position::Key(range.start.clone()));
+    while count < max
+        && let Some(position) = next
+    {
+        let mut is_past = false;
+        next = engine.scan_keys(&position, &mut |key| {
+            is_past = is_past || !range.is_before_end(key);
+            count += u64::from(!is_past);
+        })?;
+        if is_past {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+fn not_in_order() -> Error {
+    Error::NotSupported("a table over an engine that is not in the order of keys".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryTree, Meta, Options, Wait};
+
+    fn engine() -> MemoryTree {
+        let engine = MemoryTree::new(&Options::default());
+        for number in 0..1000u32 {
+            engine.put(&(number * 2).to_be_bytes(), b"v", Meta::NONE, Wait::Block).unwrap();
+        }
+        engine
+    }
+
+    fn range(start: u32, end: u32) -> KeyRange {
+        KeyRange { start: start.to_be_bytes().to_vec(), end: end.to_be_bytes().to_vec() }
+    }
+
+    #[test]
+    fn a_cursor_meets_what_is_in_the_range_and_nothing_else() {
+        let engine = engine();
+        let mut cursor = Cursor::new(&engine, range(100, 1001));
+        let mut met = Vec::new();
+        while let Some((key, value)) = cursor.next().unwrap() {
+            assert_eq!(value, b"v");
+            met.push(u32::from_be_bytes(key.try_into().unwrap()));
+        }
+        assert_eq!(met, (50..=500).map(|number| number * 2).collect::<Vec<_>>());
+        assert_eq!(count_up_to(&engine, &range(100, 1001), u64::MAX).unwrap(), 451);
+        assert!(count_up_to(&engine, &range(0, 2000), 10).unwrap() < 200);
+    }
+
+    #[test]
+    fn seeking_goes_forward_only() {
+        let engine = engine();
+        let mut cursor = Cursor::of_keys(&engine, range(0, 1500));
+        for (sought, found) in [
+            (3, Some(4)),
+            (4, Some(4)),
+            (900, Some(900)),
+            (7, Some(900)),
+            (901, Some(902)),
+            (1499, None),
+            (5, None),
+        ] {
+            let at = cursor.seek(&u32::to_be_bytes(sought)).unwrap();
+            let at = at.map(|(key, _)| u32::from_be_bytes(key.try_into().unwrap()));
+            assert_eq!(at, found, "{sought}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A table as any other database: keys are primary keys, values the columns joined by NUL.
+//!
+//! It keeps no flags and no expiry of records. Where a value is put under the empty key, the row gets
+//! the next identifier for its key.
+
+use super::cursor::KeyRange;
+use super::write::RowChange;
+use super::{Row, RowView, Table, keys};
+use crate::{
+    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition,
+    Meta, Position, Result, Version, Wait,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+impl Table {
+    /// One step over the rows as they are stored, under the keys that the engine has.
+    pub(super) fn scan_rows(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        let range = KeyRange::of_prefix(vec![keys::ROWS]);
+        let next = self.engine.scan(&beneath(from)?, &mut |entry| {
+            if range.is_before_end(entry.key) {
+                visit(entry);
+            }
+        })?;
+        Ok(above(next, &range))
+    }
+
+    /// The key that a row is to be put under.
+    pub(crate) fn key_to_put(&self, key: &[u8], wait: Wait) -> Result<Vec<u8>> {
+        if key.is_empty() && wait == Wait::Never {
+            // An identifier would be lost with each further attempt.
+            return Err(Error::WouldBlock);
+        }
+        Ok(if key.is_empty() {
+            self.generate_uid()?.to_string().into_bytes()
+        } else {
+            key.to_vec()
+        })
+    }
+
+    fn version_of(&self, key: &[u8]) -> Result<Version> {
+        let mut version = 0;
+        let mut note = |entry: Entry<'_>| version = entry.version;
+        self.engine.read(&keys::row(key), Wait::Block, &mut note)?;
+        Ok(version)
+    }
+
+    fn update_row(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        let (is_put, version) = self.change_version(key, wait, &mut |old| {
+            let change = match old {
+                None => decide(None),
+                Some((row, version)) => {
+                    let value = row.to_joined();
+                    decide(Some(Entry { key, value: &value, meta: Meta::NONE, version }))
+                }
+            };
+            Ok(match change {
+                Change::Keep => (RowChange::Keep, false),
+                Change::Remove => (RowChange::Remove, false),
+                Change::Put(value, _) => {
+                    (RowChange::Put(Row::from_joined(&value)?.encode()?), true)
+                }
+            })
+        })?;
+        match version {
+            _ if !is_put => Ok(0),
+            Some(version) => Ok(version),
+            None => self.version_of(key),
+        }
+    }
+}
+
+/// A position among rows as one of the engine's.
+fn beneath(position: &Position) -> Result<Position> {
+    match position {
+        Position::Start => Ok(Position::Key(vec![keys::ROWS])),
+        Position::Key(key) => Ok(Position::Key(keys::row(key))),
+        Position::Hash(_) | Position::Id(_) => {
+            Err(Error::NotSupported("a position by hash in an order by key".into()))
+        }
+    }
+}
+
+/// The other way around; `None` behind the rows.
+fn above(position: Option<Position>, rows: &KeyRange) -> Option<Position> {
+    match position {
+        Some(Position::Key(key)) if rows.contains(&key) => Some(Position::Key(key[1..].to_vec())),
+        _ => None,
+    }
+}
+
+impl Engine for Table {
+    fn as_table(&self) -> Option<&Table> {
+        Some(self)
+    }
+
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.engine.read(&keys::row(key), wait, &mut |entry| {
+            let value = RowView::new(entry.value).to_joined();
+            visit(Entry { key, value: &value, meta: Meta::NONE, version: entry.version });
+        })
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| keys::row(key)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        self.engine.prefetch(&keys);
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], _meta: Meta, wait: Wait) -> Result<Version> {
+        let key = self.key_to_put(key, wait)?;
+        let row = Row::from_joined(value)?.encode()?;
+        let (_, version) =
+            self.change_version(&key, wait, &mut |_| Ok((RowChange::Put(row.clone()), ())))?;
+        version.map_or_else(|| self.version_of(&key), Ok)
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        if !key.is_empty() {
+            return self.update_row(key, wait, decide);
+        }
+        // There is never a row under the empty key, but a new one may be put there.
+        match decide(None) {
+            Change::Put(value, meta) => Engine::put(self, key, &value, meta, wait),
+            Change::Keep | Change::Remove => Ok(0),
+        }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let mut rows: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
+        for (key, change) in &batch.changes {
+            let row = match change {
+                BatchChange::Put(value, _) => Some(Row::from_joined(value)?.encode()?),
+                BatchChange::Remove => None,
+            };
+            rows.insert(key, row);
+        }
+        self.change_many(&rows, &batch.expected)
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        self.scan_rows(from, &mut |entry| {
+            let value = RowView::new(entry.value).to_joined();
+            let (key, version) = (&entry.key[1..], entry.version);
+            visit(Entry { key, value: &value, meta: Meta::NONE, version });
+        })
+    }
+
+    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
+        let range = KeyRange::of_prefix(vec![keys::ROWS]);
+        let next = self.engine.scan_keys(&beneath(from)?, &mut |key| {
+            if range.is_before_end(key) {
+                visit(&key[1..]);
+            }
+        })?;
+        Ok(above(next, &range))
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        Position::Key(key.to_vec())
+    }
+
+    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
+        Position::Key(prefix.to_vec())
+    }
+
+    fn len(&self) -> u64 {
+        Table::len(self)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.engine.size_bytes()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.engine.path()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    fn optimize(&self) -> Result<()> {
+        self.engine.optimize()
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.clear_rows()
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        self.engine.copy_to(path)
+    }
+
+    fn durability(&self) -> Durability {
+        self.engine.durability()
+    }
+
+    fn appended(&self) -> LogPosition {
+        self.engine.appended()
+    }
+
+    fn durable(&self) -> LogPosition {
+        self.engine.durable()
+    }
+
+    fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.engine.wait_durable(position)
+    }
+
+    fn on_durable(&self, listener: DurableListener) {
+        self.engine.on_durable(listener);
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let mut figures = self.engine.figures();
+        figures.retain(|(name, _)| *name != "type");
+        figures.insert(0, ("type", "table".into()));
+        figures.push(("indices", self.indices().len().to_string()));
+        figures
+    }
+}

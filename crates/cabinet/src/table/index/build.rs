@@ -1,0 +1,181 @@
+//! Building and removing indices while the table is in use.
+//!
+//! A new index is made known to writers first, who keep its entries from then on, and not to
+//! queries. Then the rows are gone through in bounded batches; each expects its rows as
+//! they were read, so that no entry is made of a row that has changed. When all have their entries, one
+//! batch puts the new definition in the place of the old one. Until then, and while the entries of
+//! an old index are being removed, a record says that the entries of that number are to
+//! go: so whatever is left by a crash is removed at the next opening, and never used.
+
+use super::{Index, IndexChange, IndexKind};
+use crate::table::cursor::{Cursor, KeyRange};
+use crate::table::{Table, keys, meta};
+use crate::{Batch, Engine, Error, Position, Result, Version};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Rows of one batch of building.
+const ROWS_MAX: usize = 256;
+
+/// Bytes of rows after which a batch of building ends.
+const ROW_BYTES_MAX: usize = 256 << 10;
+
+/// Entries that are removed in one batch.
+const REMOVED_MAX: usize = 1024;
+
+/// An index of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDescription {
+    /// Name of the column; empty is the primary key.
+    pub column: Vec<u8>,
+    /// How it is indexed.
+    pub kind: IndexKind,
+}
+
+impl Table {
+    /// The indices, in the order of their columns.
+    pub fn indices(&self) -> Vec<IndexDescription> {
+        let structure = self.structure.read();
+        let ready = structure.iter().filter(|index| index.is_ready());
+        let describe = |index: &Arc<Index>| IndexDescription {
+            column: index.column.clone(),
+            kind: index.kind,
+        };
+        let mut indices: Vec<_> = ready.map(describe).collect();
+        indices.sort_by(|one, other| one.column.cmp(&other.column));
+        indices
+    }
+
+    /// Builds, rebuilds or removes the index of a column, of which there is at most one; the empty
+    /// name is the primary key. Others go on writing and searching meanwhile. Fails with
+    /// [`Error::IndexExists`] or [`Error::NoIndex`] where the change asks for the opposite.
+    pub fn set_index(&self, column: &[u8], change: IndexChange) -> Result<()> {
+        self.check_writable()?;
+        if column.len() > crate::limits::COLUMN_NAME_BYTES_MAX {
+            return Err(Error::BadColumn(
+                "the name of the column to be indexed is too long".into(),
+            ));
+        }
+        let _building = self.building.lock();
+        let old = {
+            let structure = self.structure.read();
+            structure.iter().find(|index| index.column == column).map(Arc::clone)
+        };
+        let kind = match (change, &old) {
+            (IndexChange::SetNew(_), Some(_)) => return Err(Error::IndexExists),
+            (IndexChange::Optimize | IndexChange::Remove, None) => return Err(Error::NoIndex),
+            (IndexChange::Remove, Some(old)) => return self.replace_index(Some(old), None),
+            (IndexChange::Optimize, Some(old)) => old.kind,
+            (IndexChange::Set(kind) | IndexChange::SetNew(kind), _) => kind,
+        };
+        let new = Arc::new(Index::new(self.unused_id(), column, kind, false));
+        let mut batch = Batch::new();
+        meta::put_dropped(&mut batch, new.id);
+        self.engine.write(&batch)?;
+        self.structure.write().push(Arc::clone(&new));
+        match self.build(&new) {
+            Ok(()) => self.replace_index(old.as_ref(), Some(&new)),
+            Err(error) => {
+                self.structure.write().retain(|index| index.id != new.id);
+                // The entries go now or at the next opening; what went wrong is worth more.
+                let _ = remove_entries(&*self.engine, new.id);
+                Err(error)
+            }
+        }
+    }
+
+    fn unused_id(&self) -> u32 {
+        self.last_index_id.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Makes the entries of all rows.
+    fn build(&self, index: &Arc<Index>) -> Result<()> {
+        if index.is_rows() {
+            return Ok(());
+        }
+        let range = KeyRange::of_prefix(vec![keys::ROWS]);
+        let mut next = Some(Position::Key(range.start.clone()));
+        while let Some(position) = next {
+            let mut rows: Vec<(Vec<u8>, Vec<u8>, Version)> = Vec::new();
+            let mut bytes = 0;
+            let mut is_past = false;
+            let mut left_out = None;
+            let after = self.engine.scan(&position, &mut |entry| {
+                is_past = is_past || left_out.is_some() || !range.is_before_end(entry.key);
+                if is_past {
+                    return;
+                }
+                if rows.len() == ROWS_MAX || bytes > ROW_BYTES_MAX {
+                    left_out = Some(entry.key.to_vec());
+                    return;
+                }
+                bytes += entry.value.len();
+                rows.push((entry.key[1..].to_vec(), entry.value.to_vec(), entry.version));
+            })?;
+            if !rows.is_empty() {
+                self.add_entries(index, &rows)?;
+            }
+            next = match left_out {
+                Some(key) => Some(Position::Key(key)),
+                None => after.filter(|_| !is_past),
+            };
+        }
+        Ok(())
+    }
+
+    /// Puts an index in the place of another, and removes the entries of that.
+    fn replace_index(&self, old: Option<&Arc<Index>>, new: Option<&Arc<Index>>) -> Result<()> {
+        let mut batch = Batch::new();
+        if let Some(old) = old {
+            meta::remove_index(&mut batch, &old.column);
+            meta::put_dropped(&mut batch, old.id);
+        }
+        if let Some(new) = new {
+            meta::put_index(&mut batch, new);
+            meta::remove_dropped(&mut batch, new.id);
+        }
+        {
+            let mut structure = self.structure.write();
+            if let Err(error) = self.engine.write(&batch) {
+                structure.retain(|index| index.is_ready());
+                return Err(error);
+            }
+            if let Some(old) = old {
+                structure.retain(|index| index.id != old.id);
+            }
+            if let Some(new) = new {
+                new.is_ready.store(true, Ordering::Release);
+            }
+        }
+        if let Some(old) = old {
+            // Queries that have begun with it come to their end first.
+            let _in_use = old.in_use.write();
+            remove_entries(&*self.engine, old.id)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what there is of an index, and the record that says it is to be removed.
+pub(in crate::table) fn remove_entries(engine: &dyn Engine, id: u32) -> Result<()> {
+    let mut cursor = Cursor::of_keys(engine, KeyRange::of_prefix(keys::entries(id)));
+    let mut is_done = false;
+    while !is_done {
+        let mut batch = Batch::new();
+        for _ in 0..REMOVED_MAX {
+            match cursor.next()? {
+                Some((key, _)) => batch.remove(key),
+                None => {
+                    is_done = true;
+                    break;
+                }
+            }
+        }
+        if is_done {
+            meta::remove_cut(&mut batch, id);
+            meta::remove_dropped(&mut batch, id);
+        }
+        engine.write(&batch)?;
+    }
+    Ok(())
+}

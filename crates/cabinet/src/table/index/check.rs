@@ -1,0 +1,45 @@
+//! Whether indices say what rows do.
+
+use crate::table::cursor::{Cursor, KeyRange, count_up_to};
+use crate::table::row::RowView;
+use crate::table::{Table, keys};
+use crate::{Error, Result, Wait};
+
+impl Table {
+    /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
+    /// Fails with [`Error::Corrupted`] at the first difference.
+    pub fn check_indices(&self) -> Result<()> {
+        let structure = self.structure.write();
+        let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
+        let mut counts = vec![0u64; indices.len()];
+        let mut cursor = Cursor::new(&*self.engine, KeyRange::of_prefix(vec![keys::ROWS]));
+        while let Some((key, row)) = cursor.next()? {
+            let (primary, row) = (&key[1..], RowView::new(row));
+            for (index, count) in indices.iter().zip(&mut counts) {
+                let Some(value) = row.get_or_primary(&index.column, primary) else { continue };
+                let (entries, _) = index.entries(primary, value);
+                *count += entries.len() as u64;
+                for (key, value) in entries {
+                    let mut is_there = false;
+                    let mut look = |entry: crate::Entry<'_>| is_there = entry.value == value;
+                    self.engine.read(&key, Wait::Block, &mut look)?;
+                    if !is_there {
+                        return Err(self.differs(&index.column, "lacks an entry of a row"));
+                    }
+                }
+            }
+        }
+        for (index, count) in indices.iter().zip(counts) {
+            let range = KeyRange::of_prefix(keys::entries(index.id));
+            if count_up_to(&*self.engine, &range, u64::MAX)? != count {
+                return Err(self.differs(&index.column, "has an entry without its row"));
+            }
+        }
+        Ok(())
+    }
+
+    fn differs(&self, column: &[u8], how: &str) -> Error {
+        let what = format!("the index of column {:?} {how}", String::from_utf8_lossy(column));
+        Error::Corrupted { file: self.engine.path(), offset: 0, what }
+    }
+}

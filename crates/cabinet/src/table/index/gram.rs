@@ -1,0 +1,135 @@
+//! The q-gram index: an entry for every three characters in a row that occur in the normalised
+//! text of a row, with the places where they do; at the end of the text, for two and for one.
+//!
+//! A phrase of three characters or more is where its grams are at the right distances from each
+//! other; a shorter one is where a gram begins with it. Of very long text the first part is
+//! indexed, and an entry of another sort says that there is more.
+
+use super::token::PART;
+use super::{Entries, Index, key};
+use crate::limits::INDEXED_CHARACTERS_MAX;
+use crate::table::keys;
+use crate::table::normalise::for_each_character;
+use crate::table::tokens::before_nul;
+use crate::table::varint;
+use std::collections::HashMap;
+
+pub(in crate::table) use super::token::more;
+
+/// Characters of a gram.
+pub(in crate::table) const WIDTH: usize = 3;
+
+/// Ends the gram in a key. Normalised text has no NUL.
+const END: u8 = 0;
+
+pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
+    let mut text = Vec::new();
+    let mut has_more = false;
+    for_each_character(before_nul(value), |letter, _| {
+        has_more = text.len() == INDEXED_CHARACTERS_MAX;
+        if !has_more {
+            text.push(letter);
+        }
+        !has_more
+    });
+    let mut places: HashMap<&[char], Vec<u32>> = HashMap::new();
+    for at in 0..text.len() {
+        let gram = &text[at..text.len().min(at + WIDTH)];
+        places.entry(gram).or_default().push(at as u32);
+    }
+    let mut entries = Entries::new();
+    for (gram, places) in places {
+        entries.insert(key(whole(index, gram), &[primary]), encode(&places));
+    }
+    if has_more {
+        entries.insert(key(more(index), &[primary]), Vec::new());
+    }
+    entries
+}
+
+/// What entries of a gram begin with.
+pub(in crate::table) fn whole(index: &Index, gram: &[char]) -> Vec<u8> {
+    key(beginning(index, gram), &[&[END]])
+}
+
+/// What entries of all grams begin with that begin with these characters.
+pub(in crate::table) fn beginning(index: &Index, characters: &[char]) -> Vec<u8> {
+    let text: String = characters.iter().collect();
+    key(index.prefix(), &[&[PART], text.as_bytes()])
+}
+
+/// The primary key in an entry of any gram.
+pub(in crate::table) fn primary(entry: &[u8]) -> Option<&[u8]> {
+    let behind = keys::behind_entries(entry)?.get(1..)?;
+    let end = behind.iter().position(|&byte| byte == END)?;
+    Some(&behind[end + 1..])
+}
+
+/// Places in rising order, each as its distance from the one before.
+fn encode(places: &[u32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(places.len());
+    let mut last = 0;
+    for &place in places {
+        varint::push(&mut bytes, u64::from(place - last));
+        last = place;
+    }
+    bytes
+}
+
+/// The places of an entry; what does not parse ends them.
+pub(in crate::table) fn decode(mut bytes: &[u8]) -> Vec<u32> {
+    let mut place = 0u32;
+    std::iter::from_fn(|| {
+        let distance = u32::try_from(varint::take(&mut bytes)?).ok()?;
+        place = place.checked_add(distance)?;
+        Some(place)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::index::IndexKind;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_place_of_a_text_has_a_gram() {
+        let index = Index::new(7, b"text", IndexKind::Gram, true);
+        let entries = entries(&index, b"pk", "Ab ab".as_bytes());
+        let places = |gram: &str| {
+            let gram: Vec<char> = gram.chars().collect();
+            entries.get(&key(whole(&index, &gram), &[b"pk"])).map(|value| decode(value))
+        };
+        assert_eq!(places("ab "), Some(vec![0]));
+        assert_eq!(places("b a"), Some(vec![1]));
+        assert_eq!(places(" ab"), Some(vec![2]));
+        assert_eq!(places("ab"), Some(vec![3]));
+        assert_eq!(places("b"), Some(vec![4]));
+        assert_eq!(entries.len(), 5);
+        for entry in entries.keys() {
+            assert_eq!(primary(entry), Some(&b"pk"[..]));
+        }
+    }
+
+    #[test]
+    fn text_behind_the_limit_is_marked() {
+        let index = Index::new(7, b"text", IndexKind::Gram, true);
+        for (len, is_marked) in [
+            (INDEXED_CHARACTERS_MAX - 1, false),
+            (INDEXED_CHARACTERS_MAX, false),
+            (INDEXED_CHARACTERS_MAX + 1, true),
+        ] {
+            let entries = entries(&index, b"pk", "a".repeat(len).as_bytes());
+            assert_eq!(entries.contains_key(&key(more(&index), &[b"pk"])), is_marked);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn places_come_back(places in proptest::collection::btree_set(any::<u32>(), 0..20)) {
+            let places: Vec<u32> = places.into_iter().collect();
+            prop_assert_eq!(decode(&encode(&places)), places);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The lexical index: one entry a row, the escaped value and then the primary key.
+
+use super::{Entries, Index, key};
+use crate::table::keys;
+
+pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> (Entries, bool) {
+    let (prefix, is_cut) = whole(index, value);
+    (Entries::from([(key(prefix, &[primary]), Vec::new())]), !is_cut)
+}
+
+/// What entries of exactly this value begin with, and whether others share it because the value
+/// is too long.
+pub(in crate::table) fn whole(index: &Index, value: &[u8]) -> (Vec<u8>, bool) {
+    let mut prefix = index.prefix();
+    let is_cut = keys::push_escaped(&mut prefix, value);
+    (prefix, is_cut)
+}

@@ -1,0 +1,44 @@
+//! The token index: an entry for each different token of a row, the token and then the primary
+//! key.
+//!
+//! Of a value with very many tokens the first are indexed, and an entry of another sort says that
+//! the row has more: such rows are candidates for every token.
+
+use super::{Entries, Index, key};
+use crate::limits::INDEXED_TOKENS_MAX;
+use crate::table::keys;
+use crate::table::tokens::{before_nul, of_text};
+use std::collections::BTreeSet;
+
+/// Sorts of entries.
+pub(super) const MORE: u8 = 1;
+pub(super) const PART: u8 = 2;
+
+pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
+    let mut tokens = BTreeSet::new();
+    let mut entries = Entries::new();
+    for token in of_text(before_nul(value)) {
+        if tokens.len() == INDEXED_TOKENS_MAX && !tokens.contains(token) {
+            entries.insert(key(more(index), &[primary]), Vec::new());
+            break;
+        }
+        tokens.insert(token);
+    }
+    for token in tokens {
+        entries.insert(key(whole(index, token).0, &[primary]), Vec::new());
+    }
+    entries
+}
+
+/// What entries of this token begin with, and whether others share it because the token is too
+/// long.
+pub(in crate::table) fn whole(index: &Index, token: &[u8]) -> (Vec<u8>, bool) {
+    let mut prefix = key(index.prefix(), &[&[PART]]);
+    let is_cut = keys::push_escaped(&mut prefix, token);
+    (prefix, is_cut)
+}
+
+/// What entries of rows begin with of which not everything is indexed.
+pub(in crate::table) fn more(index: &Index) -> Vec<u8> {
+    key(index.prefix(), &[&[MORE]])
+}

@@ -1,0 +1,155 @@
+//! What a table knows of itself: records of a key space of their own
+//! (`docs/formats/table.md`).
+
+use super::index::{Index, IndexKind};
+use super::{cursor, keys};
+use crate::{Batch, Engine, Error, Meta, Result, Wait};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Version of the layout of tables.
+const VERSION: u32 = 1;
+
+/// Kinds of records, the byte behind that of the key space.
+const CLEAN_ROWS: u8 = b'c';
+const DROPPED: u8 = b'd';
+const INDEX: u8 = b'i';
+const CUT: u8 = b'l';
+const UID: u8 = b'u';
+const LAYOUT: u8 = b'v';
+
+fn key(kind: u8, rest: &[u8]) -> Vec<u8> {
+    [&[keys::META, kind], rest].concat()
+}
+
+fn read(engine: &dyn Engine, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = None;
+    engine.read(key, Wait::Block, &mut |entry| value = Some(entry.value.to_vec()))?;
+    Ok(value)
+}
+
+fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
+    match read(engine, &key(kind, b""))? {
+        None => Ok(None),
+        Some(value) => match value.try_into() {
+            Ok(bytes) => Ok(Some(u64::from_le_bytes(bytes))),
+            Err(_) => Err(damaged(engine, "a number of another width than 8 bytes")),
+        },
+    }
+}
+
+fn damaged(engine: &dyn Engine, what: &str) -> Error {
+    Error::Corrupted { file: engine.path(), offset: 0, what: format!("in the table: {what}") }
+}
+
+/// Checks that the engine holds a table of this layout; makes an empty one into a table.
+pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
+    match read(engine, &key(LAYOUT, b""))? {
+        Some(version) if version == VERSION.to_le_bytes() => Ok(()),
+        Some(_) => Err(Error::NotSupported(format!(
+            "the layout of the table {}, which is newer than this program",
+            engine.path().display()
+        ))),
+        None if !engine.is_empty() => Err(damaged(engine, "it does not say which layout it has")),
+        None if is_read_only => Ok(()),
+        None => write_layout(engine),
+    }
+}
+
+/// Makes an empty engine into a table.
+pub(super) fn write_layout(engine: &dyn Engine) -> Result<()> {
+    let version = VERSION.to_le_bytes();
+    engine.put(&key(LAYOUT, b""), &version, Meta::NONE, Wait::Block).map(|_| ())
+}
+
+/// The number of rows, if the table was closed and not killed; takes that away if it may.
+pub(super) fn take_clean_rows(engine: &dyn Engine, is_read_only: bool) -> Result<Option<u64>> {
+    let rows = read_number(engine, CLEAN_ROWS)?;
+    if rows.is_some() && !is_read_only {
+        let mut batch = Batch::new();
+        batch.remove(&key(CLEAN_ROWS, b""));
+        engine.write(&batch)?;
+    }
+    Ok(rows)
+}
+
+/// Notes the number of rows and the last identifier given out, when the table is closed.
+pub(super) fn write_clean(engine: &dyn Engine, rows: u64, uid: u64) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.put(&key(CLEAN_ROWS, b""), &rows.to_le_bytes(), Meta::NONE);
+    batch.put(&key(UID, b""), &uid.to_le_bytes(), Meta::NONE);
+    engine.write(&batch)
+}
+
+/// The greatest identifier that may have been given out.
+pub(super) fn read_uid(engine: &dyn Engine) -> Result<u64> {
+    Ok(read_number(engine, UID)?.unwrap_or(0))
+}
+
+pub(super) fn write_uid(engine: &dyn Engine, uid: u64) -> Result<()> {
+    engine.put(&key(UID, b""), &uid.to_le_bytes(), Meta::NONE, Wait::Block).map(|_| ())
+}
+
+/// Indices, and numbers of those whose entries are to be removed.
+#[derive(Default)]
+pub(super) struct Definitions {
+    pub(super) indices: Vec<Arc<Index>>,
+    pub(super) dropped: Vec<u32>,
+}
+
+pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
+    let mut definitions = Definitions::default();
+    let mut cursor = cursor::Cursor::new(engine, cursor::KeyRange::of_prefix(vec![keys::META]));
+    let mut cut = Vec::new();
+    while let Some((record, value)) = cursor.next()? {
+        let number = |bytes: &[u8]| {
+            let bytes = bytes.try_into().map_err(|_| damaged(engine, "a number of an index"))?;
+            Ok::<u32, Error>(u32::from_be_bytes(bytes))
+        };
+        match record.get(1) {
+            Some(&DROPPED) => definitions.dropped.push(number(&record[2..])?),
+            Some(&CUT) => cut.push(number(&record[2..])?),
+            Some(&INDEX) => {
+                let (kind, id) =
+                    value.split_first().ok_or_else(|| damaged(engine, "an empty index"))?;
+                let kind = IndexKind::from_number(*kind)
+                    .ok_or_else(|| damaged(engine, "an index of an unknown kind"))?;
+                let index = Index::new(number(id)?, &record[2..], kind, true);
+                definitions.indices.push(Arc::new(index));
+            }
+            _ => {}
+        }
+    }
+    for index in &definitions.indices {
+        index.has_cut_values.store(cut.contains(&index.id), Ordering::Release);
+    }
+    Ok(definitions)
+}
+
+/// Adds the definition of an index to a batch.
+pub(super) fn put_index(batch: &mut Batch, index: &Index) {
+    let value = [&[index.kind as u8], &index.id.to_be_bytes()[..]].concat();
+    batch.put(&key(INDEX, &index.column), &value, Meta::NONE);
+}
+
+pub(super) fn remove_index(batch: &mut Batch, column: &[u8]) {
+    batch.remove(&key(INDEX, column));
+}
+
+/// Notes that the entries of an index are to be removed, in case nobody comes to do so.
+pub(super) fn put_dropped(batch: &mut Batch, id: u32) {
+    batch.put(&key(DROPPED, &id.to_be_bytes()), b"", Meta::NONE);
+}
+
+pub(super) fn remove_dropped(batch: &mut Batch, id: u32) {
+    batch.remove(&key(DROPPED, &id.to_be_bytes()));
+}
+
+/// Notes that an index has entries of values that are not in them whole.
+pub(super) fn put_cut(batch: &mut Batch, id: u32) {
+    batch.put(&key(CUT, &id.to_be_bytes()), b"", Meta::NONE);
+}
+
+pub(super) fn remove_cut(batch: &mut Batch, id: u32) {
+    batch.remove(&key(CUT, &id.to_be_bytes()));
+}

@@ -1,0 +1,377 @@
+//! The table database (`.tct`): rows of columns, indices over columns, queries.
+//!
+//! Rows and the entries of all indices are records of one engine that keeps its keys in order:
+//! a row and its entries change in one batch, and so together or not at all, whatever happens
+//! to the process. `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean
+//! and how they are answered.
+//!
+//! # Locks
+//!
+//! In the order in which they are taken: `building` (one index at a time is built or
+//! removed); `structure` (the list of indices: for reading by every change of a row, for writing
+//! for the moment in which the list changes); a stripe (changes of one row queue there); then
+//! those of the engine. A query holds none but, for reading, those of the indices it may walk, so
+//! that their entries stay.
+
+mod accents;
+mod access;
+mod condition;
+mod cursor;
+mod engine;
+mod expression;
+mod index;
+mod keys;
+mod kwic;
+mod matcher;
+mod meta;
+mod normalise;
+mod number;
+mod order;
+mod plan;
+mod postings;
+mod query;
+mod request;
+mod row;
+mod run;
+mod search;
+mod set;
+mod sort;
+mod tokens;
+mod varint;
+mod write;
+
+pub use condition::{Condition, Operator};
+pub use index::build::IndexDescription;
+pub use index::{IndexChange, IndexKind};
+pub use kwic::{Kwic, Mark};
+pub use order::{Order, OrderKind};
+pub use query::{Query, Report, SetOperation};
+pub use request::{SearchAnswer, SearchRequest};
+pub use row::{Row, RowView};
+
+use crate::read_only::ReadOnly;
+use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
+use index::Index;
+use number::{Number, format_double};
+use parking_lot::{Mutex, RwLock};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use write::RowChange;
+
+/// The column that [`Table::add_int`] and [`Table::add_double`] add to.
+pub const NUMBER_COLUMN: &[u8] = b"_num";
+
+/// Identifiers that are set aside with one write. Those not given out are lost in a crash.
+const UIDS_SET_ASIDE: u64 = 1000;
+
+/// An open table. All methods may be called from any thread at once.
+///
+/// ```
+/// # fn main() -> cabinet::Result<()> {
+/// use cabinet::table::{IndexChange, IndexKind, Operator, OrderKind, Query, Row, Table};
+/// use cabinet::{MemoryTree, Options};
+/// use std::sync::Arc;
+///
+/// let options = Options::default();
+/// let table = Table::new(Arc::new(MemoryTree::new(&options)), &options)?;
+/// table.set_index(b"age", IndexChange::Set(IndexKind::Decimal))?;
+/// table.put(b"p1", &Row::new().with(b"name", b"ann")?.with(b"age", b"30")?)?;
+/// table.put(b"p2", &Row::new().with(b"name", b"bob")?.with(b"age", b"9")?)?;
+///
+/// let adults = Query::new()
+///     .with(b"age", Operator::NumberGreaterEqual, b"18")
+///     .order_by(b"name", OrderKind::StringAscending);
+/// assert_eq!(table.search(&adults)?.0, [b"p1"]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Table {
+    engine: Arc<dyn Engine>,
+    /// Indices, those not ready yet among them.
+    structure: RwLock<Vec<Arc<Index>>>,
+    /// The rows as the index of primary keys that they are.
+    rows_index: Arc<Index>,
+    last_index_id: AtomicU32,
+    building: Mutex<()>,
+    stripes: Box<[Mutex<()>]>,
+    rows: AtomicI64,
+    uid: Mutex<Uid>,
+    query_memory_bytes: usize,
+    is_read_only: bool,
+}
+
+/// Identifiers given out.
+struct Uid {
+    last: u64,
+    /// Up to this one they are set aside.
+    set_aside: u64,
+}
+
+impl Table {
+    /// Opens the table in a directory, or creates it there, and builds the indices that the options
+    /// ask for where the column has none.
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        let tree = Options { order: Some(crate::Order::Lexical), ..options.clone() };
+        let engine: Arc<dyn Engine> = Arc::new(TreeDatabase::open_table(path, &tree)?);
+        let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
+        let table = Self::new(engine, options)?;
+        for index in options.indices.iter().filter(|_| !options.read_only) {
+            match table.set_index(&index.column, IndexChange::SetNew(index.kind)) {
+                Ok(()) | Err(Error::IndexExists) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(table)
+    }
+
+    /// A table in an engine whose keys are in lexical order, and in which there is nothing else. Of
+    /// the options, `read_only` and `query_memory_bytes` matter.
+    pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
+        let is_read_only = options.read_only;
+        meta::check_layout(&*engine, is_read_only)?;
+        let definitions = meta::read_definitions(&*engine)?;
+        if !is_read_only {
+            for id in &definitions.dropped {
+                index::build::remove_entries(&*engine, *id)?;
+            }
+        }
+        let rows = match meta::take_clean_rows(&*engine, is_read_only)? {
+            Some(rows) => rows,
+            None => {
+                let rows = cursor::KeyRange::of_prefix(vec![keys::ROWS]);
+                cursor::count_up_to(&*engine, &rows, u64::MAX)?
+            }
+        };
+        let ids = definitions.indices.iter().map(|index| index.id);
+        let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
+        let uid = meta::read_uid(&*engine)?;
+        Ok(Self {
+            structure: RwLock::new(definitions.indices),
+            rows_index: Arc::new(Index::new(0, b"", IndexKind::Lexical, true)),
+            last_index_id: AtomicU32::new(last_id),
+            building: Mutex::new(()),
+            stripes: (0..write::STRIPES).map(|_| Mutex::new(())).collect(),
+            rows: AtomicI64::new(i64::try_from(rows).unwrap_or(i64::MAX)),
+            uid: Mutex::new(Uid { last: uid, set_aside: uid }),
+            query_memory_bytes: usize::try_from(options.query_memory_bytes).unwrap_or(usize::MAX),
+            is_read_only,
+            engine,
+        })
+    }
+
+    /// Stores a row, whatever was there.
+    pub fn put(&self, primary: &[u8], row: &Row) -> Result<()> {
+        let mut stored = Some(row.encode()?);
+        self.change(primary, Wait::Block, &mut |_| {
+            let stored = match stored.take() {
+                Some(stored) => stored,
+                None => row.encode()?,
+            };
+            Ok((RowChange::Put(stored), ()))
+        })
+    }
+
+    /// Stores a row if there is none under the primary key; says whether it did.
+    pub fn put_keep(&self, primary: &[u8], row: &Row) -> Result<bool> {
+        self.change(primary, Wait::Block, &mut |old| match old {
+            Some(_) => Ok((RowChange::Keep, false)),
+            None => Ok((RowChange::Put(row.encode()?), true)),
+        })
+    }
+
+    /// Adds the columns that the row lacks, and stores it if there is none.
+    pub fn put_cat(&self, primary: &[u8], row: &Row) -> Result<()> {
+        self.cat(primary, row, Wait::Block)
+    }
+
+    pub(crate) fn cat(&self, primary: &[u8], row: &Row, wait: Wait) -> Result<()> {
+        self.change(primary, wait, &mut |old| {
+            let mut whole = old.map(|(old, _)| old.to_row()).unwrap_or_default();
+            whole.add_missing(row);
+            Ok((RowChange::Put(whole.encode()?), ()))
+        })
+    }
+
+    /// Atomic read-modify-write of a row: `decide` sees it, makes of it what it likes, and says
+    /// whether that is to be stored (`true`), or whether the row is to stay as it was. It may be
+    /// called again if another writer comes between, and must not call back into the table.
+    pub fn modify(
+        &self,
+        primary: &[u8],
+        mut decide: impl FnMut(&mut Option<Row>) -> bool,
+    ) -> Result<()> {
+        self.change(primary, Wait::Block, &mut |old| {
+            let mut row = old.map(|(old, _)| old.to_row());
+            let is_changed = decide(&mut row);
+            Ok(match row {
+                _ if !is_changed => (RowChange::Keep, ()),
+                Some(row) => (RowChange::Put(row.encode()?), ()),
+                None => (RowChange::Remove, ()),
+            })
+        })
+    }
+
+    /// Removes a row; says whether there was one.
+    pub fn remove(&self, primary: &[u8]) -> Result<bool> {
+        self.change(primary, Wait::Block, &mut |old| Ok((RowChange::Remove, old.is_some())))
+    }
+
+    /// The row under a primary key.
+    pub fn get(&self, primary: &[u8]) -> Result<Option<Row>> {
+        self.read(primary, |row| row.to_row())
+    }
+
+    /// Lends the row under a primary key to `visit`; answers what that made of it. It must not call
+    /// back into the table.
+    pub fn read<T>(
+        &self,
+        primary: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.read_waiting(primary, Wait::Block, visit)
+    }
+
+    pub(crate) fn read_waiting<T>(
+        &self,
+        primary: &[u8],
+        wait: Wait,
+        visit: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        write::check_primary(primary)?;
+        let mut visit = Some(visit);
+        let mut result = None;
+        self.engine.read(&keys::row(primary), wait, &mut |entry| {
+            result = visit.take().map(|visit| visit(RowView::new(entry.value)));
+        })?;
+        Ok(result)
+    }
+
+    /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum without its
+    /// fraction. Creates row and column where there is none.
+    pub fn add_int(&self, primary: &[u8], addend: i32) -> Result<i32> {
+        Ok(self.add_double(primary, f64::from(addend))? as i32)
+    }
+
+    /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum. Creates row and
+    /// column where there is none.
+    pub fn add_double(&self, primary: &[u8], addend: f64) -> Result<f64> {
+        self.add(primary, addend, Wait::Block)
+    }
+
+    pub(crate) fn add(&self, primary: &[u8], addend: f64, wait: Wait) -> Result<f64> {
+        self.change(primary, wait, &mut |old| {
+            let mut row = old.map(|(old, _)| old.to_row()).unwrap_or_default();
+            let number = row.get(NUMBER_COLUMN).map_or(0.0, |text| Number::parse(text).to_double());
+            let sum = number + addend;
+            row.set(NUMBER_COLUMN, format_double(sum).as_bytes())?;
+            Ok((RowChange::Put(row.encode()?), sum))
+        })
+    }
+
+    /// A number that was not given out before: 1 in a new table, and then always more, also
+    /// after a crash.
+    pub fn generate_uid(&self) -> Result<u64> {
+        self.check_writable()?;
+        let mut uid = self.uid.lock();
+        let exhausted = || Error::NotSupported("more than 2^64 identifiers".into());
+        let next = uid.last.checked_add(1).ok_or_else(exhausted)?;
+        if next > uid.set_aside {
+            let set_aside = uid.last.saturating_add(UIDS_SET_ASIDE);
+            meta::write_uid(&*self.engine, set_aside)?;
+            uid.set_aside = set_aside;
+        }
+        uid.last = next;
+        Ok(next)
+    }
+
+    /// Lets [`Table::generate_uid`] go on behind `seed`.
+    pub fn set_uid_seed(&self, seed: u64) -> Result<()> {
+        self.check_writable()?;
+        let mut uid = self.uid.lock();
+        meta::write_uid(&*self.engine, seed)?;
+        *uid = Uid { last: seed, set_aside: seed };
+        Ok(())
+    }
+
+    /// The last number that [`Table::generate_uid`] gave out.
+    pub fn last_uid(&self) -> u64 {
+        self.uid.lock().last
+    }
+
+    /// Visits all rows in the order of their primary keys, until `visit` breaks. It must not call
+    /// back into the table.
+    pub fn for_each_row(
+        &self,
+        mut visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut next = Some(crate::Position::Start);
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue()
+            && let Some(position) = next
+        {
+            next = self.scan_rows(&position, &mut |entry| {
+                if flow.is_continue() {
+                    flow = visit(&entry.key[1..], RowView::new(entry.value));
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes all rows. Indices stay, empty; identifiers begin at 1 again.
+    pub fn clear_rows(&self) -> Result<()> {
+        self.check_writable()?;
+        let _building = self.building.lock();
+        let structure = self.structure.write();
+        let mut uid = self.uid.lock();
+        self.engine.clear()?;
+        meta::write_layout(&*self.engine)?;
+        let mut batch = crate::Batch::new();
+        for index in structure.iter() {
+            meta::put_index(&mut batch, index);
+            index.has_cut_values.store(false, Ordering::Release);
+        }
+        self.engine.write(&batch)?;
+        *uid = Uid { last: 0, set_aside: 0 };
+        self.rows.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits until everything written so far is as durable as the table was opened for. The other
+    /// methods do not.
+    pub fn acknowledge(&self) -> Result<()> {
+        if self.engine.durability() != Durability::Always {
+            return Ok(());
+        }
+        self.engine.wait_durable(self.engine.appended())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::NotSupported(
+                "writing to a database that was opened for reading only".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where temporary files go: into the folder of the database, if it has one.
+    fn temporary_folder(&self) -> PathBuf {
+        let path = self.engine.path();
+        if path.is_dir() { path } else { std::env::temp_dir() }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.is_read_only {
+            return;
+        }
+        // What is not noted now is counted at the next opening.
+        if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
+            tracing::warn!("closing {}: {error}", self.engine.path().display());
+        }
+    }
+}

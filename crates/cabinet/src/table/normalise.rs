@@ -1,0 +1,91 @@
+//! Text as full-text search sees it.
+
+use super::accents;
+
+/// A character as it is compared, or `None` if it does not count.
+fn fold(letter: char) -> Option<char> {
+    let code = letter as u32;
+    Some(match code {
+        0..=0x20 | 0x7f | 0xa0 | 0x2000..=0x200b | 0x2028 | 0x2029 | 0x3000 => ' ',
+        0..0xc0 => letter.to_ascii_lowercase(),
+        // Combining marks.
+        0x300..=0x36f => return None,
+        // Full-width forms of ASCII.
+        0xff01..=0xff5e => char::from((code - 0xfee0) as u8).to_ascii_lowercase(),
+        _ => {
+            let stripped = accents::strip(letter);
+            // Where lower case takes several characters, the first one carries the letter.
+            stripped.to_lowercase().next().unwrap_or(stripped)
+        }
+    })
+}
+
+/// Calls `visit` with each character of the normalised text, and the byte offset of what it came
+/// from, until that answers `false`. Bytes that are not UTF-8 do not count.
+pub(super) fn for_each_character(text: &[u8], mut visit: impl FnMut(char, usize) -> bool) {
+    let mut offset = 0;
+    // A space is due before the next character; at the beginning none is.
+    let mut space = None;
+    let mut begun = false;
+    for chunk in text.utf8_chunks() {
+        for (at, letter) in chunk.valid().char_indices() {
+            match fold(letter) {
+                None => {}
+                Some(' ') => space = space.or(begun.then_some(offset + at)),
+                Some(folded) => {
+                    if let Some(space) = space.take()
+                        && !visit(' ', space)
+                    {
+                        return;
+                    }
+                    if !visit(folded, offset + at) {
+                        return;
+                    }
+                    begun = true;
+                }
+            }
+        }
+        offset += chunk.valid().len() + chunk.invalid().len();
+    }
+}
+
+/// Text in lower case, without accents, full-width forms narrowed, white space squeezed to single
+/// spaces, and none at either end.
+pub(super) fn normalise(text: &[u8]) -> String {
+    let mut normalised = String::with_capacity(text.len());
+    for_each_character(text, |letter, _| {
+        normalised.push(letter);
+        true
+    });
+    normalised
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_is_folded_as_a_reader_would() {
+        for (text, normalised) in [
+            ("É t é", "e t e"),
+            ("  Tokyo \t\n CABINET ", "tokyo cabinet"),
+            ("ＡＢＣ１２３　ｘ", "abc123 x"),
+            ("e\u{301}te\u{301}", "ete"),
+            ("東京 タワー", "東京 タワー"),
+            ("ΆΣ Привет", "ας привет"),
+            ("", ""),
+        ] {
+            assert_eq!(normalise(text.as_bytes()).replace('ς', "σ"), normalised.replace('ς', "σ"));
+        }
+        assert_eq!(normalise(b"a\xff\xfeB"), "ab");
+    }
+
+    proptest! {
+        #[test]
+        fn normalised_text_stays_as_it_is(text in ".{0,40}") {
+            let once = normalise(text.as_bytes());
+            prop_assert_eq!(normalise(once.as_bytes()), once);
+        }
+    }
+}

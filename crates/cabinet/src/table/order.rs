@@ -1,0 +1,141 @@
+//! The order of a query's results.
+
+use super::keys;
+use super::number::Number;
+use super::tokens::before_nul;
+
+/// How values are compared. The numbers are the original's. Rows that lack the column come last
+/// in all four; rows that are equal come in the order of their primary keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OrderKind {
+    /// By bytes.
+    StringAscending = 0,
+    /// By bytes, the greatest first.
+    StringDescending = 1,
+    /// As numbers.
+    NumberAscending = 2,
+    /// As numbers, the greatest first.
+    NumberDescending = 3,
+}
+
+/// Kinds with the names they are known by.
+const KINDS: [(OrderKind, &[&str]); 4] = [
+    (OrderKind::StringAscending, &["STRASC", "STR", "ASC"]),
+    (OrderKind::StringDescending, &["STRDESC", "DESC"]),
+    (OrderKind::NumberAscending, &["NUMASC", "NUM"]),
+    (OrderKind::NumberDescending, &["NUMDESC"]),
+];
+
+impl OrderKind {
+    /// Reads a name in either case, or a number. `None` if there is no such order.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let known = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(text));
+        let named = KINDS.iter().find(|(_, names)| known(names));
+        let found = named.or_else(|| KINDS.get(text.parse::<usize>().ok()?));
+        found.map(|(kind, _)| *kind)
+    }
+
+    /// The name that the original gives it.
+    pub(super) fn name(self) -> &'static str {
+        KINDS[self as usize].1[0]
+    }
+
+    pub(super) fn is_descending(self) -> bool {
+        matches!(self, Self::StringDescending | Self::NumberDescending)
+    }
+
+    pub(super) fn is_by_number(self) -> bool {
+        matches!(self, Self::NumberAscending | Self::NumberDescending)
+    }
+}
+
+/// By which column, and how, results are ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Name of the column; empty is the primary key.
+    pub column: Vec<u8>,
+    /// How its values are compared.
+    pub kind: OrderKind,
+}
+
+/// First bytes of sort keys.
+const PRESENT: u8 = 0;
+const LACKING: u8 = 1;
+
+impl Order {
+    /// Bytes that sort as the value of a row in this order does, and of which none are the beginning
+    /// of others.
+    pub(super) fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
+        let Some(value) = value else { return vec![LACKING] };
+        let mut key = vec![PRESENT];
+        if self.kind.is_by_number() {
+            Number::parse(before_nul(value)).encode(&mut key);
+        } else {
+            keys::push_escaped_whole(&mut key, value);
+        }
+        self.turn(key)
+    }
+
+    /// The same of a value as it stands in an entry of an index in this order.
+    pub(super) fn sort_key_of_entry(&self, value: &[u8]) -> Vec<u8> {
+        self.turn([&[PRESENT], value].concat())
+    }
+
+    fn turn(&self, mut key: Vec<u8>) -> Vec<u8> {
+        if self.kind.is_descending() {
+            key[1..].iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(kind: OrderKind, values: &[Option<&str>]) -> Vec<Option<String>> {
+        let order = Order { column: b"c".to_vec(), kind };
+        let mut values = values.to_vec();
+        values.sort_by_key(|value| order.sort_key(value.map(str::as_bytes)));
+        values.into_iter().map(|value| value.map(str::to_string)).collect()
+    }
+
+    #[test]
+    fn rows_without_the_column_come_last_in_every_order() {
+        let values = [None, Some("10"), Some("9"), Some(""), Some("9a"), Some("-3")];
+        let expect = |kind, expected: [Option<&str>; 6]| {
+            assert_eq!(sorted(kind, &values), expected.map(|value| value.map(str::to_string)));
+        };
+        expect(
+            OrderKind::StringAscending,
+            [Some(""), Some("-3"), Some("10"), Some("9"), Some("9a"), None],
+        );
+        expect(
+            OrderKind::StringDescending,
+            [Some("9a"), Some("9"), Some("10"), Some("-3"), Some(""), None],
+        );
+        expect(
+            OrderKind::NumberAscending,
+            [Some("-3"), Some(""), Some("9"), Some("9a"), Some("10"), None],
+        );
+        expect(
+            OrderKind::NumberDescending,
+            [Some("10"), Some("9"), Some("9a"), Some(""), Some("-3"), None],
+        );
+    }
+
+    #[test]
+    fn kinds_are_known_by_names_and_numbers() {
+        for (number, (kind, names)) in KINDS.iter().enumerate() {
+            assert_eq!(*kind as usize, number);
+            assert_eq!(OrderKind::parse(number.to_string().as_bytes()), Some(*kind));
+            for name in *names {
+                assert_eq!(OrderKind::parse(name.to_lowercase().as_bytes()), Some(*kind));
+            }
+        }
+        assert_eq!(OrderKind::parse(b"4"), None);
+        assert_eq!(OrderKind::parse(b""), None);
+    }
+}

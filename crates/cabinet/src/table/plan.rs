@@ -1,0 +1,188 @@
+//! How a query is answered: which index leads to the rows, and what is left to be tested and
+//! sorted.
+//!
+//! The index with the fewest entries for its condition leads; how many those are is counted, up to a
+//! bound. Lists in the order of primary keys are intersected with it. What no index answers is
+//! tested on the rows. If few results are wanted in the order of an indexed column, and the
+//! conditions leave many rows, that index is walked instead of sorting.
+
+use super::access::{Access, Route, Walk};
+use super::index::{Index, IndexKind};
+use super::order::Order;
+use super::postings::Formula;
+use super::query::Query;
+use crate::{Engine, Result};
+use std::sync::Arc;
+
+/// Entries that are counted to see which index leads.
+const COUNTED_ENTRIES_MAX: u64 = 2048;
+
+/// An index is walked in its order if at most one in so many of the rows is wanted.
+const ROWS_PER_WANTED: u64 = 5;
+
+/// What leads to the rows.
+pub(super) enum Driver {
+    /// All rows are looked at.
+    Scan,
+    /// Lists in the order of primary keys.
+    Postings(Formula),
+    /// An index in the order of its values.
+    Walk(Walk),
+}
+
+/// How a query is answered.
+pub(super) struct Plan {
+    pub(super) driver: Driver,
+    /// Which of the query's conditions rows are tested for even where the driver is exact.
+    pub(super) residual: Vec<usize>,
+    /// Whether the driver meets rows in the order that the query asks for.
+    pub(super) is_in_order: bool,
+    /// Whether, behind the rows that the driver leads to, those follow that lack the column that the
+    /// query orders by.
+    pub(super) lacking_follow: bool,
+    /// Lines of the hint.
+    pub(super) hint: Vec<String>,
+}
+
+/// What is known when a query is planned.
+pub(super) struct Known<'a> {
+    pub(super) engine: &'a dyn Engine,
+    /// Indices that may be used, the rows themselves among them.
+    pub(super) indices: &'a [Arc<Index>],
+    /// Number of rows in the table.
+    pub(super) rows: u64,
+    /// Whether indices can be walked from the end.
+    pub(super) can_descend: bool,
+}
+
+impl Known<'_> {
+    pub(super) fn plan(&self, query: &Query) -> Result<Plan> {
+        let mut accesses = self.accesses(query);
+        let ordering = query.order.as_ref().and_then(|order| self.walk_in_order(order));
+        let mut leader_count = None;
+        if accesses.len() > 1 || (ordering.is_some() && !accesses.is_empty()) {
+            let mut counted = Vec::with_capacity(accesses.len());
+            let mut least = COUNTED_ENTRIES_MAX;
+            for access in accesses {
+                let count = access.estimate(self.engine, COUNTED_ENTRIES_MAX)?;
+                least = least.min(count);
+                counted.push((count, access));
+            }
+            counted.sort_by_key(|(count, _)| *count);
+            accesses = counted.into_iter().map(|(_, access)| access).collect();
+            leader_count = Some(least);
+        }
+        if let Some(walk) = ordering
+            && let Some(plan) = self.plan_in_order(query, &accesses, walk, leader_count)
+        {
+            return Ok(plan);
+        }
+        Ok(plan_by_condition(query, accesses, self.can_descend))
+    }
+
+    fn accesses(&self, query: &Query) -> Vec<Access> {
+        let conditions = query.conditions.iter().enumerate();
+        let access = |(number, condition)| {
+            self.indices.iter().find_map(|index| Access::of(number, condition, index))
+        };
+        conditions.filter_map(access).collect()
+    }
+
+    /// The index that is in an order, whole.
+    fn walk_in_order(&self, order: &Order) -> Option<Walk> {
+        let kind = if order.kind.is_by_number() { IndexKind::Decimal } else { IndexKind::Lexical };
+        let is_descending = order.kind.is_descending();
+        if is_descending && !self.can_descend {
+            return None;
+        }
+        let index = self.indices.iter().find(|index| {
+            index.kind == kind
+                && index.column == order.column
+                && !index.has_cut_values.load(std::sync::atomic::Ordering::Acquire)
+        })?;
+        Some(Walk::whole(index, is_descending))
+    }
+
+    /// Walks the index that is in the order asked for, if that is better than sorting.
+    fn plan_in_order(
+        &self,
+        query: &Query,
+        accesses: &[Access],
+        mut walk: Walk,
+        leader_count: Option<u64>,
+    ) -> Option<Plan> {
+        let order = query.order.as_ref()?;
+        let leads_to_few = leader_count.is_some_and(|count| count < COUNTED_ENTRIES_MAX);
+        let few_are_wanted =
+            query.wanted().is_some_and(|wanted| wanted.saturating_mul(ROWS_PER_WANTED) < self.rows);
+        // A condition on the same column narrows the walk, and spares the sorting in any case.
+        let narrowing = accesses.iter().find_map(|access| match &access.route {
+            Route::Walk(narrow) if Arc::ptr_eq(&narrow.index, &walk.index) => {
+                Some((access.condition, narrow))
+            }
+            _ => None,
+        });
+        let is_leading = accesses.first().map(|access| access.condition)
+            == narrowing.map(|(condition, _)| condition)
+            && narrowing.is_some();
+        if !is_leading && (leads_to_few || !few_are_wanted) {
+            return None;
+        }
+        let mut residual: Vec<usize> = (0..query.conditions.len()).collect();
+        if let Some((condition, narrow)) = narrowing {
+            walk.ranges.clone_from(&narrow.ranges);
+            walk.is_exact = narrow.is_exact;
+            residual.retain(|number| *number != condition);
+        }
+        let asks_for_column = query
+            .conditions
+            .iter()
+            .any(|condition| !condition.negate && condition.column == order.column);
+        let column = String::from_utf8_lossy(&order.column);
+        let direction = if walk.is_descending { "desc" } else { "asc" };
+        let name = order.kind.name();
+        Some(Plan {
+            is_in_order: true,
+            lacking_follow: !asks_for_column && !walk.index.is_rows(),
+            driver: Driver::Walk(walk),
+            residual,
+            hint: vec![format!("using an index: \"{column}\" {direction} ({name})")],
+        })
+    }
+}
+
+/// Lets the index lead whose access comes first, with the lists that can be intersected with it.
+fn plan_by_condition(query: &Query, accesses: Vec<Access>, can_descend: bool) -> Plan {
+    let mut residual: Vec<usize> = (0..query.conditions.len()).collect();
+    let mut hint = Vec::new();
+    let mut formulas = Vec::new();
+    let mut leader = None;
+    for (at, access) in accesses.into_iter().enumerate() {
+        match access.route {
+            Route::Walk(walk) if at == 0 => leader = Some(walk),
+            Route::Postings(formula) if leader.is_none() => formulas.push(formula),
+            _ => continue,
+        }
+        residual.retain(|number| *number != access.condition);
+        hint.push(access.hint);
+    }
+    let driver = match leader {
+        // The direction matters only to who takes the results as they come.
+        Some(walk) => Driver::Walk(Walk {
+            is_descending: walk.is_descending && can_descend && query.order.is_none(),
+            ..walk
+        }),
+        None if formulas.len() == 1 => formulas.pop().map_or(Driver::Scan, Driver::Postings),
+        None if formulas.is_empty() => {
+            hint.push("scanning the whole table".into());
+            Driver::Scan
+        }
+        None => Driver::Postings(Formula::All(formulas)),
+    };
+    // Rows are met in the order of their primary keys, which may be what is asked for.
+    let is_by_primary = query.order.as_ref().is_some_and(|order| {
+        order.column.is_empty() && !order.kind.is_by_number() && !order.kind.is_descending()
+    });
+    let is_in_order = is_by_primary && !matches!(driver, Driver::Walk(_));
+    Plan { driver, residual, is_in_order, lacking_follow: false, hint }
+}

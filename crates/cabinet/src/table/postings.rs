@@ -1,0 +1,434 @@
+//! Lists of the primary keys that conditions ask for, read from indices in the order of the keys,
+//! and put together.
+//!
+//! Entries of one value (a token, a gram, a number) are in the order of primary keys. So lists of
+//! several values are united, intersected and subtracted by going through them side by side,
+//! jumping ahead in each to where the others are; nothing is gathered in memory.
+
+use super::cursor::{Cursor, KeyRange, count_up_to};
+use super::index::gram;
+use super::sort::{Sorted, Sorter};
+use crate::{Engine, Result};
+use std::path::Path;
+
+/// Which rows are meant, in terms of the entries of indices.
+pub(super) enum Formula {
+    /// None.
+    Nothing,
+    /// Those with an entry that begins with this prefix, behind which the primary key stands.
+    Term(Term),
+    /// Those with all of these grams at these places of a phrase.
+    Phrase(Vec<(u32, Term)>),
+    /// Those with a gram that begins with these characters.
+    GramBeginning(KeyRange),
+    /// Those that all of these mean.
+    All(Vec<Formula>),
+    /// Those that one of these means.
+    Any(Vec<Formula>),
+    /// Those that the first means and none of the others.
+    Without(Box<Formula>, Vec<Formula>),
+}
+
+/// Entries with one prefix.
+pub(super) struct Term {
+    /// What stands in front of the primary key.
+    pub(super) prefix: Vec<u8>,
+    /// Where they are: with the prefix, unless fewer are meant.
+    pub(super) range: KeyRange,
+    /// Whether each of them is a row that is meant, or only may be one.
+    pub(super) is_exact: bool,
+}
+
+impl Term {
+    pub(super) fn new(prefix: Vec<u8>, is_exact: bool) -> Self {
+        Self { range: KeyRange::of_prefix(prefix.clone()), prefix, is_exact }
+    }
+}
+
+/// A row that is meant, or, if not `is_exact`, may be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Posting {
+    pub(super) primary: Vec<u8>,
+    pub(super) is_exact: bool,
+}
+
+/// A list of postings in the order of primary keys.
+pub(super) trait Postings {
+    /// The first posting at or after a primary key, which must not be less than the last one.
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>>;
+}
+
+/// What opening a formula needs.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) engine: &'a dyn Engine,
+    /// For what has to be sorted.
+    pub(super) folder: &'a Path,
+    pub(super) budget_bytes: usize,
+}
+
+impl Formula {
+    /// How many rows it means at most; where there are many, at least `max`.
+    pub(super) fn estimate(&self, engine: &dyn Engine, max: u64) -> Result<u64> {
+        Ok(match self {
+            Self::Nothing => 0,
+            Self::Term(term) => count_up_to(engine, &term.range, max)?,
+            Self::GramBeginning(range) => count_up_to(engine, range, max)?,
+            Self::Phrase(terms) => {
+                let mut least = max;
+                for (_, term) in terms {
+                    least = least.min(count_up_to(engine, &term.range, least)?);
+                }
+                least
+            }
+            Self::All(parts) => {
+                let mut least = max;
+                for part in parts {
+                    least = least.min(part.estimate(engine, least)?);
+                }
+                least
+            }
+            Self::Any(parts) => {
+                let mut sum = 0;
+                for part in parts {
+                    sum += part.estimate(engine, max.saturating_sub(sum))?;
+                }
+                sum
+            }
+            Self::Without(positive, _) => positive.estimate(engine, max)?,
+        })
+    }
+
+    /// Whether it is a single list, and empty: such as that of rows of which not everything is
+    /// indexed.
+    fn is_absent(&self, engine: &dyn Engine) -> Result<bool> {
+        match self {
+            Self::Nothing => Ok(true),
+            Self::Term(term) => Ok(Cursor::of_keys(engine, term.range.clone()).next()?.is_none()),
+            _ => Ok(false),
+        }
+    }
+
+    /// The rows that it means.
+    pub(super) fn open<'a>(self, source: Source<'a>) -> Result<Box<dyn Postings + 'a>> {
+        let open_all = |parts: Vec<Formula>| {
+            parts.into_iter().map(|part| part.open(source).map(Ahead::new)).collect::<Result<_>>()
+        };
+        Ok(match self {
+            Self::Nothing => Box::new(Nothing),
+            Self::Term(term) => Box::new(TermPostings::new(source.engine, term, false)),
+            Self::Phrase(terms) => Box::new(PhrasePostings {
+                terms: terms
+                    .into_iter()
+                    .map(|(at, term)| (at, TermPostings::new(source.engine, term, true)))
+                    .collect(),
+            }),
+            Self::GramBeginning(range) => gathered(source, range)?,
+            Self::All(parts) => Box::new(AllPostings(open_all(parts)?)),
+            Self::Any(mut parts) => {
+                let mut present = Vec::with_capacity(parts.len());
+                for part in parts.drain(..) {
+                    if !part.is_absent(source.engine)? {
+                        present.push(part);
+                    }
+                }
+                match present.pop() {
+                    None => Box::new(Nothing),
+                    Some(only) if present.is_empty() => only.open(source)?,
+                    Some(last) => {
+                        present.push(last);
+                        Box::new(AnyPostings(open_all(present)?))
+                    }
+                }
+            }
+            Self::Without(positive, negative) => Box::new(WithoutPostings {
+                positive: positive.open(source)?,
+                negative: open_all(negative)?,
+            }),
+        })
+    }
+}
+
+struct Nothing;
+
+impl Postings for Nothing {
+    fn seek(&mut self, _primary: &[u8]) -> Result<Option<Posting>> {
+        Ok(None)
+    }
+}
+
+struct TermPostings<'a> {
+    cursor: Cursor<'a>,
+    prefix: Vec<u8>,
+    is_exact: bool,
+    /// The prefix and the key sought, to spare an allocation.
+    sought: Vec<u8>,
+}
+
+impl<'a> TermPostings<'a> {
+    fn new(engine: &'a dyn Engine, term: Term, with_values: bool) -> Self {
+        let make = if with_values { Cursor::new } else { Cursor::of_keys };
+        let cursor = make(engine, term.range);
+        Self { cursor, prefix: term.prefix, is_exact: term.is_exact, sought: Vec::new() }
+    }
+
+    /// The first entry at or after a primary key: that of its row, and its value.
+    fn seek_entry(&mut self, primary: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
+        self.sought.clear();
+        self.sought.extend_from_slice(&self.prefix);
+        self.sought.extend_from_slice(primary);
+        let found = self.cursor.seek(&self.sought)?;
+        Ok(found.map(|(key, value)| (key.get(self.prefix.len()..).unwrap_or_default(), value)))
+    }
+}
+
+impl Postings for TermPostings<'_> {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        let is_exact = self.is_exact;
+        let found = self.seek_entry(primary)?;
+        Ok(found.map(|(primary, _)| Posting { primary: primary.to_vec(), is_exact }))
+    }
+}
+
+/// Rows in which all terms occur, each as far from the beginning of the phrase as it should.
+struct PhrasePostings<'a> {
+    terms: Vec<(u32, TermPostings<'a>)>,
+}
+
+impl Postings for PhrasePostings<'_> {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        let mut sought = primary.to_vec();
+        'rows: loop {
+            // Where the phrase may begin in this row.
+            let mut beginnings: Option<Vec<u32>> = None;
+            for (offset, term) in &mut self.terms {
+                let Some((found, value)) = term.seek_entry(&sought)? else { return Ok(None) };
+                if found != sought {
+                    let is_first = beginnings.is_none();
+                    sought = found.to_vec();
+                    if !is_first {
+                        continue 'rows;
+                    }
+                }
+                let places = gram::decode(value);
+                let here = places.iter().filter_map(|place| place.checked_sub(*offset));
+                beginnings = Some(match beginnings {
+                    None => here.collect(),
+                    Some(earlier) => {
+                        here.filter(|place| earlier.binary_search(place).is_ok()).collect()
+                    }
+                });
+                if beginnings.as_ref().is_some_and(Vec::is_empty) {
+                    sought.push(0);
+                    continue 'rows;
+                }
+            }
+            return Ok(beginnings.map(|_| Posting { primary: sought, is_exact: true }));
+        }
+    }
+}
+
+/// Postings of which one is known ahead.
+struct Ahead<'a> {
+    postings: Box<dyn Postings + 'a>,
+    /// `None` before the first one was sought, `Some(None)` behind the last one.
+    next: Option<Option<Posting>>,
+}
+
+impl<'a> Ahead<'a> {
+    fn new(postings: Box<dyn Postings + 'a>) -> Self {
+        Self { postings, next: None }
+    }
+
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<&Posting>> {
+        let is_there = match &self.next {
+            None => false,
+            Some(None) => true,
+            Some(Some(next)) => &next.primary[..] >= primary,
+        };
+        if !is_there {
+            self.next = Some(self.postings.seek(primary)?);
+        }
+        Ok(self.next.as_ref().and_then(Option::as_ref))
+    }
+}
+
+struct AllPostings<'a>(Vec<Ahead<'a>>);
+
+impl Postings for AllPostings<'_> {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        let mut sought = primary.to_vec();
+        'rows: loop {
+            let mut is_exact = true;
+            for (at, part) in self.0.iter_mut().enumerate() {
+                let Some(found) = part.seek(&sought)? else { return Ok(None) };
+                is_exact = is_exact && found.is_exact;
+                if found.primary != sought {
+                    sought.clone_from(&found.primary);
+                    if at > 0 {
+                        continue 'rows;
+                    }
+                }
+            }
+            return Ok(Some(Posting { primary: sought, is_exact }));
+        }
+    }
+}
+
+struct AnyPostings<'a>(Vec<Ahead<'a>>);
+
+impl Postings for AnyPostings<'_> {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        let mut least: Option<Posting> = None;
+        for part in &mut self.0 {
+            let Some(found) = part.seek(primary)? else { continue };
+            match &mut least {
+                Some(least) if least.primary < found.primary => {}
+                Some(least) if least.primary == found.primary => least.is_exact |= found.is_exact,
+                least => *least = Some(found.clone()),
+            }
+        }
+        Ok(least)
+    }
+}
+
+struct WithoutPostings<'a> {
+    positive: Box<dyn Postings + 'a>,
+    negative: Vec<Ahead<'a>>,
+}
+
+impl Postings for WithoutPostings<'_> {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        let mut sought = primary.to_vec();
+        'rows: loop {
+            let Some(mut posting) = self.positive.seek(&sought)? else { return Ok(None) };
+            for part in &mut self.negative {
+                let found = part.seek(&posting.primary)?;
+                if let Some(found) = found.filter(|found| found.primary == posting.primary) {
+                    if found.is_exact {
+                        sought = posting.primary;
+                        sought.push(0);
+                        continue 'rows;
+                    }
+                    posting.is_exact = false;
+                }
+            }
+            return Ok(Some(posting));
+        }
+    }
+}
+
+/// Postings that were sorted, and may repeat.
+struct SortedPostings(Sorted);
+
+impl Postings for SortedPostings {
+    fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
+        while let Some((_, found)) = self.0.next()? {
+            if found >= primary {
+                return Ok(Some(Posting { primary: found.to_vec(), is_exact: true }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The rows of all grams in a range. A row is in there for each of its grams, so they are sorted.
+fn gathered<'a>(source: Source<'a>, range: KeyRange) -> Result<Box<dyn Postings + 'a>> {
+    let mut sorter = Sorter::new(source.folder, source.budget_bytes, None);
+    let mut cursor = Cursor::of_keys(source.engine, range);
+    while let Some((key, _)) = cursor.next()? {
+        if let Some(primary) = gram::primary(key) {
+            sorter.push(b"", primary)?;
+        }
+    }
+    Ok(Box::new(SortedPostings(sorter.finish()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryTree, Meta, Options, Wait};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    type Set = BTreeSet<u8>;
+
+    /// A formula over lists named by letters, and what it means.
+    fn formula(depth: u32) -> BoxedStrategy<Shape> {
+        let leaf = (0..4u8).prop_map(Shape::List);
+        leaf.prop_recursive(depth, 12, 3, |inner| {
+            let many = || proptest::collection::vec(inner.clone(), 1..4);
+            prop_oneof![
+                many().prop_map(Shape::All),
+                many().prop_map(Shape::Any),
+                (inner.clone(), proptest::collection::vec(inner.clone(), 0..3))
+                    .prop_map(|(one, rest)| Shape::Without(Box::new(one), rest)),
+            ]
+        })
+        .boxed()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Shape {
+        List(u8),
+        All(Vec<Shape>),
+        Any(Vec<Shape>),
+        Without(Box<Shape>, Vec<Shape>),
+    }
+
+    impl Shape {
+        fn formula(&self) -> Formula {
+            let all = |shapes: &[Shape]| shapes.iter().map(Shape::formula).collect();
+            match self {
+                Self::List(name) => Formula::Term(Term::new(vec![b'a' + name], true)),
+                Self::All(shapes) => Formula::All(all(shapes)),
+                Self::Any(shapes) => Formula::Any(all(shapes)),
+                Self::Without(one, rest) => Formula::Without(Box::new(one.formula()), all(rest)),
+            }
+        }
+
+        fn members(&self, lists: &[Set]) -> Set {
+            match self {
+                Self::List(name) => lists[usize::from(*name)].clone(),
+                Self::All(shapes) => shapes
+                    .iter()
+                    .map(|shape| shape.members(lists))
+                    .reduce(|one, other| &one & &other)
+                    .unwrap_or_default(),
+                Self::Any(shapes) => shapes.iter().flat_map(|shape| shape.members(lists)).collect(),
+                Self::Without(one, rest) => rest
+                    .iter()
+                    .fold(one.members(lists), |left, shape| &left - &shape.members(lists)),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_put_together_as_sets_are(
+            lists in proptest::collection::vec(proptest::collection::btree_set(0u8..40, 0..30), 4),
+            shape in formula(3),
+        ) {
+            let engine = MemoryTree::new(&Options::default());
+            for (name, list) in lists.iter().enumerate() {
+                for member in list {
+                    engine.put(&[b'a' + name as u8, *member], b"", Meta::NONE, Wait::Block).unwrap();
+                }
+            }
+            let expected = shape.members(&lists);
+            let estimate = shape.formula().estimate(&engine, 1000).unwrap();
+            prop_assert!(estimate >= expected.len() as u64);
+            let source = Source { engine: &engine, folder: Path::new("/nowhere"), budget_bytes: 1 << 20 };
+            let mut postings = shape.formula().open(source).unwrap();
+            let mut met = Vec::new();
+            let mut sought = Vec::new();
+            while let Some(posting) = postings.seek(&sought).unwrap() {
+                prop_assert!(posting.is_exact);
+                met.push(posting.primary[0]);
+                sought = posting.primary;
+                sought.push(0);
+            }
+            prop_assert_eq!(met, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Searches as text, as clients of the original send them: a list of arguments, each a verb and
+//! its words, joined by NUL.
+//!
+//! | verb | words |
+//! | --- | --- |
+//! | `addcond`, `cond` | column, operator, operand: a condition; one with an unknown operator does not count |
+//! | `setorder`, `order` | column, kind |
+//! | `setlimit`, `limit`, `setmax`, `max` | most results (negative: all), and how many are left out |
+//! | `get`, `columns` | names of columns, or none for all: rows instead of keys |
+//! | `out`, `remove` | remove what is found |
+//! | `count` | the number of results instead of them |
+//! | `hint` | what was done, behind the results |
+//! | `next` | what follows belongs to another query |
+//! | `mstype` | how the results of several queries are put together |
+
+use super::condition::Condition;
+use super::number::Number;
+use super::order::{Order, OrderKind};
+use super::query::{Query, Report, SetOperation};
+use super::{Row, Table};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::{Error, Result};
+use std::ops::ControlFlow;
+
+/// What stands in front of the hint in the last element of an answer.
+const HINT_MARK: &[u8] = b"\0\0[[HINT]]\n";
+
+/// A search with what is to be done with the results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SearchRequest {
+    /// At least one.
+    pub queries: Vec<Query>,
+    /// How the results of several queries are put together.
+    pub operation: SetOperation,
+    /// Rows are answered instead of keys, with these columns, or (an empty list) with all. The empty
+    /// name is the primary key.
+    pub columns: Option<Vec<Vec<u8>>>,
+    /// Remove the rows found; of several queries only those of the last one.
+    pub out: bool,
+    /// Answer how many there are, instead of them.
+    pub count: bool,
+    /// Answer the hint behind the results.
+    pub hint: bool,
+}
+
+/// What a search answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SearchAnswer {
+    /// Keys, rows (names and values joined by NUL), or a number; then the hint, if it was asked for.
+    pub elements: Vec<Vec<u8>>,
+    /// What was done.
+    pub report: Report,
+}
+
+impl SearchRequest {
+    /// Reads the arguments of `search` and `metasearch`. What means nothing does not count.
+    pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut request = Self { queries: vec![Query::new()], ..Self::default() };
+        for argument in arguments {
+            let words: Vec<&[u8]> = argument.split(|&byte| byte == 0).collect();
+            request.add(&words[0].to_ascii_lowercase(), &words[1..]);
+        }
+        request
+    }
+
+    fn add(&mut self, verb: &[u8], words: &[&[u8]]) {
+        if verb == b"next" {
+            self.queries.push(Query::new());
+        }
+        let Some(query) = self.queries.last_mut() else { return };
+        match (verb, words) {
+            (b"addcond" | b"cond", [column, operator, operand, ..]) => {
+                query.conditions.extend(Condition::parse(column, operator, operand));
+            }
+            (b"setorder" | b"order", [column, rest @ ..]) => {
+                let kind = rest
+                    .first()
+                    .map_or(Some(OrderKind::StringAscending), |kind| OrderKind::parse(kind));
+                if let Some(kind) = kind {
+                    query.order = Some(Order { column: column.to_vec(), kind });
+                }
+            }
+            (b"setlimit" | b"limit" | b"setmax" | b"max", [max, rest @ ..]) => {
+                query.max = u64::try_from(integer(max)).ok();
+                let skip = rest.first().map_or(0, |skip| integer(skip));
+                query.skip = u64::try_from(skip).unwrap_or(0);
+            }
+            (b"get" | b"columns", columns) => {
+                self.columns = Some(columns.iter().map(|column| column.to_vec()).collect());
+            }
+            (b"out" | b"remove", _) => self.out = true,
+            (b"count", _) => self.count = true,
+            (b"hint", _) => self.hint = true,
+            (b"mstype", [operation, ..]) => {
+                self.operation = SetOperation::parse(operation).unwrap_or(self.operation);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The whole number that a text begins with, or 0.
+fn integer(text: &[u8]) -> i64 {
+    Number::parse(text).to_double() as i64
+}
+
+impl Table {
+    /// Answers a search. Fails with [`Error::ValueTooLong`] if the elements are longer than
+    /// [`VALUE_BYTES_MAX`] together; rows that were removed until then stay removed.
+    pub fn answer(&self, request: &SearchRequest) -> Result<SearchAnswer> {
+        let mut elements = Vec::new();
+        let mut bytes = 0;
+        let mut push = |element: Vec<u8>| {
+            bytes += element.len();
+            elements.push(element);
+            if bytes > VALUE_BYTES_MAX {
+                return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+            }
+            Ok(())
+        };
+        let wants_results = !request.count;
+        let columns = request.columns.as_deref();
+        let report = if request.out {
+            let none = Query::new();
+            let query = request.queries.last().unwrap_or(&none);
+            let mut pushed = Ok(());
+            let report = self.search_out(query, |primary, row| {
+                // Without `get`, what was removed is not answered.
+                if wants_results
+                    && pushed.is_ok()
+                    && let Some(columns) = columns
+                {
+                    pushed = push(joined(primary, &row, columns));
+                }
+            })?;
+            pushed?;
+            report
+        } else {
+            self.for_each_set_result(&request.queries, request.operation, |primary| {
+                match columns {
+                    _ if !wants_results => {}
+                    None => push(primary.to_vec())?,
+                    Some(columns) => {
+                        if let Some(row) = self.get(primary)? {
+                            push(joined(primary, &row, columns))?;
+                        }
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })?
+        };
+        if request.count {
+            elements.push(report.count.to_string().into_bytes());
+        }
+        if request.hint {
+            elements.push([HINT_MARK, report.hint.as_bytes()].concat());
+        }
+        Ok(SearchAnswer { elements, report })
+    }
+}
+
+/// Names and values of these columns, or of all, joined by NUL; the primary key has the empty name.
+fn joined(primary: &[u8], row: &Row, columns: &[Vec<u8>]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    if columns.is_empty() {
+        parts.extend([&b""[..], primary]);
+        parts.extend(row.columns().flat_map(|(name, value)| [name, value]));
+    }
+    for column in columns {
+        let value = if column.is_empty() { Some(primary) } else { row.get(column) };
+        parts.extend(value.into_iter().flat_map(|value| [&column[..], value]));
+    }
+    parts.join(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Operator;
+
+    #[test]
+    fn arguments_are_read_as_clients_of_the_original_write_them() {
+        let request = SearchRequest::parse([
+            &b"addcond\0age\0>=\x0020"[..],
+            b"cond\0name\0BOGUS\0x",
+            b"order\0age\0NUMDESC",
+            b"limit\x005\x002",
+            b"get\0\0name",
+            b"next",
+            b"addcond\0\0STRBW\0p",
+            b"setlimit\0-1",
+            b"mstype\0DIFF",
+            b"hint",
+            b"nonsense",
+            b"",
+        ]);
+        let first = Query::new()
+            .with(b"age", Operator::NumberGreaterEqual, b"20")
+            .order_by(b"age", OrderKind::NumberDescending)
+            .limit(5)
+            .skip(2);
+        let second = Query::new().with(b"", Operator::StringBegins, b"p");
+        let expected = SearchRequest {
+            queries: vec![first, second],
+            operation: SetOperation::Difference,
+            columns: Some(vec![vec![], b"name".to_vec()]),
+            out: false,
+            count: false,
+            hint: true,
+        };
+        assert_eq!(request, expected);
+        assert_eq!(SearchRequest::parse([]).queries, [Query::new()]);
+    }
+}

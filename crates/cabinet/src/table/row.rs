@@ -1,0 +1,238 @@
+//! Rows: columns with a name and a value each, in the order in which they were added.
+//!
+//! A row is stored as a run of names and values, each behind its length
+//! (`docs/formats/table.md`). [`Row`] owns its columns; [`RowView`] reads them where they lie.
+
+use super::varint;
+use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{Error, Result};
+
+/// A row of a table: values by the names of their columns. Names are unique and not empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    columns: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Row {
+    /// A row without columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of a column.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.columns.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..])
+    }
+
+    /// Sets the value of a column, which keeps its place if it is there already. Fails with
+    /// [`Error::BadColumn`] if the name is empty or longer than [`COLUMN_NAME_BYTES_MAX`].
+    pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        check_name(name)?;
+        match self.columns.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value.to_vec(),
+            None => self.columns.push((name.to_vec(), value.to_vec())),
+        }
+        Ok(())
+    }
+
+    /// As [`Row::set`], for building a row in one expression.
+    pub fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self> {
+        self.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Removes a column; says whether there was one.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let before = self.columns.len();
+        self.columns.retain(|(known, _)| known != name);
+        self.columns.len() < before
+    }
+
+    /// Adds the columns of another row that this one lacks.
+    pub fn add_missing(&mut self, other: &Row) {
+        for (name, value) in &other.columns {
+            if self.get(name).is_none() {
+                self.columns.push((name.clone(), value.clone()));
+            }
+        }
+    }
+
+    /// Names and values, in the order in which the columns were added.
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.columns.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+
+    /// Number of columns.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether it has no column.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// A row of names and values in turn. A last name without a value does not count.
+    pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
+        let mut row = Self::new();
+        let mut parts = parts.into_iter();
+        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            row.set(name, value)?;
+        }
+        Ok(row)
+    }
+
+    /// A row of names and values in turn, joined by NUL.
+    pub fn from_joined(text: &[u8]) -> Result<Self> {
+        Self::from_parts(text.split(|&byte| byte == 0))
+    }
+
+    /// A row of names and values in turn, joined by TAB.
+    pub fn from_tab_joined(text: &[u8]) -> Result<Self> {
+        Self::from_parts(text.split(|&byte| byte == b'\t'))
+    }
+
+    /// Names and values in turn, joined by NUL.
+    pub fn to_joined(&self) -> Vec<u8> {
+        self.join(0)
+    }
+
+    /// Names and values in turn, joined by TAB.
+    pub fn to_tab_joined(&self) -> Vec<u8> {
+        self.join(b'\t')
+    }
+
+    fn join(&self, separator: u8) -> Vec<u8> {
+        let parts: Vec<&[u8]> =
+            self.columns.iter().flat_map(|(name, value)| [&name[..], value]).collect();
+        parts.join(&separator)
+    }
+
+    /// The bytes that are stored.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for (name, value) in &self.columns {
+            varint::push_bytes(&mut bytes, name);
+            varint::push_bytes(&mut bytes, value);
+        }
+        if bytes.len() > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLong { bytes: bytes.len(), max: VALUE_BYTES_MAX });
+        }
+        Ok(bytes)
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::BadColumn("a column needs a name".into()));
+    }
+    if name.len() > COLUMN_NAME_BYTES_MAX {
+        return Err(Error::BadColumn(format!(
+            "the name of a column is {} bytes long, and at most {COLUMN_NAME_BYTES_MAX} are allowed",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+/// A stored row, read where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a>(&'a [u8]);
+
+impl<'a> RowView<'a> {
+    pub(super) fn new(stored: &'a [u8]) -> Self {
+        Self(stored)
+    }
+
+    /// Names and values, in the order in which the columns were added. What does not parse ends
+    /// them.
+    pub fn columns(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            Some((varint::take_bytes(&mut rest)?, varint::take_bytes(&mut rest)?))
+        })
+    }
+
+    /// The value of a column.
+    pub fn get(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.columns().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// The value of a column, where the column without a name is the primary key.
+    pub(super) fn get_or_primary(&self, name: &[u8], primary: &'a [u8]) -> Option<&'a [u8]> {
+        if name.is_empty() { Some(primary) } else { self.get(name) }
+    }
+
+    /// Names and values in turn, joined by NUL.
+    pub fn to_joined(&self) -> Vec<u8> {
+        let mut joined = Vec::with_capacity(self.0.len());
+        for (name, value) in self.columns() {
+            if !joined.is_empty() {
+                joined.push(0);
+            }
+            joined.extend_from_slice(name);
+            joined.push(0);
+            joined.extend_from_slice(value);
+        }
+        joined
+    }
+
+    /// The row, with columns of its own.
+    pub fn to_row(&self) -> Row {
+        let columns = self.columns();
+        Row { columns: columns.map(|(name, value)| (name.to_vec(), value.to_vec())).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_unique_and_keep_their_place() {
+        let mut row = Row::from_joined(b"name\0mikio\0age\x0030\0dangling").unwrap();
+        row.set(b"name", b"joker").unwrap();
+        assert_eq!(row.to_joined(), b"name\0joker\0age\x0030");
+        row.add_missing(&Row::from_tab_joined(b"age\t99\tnew\t1").unwrap());
+        assert_eq!(row.to_tab_joined(), b"name\tjoker\tage\t30\tnew\t1");
+        assert!(row.remove(b"name"));
+        assert!(!row.remove(b"name"));
+        assert_eq!(row.len(), 2);
+        assert!(Row::from_joined(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_that_are_empty_or_too_long_are_refused() {
+        let named = |name: &[u8]| Row::new().with(name, b"v").is_ok();
+        assert!(!named(b""));
+        assert!(named(&[b'n'; COLUMN_NAME_BYTES_MAX - 1]));
+        assert!(named(&[b'n'; COLUMN_NAME_BYTES_MAX]));
+        assert!(!named(&[b'n'; COLUMN_NAME_BYTES_MAX + 1]));
+        assert!(Row::from_parts([&b""[..], b"v"]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn stored_rows_come_back(
+            columns in proptest::collection::vec(("[a-d]{1,2}", proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
+        ) {
+            let mut row = Row::new();
+            for (name, value) in &columns {
+                row.set(name.as_bytes(), value).unwrap();
+            }
+            let stored = row.encode().unwrap();
+            let view = RowView::new(&stored);
+            prop_assert_eq!(view.to_joined(), row.to_joined());
+            for (name, _) in &columns {
+                prop_assert_eq!(view.get(name.as_bytes()), row.get(name.as_bytes()));
+            }
+            prop_assert_eq!(view.to_row(), row);
+        }
+
+        #[test]
+        fn no_stored_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            RowView::new(&bytes).to_row();
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Runs a plan: goes where it leads, tests rows, sorts and cuts what is left.
+
+use super::Table;
+use super::access::Walk;
+use super::cursor::{Cursor, KeyRange};
+use super::index::Index;
+use super::keys;
+use super::matcher::{Matcher, all_accept};
+use super::order::Order;
+use super::plan::{Driver, Known, Plan};
+use super::postings::{Formula, Source};
+use super::query::{Query, Report};
+use super::row::RowView;
+use super::sort::Sorter;
+use crate::ordered::Seek;
+use crate::{Error, Position, Result, Wait};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a match is handed to: its primary key, and its sort key if the order is not yet right.
+type Take<'t> = dyn FnMut(&[u8], Option<Vec<u8>>) -> Result<ControlFlow<()>> + 't;
+
+/// Rows looked at in one step of a scan; more are left for the next one.
+const STEP_MATCHES: usize = 256;
+
+impl Table {
+    /// Shows the primary keys of the rows that a query asks for, in its order, to `visit`, until that
+    /// breaks. `visit` may change rows of the table, but not its indices.
+    pub fn for_each_result(
+        &self,
+        query: &Query,
+        mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<Report> {
+        self.run(query, query.skip, query.max, &mut visit)
+    }
+
+    pub(super) fn run(
+        &self,
+        query: &Query,
+        skip: u64,
+        max: Option<u64>,
+        visit: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<Report> {
+        // Taken while the list is held, so that no entries are removed in between.
+        let structure = self.structure.read();
+        let ready = structure.iter().filter(|index| index.is_ready()).map(Arc::clone);
+        let mut indices: Vec<Arc<Index>> = ready.collect();
+        let in_use = indices.clone();
+        let _in_use: Vec<_> = in_use.iter().map(|index| index.in_use.read_recursive()).collect();
+        drop(structure);
+        indices.push(Arc::clone(&self.rows_index));
+        let known = Known {
+            engine: &*self.engine,
+            indices: &indices,
+            rows: self.len(),
+            can_descend: self.engine.as_ordered().is_some(),
+        };
+        let limited = Query { max, skip, ..query.clone() };
+        let plan = known.plan(&limited)?;
+        let mut run = Run::new(self, &limited, &plan);
+        let hint = run.all(plan, visit)?;
+        Ok(Report { hint, ..run.report })
+    }
+}
+
+struct Run<'a> {
+    table: &'a Table,
+    query: &'a Query,
+    /// Of all conditions, for candidates of which an index does not know for sure.
+    all: Vec<Matcher>,
+    /// Of those that no index answers.
+    residual: Vec<Matcher>,
+    /// By what matches are sorted; `None` if they come as they should.
+    sorted_by: Option<&'a Order>,
+    report: Report,
+}
+
+/// A row that an index leads to.
+struct Candidate<'c> {
+    primary: &'c [u8],
+    is_exact: bool,
+    /// The value in the index, if the index is in the order asked for.
+    value: Option<&'c [u8]>,
+}
+
+impl<'a> Run<'a> {
+    fn new(table: &'a Table, query: &'a Query, plan: &Plan) -> Self {
+        Self {
+            table,
+            query,
+            all: query.conditions.iter().map(Matcher::new).collect(),
+            residual: plan.residual.iter().map(|&at| Matcher::new(&query.conditions[at])).collect(),
+            sorted_by: query.order.as_ref().filter(|_| !plan.is_in_order),
+            report: Report::default(),
+        }
+    }
+
+    /// Runs the plan; answers the hint.
+    fn all(
+        &mut self,
+        plan: Plan,
+        visit: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<String> {
+        let mut hint = plan.hint.clone();
+        let (skip, max) = (self.query.skip, self.query.max.unwrap_or(u64::MAX));
+        let mut answered = 0u64;
+        if max == 0 {
+            hint.push("result set size: 0".into());
+            return Ok(lines(&hint));
+        }
+        let Some(order) = self.sorted_by else {
+            let mut met = 0u64;
+            self.matches(plan, &mut |primary, _| {
+                met += 1;
+                if met <= skip {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                answered += 1;
+                let flow = visit(primary)?;
+                Ok(if answered == max { ControlFlow::Break(()) } else { flow })
+            })?;
+            if answered == max {
+                hint.push(format!("limited matching: {met}"));
+            }
+            hint.push(format!("result set size: {met}"));
+            hint.push(match &self.query.order {
+                Some(_) => "leaving the index order".into(),
+                None => "leaving the natural order".into(),
+            });
+            self.report.count = answered;
+            return Ok(lines(&hint));
+        };
+        let wanted =
+            self.query.wanted().map(|wanted| usize::try_from(wanted).unwrap_or(usize::MAX));
+        let budget = self.table.query_memory_bytes;
+        let mut sorter = Sorter::new(&self.table.temporary_folder(), budget, wanted);
+        self.matches(plan, &mut |primary, key| {
+            sorter.push(&key.unwrap_or_default(), primary)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        hint.push(format!("result set size: {}", sorter.count()));
+        hint.push(format!(
+            "sorting the result set: \"{}\"",
+            String::from_utf8_lossy(&order.column)
+        ));
+        let mut sorted = sorter.finish()?;
+        let mut met = 0u64;
+        while answered < max
+            && let Some((_, primary)) = sorted.next()?
+        {
+            met += 1;
+            if met > skip {
+                answered += 1;
+                if visit(primary)?.is_break() {
+                    break;
+                }
+            }
+        }
+        self.report.count = answered;
+        Ok(lines(&hint))
+    }
+
+    /// Hands all matches to `take` as the driver meets them, until that breaks.
+    fn matches(&mut self, plan: Plan, take: &mut Take<'_>) -> Result<()> {
+        match plan.driver {
+            Driver::Scan => self.scan(None, take).map(|_| ()),
+            Driver::Postings(formula) => self.postings(formula, take),
+            Driver::Walk(walk) => {
+                let flow = self.walk(&walk, take)?;
+                if plan.lacking_follow && flow.is_continue() {
+                    return self.scan(self.query.order.as_ref(), take).map(|_| ());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks at all rows, or at those only that lack the column of an order.
+    fn scan(&mut self, lacking: Option<&Order>, take: &mut Take<'_>) -> Result<ControlFlow<()>> {
+        let range = KeyRange::of_prefix(vec![keys::ROWS]);
+        let mut next = Some(Position::Key(range.start.clone()));
+        while let Some(position) = next {
+            let mut matches = Vec::new();
+            let mut is_past = false;
+            let mut left_out = None;
+            let mut rows_read = 0;
+            let (all, sorted_by) = (&self.all, self.sorted_by);
+            let after = self.table.engine.scan(&position, &mut |entry| {
+                is_past = is_past || left_out.is_some() || !range.is_before_end(entry.key);
+                if is_past {
+                    return;
+                }
+                if matches.len() == STEP_MATCHES {
+                    left_out = Some(entry.key.to_vec());
+                    return;
+                }
+                rows_read += 1;
+                let (primary, row) = (&entry.key[1..], RowView::new(entry.value));
+                if lacking.is_some_and(|order| row.get(&order.column).is_some())
+                    || !all_accept(all, primary, row)
+                {
+                    return;
+                }
+                let key = sorted_by
+                    .map(|order| order.sort_key(row.get_or_primary(&order.column, primary)));
+                matches.push((primary.to_vec(), key));
+            })?;
+            self.report.rows_read += rows_read;
+            for (primary, key) in matches {
+                if take(&primary, key)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            next = match left_out {
+                Some(key) => Some(Position::Key(key)),
+                None => after.filter(|_| !is_past),
+            };
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn postings(&mut self, formula: Formula, take: &mut Take<'_>) -> Result<()> {
+        let folder = self.table.temporary_folder();
+        let source = Source {
+            engine: &*self.table.engine,
+            folder: &folder,
+            budget_bytes: self.table.query_memory_bytes,
+        };
+        let mut postings = formula.open(source)?;
+        let mut sought = Vec::new();
+        while let Some(posting) = postings.seek(&sought)? {
+            let candidate =
+                Candidate { primary: &posting.primary, is_exact: posting.is_exact, value: None };
+            if self.consider(&candidate, take)?.is_break() {
+                break;
+            }
+            sought = posting.primary;
+            sought.push(0);
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self, walk: &Walk, take: &mut Take<'_>) -> Result<ControlFlow<()>> {
+        // Values in the index serve as sort keys if it is in the same order.
+        let gives_value = self.sorted_by.is_some_and(|order| {
+            !walk.index.is_rows()
+                && walk.index.column == order.column
+                && (walk.index.kind == super::IndexKind::Decimal) == order.kind.is_by_number()
+        });
+        let engine = Arc::clone(&self.table.engine);
+        let mut look = |run: &mut Self, key: &[u8]| {
+            let Some(entry) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
+            let candidate = Candidate {
+                primary: entry.primary,
+                is_exact: walk.is_exact && !entry.is_cut,
+                value: Some(entry.value).filter(|_| gives_value && !entry.is_cut),
+            };
+            run.consider(&candidate, take)
+        };
+        if !walk.is_descending {
+            for range in &walk.ranges {
+                let cursor = Cursor::of_keys(&*engine, range.clone());
+                let mut cursor = match self.query.wanted() {
+                    Some(wanted) if self.sorted_by.is_none() => cursor.for_few(wanted),
+                    _ => cursor,
+                };
+                while let Some((key, _)) = cursor.next()? {
+                    if look(self, key)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        let ordered = engine
+            .as_ordered()
+            .ok_or_else(|| Error::NotSupported("walking an index from its end".into()))?;
+        for range in walk.ranges.iter().rev() {
+            let mut end = range.end.clone();
+            loop {
+                let seek = if end.is_empty() { Seek::Last } else { Seek::Before(&end, 0) };
+                let mut found = None;
+                ordered
+                    .seek(seek, Wait::Block, &mut |entry, _| found = Some(entry.key.to_vec()))?;
+                match found {
+                    Some(key) if range.contains(&key) => {
+                        if look(self, &key)?.is_break() {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        end = key;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Hands on a row that an index leads to, if it is one that is asked for. The row is read only
+    /// if something is to be tested on it, or to be known of it.
+    fn consider(
+        &mut self,
+        candidate: &Candidate<'_>,
+        take: &mut Take<'_>,
+    ) -> Result<ControlFlow<()>> {
+        self.report.entries_read += 1;
+        let key = match (self.sorted_by, candidate.value) {
+            (Some(order), Some(value)) => Some(order.sort_key_of_entry(value)),
+            (Some(order), None) if order.column.is_empty() => {
+                Some(order.sort_key(Some(candidate.primary)))
+            }
+            _ => None,
+        };
+        let has_key = key.is_some() || self.sorted_by.is_none();
+        if candidate.is_exact && self.residual.is_empty() && has_key {
+            return take(candidate.primary, key);
+        }
+        self.report.rows_read += 1;
+        let matchers = if candidate.is_exact { &self.residual } else { &self.all };
+        let (primary, sorted_by) = (candidate.primary, self.sorted_by);
+        let mut found = None;
+        self.table.engine.read(&keys::row(primary), Wait::Block, &mut |entry| {
+            let row = RowView::new(entry.value);
+            if all_accept(matchers, primary, row) {
+                let key = sorted_by
+                    .map(|order| order.sort_key(row.get_or_primary(&order.column, primary)));
+                found = Some(key);
+            }
+        })?;
+        match found {
+            Some(key) => take(primary, key),
+            None => Ok(ControlFlow::Continue(())),
+        }
+    }
+}
+
+fn lines(hint: &[String]) -> String {
+    hint.iter().map(|line| format!("{line}\n")).collect()
+}
+
+impl Table {
+    /// Number of rows.
+    pub fn len(&self) -> u64 {
+        self.rows.load(Ordering::Acquire).max(0) as u64
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

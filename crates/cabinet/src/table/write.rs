@@ -1,0 +1,306 @@
+//! Changes of rows, with the entries of their indices.
+//!
+//! A row and its entries change in one batch of the engine beneath, which expects the row at
+//! the version that the entries were made from. Writers of one row queue at a lock first, one of a
+//! few hundred by the hash of the primary key, so that the expectation seldom fails.
+
+use super::Table;
+use super::index::{Entries, Index};
+use super::row::RowView;
+use super::{keys, meta};
+use crate::limits::{PRIMARY_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait};
+use parking_lot::MutexGuard;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Locks that writers of rows queue at.
+pub(super) const STRIPES: usize = 256;
+
+/// What becomes of a row.
+pub(super) enum RowChange {
+    Keep,
+    /// The row as it is stored.
+    Put(Vec<u8>),
+    Remove,
+}
+
+/// Sees a row and its version, or that there is none; says what becomes of it, and what to answer.
+pub(super) type Decide<'d, T> =
+    dyn FnMut(Option<(RowView<'_>, Version)>) -> Result<(RowChange, T)> + 'd;
+
+pub(super) fn check_primary(primary: &[u8]) -> Result<()> {
+    if primary.len() > PRIMARY_KEY_BYTES_MAX {
+        return Err(Error::KeyTooLong { bytes: primary.len(), max: PRIMARY_KEY_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn stripe(primary: &[u8]) -> usize {
+    xxh3_64(primary) as usize % STRIPES
+}
+
+impl Table {
+    /// Decides what becomes of a row, which nobody else changes meanwhile; answers what `decide`
+    /// does.
+    pub(super) fn change<T>(
+        &self,
+        primary: &[u8],
+        wait: Wait,
+        decide: &mut Decide<'_, T>,
+    ) -> Result<T> {
+        self.change_version(primary, wait, decide).map(|(answer, _)| answer)
+    }
+
+    /// As `change`; answers the new version of the row too, where it is known.
+    pub(super) fn change_version<T>(
+        &self,
+        primary: &[u8],
+        wait: Wait,
+        decide: &mut Decide<'_, T>,
+    ) -> Result<(T, Option<Version>)> {
+        check_primary(primary)?;
+        let structure = self.structure.read();
+        if structure.is_empty() {
+            return self.change_row(primary, wait, decide);
+        }
+        if wait == Wait::Never {
+            // Entries of indices are all over the place.
+            return Err(Error::WouldBlock);
+        }
+        let _stripe = self.stripes[stripe(primary)].lock();
+        loop {
+            match self.change_with_entries(&structure, primary, decide) {
+                Err(Error::Conflict) => {}
+                result => return result.map(|answer| (answer, None)),
+            }
+        }
+    }
+
+    /// Where there is no index.
+    fn change_row<T>(
+        &self,
+        primary: &[u8],
+        wait: Wait,
+        decide: &mut Decide<'_, T>,
+    ) -> Result<(T, Option<Version>)> {
+        let mut answer = None;
+        let mut more = 0;
+        let version = self.engine.update(&keys::row(primary), wait, &mut |entry| {
+            let existed = entry.is_some();
+            let decided = decide(entry.map(|entry| (RowView::new(entry.value), entry.version)));
+            let (change, result) = match decided.and_then(checked) {
+                Ok((change, result)) => (change, Ok(result)),
+                Err(error) => (RowChange::Keep, Err(error)),
+            };
+            more = growth(&change, existed);
+            answer = Some(result);
+            match change {
+                RowChange::Keep => Change::Keep,
+                RowChange::Put(row) => Change::Put(row, Meta::NONE),
+                RowChange::Remove => Change::Remove,
+            }
+        })?;
+        self.rows.fetch_add(more, Ordering::AcqRel);
+        // `update` calls its closure when it succeeds.
+        let answer = answer.unwrap_or_else(|| Err(Error::NotSupported("update".into())))?;
+        Ok((answer, Some(version)))
+    }
+
+    fn change_with_entries<T>(
+        &self,
+        indices: &[Arc<Index>],
+        primary: &[u8],
+        decide: &mut Decide<'_, T>,
+    ) -> Result<T> {
+        let old = self.stored(primary)?;
+        let seen = old.as_ref().map(|(row, version)| (RowView::new(row), *version));
+        let (change, answer) = decide(seen).and_then(checked)?;
+        let row = match &change {
+            RowChange::Keep => return Ok(answer),
+            RowChange::Remove if old.is_none() => return Ok(answer),
+            RowChange::Put(row) => Some(&row[..]),
+            RowChange::Remove => None,
+        };
+        let mut batch = Batch::new();
+        let old_row = old.as_ref().map(|(row, _)| &row[..]);
+        put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), row);
+        put_entries(&mut batch, indices, primary, old_row, row);
+        self.engine.write(&batch)?;
+        self.rows.fetch_add(growth(&change, old.is_some()), Ordering::AcqRel);
+        Ok(answer)
+    }
+
+    /// A row as it is stored, and its version.
+    pub(super) fn stored(&self, primary: &[u8]) -> Result<Option<(Vec<u8>, Version)>> {
+        let mut row = None;
+        self.engine.read(&keys::row(primary), Wait::Block, &mut |entry| {
+            row = Some((entry.value.to_vec(), entry.version));
+        })?;
+        Ok(row)
+    }
+
+    /// Changes several rows together: each becomes what is given, if those that are expected at a
+    /// version have it.
+    pub(super) fn change_many(
+        &self,
+        rows: &BTreeMap<&[u8], Option<Vec<u8>>>,
+        expected: &[(Vec<u8>, Option<Version>)],
+    ) -> Result<()> {
+        for (primary, row) in rows {
+            check_primary(primary)?;
+            check_row(row.as_deref().unwrap_or_default())?;
+        }
+        let structure = self.structure.read();
+        let _stripes = self.lock_stripes(rows.keys().copied());
+        loop {
+            let mut batch = Batch::new();
+            for (primary, version) in expected {
+                if self.stored(primary)?.map(|(_, version)| version) != *version {
+                    return Err(Error::Conflict);
+                }
+                batch.expect(&keys::row(primary), *version);
+            }
+            let mut more = 0;
+            for (primary, row) in rows {
+                let old = self.stored(primary)?;
+                let new = row.as_deref();
+                more += i64::from(new.is_some()) - i64::from(old.is_some());
+                if old.is_none() && new.is_none() {
+                    continue;
+                }
+                let old_row = old.as_ref().map(|(row, _)| &row[..]);
+                put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), new);
+                put_entries(&mut batch, &structure, primary, old_row, new);
+            }
+            match self.engine.write(&batch) {
+                // Somebody changed a row of a table without indices, or one that was only expected.
+                Err(Error::Conflict) => {}
+                result => {
+                    result?;
+                    self.rows.fetch_add(more, Ordering::AcqRel);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// In the order of their numbers, so that nobody waits in a circle.
+    fn lock_stripes<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) -> Vec<MutexGuard<'_, ()>> {
+        let mut stripes: Vec<usize> = rows.map(stripe).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
+    }
+
+    /// Adds the entries of one index to rows that were read; rows that have changed since are read
+    /// again.
+    pub(super) fn add_entries(
+        &self,
+        index: &Arc<Index>,
+        rows: &[(Vec<u8>, Vec<u8>, Version)],
+    ) -> Result<()> {
+        let indices = std::slice::from_ref(index);
+        let mut batch = Batch::new();
+        for (primary, row, version) in rows {
+            batch.expect(&keys::row(primary), Some(*version));
+            put_entries(&mut batch, indices, primary, None, Some(row));
+        }
+        match self.engine.write(&batch) {
+            Err(Error::Conflict) => {}
+            result => return result,
+        }
+        for (primary, ..) in rows {
+            let _stripe = self.stripes[stripe(primary)].lock();
+            while let Some((row, version)) = self.stored(primary)? {
+                let mut batch = Batch::new();
+                batch.expect(&keys::row(primary), Some(version));
+                put_entries(&mut batch, indices, primary, None, Some(&row));
+                match self.engine.write(&batch) {
+                    Err(Error::Conflict) => {}
+                    result => {
+                        result?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_row(row: &[u8]) -> Result<()> {
+    if row.len() > VALUE_BYTES_MAX {
+        return Err(Error::ValueTooLong { bytes: row.len(), max: VALUE_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn checked<T>((change, answer): (RowChange, T)) -> Result<(RowChange, T)> {
+    if let RowChange::Put(row) = &change {
+        check_row(row)?;
+    }
+    Ok((change, answer))
+}
+
+/// Rows that the table has more through a change.
+fn growth(change: &RowChange, existed: bool) -> i64 {
+    match change {
+        RowChange::Put(_) if !existed => 1,
+        RowChange::Remove if existed => -1,
+        _ => 0,
+    }
+}
+
+fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Option<&[u8]>) {
+    let key = keys::row(primary);
+    batch.expect(&key, expected);
+    let change = match row {
+        Some(row) => BatchChange::Put(row.to_vec(), Meta::NONE),
+        None => BatchChange::Remove,
+    };
+    batch.changes.push((key, change));
+}
+
+/// Adds to a batch what changes in the indices when a row becomes another one.
+fn put_entries(
+    batch: &mut Batch,
+    indices: &[Arc<Index>],
+    primary: &[u8],
+    old: Option<&[u8]>,
+    new: Option<&[u8]>,
+) {
+    for index in indices {
+        let value = |row: Option<&[u8]>| {
+            let row = RowView::new(row?);
+            // The primary key is a value of every row.
+            if index.column.is_empty() {
+                return Some(primary.to_vec());
+            }
+            row.get(&index.column).map(<[u8]>::to_vec)
+        };
+        let (old, new) = (value(old), value(new));
+        if old == new {
+            continue;
+        }
+        let entries = |value: Option<Vec<u8>>| {
+            value.map_or((Entries::new(), true), |value| index.entries(primary, &value))
+        };
+        let (old, _) = entries(old);
+        let (new, is_whole) = entries(new);
+        if !is_whole {
+            index.has_cut_values.store(true, Ordering::Release);
+            meta::put_cut(batch, index.id);
+        }
+        for key in old.keys().filter(|key| !new.contains_key(*key)) {
+            batch.remove(key);
+        }
+        for (key, value) in new {
+            if old.get(&key) != Some(&value) {
+                batch.changes.push((key, BatchChange::Put(value, Meta::NONE)));
+            }
+        }
+    }
+}

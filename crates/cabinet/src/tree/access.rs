@@ -1,0 +1,446 @@
+//! Reaching a leaf: to look at its page where it lies, or to change it in memory.
+//!
+//! The directory is asked without any lock held, so by the time the leaf is locked its bounds
+//! may have changed. Then its generation has, too, and the directory is asked again.
+
+use super::Shared;
+use super::directory::Directory;
+use super::leaf::{Content, GONE, Handle, Home, Leaf, Loaded, State};
+use super::page::{Page, View};
+use super::redo::Operation;
+use crate::limits::VALUE_BYTES_MAX;
+use crate::log::record::{Kind, Record};
+use crate::log::{Check, Location, Purpose, Segments, with_record};
+use crate::{Compression, Error, Meta, Result, Version, Wait, compress};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Leaves that one call looks at in search of some to evict.
+const EVICTION_LOOKS_MAX: usize = 64;
+
+impl Shared {
+    /// Lends the page of the leaf that `locate` names to `visit`, together with what else that
+    /// said. Its bounds are those that the directory has until `visit` returns.
+    #[inline]
+    pub(super) fn look<B, T>(
+        &self,
+        wait: Wait,
+        locate: impl Fn(&Directory<Handle>) -> (Handle, B),
+        mut visit: impl FnMut(View<'_>, &B) -> T,
+    ) -> Result<T> {
+        let mut fetched: Option<(Home, Page)> = None;
+        loop {
+            let (handle, bounds) = locate(&self.directory.read());
+            let state = handle.leaf.read();
+            if state.generation != handle.generation {
+                continue;
+            }
+            let home = match &state.content {
+                Content::Loaded(loaded) => {
+                    state.note_use();
+                    return Ok(visit(loaded.page.view(), &bounds));
+                }
+                Content::Stored { home, .. } => *home,
+            };
+            let segments = self.log.segments();
+            let mut lend = |view: View<'_>| visit(view, &bounds);
+            if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
+                return Ok(result);
+            }
+            let is_checked = state.checked.load(Ordering::Relaxed);
+            drop(state);
+            match fetched.take() {
+                Some((of, page)) if of == home => {
+                    let mut state = handle.leaf.write();
+                    if state.generation == handle.generation
+                        && let Some(loaded) = self.install(&handle.leaf, &mut state, home, page)
+                    {
+                        let result = visit(loaded.page.view(), &bounds);
+                        drop(state);
+                        self.evict();
+                        return Ok(result);
+                    }
+                }
+                _ => fetched = Some((home, self.fetch(&segments, home, wait, is_checked)?)),
+            }
+        }
+    }
+
+    /// Runs `act` on the leaf of a key, whose page is in memory then.
+    pub(super) fn change<T>(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        act: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        let mut fetched = None;
+        loop {
+            let handle = self.handle_of(key);
+            let mut state = handle.leaf.write();
+            if state.generation != handle.generation {
+                continue;
+            }
+            if let Some(home) = stored_home(&state) {
+                let page = match fetched.take() {
+                    Some((of, page)) if of == home => page,
+                    _ => {
+                        let segments = self.log.segments();
+                        let is_checked = state.checked.load(Ordering::Relaxed);
+                        match self.fetch(&segments, home, Wait::Never, is_checked) {
+                            // Not under the lock, so that others do not wait for the disk.
+                            Err(Error::WouldBlock) if wait == Wait::Block => {
+                                drop(state);
+                                let page = self.fetch(&segments, home, wait, is_checked)?;
+                                fetched = Some((home, page));
+                                continue;
+                            }
+                            page => page?,
+                        }
+                    }
+                };
+                self.install(&handle.leaf, &mut state, home, page);
+            }
+            state.note_use();
+            let result = act(&mut state);
+            self.settle(&mut state);
+            drop(state);
+            self.evict();
+            return result;
+        }
+    }
+
+    #[inline]
+    pub(super) fn handle_of(&self, key: &[u8]) -> Handle {
+        let directory = self.directory.read();
+        directory.leaf(directory.find(key)).clone()
+    }
+
+    /// Brings the page of a locked leaf into memory, waiting for the disk if need be.
+    pub(super) fn load(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<()> {
+        if let Some(home) = stored_home(state) {
+            let is_checked = state.checked.load(Ordering::Relaxed);
+            let page = self.fetch(&self.log.segments(), home, Wait::Block, is_checked)?;
+            self.install(leaf, state, home, page);
+        }
+        Ok(())
+    }
+
+    /// Where the records with a key are in the leaf, which is in memory.
+    #[inline]
+    pub(super) fn group(&self, state: &mut State, key: &[u8]) -> Range<usize> {
+        state.loaded().map_or(0..0, |loaded| loaded.page.view().group(self.order, key))
+    }
+
+    /// Logs a change of a leaf that is in memory, then makes it; `group` is where the records
+    /// with the key are. Answers its version.
+    pub(super) fn make(
+        &self,
+        state: &mut State,
+        operation: Operation,
+        group: Range<usize>,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Version> {
+        let purpose = if operation.removes() { Purpose::Remove } else { Purpose::Store };
+        let appended = operation.encode(value, |bytes| {
+            let record = self.log.prepare(Kind::Put, key, bytes, meta, Compression::None);
+            self.log.append(record, purpose)
+        })?;
+        self.apply_at(state, operation, group, key, value, meta, appended.sequence);
+        Ok(appended.sequence)
+    }
+
+    /// Makes a change that is in the log, in a leaf that is in memory.
+    pub(super) fn apply(
+        &self,
+        state: &mut State,
+        operation: Operation,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+        version: Version,
+    ) {
+        let group = self.group(state, key);
+        self.apply_at(state, operation, group, key, value, meta, version);
+    }
+
+    /// As `apply`, where it is known where the records with the key are.
+    #[expect(clippy::too_many_arguments, reason = "a change, and where it goes")]
+    fn apply_at(
+        &self,
+        state: &mut State,
+        operation: Operation,
+        group: Range<usize>,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+        version: Version,
+    ) {
+        if meta.expires_at_ms != 0 {
+            state.expires_at_ms = state.expires_at_ms.min(meta.expires_at_ms);
+            self.next_expiry_ms.fetch_min(meta.expires_at_ms, Ordering::Relaxed);
+        }
+        let Some(loaded) = state.loaded() else { return };
+        self.forget_home(loaded);
+        let (grown, at) =
+            operation.apply(&mut loaded.page, self.order, group, key, value, meta, version);
+        loaded.inserted = at;
+        if grown != 0 {
+            self.records.fetch_add(grown as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// What the log has of a page is no longer what it is.
+    pub(super) fn forget_home(&self, loaded: &mut Loaded) {
+        if let Some(home) = loaded.home.take() {
+            self.log.remove_live(&self.log.segments(), home.location, home.total as usize);
+        }
+    }
+
+    /// What follows a change: divides a leaf that has become too large, and counts its bytes.
+    pub(super) fn settle(&self, state: &mut State) {
+        let expires_at_ms = state.expires_at_ms;
+        let Some(loaded) = state.loaded() else { return };
+        if loaded.page.bytes() > self.leaf_bytes {
+            let mut pages = Vec::new();
+            self.divide(&mut loaded.page, loaded.inserted, &mut pages);
+            if !pages.is_empty() {
+                self.forget_home(loaded);
+                let generation = self.add_leaves(&loaded.page, pages, expires_at_ms);
+                state.generation = generation;
+            }
+        }
+        if let Some(loaded) = state.loaded() {
+            self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        }
+    }
+
+    /// Divides a page until its parts are small enough or have one key. The parts behind the
+    /// first are answered in order.
+    fn divide(&self, page: &mut Page, inserted: usize, pages: &mut Vec<Page>) {
+        if page.bytes() <= self.leaf_bytes {
+            return;
+        }
+        let Some(point) = page.view().split_point(self.order, inserted) else { return };
+        let mut right = page.split_off(self.order, point);
+        self.divide(page, 0, pages);
+        let own = pages.len();
+        self.divide(&mut right, 0, pages);
+        pages.insert(own, right);
+    }
+
+    /// Makes leaves of the pages behind `left`, whose leaf is locked; answers its new generation.
+    fn add_leaves(&self, left: &Page, pages: Vec<Page>, expires_at_ms: u64) -> u32 {
+        let mut last = left.view().key(left.len() - 1).to_vec();
+        let mut places = Vec::with_capacity(pages.len());
+        for page in pages {
+            let lower: Box<[u8]> = self.order.separator(&last, page.view().key(0)).into();
+            last = page.view().key(page.len() - 1).to_vec();
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let mut state = State::fresh(id, page, expires_at_ms);
+            if let Some(loaded) = state.loaded() {
+                self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+            }
+            places.push((lower, Handle::new(state)));
+        }
+        for (_, handle) in &places {
+            self.cache.enter(Arc::clone(&handle.leaf));
+        }
+        let mut directory = self.directory.write();
+        let index = directory.find_before(&places[0].0);
+        let handle = directory.leaf_mut(index);
+        handle.generation = (handle.generation + 1) % GONE;
+        let generation = handle.generation;
+        for (lower, handle) in places {
+            directory.insert(lower, handle);
+        }
+        generation
+    }
+
+    /// Has the log have the page as it is.
+    pub(super) fn write_out(&self, state: &mut State) -> Result<Home> {
+        if let Some(home) = state.home() {
+            return Ok(home);
+        }
+        let id = state.id.to_le_bytes();
+        let Some(loaded) = state.loaded() else {
+            return Err(Error::NotSupported("a page that is nowhere".into()));
+        };
+        let bytes = loaded.page.encode();
+        let smaller = if bytes.len() <= VALUE_BYTES_MAX {
+            compress::compress(&bytes, self.compression)
+        } else {
+            None
+        };
+        let (stored, compression) = match &smaller {
+            Some(smaller) => (smaller, self.compression),
+            None => (&bytes, Compression::None),
+        };
+        let home = self.store_page(&id, stored, compression)?;
+        loaded.home = Some(home);
+        *state.checked.get_mut() = true;
+        Ok(home)
+    }
+
+    /// Appends a page to the log.
+    pub(super) fn store_page(
+        &self,
+        id: &[u8],
+        stored: &[u8],
+        compression: Compression,
+    ) -> Result<Home> {
+        let record = self.log.prepare(Kind::Page, id, stored, Meta::NONE, compression);
+        let total = record.total();
+        let appended = self.log.append(record, Purpose::Move)?;
+        if let Some(segment) = self.log.segments().get(appended.location) {
+            segment.add_live(total);
+        }
+        self.pages_written.fetch_add(1, Ordering::Relaxed);
+        Ok(Home { location: appended.location, total: total as u32 })
+    }
+
+    /// Brings the pages in memory within their budget, writing out what only memory has.
+    pub(super) fn evict(&self) {
+        for _ in 0..EVICTION_LOOKS_MAX {
+            if !self.cache.is_over() {
+                return;
+            }
+            let Some(leaf) = self.cache.pop() else { return };
+            let kept = match leaf.try_write() {
+                Some(mut state) => self.evict_one(&mut state),
+                None => true,
+            };
+            if kept {
+                self.cache.enter(leaf);
+            }
+        }
+    }
+
+    /// Says whether the page stays in memory: it was used, or cannot be written.
+    fn evict_one(&self, state: &mut State) -> bool {
+        if state.generation == GONE {
+            return false;
+        }
+        if state.take_use() {
+            return true;
+        }
+        let home = match self.write_out(state) {
+            Ok(home) => home,
+            Err(error) => {
+                tracing::debug!("a page stays in memory: {error}");
+                return true;
+            }
+        };
+        let (applied, records) = (state.applied(), state.records() as u32);
+        let bytes = state.bytes() as u32;
+        if let Some(loaded) = state.loaded() {
+            self.cache.charge(&mut loaded.charged, 0);
+        }
+        state.content = Content::Stored { home, applied, records, bytes };
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Visits a page in the log's mapping, if it is there as it is and in memory.
+    #[inline]
+    fn visit_in_place<T>(
+        &self,
+        segments: &Segments,
+        state: &State,
+        home: Home,
+        visit: &mut impl FnMut(View<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let location = home.location;
+        if !segments.get(location).is_some_and(|one| one.resident.load(Ordering::Relaxed)) {
+            return Ok(None);
+        }
+        let is_checked = state.checked.load(Ordering::Relaxed);
+        let check = if is_checked { Check::Lengths } else { Check::Whole };
+        let salt = self.log.identity().salt;
+        with_record(segments, salt, location, Wait::Never, check, |record| {
+            if record.compression != Compression::None {
+                return Ok(None);
+            }
+            let view = View::decode(record.value)
+                .filter(|view| is_checked || is_page(record) && view.is_sound(self.order))
+                .ok_or_else(|| not_a_page(segments, location))?;
+            if !is_checked {
+                state.checked.store(true, Ordering::Relaxed);
+            }
+            Ok(Some(visit(view)))
+        })?
+    }
+
+    /// A copy of a page in the log, which need not be checked a second time.
+    pub(super) fn fetch(
+        &self,
+        segments: &Segments,
+        home: Home,
+        wait: Wait,
+        is_checked: bool,
+    ) -> Result<Page> {
+        let location = home.location;
+        let salt = self.log.identity().salt;
+        let check = if is_checked { Check::Lengths } else { Check::Whole };
+        with_record(segments, salt, location, wait, check, |record| {
+            let bytes;
+            let value = match record.compression {
+                Compression::None => record.value,
+                compression => {
+                    bytes = compress::decompress(record.value, compression)
+                        .map_err(|error| corrupted(segments, location, error.to_string()))?;
+                    &bytes
+                }
+            };
+            self.pages_read.fetch_add(1, Ordering::Relaxed);
+            View::decode(value)
+                .filter(|view| is_checked || is_page(record) && view.is_sound(self.order))
+                .map(Page::copy_of)
+                .ok_or_else(|| not_a_page(segments, location))
+        })?
+    }
+
+    /// Gives a leaf a page from the log, if it still lacks that.
+    fn install<'a>(
+        &self,
+        leaf: &Arc<Leaf>,
+        state: &'a mut State,
+        home: Home,
+        page: Page,
+    ) -> Option<&'a mut Loaded> {
+        if stored_home(state) != Some(home) {
+            return None;
+        }
+        let mut loaded = Loaded { page, home: Some(home), charged: 0, inserted: 0 };
+        self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        state.content = Content::Loaded(Box::new(loaded));
+        *state.checked.get_mut() = true;
+        state.note_use();
+        self.cache.enter(Arc::clone(leaf));
+        state.loaded()
+    }
+}
+
+/// Where the page is, if that is not in memory.
+fn stored_home(state: &State) -> Option<Home> {
+    match &state.content {
+        Content::Stored { home, .. } => Some(*home),
+        Content::Loaded(_) => None,
+    }
+}
+
+fn is_page(record: &Record<'_>) -> bool {
+    record.kind == Kind::Page
+}
+
+fn not_a_page(segments: &Segments, location: Location) -> Error {
+    corrupted(segments, location, "it is not a page of this tree".into())
+}
+
+pub(super) fn corrupted(segments: &Segments, location: Location, what: String) -> Error {
+    let file = segments.get(location).map_or_else(PathBuf::new, |one| one.path.clone());
+    Error::Corrupted { file, offset: location.offset() as u64, what }
+}

@@ -1,0 +1,164 @@
+//! Batches: many keys change together, also across a crash.
+
+use super::Shared;
+use super::leaf::{Handle, State};
+use super::redo::Operation;
+use crate::batch::BatchChange;
+use crate::limits::BATCH_BYTES_MAX;
+use crate::log::record::{Kind, Prepared};
+use crate::{Batch, Compression, Error, Meta, Result, Version};
+use parking_lot::RwLockWriteGuard;
+use std::sync::Arc;
+
+/// One change as it will be written.
+struct Step<'a> {
+    /// Which of the locked leaves.
+    leaf: usize,
+    key: &'a [u8],
+    value: &'a [u8],
+    meta: Meta,
+    operation: Operation,
+    /// What the log gets for a value.
+    redo: Vec<u8>,
+}
+
+impl Shared {
+    /// Applies a batch. All leaves it touches are locked, in their order, which single changes,
+    /// having one lock each, cannot come across.
+    pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
+        let bytes: usize = batch
+            .changes
+            .iter()
+            .map(|(key, change)| match change {
+                BatchChange::Put(value, _) => key.len() + value.len(),
+                BatchChange::Remove => key.len(),
+            })
+            .sum();
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
+        }
+        let changes = batch.changes.iter().map(|(key, _)| &key[..]);
+        let mut keys: Vec<&[u8]> =
+            changes.chain(batch.expected.iter().map(|(key, _)| &key[..])).collect();
+        keys.sort_by(|left, right| self.order.compare(left, right));
+        keys.dedup_by(|left, right| self.order.compare(left, right).is_eq());
+        loop {
+            let (handles, leaf_of) = self.handles_of(&keys);
+            let mut states = Vec::with_capacity(handles.len());
+            for handle in &handles {
+                let state = handle.leaf.write();
+                if state.generation != handle.generation {
+                    break;
+                }
+                states.push(state);
+            }
+            if states.len() < handles.len() {
+                continue;
+            }
+            let leaf_of = |key: &[u8]| {
+                let place = keys.binary_search_by(|other| self.order.compare(other, key));
+                place.map_or(0, |place| leaf_of[place])
+            };
+            let result = self.write_locked(batch, &handles, &mut states, &leaf_of);
+            for state in &mut states {
+                self.settle(state);
+            }
+            drop(states);
+            self.evict();
+            return result;
+        }
+    }
+
+    /// The leaves of keys that are in order, each once, and which of them each key has.
+    fn handles_of(&self, keys: &[&[u8]]) -> (Vec<Handle>, Vec<usize>) {
+        let directory = self.directory.read();
+        let mut handles: Vec<Handle> = Vec::new();
+        let mut leaf_of = Vec::with_capacity(keys.len());
+        for key in keys {
+            let handle = directory.leaf(directory.find(key));
+            if handles.last().is_none_or(|last| !Arc::ptr_eq(&last.leaf, &handle.leaf)) {
+                handles.push(handle.clone());
+            }
+            leaf_of.push(handles.len() - 1);
+        }
+        (handles, leaf_of)
+    }
+
+    fn write_locked(
+        &self,
+        batch: &Batch,
+        handles: &[Handle],
+        states: &mut [RwLockWriteGuard<'_, State>],
+        leaf_of: &dyn Fn(&[u8]) -> usize,
+    ) -> Result<()> {
+        for (handle, state) in handles.iter().zip(states.iter_mut()) {
+            self.load(&handle.leaf, state)?;
+        }
+        for (key, expected) in &batch.expected {
+            if self.version_of(&mut states[leaf_of(key)], key) != *expected {
+                return Err(Error::Conflict);
+            }
+        }
+        // All that can fail comes before the first change.
+        let steps = self.steps(batch, states, leaf_of)?;
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let mut records: Vec<Prepared<'_>> = steps
+            .iter()
+            .map(|step| {
+                self.log.prepare(Kind::Put, step.key, &step.redo, step.meta, Compression::None)
+            })
+            .collect();
+        let mut sequences = vec![0; steps.len()];
+        self.log.append_batch(&mut records, |index, appended| {
+            sequences[index] = appended.sequence;
+        })?;
+        for (step, sequence) in steps.iter().zip(sequences) {
+            let Step { leaf, key, value, meta, operation, .. } = step;
+            self.apply(&mut states[*leaf], *operation, key, value, *meta, sequence);
+        }
+        Ok(())
+    }
+
+    fn version_of(&self, state: &mut State, key: &[u8]) -> Option<Version> {
+        let view = state.loaded()?.page.view();
+        let group = view.group(self.order, key);
+        self.live(view, group).next().map(|(_, entry)| entry.version)
+    }
+
+    /// The last change of each key, less removals of what does not exist.
+    fn steps<'a>(
+        &self,
+        batch: &'a Batch,
+        states: &mut [RwLockWriteGuard<'_, State>],
+        leaf_of: &dyn Fn(&[u8]) -> usize,
+    ) -> Result<Vec<Step<'a>>> {
+        let mut changes: Vec<&(Vec<u8>, BatchChange)> = batch.changes.iter().rev().collect();
+        changes.sort_by(|(left, _), (right, _)| self.order.compare(left, right));
+        changes.dedup_by(|(left, _), (right, _)| self.order.compare(left, right).is_eq());
+        let mut steps = Vec::with_capacity(changes.len());
+        for (key, change) in changes {
+            let leaf = leaf_of(key);
+            self.remove_expired_of(&mut states[leaf], key)?;
+            let Some(loaded) = states[leaf].loaded() else { continue };
+            let exists = !loaded.page.view().group(self.order, key).is_empty();
+            let (operation, value, meta) = match change {
+                BatchChange::Put(value, meta) if exists => {
+                    (Operation::Replace(0), &value[..], *meta)
+                }
+                BatchChange::Put(value, meta) => (Operation::Insert(0), &value[..], *meta),
+                BatchChange::Remove if exists => (Operation::Remove(0), &[][..], Meta::NONE),
+                BatchChange::Remove => continue,
+            };
+            let redo = operation.encode(value, <[u8]>::to_vec);
+            steps.push(Step { leaf, key, value, meta, operation, redo });
+        }
+        // Their order means nothing, but the log wants the longest one last.
+        if let Some(longest) = (0..steps.len()).max_by_key(|index| steps[*index].redo.len()) {
+            let last = steps.len() - 1;
+            steps.swap(longest, last);
+        }
+        Ok(steps)
+    }
+}

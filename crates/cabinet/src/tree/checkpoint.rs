@@ -1,0 +1,289 @@
+//! Checkpoints: the list of leaves as it is, so that what came before is not needed any more.
+//!
+//! The position from which redo will be replayed is noted first. Then the leaves are gone
+//! through; each is written to the log if only memory has it as it is, and listed while it
+//! is locked: with its place in the log, and the last redo record that its page has seen. So
+//! whatever is replayed later is skipped where the page has it already. Once the list is on the
+//! disk, segments before the position are needed for the listed pages only; those without any
+//! are removed.
+//!
+//! That is also how space is given back: a checkpoint moves the pages out of segments of which
+//! little is needed, until no more than `dead=` percent of the rest is dead.
+//!
+//! ```text
+//! block of the log's checkpoint file
+//!  0  8  bytes of lines that follow
+//!        lines, one a leaf, in order:
+//!          1-3  length of the lower bound, LEB128
+//!               lower bound; empty for the first leaf
+//!            8  id of the leaf
+//!            8  location of its page: 17 bits of segment slot, 23 of offset in units of 8
+//!            4  bytes of the record that the page is in
+//!            4  number of records
+//!            4  bytes of the page, before compression
+//!            8  sequence number of the last redo record that the page has seen
+//!            8  nothing in it expires before this, milliseconds since the Unix epoch
+//!        zeros, up to a multiple of 8
+//! ```
+
+use super::Shared;
+use super::cell::{push_varint, read_varint};
+use super::leaf::{Home, State};
+use crate::limits::KEY_BYTES_MAX;
+use crate::log::{Check, Location, with_record};
+use crate::{Error, Result, Wait};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// Bytes of lines that make a block.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Bytes of a line beside the lower bound and its length.
+const LINE_BYTES: usize = 8 + 8 + 4 + 4 + 4 + 8 + 8;
+
+/// A checkpoint is due once four times as many bytes as the pages take were appended since the
+/// last, within these bounds: so a small tree stays small, and the pages of a large one, which
+/// may all have changed, are not written for a handful of changes.
+const DUE_BYTES_MIN: u64 = 16 << 20;
+const DUE_BYTES_MAX: u64 = 256 << 20;
+
+/// As above, for a tree so large that half of its bytes are more: a bound of that.
+const DUE_BYTES_MAX_OF_LARGE: u64 = 1 << 30;
+
+/// What a checkpoint says of a leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) lower: Box<[u8]>,
+    pub(super) id: u64,
+    pub(super) home: Home,
+    pub(super) records: u32,
+    pub(super) bytes: u32,
+    pub(super) applied: u64,
+    pub(super) expires_at_ms: u64,
+}
+
+impl Line {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        push_varint(bytes, self.lower.len());
+        bytes.extend_from_slice(&self.lower);
+        bytes.extend_from_slice(&self.id.to_le_bytes());
+        bytes.extend_from_slice(&self.home.location.bits().to_le_bytes());
+        bytes.extend_from_slice(&self.home.total.to_le_bytes());
+        bytes.extend_from_slice(&self.records.to_le_bytes());
+        bytes.extend_from_slice(&self.bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.applied.to_le_bytes());
+        bytes.extend_from_slice(&self.expires_at_ms.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (length, rest) = read_varint(bytes)?;
+        if length > KEY_BYTES_MAX {
+            return None;
+        }
+        let (lower, rest) = rest.split_at_checked(length)?;
+        let (fixed, rest) = rest.split_first_chunk::<LINE_BYTES>()?;
+        let number =
+            |at: usize| fixed[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let line = Self {
+            lower: lower.into(),
+            id: number(0),
+            home: Home { location: Location::from_bits(number(8)), total: number(16) as u32 },
+            records: (number(16) >> 32) as u32,
+            bytes: number(24) as u32,
+            applied: number(28),
+            expires_at_ms: number(36),
+        };
+        Some((line, rest))
+    }
+}
+
+/// A block of so many lines' bytes.
+fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
+    let mut block = vec![lines.len() as u64];
+    lines.resize(lines.len().next_multiple_of(8), 0);
+    block.extend(
+        lines
+            .chunks_exact(8)
+            .map(|word| word.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))),
+    );
+    lines.clear();
+    block
+}
+
+/// The lines of a block, unless it is none.
+pub(super) fn unpack(block: &[u64]) -> Option<Vec<Line>> {
+    let (&length, words) = block.split_first()?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut rest = bytes.get(..usize::try_from(length).ok()?)?;
+    let mut lines = Vec::new();
+    while !rest.is_empty() {
+        let (line, after) = Line::decode(rest)?;
+        lines.push(line);
+        rest = after;
+    }
+    Some(lines)
+}
+
+impl Shared {
+    /// Writes a checkpoint, and removes what is not needed after it. With `everything` next to
+    /// nothing dead is left.
+    pub(super) fn checkpoint(&self, everything: bool) -> Result<()> {
+        let _structure = self.structure.lock();
+        // Replaying will begin in this segment or a later one.
+        let first = self.log.active_number();
+        let victims = self.victims(first, everything);
+        let mut needed = BTreeSet::new();
+        self.log.write_checkpoint(|block| {
+            let mut lines = Vec::new();
+            self.walk(&mut |leaf, state, lower| {
+                self.join(leaf, state, lower)?;
+                let home = self.home_outside(&victims, state)?;
+                needed.insert(home.location.slot());
+                let line = Line {
+                    lower: lower.into(),
+                    id: state.id,
+                    home,
+                    records: state.records() as u32,
+                    bytes: state.bytes() as u32,
+                    applied: state.applied(),
+                    expires_at_ms: state.expires_at_ms,
+                };
+                line.encode(&mut lines);
+                if lines.len() >= BLOCK_BYTES { block(&pack(&mut lines)) } else { Ok(()) }
+            })?;
+            block(&pack(&mut lines))
+        })?;
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.cache.forget_gone();
+        let directory_bytes = self.directory.read().memory_bytes() as u64;
+        self.directory_bytes.store(directory_bytes, Ordering::Relaxed);
+        self.log.remove_segments(&|segment| {
+            segment.number < first && !segment.is_damaged() && !needed.contains(&segment.slot)
+        })
+    }
+
+    /// Writes out all pages that only memory has as they are.
+    pub(super) fn flush(&self) -> Result<()> {
+        let _structure = self.structure.lock();
+        self.walk(&mut |_, state, _| self.write_out(state).map(|_| ()))
+    }
+
+    /// Where the log has a page as it is, and that not in one of these segments.
+    fn home_outside(&self, victims: &BTreeSet<usize>, state: &mut State) -> Result<Home> {
+        if let Some(home) = state.home()
+            && victims.contains(&home.location.slot())
+        {
+            match self.move_page(state, home) {
+                // It stays where it is, and so does its segment.
+                Err(error @ Error::Corrupted { .. }) => tracing::error!("{error}"),
+                result => result?,
+            }
+        }
+        self.write_out(state)
+    }
+
+    fn move_page(&self, state: &mut State, home: Home) -> Result<()> {
+        if let Some(loaded) = state.loaded() {
+            self.forget_home(loaded);
+            return Ok(());
+        }
+        let segments = self.log.segments();
+        let (salt, id) = (self.log.identity().salt, state.id.to_le_bytes());
+        let moved =
+            with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
+                self.store_page(&id, record.value, record.compression)
+            })??;
+        self.log.remove_live(&segments, home.location, home.total as usize);
+        state.move_to(moved);
+        Ok(())
+    }
+
+    /// Slots of the segments before this number whose pages are to be moved: those with the least
+    /// in them, until the rest has few enough dead bytes.
+    fn victims(&self, before: u64, everything: bool) -> BTreeSet<usize> {
+        let limit = if everything { 0 } else { u64::from(self.log.settings().dead_percent_max) };
+        // A segment without any page goes as it is.
+        let mut kept: Vec<(u64, u64, usize)> = self
+            .log
+            .segments()
+            .iter()
+            .filter(|segment| segment.number < before && !segment.is_damaged())
+            .map(|segment| {
+                (segment.live_bytes.load(Ordering::Relaxed), segment.bytes(), segment.slot)
+            })
+            .filter(|(live, ..)| *live > 0)
+            .collect();
+        kept.sort_by(|(live, bytes, _), (other_live, other_bytes, _)| {
+            (live * other_bytes).cmp(&(other_live * bytes))
+        });
+        let mut total: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
+        let mut dead: u64 = kept.iter().map(|(live, bytes, _)| bytes.saturating_sub(*live)).sum();
+        let mut victims = BTreeSet::new();
+        for (live, bytes, slot) in kept {
+            let own = bytes.saturating_sub(live);
+            if dead * 100 <= limit * total
+                || own <= crate::log::segment::SEGMENT_HEADER_BYTES as u64
+            {
+                break;
+            }
+            dead -= own;
+            total -= bytes;
+            victims.insert(slot);
+        }
+        victims
+    }
+
+    /// Bytes appended since the last checkpoint after which the next is due.
+    pub(super) fn due_bytes(&self) -> u64 {
+        let segments = self.log.segments();
+        let live: u64 =
+            segments.iter().map(|segment| segment.live_bytes.load(Ordering::Relaxed)).sum();
+        // Pages that have changed count where they are.
+        let pages = live.max(self.cache.bytes() as u64);
+        let list = self.directory_bytes.load(Ordering::Relaxed);
+        (pages * 4)
+            .clamp(DUE_BYTES_MIN, DUE_BYTES_MAX)
+            .max((pages / 2).min(DUE_BYTES_MAX_OF_LARGE))
+            .max(4 * list)
+    }
+
+    /// Bytes that an opening would have to read to replay the log.
+    pub(super) fn replay_bytes(&self) -> u64 {
+        self.log.since_checkpoint() + self.replayed_bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line() -> impl Strategy<Value = Line> {
+        let lower = proptest::collection::vec(any::<u8>(), 0..200);
+        (lower, any::<[u64; 4]>(), any::<[u32; 3]>()).prop_map(|(lower, wide, narrow)| Line {
+            lower: lower.into(),
+            id: wide[0],
+            home: Home { location: Location::from_bits(wide[1]), total: narrow[0] },
+            records: narrow[1],
+            bytes: narrow[2],
+            applied: wide[2],
+            expires_at_ms: wide[3],
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn lines_come_back_from_their_block(lines in proptest::collection::vec(line(), 0..20)) {
+            let mut bytes = Vec::new();
+            lines.iter().for_each(|line| line.encode(&mut bytes));
+            prop_assert_eq!(unpack(&pack(&mut bytes)).unwrap(), lines);
+        }
+
+        #[test]
+        fn hostile_blocks_are_read_or_refused(
+            block in proptest::collection::vec(prop_oneof![any::<u64>(), 0u64..300], 0..30),
+        ) {
+            let _ = unpack(&block);
+        }
+    }
+}

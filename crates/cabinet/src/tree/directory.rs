@@ -1,0 +1,282 @@
+//! From keys to leaves: the inner levels of the tree, in memory.
+//!
+//! A sorted list of lower bounds, cut into chunks. Beside the bounds stand their heads, numbers
+//! that order as they do as far as they differ: a search goes through these first, a few cache
+//! lines of each of two levels, and compares keys only where heads are equal. With 8 KiB leaves
+//! two levels serve a terabyte; a bound costs about 100 bytes.
+
+use crate::Order;
+use std::cmp::Ordering;
+
+/// Bounds of a chunk at most.
+const CHUNK_BOUNDS_MAX: usize = 512;
+
+/// A list of places, each of which reaches from its lower bound to the next one's. The first has
+/// no lower bound, whatever is stored for it.
+#[derive(Debug)]
+pub(super) struct Directory<T> {
+    order: Order,
+    /// Heads of the first bound of each chunk.
+    heads: Vec<u64>,
+    chunks: Vec<Chunk<T>>,
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    heads: Vec<u64>,
+    places: Vec<Place<T>>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    lower: Box<[u8]>,
+    leaf: T,
+}
+
+/// Where a place is, until the directory changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    chunk: usize,
+    place: usize,
+}
+
+impl<T> Directory<T> {
+    /// One place for all keys.
+    pub(super) fn new(order: Order, leaf: T) -> Self {
+        Self::from_sorted(order, vec![(Box::default(), leaf)])
+    }
+
+    /// Places in the order of their lower bounds. There must be one.
+    pub(super) fn from_sorted(order: Order, places: Vec<(Box<[u8]>, T)>) -> Self {
+        debug_assert!(!places.is_empty());
+        let mut directory = Self { order, heads: Vec::new(), chunks: Vec::new() };
+        let mut places = places.into_iter().peekable();
+        while places.peek().is_some() {
+            let part = places.by_ref().take(CHUNK_BOUNDS_MAX * 3 / 4);
+            let places: Vec<_> = part.map(|(lower, leaf)| Place { lower, leaf }).collect();
+            let heads: Vec<u64> = places.iter().map(|place| order.head(&place.lower)).collect();
+            directory.heads.push(heads[0]);
+            directory.chunks.push(Chunk { heads, places });
+        }
+        directory
+    }
+
+    /// Number of places.
+    pub(super) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.places.len()).sum()
+    }
+
+    /// Bytes of memory it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let bound = |place: &Place<T>| size_of::<u64>() + size_of::<Place<T>>() + place.lower.len();
+        self.chunks.iter().flat_map(|chunk| &chunk.places).map(bound).sum()
+    }
+
+    /// The place that a key belongs to.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Index {
+        self.search(key, |ordering| ordering != Ordering::Greater)
+    }
+
+    /// The place of the keys right before this one.
+    pub(super) fn find_before(&self, key: &[u8]) -> Index {
+        self.search(key, |ordering| ordering == Ordering::Less)
+    }
+
+    pub(super) fn first(&self) -> Index {
+        Index { chunk: 0, place: 0 }
+    }
+
+    pub(super) fn last(&self) -> Index {
+        let chunk = self.chunks.len() - 1;
+        Index { chunk, place: self.chunks[chunk].places.len() - 1 }
+    }
+
+    #[inline]
+    pub(super) fn leaf(&self, index: Index) -> &T {
+        &self.chunks[index.chunk].places[index.place].leaf
+    }
+
+    pub(super) fn leaf_mut(&mut self, index: Index) -> &mut T {
+        &mut self.chunks[index.chunk].places[index.place].leaf
+    }
+
+    /// The lower bound of a place, unless it is the first.
+    pub(super) fn lower(&self, index: Index) -> Option<&[u8]> {
+        (index != self.first()).then(|| &*self.chunks[index.chunk].places[index.place].lower)
+    }
+
+    /// The place behind this one.
+    pub(super) fn next(&self, index: Index) -> Option<Index> {
+        if index.place + 1 < self.chunks[index.chunk].places.len() {
+            return Some(Index { place: index.place + 1, ..index });
+        }
+        (index.chunk + 1 < self.chunks.len()).then_some(Index { chunk: index.chunk + 1, place: 0 })
+    }
+
+    /// What lies at and behind a place reaches up to here, the bound not included.
+    pub(super) fn upper(&self, index: Index) -> Option<&[u8]> {
+        self.next(index).and_then(|next| self.lower(next))
+    }
+
+    /// Divides the place that `lower` belongs to: what is from there on is `leaf`'s.
+    pub(super) fn insert(&mut self, lower: Box<[u8]>, leaf: T) {
+        let index = self.find(&lower);
+        let head = self.order.head(&lower);
+        let chunk = &mut self.chunks[index.chunk];
+        chunk.heads.insert(index.place + 1, head);
+        chunk.places.insert(index.place + 1, Place { lower, leaf });
+        if chunk.places.len() > CHUNK_BOUNDS_MAX {
+            let is_last = index.chunk + 1 == self.chunks.len();
+            self.divide(index, is_last);
+        }
+    }
+
+    fn divide(&mut self, index: Index, is_last: bool) {
+        let chunk = &mut self.chunks[index.chunk];
+        // Bounds that come in order fill their chunks.
+        let at = if is_last && index.place + 2 == chunk.places.len() {
+            index.place + 1
+        } else {
+            chunk.places.len() / 2
+        };
+        let right = Chunk { heads: chunk.heads.split_off(at), places: chunk.places.split_off(at) };
+        self.heads.insert(index.chunk + 1, right.heads[0]);
+        self.chunks.insert(index.chunk + 1, right);
+    }
+
+    /// Takes a place out, so that the one before it reaches up to its upper bound. The first one
+    /// stays.
+    pub(super) fn remove(&mut self, index: Index) {
+        if index == self.first() {
+            return;
+        }
+        let chunk = &mut self.chunks[index.chunk];
+        chunk.heads.remove(index.place);
+        chunk.places.remove(index.place);
+        match chunk.heads.first() {
+            Some(head) => self.heads[index.chunk] = *head,
+            None => {
+                self.heads.remove(index.chunk);
+                self.chunks.remove(index.chunk);
+            }
+        }
+    }
+
+    /// All leaves, in order.
+    #[cfg(test)]
+    fn leaves(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flat_map(|chunk| &chunk.places).map(|place| &place.leaf)
+    }
+
+    /// The last place whose lower bound is before the key in the sense of `is_before`, asked how
+    /// the bound compares with it; else the first place.
+    #[inline]
+    fn search(&self, key: &[u8], is_before: impl Fn(Ordering) -> bool) -> Index {
+        let sought = self.order.head(key);
+        let lies_before = |head: u64, place: &Place<T>| {
+            head < sought || head == sought && is_before(self.order.compare(&place.lower, key))
+        };
+        // The first place counts as before everything.
+        let (mut low, mut high) = (1, self.heads.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if lies_before(self.heads[middle], &self.chunks[middle].places[0]) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let chunk = low - 1;
+        let Chunk { heads, places } = &self.chunks[chunk];
+        let (mut low, mut high) = (1, heads.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if lies_before(heads[middle], &places[middle]) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Index { chunk, place: low - 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(directory: &Directory<u32>, model: &[(Vec<u8>, u32)], keys: &[Vec<u8>]) {
+        let order = directory.order;
+        assert_eq!(directory.len(), model.len());
+        assert!(directory.leaves().eq(model.iter().map(|(_, leaf)| leaf)));
+        for key in keys {
+            let found = model[1..].partition_point(|(lower, _)| order.compare(lower, key).is_le());
+            let index = directory.find(key);
+            assert_eq!(*directory.leaf(index), model[found].1);
+            assert_eq!(directory.lower(index), (found > 0).then(|| &model[found].0[..]));
+            assert_eq!(directory.upper(index), model.get(found + 1).map(|(lower, _)| &lower[..]));
+            let before = model[1..].partition_point(|(lower, _)| order.compare(lower, key).is_lt());
+            assert_eq!(*directory.leaf(directory.find_before(key)), model[before].1);
+        }
+        assert_eq!(*directory.leaf(directory.last()), model.last().unwrap().1);
+    }
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(b'a'..=b'c', 0..12),
+            proptest::collection::vec(any::<u8>(), 0..3),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_directory_is_a_sorted_list_of_bounds(
+            order in proptest::sample::select(&Order::NAMES).prop_map(|(_, order)| order),
+            steps in proptest::collection::vec((key(), 0u8..4), 1..300),
+        ) {
+            let mut directory = Directory::new(order, 0);
+            let mut model = vec![(vec![], 0)];
+            let keys: Vec<_> = steps.iter().map(|(key, _)| key.clone()).collect();
+            for (number, (key, what)) in steps.into_iter().enumerate() {
+                let at = model[1..].partition_point(|(l, _)| order.compare(l, &key).is_le());
+                let is_bound = at > 0 && order.compare(&model[at].0, &key).is_eq();
+                if what == 0 {
+                    directory.remove(directory.find(&key));
+                    if at > 0 {
+                        model.remove(at);
+                    }
+                } else if !is_bound {
+                    directory.insert(key.clone().into(), number as u32 + 1);
+                    model.insert(at + 1, (key, number as u32 + 1));
+                }
+            }
+            check(&directory, &model, &keys);
+            let sorted = model.iter().map(|(key, leaf)| (key.clone().into(), *leaf)).collect();
+            check(&Directory::from_sorted(order, sorted), &model, &keys);
+        }
+    }
+
+    #[test]
+    fn chunks_divide_and_go_whichever_way_bounds_come() {
+        const BOUNDS: u32 = 5000;
+        let rising: Vec<u32> = (1..BOUNDS).collect();
+        let falling: Vec<u32> = (1..BOUNDS).rev().collect();
+        let mixed: Vec<u32> = (1..BOUNDS).map(|number| number * 3001 % BOUNDS).collect();
+        for numbers in [rising, falling, mixed] {
+            let mut directory = Directory::new(Order::Lexical, 0);
+            for number in &numbers {
+                directory.insert(number.to_be_bytes().into(), *number);
+            }
+            let keys: Vec<_> = (0..BOUNDS).map(|number| number.to_be_bytes().to_vec()).collect();
+            let mut model: Vec<_> = (0..BOUNDS).map(|n| (n.to_be_bytes().to_vec(), n)).collect();
+            check(&directory, &model, &keys);
+            for number in numbers.iter().filter(|number| **number % 7 != 0) {
+                directory.remove(directory.find(&number.to_be_bytes()));
+            }
+            model.retain(|(_, number)| number % 7 == 0);
+            check(&directory, &model, &keys);
+        }
+    }
+}

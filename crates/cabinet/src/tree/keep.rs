@@ -1,0 +1,195 @@
+//! What keeps a tree in order beside its callers: sweeping, clearing, closing.
+
+use super::directory::Directory;
+use super::leaf::{Content, GONE, Handle, State};
+use super::page::Page;
+use super::redo::Operation;
+use super::{NEVER_MS, Shared};
+use crate::log::record::Record;
+use crate::log::{Engaged, Location, Log, Rescue, Segment};
+use crate::{Meta, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The leaves are not gone through for expired records more often than this, in milliseconds.
+const SWEEP_INTERVAL_MS: u64 = 30_000;
+
+/// Writers are slowed down once so many times the bytes of redo are there after which a
+/// checkpoint is due.
+const BEHIND_FACTOR: u64 = 3;
+
+impl Shared {
+    /// Removes the expired duplicates of a key, so that their numbers count live ones only.
+    pub(super) fn remove_expired_of(&self, state: &mut State, key: &[u8]) -> Result<()> {
+        if state.expires_at_ms == NEVER_MS {
+            return Ok(());
+        }
+        let now_ms = self.clock.now_ms();
+        if state.expires_at_ms > now_ms {
+            return Ok(());
+        }
+        let Some(loaded) = state.loaded() else { return Ok(()) };
+        let view = loaded.page.view();
+        let group = view.group(self.order, key);
+        let start = group.start;
+        let expired: Vec<usize> = group
+            .rev()
+            .filter(|index| view.record(*index).meta.is_expired(now_ms))
+            .map(|index| index - start)
+            .collect();
+        for number in expired {
+            let group = self.group(state, key);
+            self.make(state, Operation::Remove(number), group, key, &[], Meta::NONE)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all expired records of a leaf, and notes when to look again.
+    fn remove_expired(&self, state: &mut State, now_ms: u64) -> Result<()> {
+        let Some(loaded) = state.loaded() else { return Ok(()) };
+        let view = loaded.page.view();
+        let expired: Vec<(Vec<u8>, usize)> = (0..view.len())
+            .rev()
+            .filter(|index| view.record(*index).meta.is_expired(now_ms))
+            .map(|index| {
+                let key = view.key(index);
+                (key.to_vec(), index - view.lower_bound(self.order, key))
+            })
+            .collect();
+        for (key, number) in expired {
+            let group = self.group(state, &key);
+            self.make(state, Operation::Remove(number), group, &key, &[], Meta::NONE)?;
+        }
+        let Some(loaded) = state.loaded() else { return Ok(()) };
+        let view = loaded.page.view();
+        let times = (0..view.len()).map(|index| view.record(index).meta.expires_at_ms);
+        state.expires_at_ms = times.filter(|time| *time != 0).min().unwrap_or(NEVER_MS);
+        Ok(())
+    }
+
+    /// Removes all records.
+    pub(super) fn clear(&self) -> Result<()> {
+        let _structure = self.structure.lock();
+        let first = {
+            let mut states = Vec::new();
+            let mut from: Option<Vec<u8>> = None;
+            loop {
+                let handle = self.handle_at(from.as_deref());
+                let state = handle.leaf.write_arc();
+                if state.generation != handle.generation {
+                    continue;
+                }
+                from = self.upper_of(from.as_deref());
+                states.push(state);
+                if from.is_none() {
+                    break;
+                }
+            }
+            let first = self.log.clear()?;
+            for state in &mut states {
+                if let Some(loaded) = state.loaded() {
+                    self.cache.charge(&mut loaded.charged, 0);
+                }
+                state.content = Content::Loaded(Box::default());
+                state.generation = GONE;
+            }
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let handle = Handle::new(State::fresh(id, Page::default(), NEVER_MS));
+            self.cache.enter(Arc::clone(&handle.leaf));
+            *self.directory.write() = Directory::new(self.order, handle);
+            self.records.store(0, Ordering::Relaxed);
+            self.next_expiry_ms.store(NEVER_MS, Ordering::Relaxed);
+            first
+        };
+        self.cache.forget_gone();
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.log.remove_before(first)
+    }
+
+    /// Reclaims all dead space.
+    pub(super) fn optimize(&self) -> Result<()> {
+        self.sweep()?;
+        self.log.seal()?;
+        self.checkpoint(true)
+    }
+
+    /// Makes the next opening quick. What is written stays readable without it.
+    pub(super) fn close(&self) -> Result<()> {
+        self.log.commit().check()?;
+        if !self.log.is_checkpointed() {
+            // So that nothing follows the position from which redo is replayed.
+            self.flush()?;
+            self.checkpoint(false)?;
+        }
+        self.log.trim()?;
+        self.log.sync().map(|_| ())
+    }
+}
+
+/// Pages are moved by checkpoints.
+impl Rescue for Shared {
+    fn rescue(
+        &self,
+        _segment: &Segment,
+        _location: Location,
+        _record: &Record<'_>,
+        _bytes: &[u8],
+        _oldest: u64,
+    ) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Engaged for Shared {
+    fn log(&self) -> &Log {
+        &self.log
+    }
+
+    fn sweep(&self) -> Result<()> {
+        let now_ms = self.clock.now_ms();
+        if self.next_expiry_ms.load(Ordering::Relaxed) > now_ms {
+            return Ok(());
+        }
+        let _structure = self.structure.lock();
+        self.next_expiry_ms.store(NEVER_MS, Ordering::Relaxed);
+        self.walk(&mut |leaf, state, _| {
+            if state.expires_at_ms <= now_ms && self.load_for_care(leaf, state)? {
+                self.remove_expired(state, now_ms)?;
+            }
+            if state.expires_at_ms != NEVER_MS {
+                let again = state.expires_at_ms.max(now_ms.saturating_add(SWEEP_INTERVAL_MS));
+                self.next_expiry_ms.fetch_min(again, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    }
+
+    /// A checkpoint does that.
+    fn compact(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Shared::checkpoint(self, false)
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        self.directory_bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        let due_bytes = self.due_bytes();
+        if self.is_tended.load(Ordering::Relaxed) {
+            self.behind_bytes.store(BEHIND_FACTOR * due_bytes, Ordering::Relaxed);
+        }
+        self.replay_bytes() > due_bytes
+    }
+}
+
+/// One round of what the background does.
+pub(super) fn tend(shared: &Shared) -> Result<()> {
+    shared.log.finish_sealed()?;
+    shared.log.look_what_is_resident();
+    shared.sweep()?;
+    if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }
+}

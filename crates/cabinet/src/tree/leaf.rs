@@ -1,0 +1,160 @@
+//! One leaf: its page, in memory or only in the log.
+
+use super::page::Page;
+use crate::log::Location;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A leaf with its lock.
+pub(super) type Leaf = RwLock<State>;
+
+/// The generation of what is no leaf any more.
+pub(super) const GONE: u32 = u32::MAX;
+
+/// A leaf, as the directory knows it.
+#[derive(Clone)]
+pub(super) struct Handle {
+    pub(super) leaf: Arc<Leaf>,
+    /// That of the leaf when the directory was last told of its bounds. If the leaf has another
+    /// one, its bounds have changed since the directory was asked.
+    pub(super) generation: u32,
+}
+
+impl Handle {
+    pub(super) fn new(state: State) -> Self {
+        let generation = state.generation;
+        Self { leaf: Arc::new(RwLock::new(state)), generation }
+    }
+}
+
+/// Where a page is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Home {
+    pub(super) location: Location,
+    /// Bytes of the record that it is in.
+    pub(super) total: u32,
+}
+
+/// What a leaf's lock protects.
+pub(super) struct State {
+    pub(super) id: u64,
+    pub(super) generation: u32,
+    /// Nothing in it expires before this, in milliseconds since the Unix epoch.
+    pub(super) expires_at_ms: u64,
+    pub(super) content: Content,
+    /// It was used since the search for a leaf to evict last came by.
+    used: AtomicBool,
+    /// The page in the log was found to be sound.
+    pub(super) checked: AtomicBool,
+}
+
+pub(super) enum Content {
+    /// Only in the log.
+    Stored {
+        home: Home,
+        applied: u64,
+        records: u32,
+        /// Bytes of the page before compression.
+        bytes: u32,
+    },
+    /// In memory.
+    Loaded(Box<Loaded>),
+}
+
+/// A page in memory.
+#[derive(Default)]
+pub(super) struct Loaded {
+    pub(super) page: Page,
+    /// Where the log has the same; `None` if it was changed since.
+    pub(super) home: Option<Home>,
+    /// Bytes that the cache was told of.
+    pub(super) charged: usize,
+    /// Where the last record was put.
+    pub(super) inserted: usize,
+}
+
+impl State {
+    /// A leaf that is only in the log.
+    pub(super) fn stored(id: u64, content: Content, expires_at_ms: u64) -> Self {
+        Self {
+            id,
+            generation: 0,
+            expires_at_ms,
+            content,
+            used: AtomicBool::new(false),
+            checked: AtomicBool::new(false),
+        }
+    }
+
+    /// A new leaf, which the log does not have yet.
+    pub(super) fn fresh(id: u64, page: Page, expires_at_ms: u64) -> Self {
+        let loaded = Loaded { page, home: None, charged: 0, inserted: 0 };
+        Self {
+            id,
+            generation: 0,
+            expires_at_ms,
+            content: Content::Loaded(Box::new(loaded)),
+            used: AtomicBool::new(true),
+            checked: AtomicBool::new(true),
+        }
+    }
+
+    /// Where the log has the page as it is now.
+    pub(super) fn home(&self) -> Option<Home> {
+        match &self.content {
+            Content::Stored { home, .. } => Some(*home),
+            Content::Loaded(loaded) => loaded.home,
+        }
+    }
+
+    pub(super) fn loaded(&mut self) -> Option<&mut Loaded> {
+        match &mut self.content {
+            Content::Stored { .. } => None,
+            Content::Loaded(loaded) => Some(loaded),
+        }
+    }
+
+    /// The page, which is only in the log, is somewhere else in it now.
+    pub(super) fn move_to(&mut self, to: Home) {
+        if let Content::Stored { home, .. } = &mut self.content {
+            *home = to;
+        }
+    }
+
+    /// Number of the last redo record that was applied.
+    pub(super) fn applied(&self) -> u64 {
+        match &self.content {
+            Content::Stored { applied, .. } => *applied,
+            Content::Loaded(loaded) => loaded.page.applied,
+        }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        match &self.content {
+            Content::Stored { records, .. } => *records as usize,
+            Content::Loaded(loaded) => loaded.page.len(),
+        }
+    }
+
+    /// Bytes of the page, before compression.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Stored { bytes, .. } => *bytes as usize,
+            Content::Loaded(loaded) => loaded.page.bytes(),
+        }
+    }
+
+    /// Written only if it changes: readers of one leaf share its cache line.
+    #[inline]
+    pub(super) fn note_use(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since the last call.
+    pub(super) fn take_use(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,488 @@
+//! The B+ tree database (`.tcb`): keys in order, over a log on disk.
+//!
+//! Only leaves are [pages](page); they are records of the log, beside the [redo](redo) records
+//! that say what changed since. The inner levels are the [directory](directory), in memory. A leaf
+//! is only in the log, where a read searches it in the mapping, or in memory, where it can be
+//! changed; the pages in memory keep to a [budget](cache). A [checkpoint](checkpoint) lists all
+//! leaves; what came before is then dead but for their pages.
+//!
+//! # Locks
+//!
+//! Each leaf has one; writers of different leaves meet only at the tail of the log. A change
+//! appends to the log under the lock of its leaf, so the order of the log is the order of changes
+//! of each leaf, and a page knows by one number which of them it has seen. The directory's lock
+//! is held for searches, and for divisions and joins of leaves, never while waiting for
+//! another. Whoever holds several leaves has taken them in ascending order.
+//!
+//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others.
+//!
+//! # Cost
+//!
+//! A read is a search of two arrays of 8-byte heads, one of 4-byte heads, and a record: about
+//! ten cache misses in a large tree. A write is that, one append, and a move of the places
+//! behind it in the leaf. A leaf that is not in memory takes about 150 bytes of it.
+
+mod access;
+mod batch;
+mod cache;
+mod cell;
+mod checkpoint;
+mod directory;
+mod keep;
+mod leaf;
+mod page;
+mod recover;
+mod redo;
+mod seek;
+mod walk;
+
+use crate::engine::{DurableListener, LogPosition};
+use crate::io::Storage;
+use crate::limits::VALUE_BYTES_MAX;
+use crate::log::record::RECORD_BYTES_MAX;
+use crate::log::{Background, Log, StoredKind, Usage};
+use crate::ordered::{Ordered, PlaceChange, Seek, Side};
+use crate::{
+    Batch, Change, Clock, Compression, Durability, Engine, Entry, Error, Meta, Options, Order,
+    Position, Result, Version, Wait,
+};
+use cache::Cache;
+use directory::Directory;
+use leaf::{Handle, State};
+use parking_lot::{Mutex, RwLock};
+use redo::Operation;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bytes of a leaf above which it is divided.
+const LEAF_BYTES: usize = 8 << 10;
+
+/// The time at which nothing expires.
+const NEVER_MS: u64 = u64::MAX;
+
+/// Share of the machine's memory that pages may take if nothing else is said, and its bounds.
+const CACHE_SHARE: u64 = 16;
+const CACHE_BYTES_DEFAULT: std::ops::RangeInclusive<u64> = 64 << 20..=1 << 30;
+
+/// How long a writer waits, once in so many writes, when checkpoints cannot keep up.
+const BEHIND_PAUSE: Duration = Duration::from_millis(6);
+const BEHIND_WRITES: u32 = 64;
+
+/// A B+ tree database. Closed when dropped.
+pub struct TreeDatabase {
+    shared: Arc<Shared>,
+    background: Mutex<Option<Background>>,
+}
+
+struct Shared {
+    log: Log,
+    order: Order,
+    compression: Compression,
+    clock: Clock,
+    leaf_bytes: usize,
+    directory: RwLock<Directory<Handle>>,
+    /// Bytes that the directory takes, as of the last checkpoint.
+    directory_bytes: AtomicU64,
+    cache: Cache,
+    records: AtomicU64,
+    next_id: AtomicU64,
+    /// Nothing expires before this.
+    next_expiry_ms: AtomicU64,
+    /// Bytes of redo that were there at opening, until the next checkpoint.
+    replayed_bytes: AtomicU64,
+    /// Held by whatever goes through all leaves and relies on none being joined or cleared.
+    structure: Mutex<()>,
+    /// There are background threads.
+    is_tended: AtomicBool,
+    /// Bytes of redo from which on writers are slowed down, as of the last look.
+    behind_bytes: AtomicU64,
+    /// Writes made while checkpoints could not keep up.
+    paused: AtomicU32,
+    pages_read: AtomicU64,
+    pages_written: AtomicU64,
+    evictions: AtomicU64,
+}
+
+impl TreeDatabase {
+    /// Opens the database in a directory, or creates it there.
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        let storage = Arc::new(crate::io::RealStorage);
+        Self::open_on(storage, path, options, true)
+    }
+
+    /// As `open`, on a storage of the caller's. Without the background threads the caller does
+    /// their work through [`TreeDatabase::tend`].
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        Self::open_kind(storage, path, options, background, StoredKind::Tree)
+    }
+
+    /// As `open`, of a tree that is all there is of a table.
+    pub(crate) fn open_table(path: &Path, options: &Options) -> Result<Self> {
+        let storage = Arc::new(crate::io::RealStorage);
+        Self::open_kind(storage, path, options, true, StoredKind::Table)
+    }
+
+    fn open_kind(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+        kind: StoredKind,
+    ) -> Result<Self> {
+        let shared = Arc::new(recover::open(storage, path, options, kind)?);
+        if options.truncate {
+            shared.clear()?;
+        }
+        let background = if background {
+            let started = Background::start(&shared);
+            Some(started.map_err(|source| Error::Io {
+                operation: "start threads for",
+                path: path.to_owned(),
+                source,
+            })?)
+        } else {
+            None
+        };
+        shared.is_tended.store(background.is_some(), Ordering::Relaxed);
+        Ok(Self { shared, background: Mutex::new(background) })
+    }
+
+    /// Does one round of what the background threads would do: sweeps expired records, writes a
+    /// checkpoint if one is due.
+    pub fn tend(&self) -> Result<()> {
+        keep::tend(&self.shared)
+    }
+
+    /// Writes a checkpoint, so that the next opening need not replay what was written so far, and
+    /// gives back dead space.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.shared.checkpoint(false)
+    }
+
+    /// Bytes of the pages that are in memory; see [`Options::cache_bytes`].
+    pub fn cached_bytes(&self) -> usize {
+        self.shared.cache.bytes()
+    }
+}
+
+impl Drop for TreeDatabase {
+    fn drop(&mut self) {
+        if let Some(background) = self.background.lock().as_mut() {
+            background.stop(&self.shared.log);
+        }
+        if let Err(error) = self.shared.close() {
+            tracing::error!("closing {}: {error}", self.shared.log.directory().display());
+        }
+    }
+}
+
+/// The budget of pages in memory.
+fn cache_bytes(options: &Options) -> usize {
+    let bytes = options.cache_bytes.unwrap_or_else(|| {
+        let share = memory_bytes().unwrap_or(0) / CACHE_SHARE;
+        share.clamp(*CACHE_BYTES_DEFAULT.start(), *CACHE_BYTES_DEFAULT.end())
+    });
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Bytes of memory that the machine has, if it says so.
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+impl Shared {
+    /// Slows a writer down that checkpoints cannot keep up with: that is what bounds the space,
+    /// and the time that an opening takes.
+    fn pause_if_behind(&self, wait: Wait) -> Result<()> {
+        if self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed) {
+            if wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
+            if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
+                std::thread::sleep(BEHIND_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            self.remove_expired_of(state, key)?;
+            let group = self.group(state, key);
+            self.put_first(state, group, key, value, meta)
+        })
+    }
+
+    /// Stores a value in place of the first duplicate of a key, or as its only one.
+    fn put_first(
+        &self,
+        state: &mut State,
+        group: Range<usize>,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Version> {
+        let operation = if group.is_empty() { Operation::Insert(0) } else { Operation::Replace(0) };
+        self.make(state, operation, group, key, value, meta)
+    }
+
+    /// Fails if a duplicate more would make a page too long for the log: all duplicates of a key
+    /// are in one.
+    fn check_room(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
+        let Some(loaded) = state.loaded() else { return Ok(()) };
+        let bytes = loaded.page.bytes() + page::PLACE_BYTES + cell::OVERHEAD_BYTES_MAX;
+        let bytes = bytes + page::OVERHEAD_BYTES_MAX + key.len() + value.len();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Adds a duplicate to a key, at a place that `number` makes of how many it has.
+    fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version> {
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            self.remove_expired_of(state, key)?;
+            let group = self.group(state, key);
+            if !group.is_empty() {
+                self.check_room(state, key, value)?;
+            }
+            let number = if side == Side::Before { 0 } else { group.len() };
+            self.make(state, Operation::Insert(number), group, key, value, meta)
+        })
+    }
+
+    fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize> {
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            self.remove_expired_of(state, key)?;
+            let group = self.group(state, key);
+            let count = group.len();
+            if count > 0 {
+                self.make(state, Operation::RemoveAll, group, key, &[], Meta::NONE)?;
+            }
+            Ok(count)
+        })
+    }
+
+    fn change_at(
+        &self,
+        key: &[u8],
+        index: usize,
+        change: PlaceChange<'_>,
+        wait: Wait,
+    ) -> Result<bool> {
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            self.remove_expired_of(state, key)?;
+            let group = self.group(state, key);
+            if index >= group.len() {
+                return Ok(false);
+            }
+            let meta = state
+                .loaded()
+                .map_or(Meta::NONE, |loaded| loaded.page.view().record(group.start + index).meta);
+            let (operation, value, meta) = match change {
+                PlaceChange::Replace(value) => (Operation::Replace(index), value, meta),
+                PlaceChange::InsertBefore(value) => (Operation::Insert(index), value, Meta::NONE),
+                PlaceChange::InsertAfter(value) => {
+                    (Operation::Insert(index + 1), value, Meta::NONE)
+                }
+                PlaceChange::Remove => (Operation::Remove(index), &[][..], Meta::NONE),
+            };
+            if !operation.removes() {
+                self.check_room(state, key, value)?;
+            }
+            self.make(state, operation, group, key, value, meta)?;
+            Ok(true)
+        })
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            self.remove_expired_of(state, key)?;
+            let Some(loaded) = state.loaded() else { return Ok(0) };
+            let view = loaded.page.view();
+            let group = view.group(self.order, key);
+            let first = (!group.is_empty()).then(|| view.record(group.start));
+            match decide(first) {
+                Change::Keep => Ok(0),
+                Change::Remove => {
+                    if !group.is_empty() {
+                        self.make(state, Operation::Remove(0), group, key, &[], Meta::NONE)?;
+                    }
+                    Ok(0)
+                }
+                Change::Put(value, meta) => self.put_first(state, group, key, &value, meta),
+            }
+        })
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
+        let (leaves, directory_bytes) = {
+            let directory = self.directory.read();
+            (directory.len(), directory.memory_bytes())
+        };
+        let mut figures = vec![
+            ("order", self.order.name().to_owned()),
+            ("leaves", leaves.to_string()),
+            ("directory_bytes", directory_bytes.to_string()),
+            ("cache_bytes", self.cache.bytes().to_string()),
+            ("cache_budget_bytes", self.cache.budget_bytes().to_string()),
+            ("pages_read", count(&self.pages_read)),
+            ("pages_written", count(&self.pages_written)),
+            ("evictions", count(&self.evictions)),
+            ("replay_bytes", self.replay_bytes().to_string()),
+            ("live_bytes", Usage::of(&self.log.segments()).live_bytes.to_string()),
+        ];
+        figures.extend(self.log.report());
+        figures
+    }
+}
+
+impl Engine for TreeDatabase {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.shared.read(key, wait, visit)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
+        self.shared.put(key, value, meta, wait)
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        self.shared.update(key, wait, decide)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.shared.write_batch(batch)
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        self.shared.scan(from, visit)
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        Position::Key(key.to_vec())
+    }
+
+    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
+        Position::Key(prefix.to_vec())
+    }
+
+    fn len(&self) -> u64 {
+        self.shared.records.load(Ordering::Relaxed)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.shared.log.disk_bytes()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.shared.log.directory().to_owned()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.log.sync().map(|_| ())
+    }
+
+    fn optimize(&self) -> Result<()> {
+        self.shared.optimize()
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.shared.clear()
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        self.shared.log.snapshot(path)
+    }
+
+    fn durability(&self) -> Durability {
+        self.shared.log.settings().durability
+    }
+
+    fn appended(&self) -> LogPosition {
+        self.shared.log.appended()
+    }
+
+    fn durable(&self) -> LogPosition {
+        self.shared.log.commit().durable()
+    }
+
+    fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.shared.log.wait_durable(position)
+    }
+
+    fn on_durable(&self, listener: DurableListener) {
+        self.shared.log.commit().listen(listener);
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        self.shared.figures()
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+}
+
+impl Ordered for TreeDatabase {
+    fn order(&self) -> Order {
+        self.shared.order
+    }
+
+    fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version> {
+        self.shared.add(key, value, meta, side, wait)
+    }
+
+    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<usize> {
+        self.shared.read_all(key, wait, visit)
+    }
+
+    fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize> {
+        self.shared.remove_all(key, wait)
+    }
+
+    fn seek(
+        &self,
+        seek: Seek<'_>,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+    ) -> Result<bool> {
+        self.shared.seek(seek, wait, visit)
+    }
+
+    fn change_at(
+        &self,
+        key: &[u8],
+        index: usize,
+        change: PlaceChange<'_>,
+        wait: Wait,
+    ) -> Result<bool> {
+        self.shared.change_at(key, index, change, wait)
+    }
+}

@@ -1,0 +1,564 @@
+//! A leaf's records, as they are in memory and in the log.
+//!
+//! ```text
+//!  0   8  the sequence number of the last redo record that was applied
+//!  8   4  number of records, n
+//! 12   4  length of the common prefix, p; at most 255
+//! 16   p  the prefix that all keys have
+//!     4n  heads: what begins each key behind the prefix, as a number that orders as the keys do
+//!     4n  slots: where each record begins, in bytes from the beginning of the cells
+//!         cells: the records, see [`super::cell`]
+//! ```
+//!
+//! All numbers are little-endian. Heads and slots stand in the order of keys, the duplicates of
+//! a key in their own. A search looks at the heads, which lie on a few cache lines beside each
+//! other, and compares keys only where heads are equal. So a page is searched where it lies, in
+//! the log's mapping as in memory. In orders other than the lexical one there is no prefix, and a
+//! head is the upper half of the number that the order makes of the key.
+
+use super::cell;
+use crate::{Entry, Order};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+const HEADER_BYTES: usize = 16;
+
+/// Longest prefix; what keys share beyond it makes them be compared as a whole.
+const PREFIX_BYTES_MAX: usize = 255;
+
+/// Bytes that a record takes beside its cell: head and slot.
+pub(super) const PLACE_BYTES: usize = 8;
+
+/// Most bytes of a page beside its cells and places.
+pub(super) const OVERHEAD_BYTES_MAX: usize = HEADER_BYTES + PREFIX_BYTES_MAX;
+
+/// Dead bytes in the cells up to which they are left there.
+const DEAD_BYTES_MIN: usize = 1024;
+
+/// A page to be read, wherever it lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) applied: u64,
+    prefix: &'a [u8],
+    heads: &'a [u8],
+    slots: &'a [u8],
+    cells: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// The page that the bytes are. Nothing is checked but that its parts fit in.
+    #[inline]
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let applied = u64::from_le_bytes(*header.first_chunk()?);
+        let count = read_u32(&header[8..]) as usize;
+        let (prefix, rest) = rest.split_at_checked(read_u32(&header[12..]) as usize)?;
+        let (heads, rest) = rest.split_at_checked(count.checked_mul(4)?)?;
+        let (slots, cells) = rest.split_at_checked(count * 4)?;
+        Some(Self { applied, prefix, heads, slots, cells })
+    }
+
+    /// Whether it is a page that a tree in this order may have: then the other methods tell the
+    /// truth. They never panic.
+    pub(super) fn is_sound(&self, order: Order) -> bool {
+        let mut previous: Option<&[u8]> = None;
+        self.prefix.len() <= PREFIX_BYTES_MAX
+            && (0..self.len()).all(|index| {
+                let Some((entry, _)) = self.cells.get(self.slot(index)..).and_then(cell::decode)
+                else {
+                    return false;
+                };
+                let in_order =
+                    previous.is_none_or(|p| order.compare(p, entry.key) != Ordering::Greater);
+                previous = Some(entry.key);
+                in_order
+                    && entry.key.starts_with(self.prefix)
+                    && self.head(index) == head(order, self.prefix.len(), entry.key)
+            })
+    }
+
+    /// Number of records.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() / 4
+    }
+
+    #[inline]
+    fn head(&self, index: usize) -> u32 {
+        read_u32(&self.heads[index * 4..])
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> usize {
+        read_u32(&self.slots[index * 4..]) as usize
+    }
+
+    /// The record at an index.
+    #[inline]
+    pub(super) fn record(&self, index: usize) -> Entry<'a> {
+        self.cell(index).0
+    }
+
+    #[inline]
+    fn cell(&self, index: usize) -> (Entry<'a>, usize) {
+        let none = Entry { key: &[], value: &[], meta: crate::Meta::NONE, version: 0 };
+        self.cells.get(self.slot(index)..).and_then(cell::decode).unwrap_or((none, 0))
+    }
+
+    #[inline]
+    pub(super) fn key(&self, index: usize) -> &'a [u8] {
+        self.record(index).key
+    }
+
+    /// Index of the first record whose key is at or after this one.
+    #[inline]
+    pub(super) fn lower_bound(&self, order: Order, key: &[u8]) -> usize {
+        self.bound(order, key, |ordering| ordering == Ordering::Less)
+    }
+
+    /// Index of the first record whose key is after this one.
+    pub(super) fn upper_bound(&self, order: Order, key: &[u8]) -> usize {
+        self.bound(order, key, |ordering| ordering != Ordering::Greater)
+    }
+
+    /// Index of the first record for which `is_before` does not hold, asked how its key
+    /// compares with this one.
+    #[inline]
+    fn bound(&self, order: Order, key: &[u8], is_before: impl Fn(Ordering) -> bool) -> usize {
+        if !self.prefix.is_empty() {
+            let length = self.prefix.len().min(key.len());
+            match self.prefix[..length].cmp(&key[..length]) {
+                Ordering::Less => return self.len(),
+                Ordering::Greater => return 0,
+                Ordering::Equal if length < self.prefix.len() => return 0,
+                Ordering::Equal => {}
+            }
+        }
+        let sought = head(order, self.prefix.len(), key);
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            let head = self.head(middle);
+            let before =
+                head < sought || head == sought && is_before(order.compare(self.key(middle), key));
+            if before {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Where the duplicates of a key are: an empty range, at the place for them, if it has none.
+    #[inline]
+    pub(super) fn group(&self, order: Order, key: &[u8]) -> Range<usize> {
+        let start = self.lower_bound(order, key);
+        let is_at = |index: usize| {
+            index < self.len() && order.compare(self.key(index), key) == Ordering::Equal
+        };
+        if !is_at(start) {
+            return start..start;
+        }
+        if !is_at(start + 1) {
+            return start..start + 1;
+        }
+        start..self.upper_bound(order, key)
+    }
+
+    /// Whether the records before an index have other keys than those from it on.
+    fn is_boundary(&self, order: Order, index: usize) -> bool {
+        order.compare(self.key(index - 1), self.key(index)) != Ordering::Equal
+    }
+
+    /// Where to divide the page between two keys, so that its bytes are halved, if it has two.
+    /// After an insertion at the very end all but that goes to the left: keys that come in
+    /// order fill their pages.
+    pub(super) fn split_point(&self, order: Order, inserted: usize) -> Option<usize> {
+        if inserted + 1 == self.len() && inserted > 0 && self.is_boundary(order, inserted) {
+            return Some(inserted);
+        }
+        let half = (0..self.len()).map(|index| self.cell(index).1).sum::<usize>() / 2;
+        let mut best = None;
+        let mut before = 0;
+        for index in 1..self.len() {
+            before += self.cell(index - 1).1;
+            if self.is_boundary(order, index) {
+                let distance = before.abs_diff(half);
+                if best.is_none_or(|(_, least)| distance < least) {
+                    best = Some((index, distance));
+                }
+            }
+            if before > half && best.is_some() {
+                break;
+            }
+        }
+        best.map(|(index, _)| index)
+    }
+}
+
+#[inline]
+fn head(order: Order, prefix_bytes: usize, key: &[u8]) -> u32 {
+    if order != Order::Lexical {
+        return (order.head(key) >> 32) as u32;
+    }
+    let rest = key.get(prefix_bytes..).unwrap_or_default();
+    if let Some(bytes) = rest.first_chunk::<4>() {
+        return u32::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 4];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u32::from_be_bytes(bytes)
+}
+
+#[inline]
+fn read_u32(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// A page in memory, which can be changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    pub(super) applied: u64,
+    prefix: Vec<u8>,
+    heads: Vec<u8>,
+    slots: Vec<u8>,
+    cells: Vec<u8>,
+    /// Bytes of cells that no slot points to.
+    dead: usize,
+}
+
+impl Page {
+    /// A copy of a page, with room for some more.
+    pub(super) fn copy_of(view: View<'_>) -> Self {
+        let roomy = |bytes: &[u8]| {
+            let mut copy = Vec::with_capacity(bytes.len() + bytes.len() / 8);
+            copy.extend_from_slice(bytes);
+            copy
+        };
+        Self {
+            applied: view.applied,
+            prefix: view.prefix.to_vec(),
+            heads: roomy(view.heads),
+            slots: roomy(view.slots),
+            cells: roomy(view.cells),
+            dead: 0,
+        }
+    }
+
+    /// A page of some of another's records.
+    fn of(order: Order, view: View<'_>, range: Range<usize>) -> Self {
+        let mut page = Self { applied: view.applied, ..Self::default() };
+        page.extend(order, view, range);
+        page
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            applied: self.applied,
+            prefix: &self.prefix,
+            heads: &self.heads,
+            slots: &self.slots,
+            cells: &self.cells,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() / 4
+    }
+
+    /// Bytes it takes in the log.
+    pub(super) fn bytes(&self) -> usize {
+        HEADER_BYTES + self.prefix.len() + self.heads.len() * 2 + self.cells.len() - self.dead
+    }
+
+    /// Bytes it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.prefix.capacity()
+            + self.heads.capacity()
+            + self.slots.capacity()
+            + self.cells.capacity()
+    }
+
+    /// Puts a record at an index, where it keeps the order.
+    pub(super) fn insert(&mut self, order: Order, index: usize, entry: &Entry<'_>) {
+        self.widen(order, entry.key, self.slots.is_empty());
+        let slot = self.push_cell(entry);
+        insert_u32(&mut self.heads, index, head(order, self.prefix.len(), entry.key));
+        insert_u32(&mut self.slots, index, slot);
+    }
+
+    /// Replaces the record at an index by one whose key is equal.
+    pub(super) fn replace(&mut self, index: usize, value: &[u8], meta: crate::Meta, version: u64) {
+        let slot = self.view().slot(index);
+        let (old, bytes) = self.view().cell(index);
+        // The key that was stored first stays.
+        let key = old.key.to_vec();
+        let entry = Entry { key: &key, value, meta, version };
+        self.dead += bytes;
+        if cell::encoded_bytes(&entry) == bytes {
+            let end = self.cells.len();
+            cell::encode(&entry, &mut self.cells);
+            self.cells.copy_within(end.., slot);
+            self.cells.truncate(end);
+            self.dead -= bytes;
+            return;
+        }
+        let slot = self.push_cell(&entry);
+        self.slots[index * 4..][..4].copy_from_slice(&slot.to_le_bytes());
+        self.settle();
+    }
+
+    /// Takes records out.
+    pub(super) fn remove(&mut self, range: Range<usize>) {
+        let view = self.view();
+        let bytes: usize = range.clone().map(|index| view.cell(index).1).sum();
+        self.dead += bytes;
+        self.heads.drain(range.start * 4..range.end * 4);
+        self.slots.drain(range.start * 4..range.end * 4);
+        self.settle();
+    }
+
+    /// Appends some of the records of a page all of whose keys are behind those of this one.
+    pub(super) fn extend(&mut self, order: Order, view: View<'_>, range: Range<usize>) {
+        if let Some(last) = range.clone().next_back() {
+            // First and last key have the prefix of all that are between them.
+            self.widen(order, view.key(range.start), self.slots.is_empty());
+            self.widen(order, view.key(last), false);
+        }
+        let cells: usize = range.clone().map(|index| view.cell(index).1).sum();
+        self.cells.reserve(cells);
+        self.heads.reserve(range.len() * 4);
+        self.slots.reserve(range.len() * 4);
+        for index in range {
+            let (entry, bytes) = view.cell(index);
+            let start = view.slot(index);
+            let slot = self.cells.len() as u32;
+            self.cells.extend_from_slice(&view.cells[start..start + bytes]);
+            let head = head(order, self.prefix.len(), entry.key);
+            self.heads.extend_from_slice(&head.to_le_bytes());
+            self.slots.extend_from_slice(&slot.to_le_bytes());
+        }
+    }
+
+    /// Keeps the records before an index; answers a page of the others.
+    pub(super) fn split_off(&mut self, order: Order, index: usize) -> Self {
+        let right = Self::of(order, self.view(), index..self.len());
+        *self = Self::of(order, self.view(), 0..index);
+        right
+    }
+
+    /// The bytes of the log, in which the records lie in their order.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        bytes.extend_from_slice(&self.applied.to_le_bytes());
+        bytes.extend_from_slice(&(self.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.prefix.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.prefix);
+        bytes.extend_from_slice(&self.heads);
+        let view = self.view();
+        let mut slot = 0u32;
+        for index in 0..self.len() {
+            bytes.extend_from_slice(&slot.to_le_bytes());
+            slot += view.cell(index).1 as u32;
+        }
+        for index in 0..self.len() {
+            let start = view.slot(index);
+            bytes.extend_from_slice(&self.cells[start..start + view.cell(index).1]);
+        }
+        bytes
+    }
+
+    /// Shortens the prefix to what the key has too; the first key brings it.
+    fn widen(&mut self, order: Order, key: &[u8], is_first: bool) {
+        if order != Order::Lexical {
+            return;
+        }
+        if is_first {
+            self.prefix = key[..key.len().min(PREFIX_BYTES_MAX)].to_vec();
+        } else if !key.starts_with(&self.prefix) {
+            let common = self.prefix.iter().zip(key).take_while(|(a, b)| a == b).count();
+            self.prefix.truncate(common);
+            for index in 0..self.len() {
+                let head = head(order, common, self.view().key(index));
+                self.heads[index * 4..][..4].copy_from_slice(&head.to_le_bytes());
+            }
+        }
+    }
+
+    fn push_cell(&mut self, entry: &Entry<'_>) -> u32 {
+        let bytes = cell::encoded_bytes(entry);
+        if self.cells.capacity() - self.cells.len() < bytes {
+            // By an eighth rather than by doubling: all leaves in memory have this to spare.
+            self.cells.reserve_exact(bytes + self.cells.len() / 8);
+        }
+        let slot = self.cells.len() as u32;
+        cell::encode(entry, &mut self.cells);
+        slot
+    }
+
+    /// Gives dead bytes back once they are many.
+    fn settle(&mut self) {
+        if self.dead > DEAD_BYTES_MIN && self.dead > self.cells.len() / 2 {
+            let view = self.view();
+            let mut cells = Vec::with_capacity(self.cells.len() - self.dead);
+            let mut slots = Vec::with_capacity(self.slots.len());
+            for index in 0..view.len() {
+                let (start, bytes) = (view.slot(index), view.cell(index).1);
+                slots.extend_from_slice(&(cells.len() as u32).to_le_bytes());
+                cells.extend_from_slice(&self.cells[start..start + bytes]);
+            }
+            (self.cells, self.slots, self.dead) = (cells, slots, 0);
+        }
+        if self.slots.is_empty() {
+            self.prefix.clear();
+        }
+    }
+}
+
+fn insert_u32(numbers: &mut Vec<u8>, index: usize, number: u32) {
+    let (start, end) = (index * 4, numbers.len());
+    numbers.extend_from_slice(&number.to_le_bytes());
+    if start < end {
+        numbers.copy_within(start..end, start + 4);
+        numbers[start..start + 4].copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Meta;
+    use proptest::prelude::*;
+
+    type Model = Vec<(Vec<u8>, Vec<u8>, u64)>;
+
+    fn check(page: &Page, order: Order, model: &Model) {
+        let bytes = page.encode();
+        assert_eq!(bytes.len(), page.bytes());
+        for view in [page.view(), View::decode(&bytes).unwrap()] {
+            assert!(view.is_sound(order));
+            assert_eq!(view.applied, page.applied);
+            let records: Model = (0..view.len())
+                .map(|index| view.record(index))
+                .map(|entry| (entry.key.to_vec(), entry.value.to_vec(), entry.version))
+                .collect();
+            assert_eq!(&records, model);
+        }
+    }
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(b'a'..=b'c', 0..5),
+            proptest::collection::vec(b'a'..=b'c', 0..5).prop_map(|key| [
+                b"a common beginning".to_vec(),
+                key
+            ]
+            .concat()),
+            proptest::collection::vec(any::<u8>(), 0..6),
+            "-{0,1}[0-9]{1,3}".prop_map(String::into_bytes),
+        ]
+    }
+
+    fn order() -> impl Strategy<Value = Order> {
+        proptest::sample::select(&Order::NAMES).prop_map(|(_, order)| order)
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_is_a_sorted_list_of_records(
+            order in order(),
+            steps in proptest::collection::vec((key(), 0u8..10, 0usize..400), 1..80),
+        ) {
+            let mut page = Page::default();
+            let mut model: Model = Vec::new();
+            for (version, (key, what, length)) in steps.into_iter().enumerate() {
+                let version = version as u64 + 1;
+                let value = vec![version as u8; length];
+                let group = page.view().group(order, &key);
+                let start = model.partition_point(|(other, ..)| order.compare(other, &key).is_lt());
+                let end = model.partition_point(|(other, ..)| order.compare(other, &key).is_le());
+                prop_assert_eq!(&group, &(start..end));
+                match what {
+                    0..2 => {
+                        page.remove(group.clone());
+                        model.drain(group);
+                    }
+                    2..4 if !group.is_empty() => {
+                        page.replace(group.start, &value, Meta::NONE, version);
+                        let stored = model[group.start].0.clone();
+                        model[group.start] = (stored, value, version);
+                    }
+                    4 => {
+                        let entry = Entry { key: &key, value: &value, meta: Meta::NONE, version };
+                        page.insert(order, group.start, &entry);
+                        model.insert(group.start, (key, value, version));
+                    }
+                    _ => {
+                        let entry = Entry { key: &key, value: &value, meta: Meta::NONE, version };
+                        page.insert(order, group.end, &entry);
+                        model.insert(group.end, (key, value, version));
+                    }
+                }
+                page.applied = version;
+                check(&page, order, &model);
+            }
+            let copy = Page::copy_of(View::decode(&page.encode()).unwrap());
+            check(&copy, order, &model);
+            if let Some(point) = page.view().split_point(order, 0) {
+                let right = page.split_off(order, point);
+                let others = model.split_off(point);
+                check(&page, order, &model);
+                check(&right, order, &others);
+                prop_assert!(order.compare(&model[point - 1].0, &others[0].0).is_lt());
+                let both = right.len();
+                page.extend(order, right.view(), 0..both);
+                model.extend(others);
+                check(&page, order, &model);
+            } else {
+                let keys = model.iter().map(|(key, ..)| key);
+                prop_assert!(keys.is_sorted_by(|a, b| order.compare(a, b).is_eq()));
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_are_unsound_or_read_without_a_panic(
+            order in order(),
+            bytes in proptest::collection::vec(0u8..20, 0..120),
+        ) {
+            if let Some(view) = View::decode(&bytes) {
+                let _ = view.is_sound(order);
+                let _ = view.group(order, b"key");
+                let _ = view.split_point(order, 0);
+                for index in 0..view.len() {
+                    let _ = view.record(index);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_come_in_order_fill_their_page() {
+        let mut page = Page::default();
+        for number in 0..10u64 {
+            let key = number.to_be_bytes();
+            let entry = Entry { key: &key, value: b"", meta: Meta::NONE, version: 1 };
+            page.insert(Order::Lexical, number as usize, &entry);
+        }
+        assert_eq!(page.view().split_point(Order::Lexical, 9), Some(9));
+        assert_eq!(page.view().split_point(Order::Lexical, 3), Some(5));
+    }
+
+    #[test]
+    fn what_is_overwritten_again_and_again_does_not_grow_its_page() {
+        let mut page = Page::default();
+        let entry = Entry { key: b"key", value: b"", meta: Meta::NONE, version: 1 };
+        page.insert(Order::Lexical, 0, &entry);
+        for round in 0..1000 {
+            page.replace(0, &vec![0; round % 700], Meta::NONE, round as u64);
+            assert!(page.memory_bytes() < 6000, "{}", page.memory_bytes());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Finding records by their place in the order.
+//!
+//! Nothing is held between two leaves but a key: the bound from which on, or up to which, the
+//! search goes. So leaves may be divided and joined while it is on its way.
+
+use super::Shared;
+use super::directory::{Directory, Index};
+use super::leaf::Handle;
+use super::page::View;
+use crate::ordered::Seek;
+use crate::{Entry, Position, Result, Wait};
+use std::ops::Range;
+
+/// A leaf, and the bound at which the search goes on when it has nothing.
+type Located = (Handle, Option<Vec<u8>>);
+
+fn with_upper(directory: &Directory<Handle>, index: Index) -> Located {
+    (directory.leaf(index).clone(), directory.upper(index).map(<[u8]>::to_vec))
+}
+
+fn with_lower(directory: &Directory<Handle>, index: Index) -> Located {
+    (directory.leaf(index).clone(), directory.lower(index).map(<[u8]>::to_vec))
+}
+
+/// What a search says to a page: the index of the record it wants, if it is here.
+type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
+
+impl Shared {
+    /// Whether a record has not expired.
+    #[inline]
+    pub(super) fn is_live(&self, entry: &Entry<'_>) -> bool {
+        entry.meta.expires_at_ms == 0 || !entry.meta.is_expired(self.clock.now_ms())
+    }
+
+    /// The live records of a range, with their indices.
+    pub(super) fn live<'v>(
+        &self,
+        view: View<'v>,
+        range: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = (usize, Entry<'v>)> {
+        range.map(move |index| (index, view.record(index))).filter(|(_, entry)| self.is_live(entry))
+    }
+
+    /// Shows the first live duplicate of a key.
+    #[inline]
+    pub(super) fn read(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<bool> {
+        let locate =
+            |directory: &Directory<Handle>| (directory.leaf(directory.find(key)).clone(), ());
+        self.look(wait, locate, |view, ()| {
+            let start = view.lower_bound(self.order, key);
+            for index in start..view.len() {
+                let entry = view.record(index);
+                if self.order.compare(entry.key, key).is_ne() {
+                    return false;
+                }
+                if self.is_live(&entry) {
+                    visit(entry);
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
+    /// Shows all live duplicates of a key.
+    pub(super) fn read_all(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<usize> {
+        let locate =
+            |directory: &Directory<Handle>| (directory.leaf(directory.find(key)).clone(), ());
+        self.look(wait, locate, |view, ()| {
+            let group = view.group(self.order, key);
+            self.live(view, group).map(|(_, entry)| visit(entry)).count()
+        })
+    }
+
+    /// One step of a scan: the records of one leaf.
+    pub(super) fn scan(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        let from = match from {
+            Position::Key(key) => Some(key.as_slice()),
+            Position::Start => None,
+            Position::Hash(_) | Position::Id(_) => {
+                let what = "a position of another engine";
+                return Err(crate::Error::NotSupported(what.into()));
+            }
+        };
+        let locate = |directory: &Directory<Handle>| {
+            with_upper(directory, from.map_or(directory.first(), |key| directory.find(key)))
+        };
+        self.look(Wait::Block, locate, |view, upper| {
+            let start = from.map_or(0, |key| view.lower_bound(self.order, key));
+            self.live(view, start..view.len()).for_each(|(_, entry)| visit(entry));
+            upper.clone().map(Position::Key)
+        })
+    }
+
+    /// Shows the record sought, and the number of its duplicate.
+    pub(super) fn seek(
+        &self,
+        seek: Seek<'_>,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+    ) -> Result<bool> {
+        let order = self.order;
+        match seek {
+            Seek::First => self.forward(None, wait, visit, &mut |view| self.first_live(view, 0)),
+            Seek::AtOrAfter(key) => self.forward(Some(key), wait, visit, &mut |view| {
+                self.first_live(view, view.lower_bound(order, key))
+            }),
+            Seek::After(key, number) => self.forward(Some(key), wait, visit, &mut |view| {
+                let group = view.group(order, key);
+                let next = self.live(view, group.clone()).nth(number.saturating_add(1));
+                match next {
+                    Some((index, _)) => Some(index),
+                    None => self.first_live(view, group.end),
+                }
+            }),
+            Seek::Last => {
+                self.backward(None, wait, visit, &mut |view| self.last_live(view, view.len()))
+            }
+            Seek::AtOrBefore(key) => self.seek(Seek::Before(key, usize::MAX), wait, visit),
+            Seek::Before(key, number) => self.backward(Some(key), wait, visit, &mut |view| {
+                let group = view.group(order, key);
+                let previous = self.live(view, group.clone()).take(number).last();
+                match previous {
+                    Some((index, _)) => Some(index),
+                    None => self.last_live(view, group.start),
+                }
+            }),
+        }
+    }
+
+    fn first_live(&self, view: View<'_>, from: usize) -> Option<usize> {
+        self.live(view, from..view.len()).next().map(|(index, _)| index)
+    }
+
+    fn last_live(&self, view: View<'_>, to: usize) -> Option<usize> {
+        self.live(view, 0..to).next_back().map(|(index, _)| index)
+    }
+
+    /// Goes through leaves from that of a key, or the first, until `choose` finds something.
+    fn forward(
+        &self,
+        from: Option<&[u8]>,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+        choose: &mut Choose<'_>,
+    ) -> Result<bool> {
+        let mut from = from.map(<[u8]>::to_vec);
+        loop {
+            let locate = |directory: &Directory<Handle>| {
+                let first = directory.first();
+                with_upper(directory, from.as_ref().map_or(first, |key| directory.find(key)))
+            };
+            let next = self.look(wait, locate, |view, upper| match choose(view) {
+                Some(index) => {
+                    self.show(view, index, visit);
+                    None
+                }
+                None => Some(upper.clone()),
+            })?;
+            match next {
+                None => return Ok(true),
+                Some(None) => return Ok(false),
+                Some(upper) => from = upper,
+            }
+        }
+    }
+
+    /// Goes back through leaves from that of a key, or the last, until `choose` finds something.
+    fn backward(
+        &self,
+        from: Option<&[u8]>,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+        choose: &mut Choose<'_>,
+    ) -> Result<bool> {
+        // What is before this bound was not gone through yet.
+        let mut bound: Option<Vec<u8>> = None;
+        loop {
+            let locate = |directory: &Directory<Handle>| {
+                let index = match (&bound, from) {
+                    (Some(bound), _) => directory.find_before(bound),
+                    (None, Some(key)) => directory.find(key),
+                    (None, None) => directory.last(),
+                };
+                with_lower(directory, index)
+            };
+            let next = self.look(wait, locate, |view, lower| match choose(view) {
+                Some(index) => {
+                    self.show(view, index, visit);
+                    None
+                }
+                None => Some(lower.clone()),
+            })?;
+            match next {
+                None => return Ok(true),
+                Some(None) => return Ok(false),
+                Some(lower) => bound = lower,
+            }
+        }
+    }
+
+    fn show(&self, view: View<'_>, index: usize, visit: &mut dyn FnMut(Entry<'_>, usize)) {
+        let entry = view.record(index);
+        let start = view.lower_bound(self.order, entry.key);
+        visit(entry, self.live(view, start..index).count());
+    }
+}

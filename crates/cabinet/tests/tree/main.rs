@@ -1,0 +1,35 @@
+//! What a tree promises beyond what all engines do.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod keep;
+mod model;
+
+use cabinet::io::FaultyStorage;
+use cabinet::{Database, Options, Order, TreeDatabase};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) const PATH: &str = "casket.tcb";
+
+/// So small that leaves are divided, joined, written out and read back all the time.
+pub(crate) fn small_options(order: Order) -> Options {
+    let mut options = Options::default();
+    options.order = Some(order);
+    options.segment_bytes = Some(64 << 10);
+    options.leaf_bytes = Some(256);
+    options.cache_bytes = Some(2000);
+    options
+}
+
+pub(crate) fn open(storage: &FaultyStorage, options: &Options) -> (Arc<TreeDatabase>, Database) {
+    let storage = Arc::new(storage.clone());
+    let engine = Arc::new(TreeDatabase::open_on(storage, Path::new(PATH), options, false).unwrap());
+    let database = Database::from_engine(Arc::clone(&engine) as _);
+    (engine, database)
+}
+
+pub(crate) fn figure(database: &Database, name: &str) -> u64 {
+    let figures = database.figures();
+    figures.into_iter().find(|(other, _)| *other == name).unwrap().1.parse().unwrap()
+}

@@ -1,0 +1,15 @@
+//! What the reader of Tokyo Cabinet's own compression makes of any bytes.
+#![no_main]
+
+use cabinet::legacy::{ByteOrder, tcbs};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (bool, u16, &[u8])| {
+    let (is_big, max, stored) = input;
+    let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
+    if let Ok(value) = tcbs::decode(stored, order, max.into()) {
+        assert!(value.len() <= max.into());
+        // Each byte takes a bit at least.
+        assert!(value.len() <= 8 * stored.len());
+    }
+});

@@ -64,6 +64,17 @@ pub fn fill_key(number: u64, mut key: &mut [u8]) {
     }
 }
 
+/// Makes `key` the key of a record where keys are ids: a number from 1 to `records`, distinct for
+/// distinct numbers below `records`, which is no multiple of the multiplier.
+pub fn fill_id(number: u64, records: u64, key: &mut Vec<u8>) {
+    // A prime, so that neighbours lie far apart.
+    const MULTIPLIER: u64 = 2_654_435_761;
+    key.clear();
+    let id = number.wrapping_mul(MULTIPLIER) % records.max(1) + 1;
+    // Writing to a vector does not fail.
+    let _ = write!(key, "{id}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

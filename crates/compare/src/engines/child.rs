@@ -95,6 +95,7 @@ impl Assignment {
             value_bytes: self.value_bytes,
             threads: self.threads,
             durable: self.durable,
+            numbered: crate::stores::is_numbered(&self.store),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use crate::process;
 use crate::random::Random;
-use crate::records::{Records, fill_key};
+use crate::records::{Records, fill_id, fill_key};
 use crate::stores::{Purpose, Session, Store};
 use anyhow::{Context as _, Result, ensure};
 use std::time::Instant;
@@ -19,6 +19,8 @@ pub(super) struct Worker<'a> {
     pub(super) random: Random,
     records: &'a Records,
     value_bytes: usize,
+    /// Records, if their keys are ids.
+    ids: Option<u64>,
     key: Vec<u8>,
 }
 
@@ -34,19 +36,27 @@ impl<'a> Worker<'a> {
             random: Random::new(seed),
             records,
             value_bytes: purpose.value_bytes,
+            ids: purpose.numbered.then_some(purpose.records),
             key: vec![0; purpose.key_bytes],
         })
     }
 
+    fn fill_key(&mut self, number: u64) {
+        match self.ids {
+            Some(records) => fill_id(number, records, &mut self.key),
+            None => fill_key(number, &mut self.key),
+        }
+    }
+
     pub(super) fn put(&mut self, number: u64, edition: u64) -> Result<()> {
-        fill_key(number, &mut self.key);
+        self.fill_key(number);
         self.session.put(&self.key, self.records.value(number, edition, self.value_bytes))
     }
 
     /// Reads a record and checks that it is there, with the bytes of `edition`, or if that is
     /// not known, with a value of the right size.
     pub(super) fn get(&mut self, number: u64, edition: Option<u64>) -> Result<()> {
-        fill_key(number, &mut self.key);
+        self.fill_key(number);
         let mut right = false;
         let (records, value_bytes) = (self.records, self.value_bytes);
         let found = self.session.get(&self.key, &mut |value| {

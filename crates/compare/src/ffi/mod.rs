@@ -8,3 +8,7 @@ pub mod lmdb;
 pub mod rocksdb;
 #[cfg(feature = "rivals")]
 pub mod tokyo_cabinet;
+#[cfg(feature = "rivals")]
+pub mod tokyo_cabinet_fixed;
+#[cfg(feature = "rivals")]
+pub mod tokyo_cabinet_tree;

@@ -15,7 +15,7 @@ struct Tchdb {
 
 /// `TCXSTR`, only ever behind a pointer.
 #[repr(C)]
-struct Tcxstr {
+pub(super) struct Tcxstr {
     _opaque: [u8; 0],
 }
 
@@ -57,14 +57,27 @@ const HDBOWRITER: c_int = 1 << 1;
 const HDBOCREAT: c_int = 1 << 2;
 const HDBTLARGE: u8 = 1 << 0;
 /// "No record found", the one error that is an answer.
-const TCENOREC: c_int = 22;
+pub(super) const TCENOREC: c_int = 22;
 
 /// The library's own words for what went wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("Tokyo Cabinet: {operation}: {message}")]
 pub struct Error {
-    operation: &'static str,
-    message: String,
+    pub(super) operation: &'static str,
+    pub(super) message: String,
+}
+
+impl Error {
+    pub(super) fn new(operation: &'static str, message: impl Into<String>) -> Self {
+        Self { operation, message: message.into() }
+    }
+}
+
+/// The library's words for a code.
+pub(super) fn message(code: c_int) -> String {
+    // SAFETY: the function answers a string constant for every code.
+    let message = unsafe { CStr::from_ptr(tchdberrmsg(code)) };
+    message.to_string_lossy().into_owned()
 }
 
 /// How a database is opened; `None` is as the library has it.
@@ -159,9 +172,7 @@ impl HashDatabase {
     }
 
     fn error(&self, operation: &'static str) -> Error {
-        // SAFETY: the function answers a string constant for every code.
-        let message = unsafe { CStr::from_ptr(tchdberrmsg(self.code())) };
-        Error { operation, message: message.to_string_lossy().into_owned() }
+        Error::new(operation, message(self.code()))
     }
 }
 
@@ -239,21 +250,21 @@ impl Drop for HashDatabase {
 }
 
 /// Lengths here are bounded by the command line, far below 2 GiB.
-fn length(bytes: &[u8]) -> c_int {
+pub(super) fn length(bytes: &[u8]) -> c_int {
     c_int::try_from(bytes.len()).unwrap_or(c_int::MAX)
 }
 
 /// A growing buffer of the library's.
-struct Buffer(NonNull<Tcxstr>);
+pub(super) struct Buffer(pub(super) NonNull<Tcxstr>);
 
 impl Buffer {
-    fn new() -> Result<Self, Error> {
+    pub(super) fn new() -> Result<Self, Error> {
         // SAFETY: takes no arguments.
         let buffer = NonNull::new(unsafe { tcxstrnew() });
         buffer.map(Self).ok_or(Error { operation: "xstrnew", message: "out of memory".into() })
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: pointer and size belong together, and the buffer does not change while the
         // slice borrows it.
         unsafe {

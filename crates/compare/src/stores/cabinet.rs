@@ -1,4 +1,4 @@
-//! cabinet's hash database, without any tuning.
+//! cabinet's databases: hash and tree without any tuning, fixed-length with room for the records.
 
 use super::{Purpose, Session, Store};
 use ::cabinet::Database;
@@ -11,9 +11,17 @@ pub(super) struct Cabinet {
 }
 
 impl Cabinet {
-    pub(super) fn open(folder: &Path, purpose: &Purpose) -> Result<Self> {
-        let tuning = if purpose.durable { "#durability=always" } else { "" };
-        let name = format!("{}{tuning}", folder.join("casket.tch").display());
+    pub(super) fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Self> {
+        let durability = if purpose.durable { "#durability=always" } else { "" };
+        let (file, tuning) = match name {
+            "cabinet-tree" => ("casket.tcb", String::new()),
+            "cabinet-fixed" => {
+                let (width, bytes) = (purpose.value_bytes, purpose.slot_bytes());
+                ("casket.tcf", format!("#width={width}#limsiz={bytes}"))
+            }
+            _ => ("casket.tch", String::new()),
+        };
+        let name = format!("{}{durability}{tuning}", folder.join(file).display());
         Ok(Self { database: Database::open(&name)? })
     }
 }

@@ -9,6 +9,8 @@ mod none;
 mod redb;
 mod rocksdb;
 mod tokyo_cabinet;
+mod tokyo_cabinet_fixed;
+mod tokyo_cabinet_tree;
 
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -62,6 +64,8 @@ pub struct Purpose {
     pub threads: usize,
     /// Whether each put waits for the disk.
     pub durable: bool,
+    /// Whether keys are ids from 1 to `records`.
+    pub numbered: bool,
 }
 
 impl Purpose {
@@ -70,20 +74,48 @@ impl Purpose {
     pub fn live_bytes(&self) -> u64 {
         self.records * (self.key_bytes + self.value_bytes) as u64
     }
+
+    /// More bytes than slots for all records take in Tokyo Cabinet's fixed-length file.
+    fn slot_bytes(&self) -> u64 {
+        (self.records + 1) * (self.value_bytes as u64 + 4) + (1 << 20)
+    }
 }
 
 /// Names of all stores, as [`open`] takes them.
-pub const NAMES: &[&str] =
-    &["cabinet", "tc", "tc-mapped", "tc-default", "lmdb", "rocksdb", "redb", "fjall", "none"];
+pub const NAMES: &[&str] = &[
+    "cabinet",
+    "cabinet-tree",
+    "cabinet-fixed",
+    "tc",
+    "tc-mapped",
+    "tc-default",
+    "tc-tree",
+    "tc-fixed",
+    "lmdb",
+    "rocksdb",
+    "redb",
+    "fjall",
+    "none",
+];
+
+/// Whether the keys of a store are ids, as [`crate::records::fill_id`] makes them.
+#[must_use]
+pub fn is_numbered(name: &str) -> bool {
+    name.ends_with("-fixed")
+}
 
 /// Opens the store of this name in a folder, and creates it if it is not there.
 pub fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Box<dyn Store>> {
     Ok(match name {
         #[cfg(feature = "cabinet")]
-        "cabinet" => Box::new(cabinet::Cabinet::open(folder, purpose)?),
+        "cabinet" | "cabinet-tree" | "cabinet-fixed" => {
+            Box::new(cabinet::Cabinet::open(name, folder, purpose)?)
+        }
         "tc" | "tc-mapped" | "tc-default" => {
             Box::new(tokyo_cabinet::TokyoCabinet::open(name, folder, purpose)?)
         }
+        "tc-tree" => Box::new(tokyo_cabinet_tree::TokyoCabinetTree::open(folder, purpose)?),
+        "tc-fixed" => Box::new(tokyo_cabinet_fixed::TokyoCabinetFixed::open(folder, purpose)?),
         "lmdb" => Box::new(lmdb::Lmdb::open(folder, purpose)?),
         "rocksdb" => Box::new(rocksdb::RocksDb::open(folder, purpose)?),
         "redb" => Box::new(redb::Redb::open(folder, purpose)?),
@@ -96,16 +128,27 @@ pub fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Box<dyn Stor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Records, fill_key};
+    use crate::records::{Records, fill_id, fill_key};
 
     fn works(name: &str, durable: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let purpose =
-            Purpose { records: 250, key_bytes: 16, value_bytes: 100, threads: 2, durable };
+        let numbered = is_numbered(name);
+        let purpose = Purpose {
+            records: 250,
+            key_bytes: 16,
+            value_bytes: 100,
+            threads: 2,
+            durable,
+            numbered,
+        };
         let records = Records::new();
         let key = |number| {
-            let mut key = [0; 16];
-            fill_key(number, &mut key);
+            let mut key = vec![0; 16];
+            if numbered {
+                fill_id(number, 251, &mut key);
+            } else {
+                fill_key(number, &mut key);
+            }
             key
         };
         let store = open(name, folder.path(), &purpose).unwrap();
@@ -129,14 +172,18 @@ mod tests {
         assert!(!session.get(&key(250), &mut |_| {}).unwrap());
         let mut count = 0;
         session
-            .scan(&mut |key, value| count += usize::from((key.len(), value.len()) == (16, 100)))
+            .scan(&mut |key, value| {
+                let is_whole = (key.len() == 16 || numbered) && value.len() == 100;
+                count += usize::from(is_whole);
+            })
             .unwrap();
         assert_eq!(count, 250);
     }
 
     #[test]
     fn every_store_keeps_what_it_was_given() {
-        for name in NAMES.iter().filter(|name| !["none", "cabinet"].contains(name)) {
+        let others = |name: &&&str| **name != "none" && !name.starts_with("cabinet");
+        for name in NAMES.iter().filter(others) {
             works(name, false);
             works(name, true);
         }
@@ -147,5 +194,9 @@ mod tests {
     fn cabinet_keeps_what_it_was_given() {
         works("cabinet", false);
         works("cabinet", true);
+        works("cabinet-fixed", false);
+        works("cabinet-fixed", true);
+        works("cabinet-tree", false);
+        works("cabinet-tree", true);
     }
 }

@@ -28,10 +28,12 @@ mod address;
 mod client;
 mod connection;
 mod error;
+mod functions;
 pub mod limits;
 mod pipeline;
 mod pool;
 mod settings;
+mod table;
 
 pub use address::Address;
 pub use client::{Client, Pair};
@@ -39,3 +41,4 @@ pub use error::{Error, Result};
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};
 pub use settings::Settings;
+pub use table::{Row, Search};

@@ -2,10 +2,8 @@
 
 mod fake;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use client::{Client, Error, Pipeline, Reply};
+use fake::exchange;
 
 /// Exchanges captured from the original server, in hexadecimal with tabs between.
 const CAPTURED: &str = include_str!("../../wire/tests/captured/hash-binary.tsv");
@@ -21,30 +19,6 @@ fn captured(what: &str) -> (Vec<u8>, Vec<u8>) {
     let mut fields = line.split('\t').skip(1);
     let mut field = || unhex(fields.next().expect(what));
     (field(), field())
-}
-
-/// Plays the server's part in exchanges: checks each request byte for byte, then answers.
-fn play(exchanges: Vec<(Vec<u8>, Vec<u8>)>) -> impl FnOnce(TcpStream) + Send {
-    move |mut stream| {
-        for (request, response) in exchanges {
-            let mut received = vec![0; request.len()];
-            stream.read_exact(&mut received).expect("a request");
-            assert_eq!(received, request);
-            stream.write_all(&response).expect("room for a response");
-        }
-        let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).expect("the end");
-        assert_eq!(rest, b"", "more than was expected");
-    }
-}
-
-/// Runs `commands` against a server that expects these exchanges.
-fn exchange(exchanges: Vec<(Vec<u8>, Vec<u8>)>, commands: impl FnOnce(&Client)) {
-    let (address, server) = fake::server(vec![play(exchanges)]);
-    let client = Client::connect(address).expect("a connection");
-    commands(&client);
-    drop(client);
-    server.join().expect("a server that saw what it expected");
 }
 
 /// The same with captured exchanges.

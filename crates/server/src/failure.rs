@@ -71,12 +71,15 @@ impl From<&Error> for Failure {
             Error::NoSpace { .. } | Error::Poisoned(_) => Self::Write,
             Error::InUse { .. } | Error::Conflict => Self::Lock,
             // The record that is no number is in the way.
-            Error::NotANumber { .. } => Self::ExistingRecord,
+            Error::NotANumber { .. } | Error::IndexExists => Self::ExistingRecord,
+            Error::NoIndex => Self::NoRecord,
             Error::KeyTooLong { .. }
             | Error::ValueTooLong { .. }
             | Error::BatchTooLong { .. }
             | Error::NotSupported(_)
+            | Error::BadColumn(_)
             | Error::BadPattern(_)
+            | Error::NoId { .. }
             | Error::Name(_) => Self::Invalid,
             _ => Self::Miscellaneous,
         }

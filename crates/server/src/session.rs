@@ -26,13 +26,24 @@ impl Session {
     }
 }
 
-/// An iteration over the keys of a database. It costs nothing while nobody asks for the next key.
+/// What an iteration comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) key: Vec<u8>,
+    /// Number of the value among those of the key, from 0 on.
+    pub(crate) duplicate: usize,
+}
+
+/// An iteration over the keys of a database, each as often as it has values. It costs nothing while
+/// nobody asks for the next key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor {
     /// Where to go on; `None` at the end.
     position: Option<Position>,
-    /// Keys read ahead: those of one step of the engine.
-    ahead: VecDeque<Vec<u8>>,
+    /// Keys read ahead, those of one step of the engine, and how many values each has.
+    ahead: VecDeque<(Vec<u8>, usize)>,
+    /// How many of the first key's values were gone through.
+    duplicate: usize,
     /// Bytes of them when they were read, which is no less than there are now.
     ahead_bytes: usize,
 }
@@ -43,19 +54,19 @@ impl Cursor {
         Self { position: Some(Position::Start), ..Self::default() }
     }
 
-    /// At `key`, or in a database ordered by key at the first one not before it. `None` if
-    /// nothing is there.
+    /// At `key`, or in a database in the order of keys or ids at the first one not before it.
+    /// `None` if nothing is there.
     pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
         let position = database.position_of(key);
-        let ordered = matches!(position, Position::Key(_));
+        let ordered = matches!(position, Position::Key(_) | Position::Id(_));
         let mut cursor = Self { position: Some(position), ..Self::default() };
         loop {
             cursor.fill(database)?;
             match cursor.ahead.front() {
                 None => return Ok(None),
-                Some(found) if ordered || found == key => return Ok(Some(cursor)),
+                Some((found, _)) if ordered || found == key => return Ok(Some(cursor)),
                 // Keys whose hash is the same may come before it.
-                Some(_) => match cursor.ahead.iter().position(|found| found == key) {
+                Some(_) => match cursor.ahead.iter().position(|(found, _)| found == key) {
                     Some(before) => {
                         cursor.ahead.drain(..before);
                         return Ok(Some(cursor));
@@ -73,9 +84,19 @@ impl Cursor {
     }
 
     /// The next key, `None` at the end.
-    pub(crate) fn next(&mut self, database: &Database) -> cabinet::Result<Option<Vec<u8>>> {
+    pub(crate) fn next(&mut self, database: &Database) -> cabinet::Result<Option<Place>> {
         self.fill(database)?;
-        Ok(self.ahead.pop_front())
+        let duplicate = self.duplicate;
+        match self.ahead.front() {
+            Some((key, values)) if duplicate + 1 < *values => {
+                self.duplicate += 1;
+                Ok(Some(Place { key: key.clone(), duplicate }))
+            }
+            _ => {
+                self.duplicate = 0;
+                Ok(self.ahead.pop_front().map(|(key, _)| Place { key, duplicate }))
+            }
+        }
     }
 
     fn fill(&mut self, database: &Database) -> cabinet::Result<()> {
@@ -85,8 +106,14 @@ impl Cursor {
             let ahead = &mut self.ahead;
             let mut bytes = 0;
             self.position = database.scan_keys(position, |key| {
-                bytes += key.len();
-                ahead.push_back(key.to_vec());
+                // All values of a key come in one step.
+                match ahead.back_mut() {
+                    Some((before, values)) if before == key => *values += 1,
+                    _ => {
+                        bytes += key.len();
+                        ahead.push_back((key.to_vec(), 1));
+                    }
+                }
             })?;
             self.ahead_bytes = bytes;
         }

@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::port::Port;
 use crate::session::Cursor;
 use crate::{Config, Error, Result};
+use cabinet::name::Kind;
 use cabinet::{Database, Durability};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) nonblocking: Database,
     /// Writes are acknowledged only once they are durable.
     pub(crate) holds_replies: bool,
+    /// Kind of the database, unless it is an engine from elsewhere.
+    pub(crate) kind: Option<Kind>,
     pub(crate) ports: Arc<[Port]>,
     pub(crate) pool: Pool,
     pub(crate) budget: Arc<Budget>,
@@ -57,6 +60,7 @@ impl Shared {
             pool: Pool::new(config.pool_queue_max),
             budget: Budget::new(config.buffer_bytes_max),
             config,
+            kind: Kind::of_path(&database.path()),
             nonblocking: database.nonblocking(),
             database,
             holds_replies,

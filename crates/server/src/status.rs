@@ -22,7 +22,7 @@ const OWN_COUNTS: usize = Count::Touch as usize;
 pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
     let database = &shared.database;
     let path = database.path();
-    let kind = Kind::of_path(&path);
+    let kind = shared.kind;
     let mut facts = vec![
         ("version", VERSION.to_owned()),
         ("libver", LIBRARY_VERSION.to_owned()),

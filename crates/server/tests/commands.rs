@@ -5,35 +5,7 @@
 mod support;
 
 use server::{Config, Mask};
-use support::{Client, config, memory, start, start_with};
-
-fn misc(name: &str, arguments: &[&str]) -> Vec<u8> {
-    let size = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
-    let mut request = b"\xc8\x90".to_vec();
-    request.extend_from_slice(&size(name.len()));
-    request.extend_from_slice(&size(0));
-    request.extend_from_slice(&size(arguments.len()));
-    request.extend_from_slice(name.as_bytes());
-    for argument in arguments {
-        request.extend_from_slice(&size(argument.len()));
-        request.extend_from_slice(argument.as_bytes());
-    }
-    request
-}
-
-/// A list as misc answers it.
-fn list(elements: &[&str]) -> Vec<u8> {
-    let size = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
-    let mut reply = vec![0];
-    reply.extend_from_slice(&size(elements.len()));
-    for element in elements {
-        reply.extend_from_slice(&size(element.len()));
-        reply.extend_from_slice(element.as_bytes());
-    }
-    reply
-}
-
-const MISC_FAILURE: &[u8] = b"\x01\0\0\0\0";
+use support::{Client, MISC_FAILURE, config, list, memory, misc, start, start_with};
 
 /// The version of a record, as `gets` tells it.
 fn version(client: &mut Client, key: &str) -> u64 {
@@ -218,6 +190,102 @@ fn range_works_where_keys_are_in_order() {
     client.exchange(misc("iterinit", &["bb"]), list(&[]));
     client.exchange(misc("iternext", &[]), list(&["c", "3"]));
     client.exchange(misc("iterinit", &["x"]), MISC_FAILURE);
+}
+
+#[test]
+fn a_fixed_length_database_goes_by_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::fixed(folder.path()));
+    let mut client = server.connect();
+    // What the original answers to each of these.
+    client.exchange(misc("range", &[]), list(&[]));
+    client.exchange(misc("put", &["max", "x"]), MISC_FAILURE);
+    client.exchange(misc("putlist", &["5", "x", "a9", "b"]), list(&[]));
+    client.exchange(misc("put", &["prev", "p"]), list(&[]));
+    client.exchange(misc("range", &[]), list(&["4", "p", "5", "x", "9", "b"]));
+    client.exchange(misc("range", &["6"]), list(&["9", "b"]));
+    client.exchange(misc("range", &["x"]), list(&[]));
+    client.exchange(misc("range", &["next"]), list(&[]));
+    client.exchange(misc("range", &["max"]), list(&["9", "b"]));
+    client.exchange(misc("range", &["4", "0", "9"]), list(&["4", "p", "5", "x"]));
+    client.exchange(misc("range", &["4", "1"]), list(&["4", "p"]));
+    client.exchange(misc("range", &["5", "0", "max"]), list(&["5", "x", "9", "b"]));
+    client.exchange(misc("iterinit", &["100"]), MISC_FAILURE);
+    client.exchange(misc("iterinit", &[""]), MISC_FAILURE);
+    client.exchange(misc("iterinit", &["next"]), MISC_FAILURE);
+    client.exchange(misc("iterinit", &["6"]), list(&[]));
+    client.exchange(misc("iternext", &[]), list(&["9", "b"]));
+    client.exchange(misc("iternext", &[]), MISC_FAILURE);
+    client.exchange(misc("get", &["max"]), list(&["b"]));
+    client.exchange(misc("get", &["prev"]), MISC_FAILURE);
+    client.exchange(misc("error", &[]), list(&["2: invalid operation"]));
+    client.exchange(misc("getlist", &["max", "a5", "6"]), list(&["max", "b", "a5", "x"]));
+    client.exchange(misc("getlist", &["max", "z"]), MISC_FAILURE);
+    client.exchange(misc("putkeep", &["min", "m"]), MISC_FAILURE);
+    client.exchange(misc("putkeep", &["next", "m"]), list(&[]));
+    client.exchange(misc("regex", &["^1"]), list(&["10", "m"]));
+    client.exchange(misc("putlist", &["next", "1", "z", "2", "20", "3"]), MISC_FAILURE);
+    client.exchange(misc("outlist", &["11", "20", "9", "10", "7"]), list(&[]));
+    for absent in ["defrag", "cacheclear", "putdup", "setindex", "genuid", "search"] {
+        client.exchange(misc(absent, &["1", "2"]), MISC_FAILURE);
+    }
+    client.exchange(misc("put", &["5", ""]), list(&[]));
+    client.exchange(misc("get", &["5"]), list(&[""]));
+    client.exchange(misc("getpart", &["5"]), MISC_FAILURE);
+    client.exchange(misc("put", &["2", "abcdef"]), list(&[]));
+    client.exchange(misc("optimize", &["width=3#limsiz=1k"]), list(&[]));
+    client.exchange(misc("get", &["2"]), list(&["abc"]));
+    client.exchange(misc("put", &["960", ""]), list(&[]));
+    client.exchange(misc("put", &["961", ""]), MISC_FAILURE);
+    client.exchange(misc("vanish", &[]), list(&[]));
+    client.exchange(misc("out", &["min"]), MISC_FAILURE);
+}
+
+#[test]
+fn a_key_that_is_no_id_is_one_without_a_record_in_other_protocols() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::fixed(folder.path()));
+    let mut client = server.connect();
+    client.exchange("set a7 3 0 1\r\nx\r\nget a7 k 7\r\n", {
+        "STORED\r\nVALUE a7 3 1\r\nx\r\nVALUE 7 3 1\r\nx\r\nEND\r\n"
+    });
+    client.exchange("delete k\r\nincr k 1\r\ntouch k 1\r\n", {
+        "NOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\n"
+    });
+    client.exchange("add k 0 0 1\r\nx\r\ncas k 0 0 1 1\r\nx\r\n", "NOT_STORED\r\nNOT_FOUND\r\n");
+    client.send("set k 0 0 1\r\nx\r\n".as_bytes());
+    assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
+    let not_found = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n\
+        Content-Length: 10\r\n\r\nNot Found\n";
+    client.exchange("GET /k HTTP/1.1\r\n\r\n", not_found);
+    client.exchange("DELETE /0 HTTP/1.1\r\n\r\n", not_found);
+    client.exchange("HEAD /k HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n");
+    client.exchange("PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", {
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\
+         Content-Length: 22\r\n\r\nInternal Server Error\n"
+    });
+    client.exchange("GET /x7 HTTP/1.1\r\n\r\n", {
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\
+         Content-Length: 1\r\n\r\nx"
+    });
+}
+
+#[test]
+fn tuning_sets_or_lifts_the_caps_of_an_on_memory_database() {
+    for database in [memory(), support::memory_tree()] {
+        let server = start(database);
+        let mut client = server.connect();
+        for key in 0..1000 {
+            client.exchange(format!("set {key:03} 0 0 1\r\nv\r\n"), "STORED\r\n");
+        }
+        client.exchange(misc("optimize", &["capnum=100"]), list(&[]));
+        assert!(server.figure("curr_items") <= 100);
+        client.exchange(b"\xc8\x71\0\0\0\0", b"\0");
+        for key in 0..300 {
+            client.exchange(format!("set {key:03} 0 0 1\r\nv\r\n"), "STORED\r\n");
+        }
+        assert!(server.figure("curr_items") >= 300);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use support::{Client, Running};
 
 /// What is expected in place of what the original answered.
@@ -25,9 +25,11 @@ enum Expected {
     Shaped { start: &'static str, end: &'static str },
     /// Success and some number.
     Count,
+    /// These answers to the exchanges of this name, in their order.
+    Replies(&'static [&'static [u8]]),
 }
 
-use Expected::{AnyOrder, Count, Improved, Iterated, OneOf, Shaped};
+use Expected::{AnyOrder, Count, Improved, Iterated, OneOf, Replies, Shaped};
 
 /// Scripts come later; until then a call fails, and so it does without a script.
 const NO_SCRIPTS: Expected = Improved { reply: b"\x01", closed: false };
@@ -138,6 +140,17 @@ const MEMORY_HASH: Exceptions = &[
     ),
 ];
 
+/// Rows are in the order of their keys, where the original has that of its file.
+const TABLE: Exceptions = &[
+    ("search all", "the order is that of the keys", AnyOrder),
+    ("search badop", "the order is that of the keys", AnyOrder),
+    (
+        "iternext",
+        "the order is that of the keys; the first of these exchanges starts the iterator",
+        Replies(&[b"\0\0\0\0\0", b"\0\0\0\0\x02\0\0\0\x011\0\0\0\x03a\0b"]),
+    ),
+];
+
 #[test]
 fn a_hash_database_answers_the_binary_protocol_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,6 +170,33 @@ fn a_hash_database_answers_memcached_and_http_as_the_original() {
 fn an_on_memory_hash_database_answers_as_the_original() {
     let server = support::start(support::memory());
     replay(&server, include_str!("fixtures/conversation-memory-hash.jsonl"), MEMORY_HASH);
+}
+
+#[test]
+fn an_on_memory_tree_database_answers_as_the_original() {
+    let server = support::start(support::memory_tree());
+    replay(&server, include_str!("fixtures/conversation-memory-tree.jsonl"), &[]);
+}
+
+#[test]
+fn a_fixed_length_database_answers_as_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = support::start(support::fixed(folder.path()));
+    replay(&server, include_str!("fixtures/conversation-fixed.jsonl"), &[]);
+}
+
+#[test]
+fn a_tree_answers_as_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = support::start(support::tree(folder.path()));
+    replay(&server, include_str!("fixtures/conversation-btree.jsonl"), &[]);
+}
+
+#[test]
+fn a_table_answers_as_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = support::start(support::table(folder.path()));
+    replay(&server, include_str!("fixtures/conversation-table.jsonl"), TABLE);
 }
 
 struct Exchange {
@@ -190,6 +230,7 @@ fn exchanges(conversation: &str) -> Vec<Exchange> {
 fn replay(server: &Running, conversation: &str, exceptions: Exceptions) {
     let exchanges = exchanges(conversation);
     let mut iterated = (BTreeSet::new(), BTreeSet::new());
+    let mut replied = BTreeMap::new();
     for exchange in &exchanges {
         let what = &exchange.what;
         let exception = exceptions.iter().find(|(name, _, _)| name == what);
@@ -221,6 +262,11 @@ fn replay(server: &Running, conversation: &str, exceptions: Exceptions) {
                 assert_eq!(reply, start.as_bytes(), "{what}");
                 reply = client.read_until(end.as_bytes());
                 assert!(!reply.is_empty(), "{what}");
+            }
+            Some(Replies(replies)) => {
+                let named = replied.entry(what).or_insert(0);
+                expect(&mut client, what, replies[*named]);
+                *named += 1;
             }
             Some(Count) => assert_eq!(client.read(9)[0], 0, "{what}"),
         }

@@ -1,9 +1,13 @@
 //! Servers of a thread each, with one port and no database.
 
+#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
-use client::Address;
+use client::{Address, Client};
 
 /// Serves each connection in turn with `serve`, as many as there are.
 pub(crate) fn server<F>(serve: Vec<F>) -> (Address, JoinHandle<()>)
@@ -20,4 +24,28 @@ where
         }
     });
     (Address::from(("127.0.0.1", port)), thread)
+}
+
+/// Plays the server's part in exchanges: checks each request byte for byte, then answers.
+fn play(exchanges: Vec<(Vec<u8>, Vec<u8>)>) -> impl FnOnce(TcpStream) + Send {
+    move |mut stream| {
+        for (request, response) in exchanges {
+            let mut received = vec![0; request.len()];
+            stream.read_exact(&mut received).expect("a request");
+            assert_eq!(received, request);
+            stream.write_all(&response).expect("room for a response");
+        }
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("the end");
+        assert_eq!(rest, b"", "more than was expected");
+    }
+}
+
+/// Runs `commands` against a server that expects these exchanges.
+pub(crate) fn exchange(exchanges: Vec<(Vec<u8>, Vec<u8>)>, commands: impl FnOnce(&Client)) {
+    let (address, thread) = server(vec![play(exchanges)]);
+    let client = Client::connect(address).expect("a connection");
+    commands(&client);
+    drop(client);
+    thread.join().expect("a server that saw what it expected");
 }

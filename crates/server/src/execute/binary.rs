@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
 use crate::session::Cursor;
 use crate::status;
-use cabinet::Meta;
+use cabinet::{Database, Meta};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -100,13 +100,15 @@ fn execute(
         }
         Request::GetMany(keys) => return get_many(context, keys, output),
         Request::ValueSize { key } => {
-            let size = context.attempt("do_vsiz", database.value_size(key))?.unwrap_or(None);
+            let size = context.attempt("do_vsiz", database.value_size(key))?;
             context.counters.count(Count::ValueSize);
-            if let Some(size) = size {
+            if let Ok(Some(size)) = size {
                 reply::size(output, u32::try_from(size).unwrap_or(u32::MAX));
                 return Ok(Next::GoOn);
             }
-            context.fail("do_vsiz", Failure::NoRecord);
+            if let Ok(None) = size {
+                context.fail("do_vsiz", Failure::NoRecord);
+            }
             false
         }
         Request::IterInit => {
@@ -115,10 +117,10 @@ fn execute(
             true
         }
         Request::IterNext => {
-            let key = context.next_key("do_iternext")?;
+            let place = context.next_place("do_iternext")?;
             context.counters.count(Count::IterNext);
-            if let Some(key) = key {
-                reply::value(output, &key);
+            if let Some(place) = place {
+                reply::value(output, &place.key);
                 return Ok(Next::GoOn);
             }
             false
@@ -144,11 +146,11 @@ fn execute(
             context.counters.count(Count::Sync);
             context.attempt("do_sync", database.sync())?.is_ok()
         }
-        // The tuning is that of the original's files: there is nothing here to be tuned.
-        Request::Optimize { parameters: _ } => {
+        Request::Optimize { parameters } => {
             context.wait()?;
             context.counters.count(Count::Optimize);
-            context.attempt("do_optimize", database.optimize())?.is_ok()
+            let tuning = String::from_utf8_lossy(parameters);
+            context.attempt("do_optimize", database.retune(&tuning))?.is_ok()
         }
         Request::Vanish => {
             context.wait()?;
@@ -242,7 +244,7 @@ fn keys_with_prefix(
     let mut list = List::begin(output);
     if max > 0 {
         let mut length = Ok(());
-        let scanned = context.database.for_each_key_with_prefix(prefix, |key| {
+        let scanned = for_each_key_like(context.database, prefix, &mut |key| {
             list.string(output, key);
             length = context.check_length(output.len() - start);
             if list.len() < max && length.is_ok() {
@@ -257,6 +259,21 @@ fn keys_with_prefix(
     list.finish(output);
     context.counters.count(Count::KeysWithPrefix);
     Ok(Next::GoOn)
+}
+
+/// The keys that begin with a prefix; where they are ids, those within an interval.
+fn for_each_key_like(
+    database: &Database,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> cabinet::Result<()> {
+    match database.as_numbered() {
+        None => database.for_each_key_with_prefix(prefix, visit),
+        Some(numbered) => match numbered.interval(prefix) {
+            Some(ids) => numbered.for_each_key_in(ids, visit),
+            None => Ok(()),
+        },
+    }
 }
 
 fn add_double(
@@ -363,7 +380,6 @@ mod tests {
     use crate::Config;
     use crate::session::Session;
     use crate::shared::Shared;
-    use cabinet::Database;
 
     /// What has been looked at is overwritten with what would end the connection, if it were
     /// looked at again.

@@ -1,6 +1,6 @@
 //! HTTP/1.x: the target is a key, the body a value.
 
-use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
+use super::{Context, Halt, Next, Step, finish, incomplete, misc, or_absent, within_limit};
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
@@ -123,7 +123,7 @@ fn get(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<()
     let found = context.database.read(key, |entry| {
         reply::response(output, Status::Ok, OCTET_STREAM, entry.value);
     });
-    let found = context.attempt("do_http_get", found)?;
+    let found = or_absent(context.attempt("do_http_get", found)?, None);
     context.counters.count(Count::Get);
     context.check_length(output.len() - start)?;
     match found {
@@ -139,6 +139,7 @@ fn get(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<()
 
 fn size(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
     let size = context.attempt("do_http_head", context.database.value_size(key))?;
+    let size = or_absent(size, None);
     context.counters.count(Count::ValueSize);
     match size {
         Ok(Some(bytes)) => reply::headers(output, Status::Ok, OCTET_STREAM, bytes as u64),
@@ -183,6 +184,7 @@ fn put(
 
 fn remove(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
     let removed = context.attempt_write("do_http_delete", context.database.remove(key))?;
+    let removed = or_absent(removed, false);
     context.counters.count(Count::Out);
     let status = match removed {
         Ok(true) => Status::Ok,

@@ -1,7 +1,9 @@
 //! memcached's text protocol.
 
 use super::ahead::Grouped;
-use super::{Context, Halt, Next, Step, finish, incomplete, leading_number, within_limit};
+use super::{
+    Context, Halt, Next, Step, finish, incomplete, leading_number, or_absent, within_limit,
+};
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
@@ -65,6 +67,7 @@ fn execute(
         }
         Request::Delete { key, noreply } => {
             let removed = context.attempt_write("do_mc_delete", context.database.remove(key))?;
+            let removed = or_absent(removed, false);
             context.counters.count(Count::Out);
             if let Ok(false) = removed {
                 context.miss("do_mc_delete", Count::OutMiss);
@@ -81,7 +84,7 @@ fn execute(
         }
         Request::Touch { key, exptime, noreply } => {
             let touched = context.database.touch(key, expires_at_ms(exptime));
-            let touched = context.attempt_write("do_mc_touch", touched)?;
+            let touched = or_absent(context.attempt_write("do_mc_touch", touched)?, false);
             context.counters.count(Count::Touch);
             conclude(output, noreply, touched, |output, touched| {
                 output.extend_from_slice(if touched { TOUCHED } else { NOT_FOUND });
@@ -137,7 +140,7 @@ fn get(
             let version = cas.then_some(entry.version);
             reply::value(output, key, entry.meta.flags, entry.value, version);
         });
-        match context.attempt("do_mc_get", found)? {
+        match or_absent(context.attempt("do_mc_get", found)?, None) {
             Ok(Some(())) => context.check_length(output.len() - start)?,
             Ok(None) => misses += 1,
             Err(error) => {
@@ -191,7 +194,7 @@ fn get_and_touch(
         };
         context.counters.count(Count::Touch);
         context.counters.count(Count::Get);
-        match context.attempt_write("do_mc_gat", touched)? {
+        match or_absent(context.attempt_write("do_mc_gat", touched)?, None) {
             Ok(Some(())) => context.check_length(output.len() - start)?,
             Ok(None) => context.miss("do_mc_gat", Count::GetMiss),
             Err(error) => {
@@ -227,6 +230,12 @@ fn store(context: &mut Context<'_>, request: &Store<'_>, output: &mut Vec<u8>) -
         }
     };
     let line = context.attempt_write("do_mc_store", line)?;
+    let line = match mode {
+        // To store where nothing can be is a failure; to look first finds nothing.
+        Mode::Set => line,
+        Mode::CompareAndSwap(_) => or_absent(line, NOT_FOUND),
+        _ => or_absent(line, NOT_STORED),
+    };
     context.counters.count(count);
     match line {
         Ok(line) => {
@@ -265,7 +274,7 @@ fn add(
             (Change::Put(sum.to_string().into_bytes(), entry.meta), Some(sum))
         }
     });
-    let sum = context.attempt_write("do_mc_incr", sum)?;
+    let sum = or_absent(context.attempt_write("do_mc_incr", sum)?, None);
     context.counters.count(Count::AddInt);
     if let Ok(None) = sum {
         context.fail("do_mc_incr", Failure::NoRecord);

@@ -1,11 +1,10 @@
 //! The versatile functions of `misc`, called through the binary protocol and through HTTP.
 
-use super::{Context, Halt, leading_number};
+use super::{Context, Halt, functions, leading_number, table, tree};
 use crate::counters::Count;
 use crate::failure::Failure;
-use crate::session::Cursor;
-use cabinet::name::Kind;
-use cabinet::{Meta, Position};
+use crate::session::{Cursor, Place};
+use cabinet::{Entry, Meta, Numbered, Position};
 use std::ops::ControlFlow;
 
 /// Takes an element of the result; answers the length of the reply so far, in bytes.
@@ -30,7 +29,22 @@ fn function(
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
+    if !functions::exists(name, context.shared.kind) {
+        context.fail("do_misc", Failure::Invalid);
+        return Ok(false);
+    }
     let database = context.database;
+    // What goes otherwise in a kind of database, or is only there.
+    let done = if let Some(table) = database.table() {
+        table::call(context, table, name, arguments, take)?
+    } else if database.has_duplicates() {
+        tree::call(context, name, arguments, take)?
+    } else {
+        None
+    };
+    if let Some(done) = done {
+        return Ok(done);
+    }
     match (name, arguments) {
         (b"put", [key, value, ..]) => {
             Ok(context.attempt_write("do_misc: put", database.put(key, value))?.is_ok())
@@ -56,12 +70,12 @@ fn function(
         (b"get", [key, ..]) => {
             let mut length = 0;
             let found = database.read(key, |entry| length = take(entry.value));
-            let found = context.attempt("do_misc: get", found)?.unwrap_or(None).is_some();
+            let found = context.attempt("do_misc: get", found)?;
             context.check_length(length)?;
-            if !found {
+            if let Ok(None) = found {
                 context.fail("do_misc: get", Failure::NoRecord);
             }
-            Ok(found)
+            Ok(matches!(found, Ok(Some(()))))
         }
         (b"getpart", [key, range @ ..]) => get_part(context, key, range, take),
         (b"getlist", keys) => get_list(context, keys, take),
@@ -87,15 +101,15 @@ fn function(
             context.wait()?;
             Ok(context.attempt("do_misc: sync", database.sync())?.is_ok())
         }
-        (b"optimize", _) => {
+        (b"optimize", arguments) => {
             context.wait()?;
-            Ok(context.attempt("do_misc: optimize", database.optimize())?.is_ok())
+            let tuning = String::from_utf8_lossy(arguments.first().copied().unwrap_or_default());
+            Ok(context.attempt("do_misc: optimize", database.retune(&tuning))?.is_ok())
         }
         (b"vanish", _) => {
             context.wait()?;
             Ok(context.attempt_write("do_misc: vanish", database.clear())?.is_ok())
         }
-        (b"error", _) if is_on_memory(context) => Ok(false),
         (b"error", _) => {
             let failure =
                 context.session.last_failure.or_else(|| context.shared.last_failure.get());
@@ -103,18 +117,18 @@ fn function(
             Ok(true)
         }
         // Compaction and the cache look after themselves.
-        (b"defrag" | b"cacheclear", _) => Ok(!is_on_memory(context)),
+        (b"defrag" | b"cacheclear", _) => Ok(true),
         (b"regex", [pattern, max @ ..]) => regex(context, pattern, maximum(max.first()), take),
-        (b"range", arguments) => range(context, arguments, take),
+        (b"range", arguments) => match database.as_numbered() {
+            Some(numbered) => range_of_ids(context, numbered, arguments, take),
+            None => range(context, arguments, take),
+        },
+        // Arguments are missing.
         _ => {
             context.fail("do_misc", Failure::Invalid);
             Ok(false)
         }
     }
-}
-
-fn is_on_memory(context: &Context<'_>) -> bool {
-    Kind::of_path(&context.database.path()).is_some_and(Kind::is_on_memory)
 }
 
 /// A most number of records as the original reads it: below 1 is all.
@@ -189,11 +203,16 @@ fn out_list(context: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Halt> {
 fn iter_next(context: &mut Context<'_>, take: Take<'_>) -> Result<bool, Halt> {
     // Taking a key off the iterator cannot be taken back, so nothing may block after it.
     context.wait()?;
-    while let Some(key) = context.next_key("do_misc: iternext")? {
-        let found = context.database.read(&key, |entry| {
+    while let Some(Place { key, duplicate }) = context.next_place("do_misc: iternext")? {
+        let mut show = |entry: Entry<'_>| {
             take(&key);
             take(entry.value)
-        });
+        };
+        let found = if duplicate > 0 {
+            context.database.read_duplicate(&key, duplicate, &mut show)
+        } else {
+            context.database.read(&key, &mut show)
+        };
         match context.attempt("do_misc: iternext", found)? {
             Ok(Some(length)) => return context.check_length(length).map(|()| true),
             // The record has gone since the key was read ahead.
@@ -233,18 +252,20 @@ fn range(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Resu
     let max = maximum(arguments.get(1));
     let end = arguments.get(2).copied();
     let database = context.database;
-    let mut position = database.position_of(begin);
-    if !matches!(position, Position::Key(_)) {
+    let Some(order) = database.order() else {
         context.fail("do_misc: range", Failure::Invalid);
         return Ok(false);
-    }
+    };
+    let mut position = if begin.is_empty() { Position::Start } else { database.position_of(begin) };
     context.wait()?;
     let mut length = Ok(());
     let mut found = 0;
     let mut is_over = false;
     while !is_over {
         let next = database.scan(&position, |entry| {
-            is_over |= found >= max || length.is_err() || end.is_some_and(|end| entry.key >= end);
+            is_over |= found >= max
+                || length.is_err()
+                || end.is_some_and(|end| order.compare(entry.key, end).is_ge());
             if !is_over {
                 take(entry.key);
                 length = context.check_length(take(entry.value));
@@ -258,4 +279,92 @@ fn range(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Resu
         }
     }
     length.map(|()| true)
+}
+
+/// Records from an id on, until another. Nothing begins at what is no id, and what has no digits
+/// ends nothing.
+fn range_of_ids(
+    context: &mut Context<'_>,
+    numbered: &dyn Numbered,
+    arguments: &[&[u8]],
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    let first = arguments.first().map_or(Some(1), |begin| numbered.id(begin));
+    let Some(first) = first else { return Ok(true) };
+    let max = maximum(arguments.get(1));
+    let end = arguments.get(2).filter(|end| end.iter().any(u8::is_ascii_digit));
+    let last = end.and_then(|end| numbered.id(end)).map_or(u64::MAX, |end| end - 1);
+    context.wait()?;
+    let mut length = Ok(());
+    let mut found = 0;
+    let scanned = numbered.for_each_in(first..=last, &mut |entry| {
+        take(entry.key);
+        length = context.check_length(take(entry.value));
+        found += 1;
+        if found < max && length.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    length?;
+    Ok(context.attempt("do_misc: range", scanned)?.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::session::Session;
+    use crate::shared::Shared;
+    use cabinet::Database;
+    use std::sync::Arc;
+
+    /// A server's state over a database in a folder.
+    fn shared(folder: &std::path::Path, name: &str) -> Arc<Shared> {
+        let name = folder.join(name).display().to_string();
+        let database = Database::open(&name).expect("a database");
+        Shared::new(Config::default(), database).expect("a server's state")
+    }
+
+    /// Calls a function as an event loop does, or as a thread does that may wait.
+    fn run(
+        shared: &Shared,
+        may_block: bool,
+        name: &[u8],
+        arguments: &[&[u8]],
+    ) -> Result<bool, Halt> {
+        let mut context = Context {
+            shared,
+            database: if may_block { &shared.database } else { &shared.nonblocking },
+            may_block,
+            counters: &shared.new_counters(),
+            session: &mut Session::default(),
+            descriptor: 0,
+            mutated: false,
+        };
+        call(&mut context, name, arguments, &mut |element| element.len())
+    }
+
+    #[test]
+    fn a_list_of_duplicates_is_added_once_where_the_loop_must_not_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tcb");
+        let pairs: [&[u8]; 4] = [b"a", b"1", b"a", b"2"];
+        assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 0);
+        assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
+        assert_eq!(shared.database.get_all(b"a").expect("values"), [b"1", b"2"]);
+    }
+
+    #[test]
+    fn a_row_that_has_to_wait_takes_one_identifier() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tct");
+        for name in [&b"put"[..], b"putkeep", b"putcat"] {
+            assert_eq!(run(&shared, false, name, &[b"", b"a", b"1"]), Err(Halt::Blocked));
+            assert_eq!(run(&shared, true, name, &[b"", b"a", b"1"]), Ok(true));
+        }
+        assert_eq!(shared.database.table().expect("a table").last_uid(), 3);
+    }
 }

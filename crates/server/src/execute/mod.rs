@@ -7,9 +7,12 @@
 
 mod ahead;
 mod binary;
+mod functions;
 mod http;
 mod memcached;
 mod misc;
+mod table;
+mod tree;
 
 pub(crate) use ahead::look_ahead;
 pub(crate) use http::Reading as HttpReading;
@@ -17,7 +20,7 @@ pub(crate) use http::Reading as HttpReading;
 use crate::counters::{Count, Counters};
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
-use crate::session::{Cursor, Session};
+use crate::session::{Cursor, Place, Session};
 use crate::shared::Shared;
 use cabinet::{Database, Error};
 use wire::Parse;
@@ -180,8 +183,8 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// The next key of the iterator.
-    fn next_key(&mut self, operation: &'static str) -> Result<Option<Vec<u8>>, Halt> {
+    /// The next key of the iterator, and the number of the value among those of the key.
+    fn next_place(&mut self, operation: &'static str) -> Result<Option<Place>, Halt> {
         let (database, may_block) = (self.database, self.may_block);
         let step = |cursor: &mut Cursor| {
             if !may_block && !cursor.is_ready() {
@@ -189,7 +192,7 @@ impl<'a> Context<'a> {
             }
             cursor.next(database)
         };
-        let key = match &mut self.session.cursor {
+        let place = match &mut self.session.cursor {
             Some(cursor) => step(cursor),
             None if may_block => step(&mut self.shared.cursor.lock()),
             None => match self.shared.cursor.try_lock() {
@@ -197,11 +200,11 @@ impl<'a> Context<'a> {
                 None => Err(Error::WouldBlock),
             },
         };
-        let key = self.attempt(operation, key)?.unwrap_or_default();
-        if key.is_none() {
+        let place = self.attempt(operation, place)?.unwrap_or_default();
+        if place.is_none() {
             self.fail(operation, Failure::NoRecord);
         }
-        Ok(key)
+        Ok(place)
     }
 }
 
@@ -226,6 +229,15 @@ fn finish(
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }
         }
+    }
+}
+
+/// To a client that asks for a record, a key under which there can be none is one without.
+#[inline]
+fn or_absent<T>(result: Result<T, Error>, absent: T) -> Result<T, Error> {
+    match result {
+        Err(Error::NoId { .. }) => Ok(absent),
+        result => result,
     }
 }
 

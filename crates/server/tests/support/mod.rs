@@ -2,11 +2,13 @@
 //! does as it is told.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
-#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(dead_code, unused_imports, reason = "every test file uses another part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
 
+mod calls;
 mod engine;
 
+pub(crate) use calls::{MISC_FAILURE, list, misc};
 pub(crate) use engine::ManualEngine;
 
 use cabinet::{Database, Options};
@@ -43,9 +45,34 @@ pub(crate) fn memory() -> Database {
     Database::open_with("*", &Options::default()).unwrap()
 }
 
+/// An on-memory ordered map.
+pub(crate) fn memory_tree() -> Database {
+    Database::open_with("+", &Options::default()).unwrap()
+}
+
+/// A fixed-length database in a folder.
+pub(crate) fn fixed(folder: &Path) -> Database {
+    Database::open_with(folder.join("casket.tcf"), &Options::default()).unwrap()
+}
+
 /// A hash database in a folder.
 pub(crate) fn hash(folder: &Path) -> Database {
     Database::open_with(folder.join("casket.tch"), &Options::default()).unwrap()
+}
+
+/// A tree in a folder.
+pub(crate) fn tree(folder: &Path) -> Database {
+    Database::open_with(folder.join("casket.tcb"), &Options::default()).unwrap()
+}
+
+/// A table in a folder.
+pub(crate) fn table(folder: &Path) -> Database {
+    Database::open_with(folder.join("casket.tct"), &Options::default()).unwrap()
+}
+
+/// A database in a folder, by its name with tuning.
+pub(crate) fn named(folder: &Path, name: &str) -> Database {
+    Database::open(folder.join(name).to_str().unwrap()).unwrap()
 }
 
 /// A server with the settings for tests.

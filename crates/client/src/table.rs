@@ -1,0 +1,156 @@
+//! Rows of a table, its indices and searches.
+
+use crate::client::Pair;
+use crate::functions::{UNLOGGED, found, pairs};
+use crate::{Client, Error, Result};
+
+/// Which rows of a table are meant, in which order, and how many.
+///
+/// Operators, kinds of order and numbers are the server's text: `STREQ`, `NUMGE`, `!STRINC`;
+/// `STRASC`, `NUMDESC`. The column with the empty name is the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Search {
+    /// All rows.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only rows whose column is as the operator has it. All conditions have to hold. One whose
+    /// operator the server does not know does not count. No part may have NUL in it.
+    #[must_use]
+    pub fn condition(self, column: &[u8], operator: &[u8], operand: &[u8]) -> Self {
+        self.with(&[b"addcond", column, operator, operand])
+    }
+
+    /// Orders the rows by a column.
+    #[must_use]
+    pub fn order_by(self, column: &[u8], kind: &[u8]) -> Self {
+        self.with(&[b"setorder", column, kind])
+    }
+
+    /// At most `max` rows (`None`: all), without the first `skip`.
+    #[must_use]
+    pub fn limit(self, max: Option<u64>, skip: u64) -> Self {
+        let max = max.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX));
+        self.with(&[b"setlimit", max.to_string().as_bytes(), skip.to_string().as_bytes()])
+    }
+
+    fn with(mut self, words: &[&[u8]]) -> Self {
+        self.arguments.push(words.join(&0));
+        self
+    }
+}
+
+/// A row with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Names and values of the columns.
+    pub columns: Vec<Pair>,
+}
+
+impl Client {
+    /// Stores a row of columns, whatever was there. An empty key is replaced by a new identifier.
+    pub fn put_row<C: AsRef<[u8]>>(&self, key: &[u8], columns: &[(C, C)]) -> Result<()> {
+        self.misc(b"put", 0, &row(key, columns)).map(drop)
+    }
+
+    /// Stores a row if there is none under the key; whether it did. A failure for another reason
+    /// looks the same.
+    pub fn put_row_keep<C: AsRef<[u8]>>(&self, key: &[u8], columns: &[(C, C)]) -> Result<bool> {
+        Ok(found(self.misc(b"putkeep", 0, &row(key, columns)))?.is_some())
+    }
+
+    /// Adds the columns that a row lacks, and stores it if there is none.
+    pub fn put_row_cat<C: AsRef<[u8]>>(&self, key: &[u8], columns: &[(C, C)]) -> Result<()> {
+        self.misc(b"putcat", 0, &row(key, columns)).map(drop)
+    }
+
+    /// Names and values of the columns of a row.
+    pub fn get_row(&self, key: &[u8]) -> Result<Option<Vec<Pair>>> {
+        Ok(found(self.misc(b"get", UNLOGGED, &[key]))?.map(pairs))
+    }
+
+    /// Builds an index on a column, or removes it. `kind` is the server's text: `LEX`, `DEC`,
+    /// `TOK`, `QGR`, `OPT` to build it anew, `VOID` to remove it; with `+` in front an index that is
+    /// there is a failure.
+    pub fn set_index(&self, column: &[u8], kind: &[u8]) -> Result<()> {
+        self.misc(b"setindex", 0, &[column, kind]).map(drop)
+    }
+
+    /// A number that was not given out before.
+    pub fn generate_uid(&self) -> Result<u64> {
+        number(&self.misc::<&[u8]>(b"genuid", 0, &[])?)
+    }
+
+    /// Keys of the rows that are meant.
+    pub fn search(&self, search: &Search) -> Result<Vec<Vec<u8>>> {
+        self.misc(b"search", UNLOGGED, &search.arguments)
+    }
+
+    /// The rows that are meant, with these columns or (an empty list) all of them. Values that have
+    /// NUL in them cannot be told apart.
+    pub fn search_rows<C: AsRef<[u8]>>(&self, search: &Search, columns: &[C]) -> Result<Vec<Row>> {
+        let mut words: Vec<&[u8]> = vec![b"get"];
+        if !columns.is_empty() {
+            // The key.
+            words.push(b"");
+        }
+        words.extend(columns.iter().map(AsRef::as_ref));
+        let asked = search.clone().with(&words);
+        let rows = self.misc(b"search", UNLOGGED, &asked.arguments)?;
+        Ok(rows.iter().map(|row| parse(row)).collect())
+    }
+
+    /// How many rows are meant.
+    pub fn search_count(&self, search: &Search) -> Result<u64> {
+        let asked = search.clone().with(&[b"count"]);
+        number(&self.misc(b"search", UNLOGGED, &asked.arguments)?)
+    }
+
+    /// Removes the rows that are meant; answers how many there were.
+    pub fn search_out(&self, search: &Search) -> Result<u64> {
+        let asked = search.clone().with(&[b"out"]).with(&[b"count"]);
+        number(&self.misc(b"search", 0, &asked.arguments)?)
+    }
+
+    /// What the server does to find the rows, a line each; it finds them for that.
+    pub fn search_hint(&self, search: &Search) -> Result<Vec<u8>> {
+        let asked = search.clone().with(&[b"count"]).with(&[b"hint"]);
+        let elements = self.misc(b"search", UNLOGGED, &asked.arguments)?;
+        let hint = elements.last().and_then(|last| last.strip_prefix(HINT_MARK));
+        Ok(hint.ok_or(Error::Miscellaneous)?.to_vec())
+    }
+}
+
+/// What stands in front of the hint.
+const HINT_MARK: &[u8] = b"\0\0[[HINT]]\n";
+
+/// A key with names and values, as the functions take a row.
+fn row<'a, C: AsRef<[u8]>>(key: &'a [u8], columns: &'a [(C, C)]) -> Vec<&'a [u8]> {
+    let columns = columns.iter().flat_map(|(name, value)| [name.as_ref(), value.as_ref()]);
+    std::iter::once(key).chain(columns).collect()
+}
+
+/// The one number of an answer.
+fn number(elements: &[Vec<u8>]) -> Result<u64> {
+    let text = elements.first().and_then(|text| std::str::from_utf8(text).ok());
+    text.and_then(|text| text.parse().ok()).ok_or(Error::Miscellaneous)
+}
+
+/// Names and values joined by NUL, of which the one with the empty name is the key.
+fn parse(joined: &[u8]) -> Row {
+    let parts = joined.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+    let mut columns = pairs(parts);
+    let key = match columns.first() {
+        Some((name, _)) if name.is_empty() => columns.remove(0).1,
+        _ => Vec::new(),
+    };
+    Row { key, columns }
+}

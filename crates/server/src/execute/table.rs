@@ -1,0 +1,136 @@
+//! The functions of `misc` that go otherwise, or that there are only, in a table.
+
+use super::misc::Take;
+use super::{Context, Halt};
+use crate::failure::Failure;
+use cabinet::table::{IndexChange, Row, SearchRequest, Table};
+use cabinet::{Database, Meta};
+
+/// Calls a function, if it is one of these; answers whether it succeeded.
+pub(super) fn call(
+    context: &mut Context<'_>,
+    table: &Table,
+    name: &[u8],
+    arguments: &[&[u8]],
+    take: Take<'_>,
+) -> Result<Option<bool>, Halt> {
+    let done = match (name, arguments) {
+        (b"put", [key, columns @ ..]) => {
+            let record = |database: &Database, value: &[u8]| database.put(key, value).map(|_| ());
+            let row = |key: &[u8], row: &Row| table.put(key, row);
+            store(context, "do_misc: put", (table, key, columns), record, row)?.is_some()
+        }
+        (b"putcat", [key, columns @ ..]) => {
+            let record = |database: &Database, value: &[u8]| database.put_cat(key, value);
+            let row = |key: &[u8], row: &Row| table.put_cat(key, row);
+            store(context, "do_misc: putcat", (table, key, columns), record, row)?.is_some()
+        }
+        (b"putkeep", [key, columns @ ..]) => {
+            let record =
+                |database: &Database, value: &[u8]| database.put_keep(key, value, Meta::NONE);
+            let row = |key: &[u8], row: &Row| table.put_keep(key, row);
+            let operation = "do_misc: putkeep";
+            let stored = store(context, operation, (table, key, columns), record, row)?;
+            if stored == Some(false) {
+                context.fail(operation, Failure::ExistingRecord);
+            }
+            stored.unwrap_or(false)
+        }
+        (b"get", [key, ..]) => get(context, key, take)?,
+        (b"setindex", [_, _, ..]) => set_indices(context, table, arguments)?,
+        (b"search" | b"metasearch", _) => search(context, table, arguments, take)?,
+        (b"genuid", _) => {
+            context.wait()?;
+            let uid = context.attempt_write("do_misc: genuid", table.generate_uid())?;
+            if let Ok(uid) = &uid {
+                take(uid.to_string().as_bytes());
+            }
+            uid.is_ok()
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(done))
+}
+
+/// Stores a row: as any record, where its columns can be joined, which may not have to wait;
+/// otherwise as a row. Says what either says, or `None` if it failed.
+fn store<T>(
+    context: &mut Context<'_>,
+    operation: &'static str,
+    (table, key, columns): (&Table, &[u8], &[&[u8]]),
+    record: impl FnOnce(&Database, &[u8]) -> cabinet::Result<T>,
+    row: impl FnOnce(&[u8], &Row) -> cabinet::Result<T>,
+) -> Result<Option<T>, Halt> {
+    let is_plain = columns.iter().all(|part| !part.contains(&0));
+    let stored = if is_plain {
+        record(context.database, &columns.join(&0))
+    } else {
+        context.wait()?;
+        Row::from_parts(columns.iter().copied()).and_then(|columns| {
+            // The next identifier in place of an empty key.
+            let key = match key {
+                b"" => table.generate_uid()?.to_string().into_bytes(),
+                key => key.to_vec(),
+            };
+            row(&key, &columns)
+        })
+    };
+    Ok(context.attempt_write(operation, stored)?.ok())
+}
+
+/// Names and values of a row in turn.
+fn get(context: &mut Context<'_>, key: &[u8], take: Take<'_>) -> Result<bool, Halt> {
+    let mut length = 0;
+    let found = context.database.read_row(key, |row| {
+        for (name, value) in row.columns() {
+            take(name);
+            length = take(value);
+        }
+    });
+    let found = context.attempt("do_misc: get", found)?;
+    context.check_length(length)?;
+    if let Ok(None) = found {
+        context.fail("do_misc: get", Failure::NoRecord);
+    }
+    Ok(found.is_ok_and(|found| found.is_some()))
+}
+
+fn set_indices(
+    context: &mut Context<'_>,
+    table: &Table,
+    arguments: &[&[u8]],
+) -> Result<bool, Halt> {
+    context.wait()?;
+    for [column, change] in arguments.as_chunks::<2>().0 {
+        let Some(change) = IndexChange::parse(change) else {
+            context.fail("do_misc: setindex", Failure::Invalid);
+            return Ok(false);
+        };
+        let set = table.set_index(column, change);
+        if context.attempt_write("do_misc: setindex", set)?.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn search(
+    context: &mut Context<'_>,
+    table: &Table,
+    arguments: &[&[u8]],
+    take: Take<'_>,
+) -> Result<bool, Halt> {
+    context.wait()?;
+    let request = SearchRequest::parse(arguments.iter().copied());
+    let answer = table.answer(&request);
+    let answer = if request.out {
+        context.attempt_write("do_misc: search", answer)?
+    } else {
+        context.attempt("do_misc: search", answer)?
+    };
+    let Ok(answer) = answer else { return Ok(false) };
+    for element in &answer.elements {
+        context.check_length(take(element))?;
+    }
+    Ok(true)
+}

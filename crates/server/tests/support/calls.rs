@@ -1,0 +1,34 @@
+//! Calls of versatile functions, in the binary protocol.
+
+/// The answer to a call that failed.
+pub(crate) const MISC_FAILURE: &[u8] = b"\x01\0\0\0\0";
+
+/// A call.
+pub(crate) fn misc(name: &str, arguments: &[&str]) -> Vec<u8> {
+    let mut request = b"\xc8\x90".to_vec();
+    request.extend_from_slice(&size(name.len()));
+    request.extend_from_slice(&size(0));
+    request.extend_from_slice(&size(arguments.len()));
+    request.extend_from_slice(name.as_bytes());
+    push(&mut request, arguments);
+    request
+}
+
+/// The answer to one that did not fail.
+pub(crate) fn list(elements: &[&str]) -> Vec<u8> {
+    let mut reply = vec![0];
+    reply.extend_from_slice(&size(elements.len()));
+    push(&mut reply, elements);
+    reply
+}
+
+fn push(bytes: &mut Vec<u8>, strings: &[&str]) {
+    for string in strings {
+        bytes.extend_from_slice(&size(string.len()));
+        bytes.extend_from_slice(string.as_bytes());
+    }
+}
+
+fn size(length: usize) -> [u8; 4] {
+    u32::try_from(length).expect("a short string").to_be_bytes()
+}

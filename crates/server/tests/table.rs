@@ -1,0 +1,195 @@
+//! A table through the server, beyond the exchanges that were captured from the original.
+
+mod support;
+
+use support::{MISC_FAILURE, list, memory, misc, named, start, table};
+
+const DONE: &[u8] = b"\0\0\0\0\0";
+
+#[test]
+fn values_with_nul_in_them_stay_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    for name in ["put", "putkeep", "putcat"] {
+        client.exchange(misc("vanish", &[]), DONE);
+        client.exchange(misc(name, &["k", "a", "1\x002", "b", "3"]), DONE);
+        client.exchange(misc("get", &["k"]), list(&["a", "1\x002", "b", "3"]));
+        // Of a column with an empty name nothing can be made.
+        client.exchange(misc(name, &["l", "", "1\x002"]), MISC_FAILURE);
+    }
+    client.exchange(misc("putkeep", &["k", "a", "\0"]), MISC_FAILURE);
+    client.exchange(misc("error", &[]), list(&["21: existing record"]));
+}
+
+#[test]
+fn an_empty_key_becomes_the_next_identifier_whatever_stores_the_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("setindex", &["a", "LEX"]), DONE);
+    for name in ["put", "putkeep", "putcat"] {
+        client.exchange(misc(name, &["", "a", name]), DONE);
+        client.exchange(misc(name, &["", "a", "\0"]), DONE);
+    }
+    for request in [&b"\xc8\x10\0\0\0\0\0\0\0\x03a\0b"[..], b"\xc8\x11\0\0\0\0\0\0\0\x03a\0b"] {
+        client.exchange(request, b"\0");
+    }
+    client.exchange(b"\xc8\x60\0\0\0\0\0\0\0\x05", b"\0\0\0\0\x05");
+    client.exchange(misc("genuid", &[]), list(&["10"]));
+    client.exchange(misc("getlist", &["3", "7", "9"]), {
+        list(&["3", "a\0putkeep", "7", "a\0b", "9", "_num\x005"])
+    });
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\x09");
+}
+
+#[test]
+fn memcached_stores_and_reads_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.exchange("set k 0 0 7\r\na\0b\0c\0d\r\n", "STORED\r\n");
+    client.exchange(misc("get", &["k"]), list(&["a", "b", "c", "d"]));
+    client.exchange("get k\r\n", "VALUE k 0 7\r\na\0b\0c\0d\r\nEND\r\n");
+    client.exchange("add k 0 0 3\r\na\0b\r\n", "NOT_STORED\r\n");
+    // A name without a value is dropped.
+    client.exchange("set l 0 0 5\r\nhello\r\nget l\r\n", "STORED\r\nVALUE l 0 0\r\n\r\nEND\r\n");
+    client.exchange("delete k\r\nget k\r\n", "DELETED\r\nEND\r\n");
+}
+
+#[test]
+fn http_stores_reads_and_searches_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    let created = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
+        Created\n";
+    client.exchange("PUT /k HTTP/1.1\r\nContent-Length: 3\r\n\r\na\x001", created);
+    // Only the column that is not there is added.
+    let body = "PUT /k HTTP/1.1\r\nX-TT-PDMODE: 2\r\nContent-Length: 7\r\n\r\na\x002\0b\x003";
+    client.exchange(body, created);
+    client.exchange(
+        "GET /k HTTP/1.1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 7\r\n\r\n\
+            a\x001\0b\x003",
+    );
+    // Fields of one name are one argument, joined by NUL.
+    let body = "x=addcond&x=b&x=NUMEQ&x=3&y=get&y=&y=b";
+    let request = format!(
+        "POST / HTTP/1.1\r\nX-TT-MNAME: search\r\nContent-Length: {}\r\n\
+            Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
+        body.len()
+    );
+    client.exchange(
+        request,
+        "HTTP/1.1 200 OK\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+            Content-Length: 17\r\n\r\nres1=%00k%00b%003",
+    );
+}
+
+#[test]
+fn a_search_removes_what_it_finds_and_the_indices_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("setindex", &["age", "DEC", "name", "LEX"]), DONE);
+    for (key, age) in [("p1", "30"), ("p2", "19"), ("p3", "42")] {
+        client.exchange(misc("put", &[key, "name", "x", "age", age]), DONE);
+    }
+    let old = "addcond\0age\0NUMGE\x0030";
+    client.exchange(misc("search", &[old, "out", "count"]), list(&["2"]));
+    client.exchange(misc("search", &[old]), list(&[]));
+    client.exchange(misc("search", &["addcond\0name\0STREQ\0x"]), list(&["p2"]));
+    client.exchange(misc("vanish", &[]), DONE);
+    client.exchange(misc("search", &[]), list(&[]));
+    // The index is still there.
+    client.exchange(misc("setindex", &["age", "+DEC"]), MISC_FAILURE);
+    client.exchange(misc("error", &[]), list(&["21: existing record"]));
+    client.exchange(misc("setindex", &["age", "VOID"]), DONE);
+    client.exchange(misc("setindex", &["age", "+DEC"]), DONE);
+}
+
+#[test]
+fn what_a_table_does_not_have_is_a_failure_and_so_are_its_functions_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    for name in ["range", "putdup", "put", "putkeep", "putcat", "get", "setindex"] {
+        client.exchange(misc(name, &[]), MISC_FAILURE);
+    }
+    client.exchange(misc("setindex", &["a"]), MISC_FAILURE);
+    let server = start(memory());
+    let mut client = server.connect();
+    for name in ["search", "metasearch", "genuid", "setindex"] {
+        client.exchange(misc(name, &["a", "DEC"]), MISC_FAILURE);
+    }
+}
+
+#[test]
+fn durable_rows_are_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || named(folder.path(), "casket.tct#durability=always");
+    let server = start(open());
+    let mut client = server.connect();
+    client.exchange(misc("setindex", &["a", "DEC"]), DONE);
+    client.exchange(misc("put", &["k", "a", "1"]), DONE);
+    client.exchange(misc("putcat", &["k", "b", "\0"]), DONE);
+    drop(server);
+    let server = start(open());
+    let mut client = server.connect();
+    client.exchange(misc("search", &["addcond\0a\0=\x001"]), list(&["k"]));
+    client.exchange(misc("get", &["k"]), list(&["a", "1", "b", "\0"]));
+}
+
+#[test]
+fn a_table_opened_for_reading_is_searched_and_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    server.connect().exchange(misc("put", &["k", "a", "1"]), DONE);
+    drop(server);
+    let server = start(named(folder.path(), "casket.tct#mode=r"));
+    let mut client = server.connect();
+    client.exchange(misc("search", &["addcond\0a\0=\x001"]), list(&["k"]));
+    for (name, arguments) in [
+        ("put", &["k", "a", "2"][..]),
+        ("put", &["k", "a", "\0"]),
+        ("putcat", &["l", "a", "2"]),
+        ("out", &["k"]),
+        ("search", &["out"]),
+        ("setindex", &["a", "DEC"]),
+        ("genuid", &[]),
+        ("vanish", &[]),
+    ] {
+        client.exchange(misc(name, arguments), MISC_FAILURE);
+    }
+    client.exchange(misc("get", &["k"]), list(&["a", "1"]));
+}
+
+#[test]
+fn clients_that_change_one_row_at_once_lose_nothing() {
+    const CLIENTS: usize = 4;
+    const CHANGES: usize = 25;
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    server.connect().exchange(misc("setindex", &["_num", "DEC"]), DONE);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                for change in 0..CHANGES {
+                    let column = format!("{number}-{change}");
+                    client.exchange(misc("putcat", &["k", &column, "1"]), DONE);
+                    client.send(b"\xc8\x60\0\0\0\x01\0\0\0\x01k");
+                    assert_eq!(client.read(5)[0], 0);
+                }
+            });
+        }
+    });
+    let mut client = server.connect();
+    let sum = format!("addcond\0_num\0NUMEQ\0{}", CLIENTS * CHANGES);
+    client.exchange(misc("search", &[&sum]), list(&["k"]));
+    client.send(&misc("get", &["k"]));
+    let header = client.read(5);
+    let elements = u32::from_be_bytes(header[1..].try_into().unwrap());
+    assert_eq!(elements as usize, 2 * (CLIENTS * CHANGES + 1));
+}

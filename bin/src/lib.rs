@@ -14,6 +14,7 @@ mod remote;
 mod serving;
 mod signals;
 pub mod tcrmgr;
+mod transfer;
 pub mod ttserver;
 
 /// The version of the programs.

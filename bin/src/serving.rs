@@ -2,6 +2,7 @@
 
 use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
+use crate::transfer::beside::import_if_legacy;
 use crate::{daemon, signals};
 use anyhow::{Context, Result};
 use cabinet::Database;
@@ -14,6 +15,8 @@ use std::path::PathBuf;
 pub(crate) struct Service {
     /// Name of the database, with its tuning.
     pub database: String,
+    /// If the database is one of Tokyo Cabinet's files, it is imported first.
+    pub import: Option<Import>,
     /// Settings of the server.
     pub config: server::Config,
     /// File for the log; the standard output without one.
@@ -24,6 +27,13 @@ pub(crate) struct Service {
     pub pid: Option<PathBuf>,
     /// Said in the log at the start.
     pub notices: Vec<String>,
+}
+
+/// How one of Tokyo Cabinet's files is imported.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Import {
+    /// Name of the database it goes into; one beside the file without one.
+    pub into: Option<String>,
 }
 
 impl Service {
@@ -51,8 +61,12 @@ impl Service {
         for notice in &self.notices {
             tracing::info!("{notice}");
         }
-        let database = Database::open(&self.database)
-            .with_context(|| format!("cannot open the database {}", self.database))?;
+        let name = match &self.import {
+            Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
+            None => self.database.clone(),
+        };
+        let database =
+            Database::open(&name).with_context(|| format!("cannot open the database {name}"))?;
         let server = Server::bind(self.config.clone(), database.clone())?;
         let handle = server.handle();
         let _signals = signals::Listener::start(log.clone(), move || handle.stop())?;

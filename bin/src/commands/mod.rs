@@ -1,9 +1,13 @@
 //! `tyrant`: the server, and commands that talk to a running one.
 
 mod bench;
+mod export;
+mod import;
+mod inspect;
 mod manage;
 mod records;
 mod repair;
+mod rows;
 mod serve;
 
 use anyhow::Result;
@@ -30,6 +34,12 @@ enum Command {
     Check(repair::Check),
     /// Copy what can be read of a damaged database into a new one
     Salvage(repair::Salvage),
+    /// Import Tokyo Cabinet's files, TSV or JSON lines into a database
+    Import(import::Import),
+    /// Write the records of a database as TSV or JSON lines
+    Export(export::Export),
+    /// Print what a database or one of Tokyo Cabinet's files is
+    Inspect(inspect::Inspect),
     /// Measure on this machine
     Bench(bench::Bench),
     /// Print the version of this program
@@ -49,6 +59,22 @@ enum Remote {
     Out(At<records::Out>),
     /// Print keys, and values if asked
     List(At<records::List>),
+    /// Print the records between two keys, where keys are in order
+    Range(At<records::Range>),
+    /// Print the records whose key matches a regular expression
+    Find(At<records::Find>),
+    /// Store a row of a table
+    PutRow(At<rows::PutRow>),
+    /// Print rows of a table
+    GetRow(At<rows::GetRow>),
+    /// Print the rows of a table that meet conditions
+    Search(At<rows::Search>),
+    /// Build or remove the index of a column of a table
+    #[command(alias = "setindex")]
+    SetIndex(At<rows::SetIndex>),
+    /// Print a number that the table has not given out before
+    #[command(alias = "genuid")]
+    Uid(At<rows::Uid>),
     /// Print the server's status
     Stat(At<manage::Stat>),
     /// Print the number of records
@@ -103,6 +129,13 @@ impl Remote {
             Self::Put(command) => command.run(),
             Self::Out(command) => command.run(),
             Self::List(command) => command.run(),
+            Self::Range(command) => command.run(),
+            Self::Find(command) => command.run(),
+            Self::PutRow(command) => command.run(),
+            Self::GetRow(command) => command.run(),
+            Self::Search(command) => command.run(),
+            Self::SetIndex(command) => command.run(),
+            Self::Uid(command) => command.run(),
             Self::Stat(command) => command.run(),
             Self::Count(command) => command.run(),
             Self::Size(command) => command.run(),
@@ -124,6 +157,9 @@ pub fn run() -> ExitCode {
         Some(Command::Remote(remote)) => remote.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Salvage(salvage)) => salvage.run(),
+        Some(Command::Import(import)) => import.run(),
+        Some(Command::Export(export)) => export.run(),
+        Some(Command::Inspect(inspect)) => inspect.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Version) => {
             println!("{}", crate::version_line());

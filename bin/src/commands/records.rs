@@ -1,4 +1,4 @@
-//! Commands about records: `get`, `put`, `out`, `list`.
+//! Commands about records: `get`, `put`, `out`, `list`, `range`, `find`.
 
 use super::Run;
 use crate::bytes;
@@ -10,21 +10,21 @@ use std::os::unix::ffi::OsStrExt;
 
 /// How keys and values are written.
 #[derive(Debug, clap::Args)]
-struct Form {
+pub(super) struct Form {
     /// Keys and values are hexadecimal, given and printed
     #[arg(long)]
     hex: bool,
 }
 
 impl Form {
-    fn read(&self, text: &OsString) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, text: &OsString) -> Result<Vec<u8>> {
         if self.hex {
             return bytes::from_hex(text.to_str().context("not hexadecimal")?);
         }
         Ok(text.as_bytes().to_vec())
     }
 
-    fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
+    pub(super) fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
         if self.hex {
             write!(output, "{}", bytes::to_hex(bytes))?;
         } else {
@@ -33,7 +33,12 @@ impl Form {
         Ok(())
     }
 
-    fn write_pair(&self, key: &[u8], value: &[u8], output: &mut dyn Write) -> Result<()> {
+    pub(super) fn write_pair(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        output: &mut dyn Write,
+    ) -> Result<()> {
         self.write(key, output)?;
         output.write_all(b"\t")?;
         self.write(value, output)?;
@@ -50,6 +55,9 @@ pub(super) struct Get {
     /// Print nothing behind the value of a single key
     #[arg(long, short = 'n')]
     no_newline: bool,
+    /// Print all values of one key of a tree, a line each
+    #[arg(long, conflicts_with = "no_newline")]
+    all: bool,
     #[command(flatten)]
     form: Form,
 }
@@ -58,6 +66,18 @@ impl Run for Get {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
         let keys: Vec<_> =
             self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
+        if self.all {
+            let [key] = &keys[..] else { bail!("--all goes with one key") };
+            let values = client.get_all(key)?;
+            if values.is_empty() {
+                bail!(client::Error::NoRecordFound);
+            }
+            for value in values {
+                self.form.write(&value, output)?;
+                output.write_all(b"\n")?;
+            }
+            return Ok(());
+        }
         if let [key] = &keys[..] {
             let Some(value) = client.get(key)? else { bail!(client::Error::NoRecordFound) };
             self.form.write(&value, output)?;
@@ -82,11 +102,17 @@ pub(super) struct Put {
     #[arg(value_name = "VALUE")]
     value: OsString,
     /// Fail if there is a record already
-    #[arg(long, conflicts_with = "append")]
+    #[arg(long, group = "way")]
     keep: bool,
     /// Append to the record, if there is one
-    #[arg(long)]
+    #[arg(long, group = "way")]
     append: bool,
+    /// Add the value behind those that the key has, in a tree
+    #[arg(long, group = "way")]
+    duplicate: bool,
+    /// Add it in front of them
+    #[arg(long, group = "way")]
+    duplicate_front: bool,
     #[command(flatten)]
     form: Form,
 }
@@ -105,6 +131,10 @@ impl Run for Put {
         };
         if self.append {
             client.put_cat(&key, &value)?;
+        } else if self.duplicate {
+            client.put_duplicate(&key, &value)?;
+        } else if self.duplicate_front {
+            client.put_duplicate_front(&key, &value)?;
         } else if !self.keep {
             client.put(&key, &value)?;
         } else if !client.put_keep(&key, &value)? {
@@ -119,12 +149,20 @@ pub(super) struct Out {
     /// Keys of the records; it fails if one was not there
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
+    /// Remove all values of each key of a tree; keys that are not there do not matter
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     form: Form,
 }
 
 impl Run for Out {
     fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+        if self.all {
+            let keys: Vec<_> =
+                self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
+            return Ok(client.out_all(&keys)?);
+        }
         let mut missing = 0;
         for key in &self.keys {
             if !client.out(&self.form.read(key)?)? {
@@ -165,5 +203,52 @@ impl Run for List {
             }
             Ok(())
         })
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Range {
+    /// First key; without it from the first of all
+    #[arg(value_name = "BEGIN", default_value = "")]
+    begin: OsString,
+    /// Key before which to stop; without it at the end
+    #[arg(value_name = "END")]
+    end: Option<OsString>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    max: Option<usize>,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for Range {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        let begin = self.form.read(&self.begin)?;
+        let end = self.end.as_ref().map(|end| self.form.read(end)).transpose()?;
+        for (key, value) in client.range(&begin, end.as_deref(), self.max)? {
+            self.form.write_pair(&key, &value, output)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Find {
+    /// POSIX extended regular expression; with * in front case does not count
+    #[arg(value_name = "PATTERN")]
+    pattern: OsString,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    max: Option<usize>,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Run for Find {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        for (key, value) in client.find(self.pattern.as_bytes(), self.max)? {
+            self.form.write_pair(&key, &value, output)?;
+        }
+        Ok(())
     }
 }

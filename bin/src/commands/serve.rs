@@ -1,7 +1,7 @@
 //! `tyrant serve`.
 
 use crate::logging::Verbosity;
-use crate::serving::Service;
+use crate::serving::{Import, Service};
 use anyhow::Result;
 use clap::Parser;
 use server::{Config, Endpoint};
@@ -14,6 +14,12 @@ pub(super) struct Arguments {
     /// Database, with its tuning if need be: casket.tch#opts=l; * is one in memory
     #[arg(value_name = "DB", default_value = "casket.tch")]
     database: String,
+    /// If DB is one of Tokyo Cabinet's files, import it once, into DB.imported.tch, and serve that
+    #[arg(long)]
+    import: bool,
+    /// Import into this database instead
+    #[arg(long, value_name = "NAME", requires = "import")]
+    into: Option<String>,
     /// Address or name to listen on, may be repeated [default: every interface, IPv4 and IPv6]
     #[arg(long, value_name = "ADDRESS")]
     host: Vec<String>,
@@ -87,6 +93,7 @@ impl Arguments {
         }
         Service {
             database: self.database,
+            import: self.import.then_some(Import { into: self.into }),
             config,
             log: self.log,
             verbosity: self.log_level,

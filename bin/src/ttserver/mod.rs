@@ -81,6 +81,7 @@ fn service(options: &Options) -> Result<Service> {
     let daemon_log = || options.daemon.then(|| Path::new("/dev/null").to_owned());
     Ok(Service {
         database: options.database.clone(),
+        import: None,
         config,
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,

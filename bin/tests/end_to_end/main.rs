@@ -1,7 +1,11 @@
 //! The real programs, driven as a user drives them.
 
+mod fixed;
+mod import;
 mod process;
 mod serve;
+mod table;
 mod tcrmgr;
+mod tree;
 mod ttserver;
 mod tyrant;

@@ -94,7 +94,8 @@ fn a_database_that_does_not_open_is_an_error() {
         ("casket.xyz", "casket.xyz"),
         ("*#nonsense=1", "nonsense"),
         ("*#capnum=many", "capnum"),
-        ("casket.tct", "not supported"),
+        ("/dev/null/casket.tct", "/dev/null/casket.tct"),
+        ("/dev/null/casket.tcb", "/dev/null/casket.tcb"),
         ("/dev/null/casket.tch", "/dev/null/casket.tch"),
     ] {
         let error = fail("tyrant", &["serve", database, "--port", &port]);

@@ -12,14 +12,14 @@ fn at(server: &Server, line: &str) -> Vec<String> {
 }
 
 /// Each line prints what is beside it.
-fn converse(server: &Server, lines: &[(&str, &str)]) {
+pub(crate) fn converse(server: &Server, lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         assert_eq!(succeed("tcrmgr", &at(server, line)), *expected, "{line}");
     }
 }
 
 /// Each line fails with the code beside it.
-fn refuse(server: &Server, lines: &[(&str, &str)]) {
+pub(crate) fn refuse(server: &Server, lines: &[(&str, &str)]) {
     for (line, code) in lines {
         let error = fail("tcrmgr", &at(server, line));
         assert!(error.contains(&format!("tcrmgr: error: {code}")), "{line}: {error}");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// Runs one command line after the other against one server: what each prints, or `None` for
 /// those that have to fail.
-fn converse(server: &Server, lines: &[(&str, Option<&str>)]) {
+pub(crate) fn converse(server: &Server, lines: &[(&str, Option<&str>)]) {
     for (line, expected) in lines {
         let mut arguments: Vec<&str> = line.split(' ').collect();
         let address = server.address();

@@ -1,0 +1,148 @@
+//! `tyrant export`.
+
+use crate::transfer::progress::Progress;
+use crate::transfer::text::{self, Format};
+use anyhow::{Context, Result, anyhow, bail};
+use cabinet::legacy::{File, Item, Visit, is_legacy};
+use cabinet::name::Specification;
+use cabinet::{Damage, Database, Meta};
+use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// Name of the database, which nobody else has open, or one of Tokyo Cabinet's files
+    #[arg(value_name = "NAME")]
+    database: String,
+    /// Where the lines go; no file may be there [default: standard output]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How lines are written [default: by the suffix of FILE, else tsv]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+impl Export {
+    pub(super) fn run(&self) -> Result<()> {
+        let format =
+            self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
+        let source = Source::open(&self.database)?;
+        let output: Box<dyn Write> = match &self.file {
+            None => Box::new(std::io::stdout().lock()),
+            Some(path) => {
+                let file = std::fs::File::create_new(path);
+                Box::new(file.with_context(|| format!("cannot create {}", path.display()))?)
+            }
+        };
+        let mut lines = Lines {
+            format,
+            output: BufWriter::new(output),
+            progress: Progress::of_records("exporting", source.records()),
+            damages: 0,
+            failed: None,
+        };
+        source.write(&mut lines)?;
+        if let Some(error) = lines.failed {
+            return Err(error);
+        }
+        lines.output.flush()?;
+        if lines.damages > 0 {
+            bail!("{} damaged places were found; everything else was exported", lines.damages);
+        }
+        Ok(())
+    }
+}
+
+/// Where records come from.
+enum Source {
+    Legacy(File),
+    Database(Database),
+}
+
+impl Source {
+    fn open(name: &str) -> Result<Self> {
+        let path = name.split('#').next().unwrap_or_default().as_ref();
+        if is_legacy(path) {
+            return Ok(Self::Legacy(File::open(path)?));
+        }
+        let mut specification = Specification::parse(name)?;
+        specification.options.create = false;
+        specification.options.read_only = true;
+        let database = Database::open_specification(&specification)
+            .with_context(|| format!("cannot open the database {name}"))?;
+        Ok(Self::Database(database))
+    }
+
+    fn records(&self) -> u64 {
+        match self {
+            Self::Legacy(file) => file.header().records,
+            Self::Database(database) => database.len(),
+        }
+    }
+
+    fn write(&self, lines: &mut Lines) -> cabinet::Result<()> {
+        let database = match self {
+            Self::Legacy(file) => return file.read(lines),
+            Self::Database(database) => database,
+        };
+        if let Some(table) = database.table() {
+            return table.for_each_row(|key, row| {
+                let columns: Vec<_> = row.columns().collect();
+                lines.item(&Item::Row { key, columns: &columns })
+            });
+        }
+        database.for_each(|entry| {
+            lines.progress.advance(1);
+            lines.record(entry.key, entry.value, entry.meta)
+        })
+    }
+}
+
+/// Lines on their way out.
+struct Lines {
+    format: Format,
+    output: BufWriter<Box<dyn Write>>,
+    progress: Progress,
+    damages: u64,
+    failed: Option<anyhow::Error>,
+}
+
+impl Lines {
+    fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
+        let written = text::write_record(self.format, key, value, meta, &mut self.output);
+        self.go_on_if(written)
+    }
+
+    fn go_on_if(&mut self, written: Result<()>) -> ControlFlow<()> {
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+impl Visit for Lines {
+    fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+        self.progress.advance(item.records());
+        match item {
+            Item::Record { key, value } => self.record(key, value, Meta::NONE),
+            Item::Duplicates { key, values } => {
+                values.iter().try_for_each(|value| self.record(key, value, Meta::NONE))
+            }
+            Item::Row { key, columns } => {
+                let written = text::write_row(self.format, key, columns, &mut self.output);
+                self.go_on_if(written)
+            }
+            _ => self.go_on_if(Err(anyhow!("an item of an unknown kind"))),
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        self.damages += 1;
+        self.progress.print(&damage.to_string());
+    }
+}

@@ -1,0 +1,154 @@
+//! `tyrant inspect`.
+
+use crate::transfer::kind_name;
+use anyhow::{Context, Result, ensure};
+use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
+use cabinet::name::{Kind, Specification};
+use cabinet::table::IndexDescription;
+use cabinet::{Database, Order};
+use std::fmt::Display;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What the manifest of a database begins with.
+const MAGIC: &[u8; 8] = b"tyrantdb";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Inspect {
+    /// Folder of a database, which nobody has open, or one of Tokyo Cabinet's files
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+}
+
+impl Inspect {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut lines = Lines(Vec::new());
+        lines.add("path", self.path.display());
+        if is_legacy(&self.path) {
+            inspect_file(&File::open(&self.path)?, &mut lines)?;
+        } else {
+            inspect_database(&self.path, &mut lines)?;
+        }
+        Ok(std::io::stdout().lock().write_all(&lines.0)?)
+    }
+}
+
+/// Lines of name, TAB, value.
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: impl Display) {
+        self.0.extend(format!("{name}\t{value}\n").into_bytes());
+    }
+}
+
+fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
+    let header = file.header();
+    lines.add("made by", format_args!("Tokyo Cabinet, format {}", header.version));
+    lines.add("kind", kind_name(header.kind));
+    let order = match header.byte_order {
+        ByteOrder::Little => "little-endian",
+        ByteOrder::Big => "big-endian",
+    };
+    lines.add("numbers", order);
+    let state = match (file.was_open(), header.is_fatal) {
+        (false, false) => "closed",
+        (true, false) => "not closed",
+        (false, true) => "closed after a fatal error",
+        (true, true) => "not closed, after a fatal error",
+    };
+    lines.add("state", state);
+    if let Some(changes) = file.undone_changes() {
+        lines.add("transaction log", format_args!("{changes} changes are undone"));
+    }
+    lines.add("places of records", if header.is_large { "64 bits" } else { "32 bits" });
+    lines.add("values", header.codec.name());
+    lines.add("records", header.records);
+    lines.add("bytes", header.used_bytes);
+    if header.kind != Kind::Fixed {
+        lines.add("buckets", header.buckets);
+        lines.add("alignment", 1u64 << header.alignment_power);
+        lines.add("free block pool", 1u64 << header.free_pool_power.min(63));
+        lines.add("first record", header.first_record);
+    }
+    match &header.shape {
+        Shape::Tree { order, leaf_members, node_members, root, first_leaf, last_leaf } => {
+            lines.add("order of keys", order.map_or("custom", order_name));
+            lines.add("pages", header.hash_records);
+            lines.add("records a leaf", leaf_members);
+            lines.add("entries a node", node_members);
+            lines.add("root page", root);
+            lines.add("first leaf", first_leaf);
+            lines.add("last leaf", last_leaf);
+        }
+        Shape::Fixed { width, limit_bytes, least, greatest } => {
+            lines.add("width", width);
+            lines.add("limit in bytes", limit_bytes);
+            lines.add("least number", least);
+            lines.add("greatest number", greatest);
+        }
+        Shape::Table { last_unique_id } => {
+            lines.add("last unique id", last_unique_id);
+            add_indices(&file.indices()?, lines);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn add_indices(indices: &[IndexDescription], lines: &mut Lines) {
+    for index in indices {
+        let column = index.column.escape_ascii();
+        lines.add("index", format_args!("\"{column}\" {}", index.kind.name()));
+    }
+}
+
+fn order_name(order: Order) -> &'static str {
+    Order::NAMES.iter().find(|(_, other)| *other == order).map_or("unknown", |(name, _)| name)
+}
+
+fn inspect_database(path: &Path, lines: &mut Lines) -> Result<()> {
+    let (version, kind) = manifest(path)?;
+    lines.add("made by", format_args!("tyrant, format {version}"));
+    lines.add("kind", kind_name(kind));
+    let name = path.to_str().context("the path is not UTF-8")?;
+    let mut specification = Specification::parse(name)?;
+    specification.options.create = false;
+    specification.options.read_only = true;
+    let database = Database::open_specification(&specification)
+        .with_context(|| format!("cannot open {name}"))?;
+    lines.add("records", database.len());
+    lines.add("bytes", database.size_bytes());
+    for (name, value) in database.figures() {
+        lines.add(name, value);
+    }
+    if let Some(table) = database.table() {
+        lines.add("last unique id", table.last_uid());
+        add_indices(&table.indices(), lines);
+    }
+    Ok(())
+}
+
+/// Version of the format and kind of a database, of which `docs/formats/log.md` says where they
+/// are.
+fn manifest(path: &Path) -> Result<(u32, Kind)> {
+    let mut bytes = [0; 16];
+    let manifest = path.join("manifest");
+    std::fs::File::open(&manifest)
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .with_context(|| format!("{} is no database: cannot read its manifest", path.display()))?;
+    let (magic, numbers) = bytes.split_at(MAGIC.len());
+    ensure!(magic == MAGIC, "{} is not a manifest", manifest.display());
+    let [version, kind] = [0, 4].map(|at| {
+        let number = numbers[at..].first_chunk().copied().unwrap_or_default();
+        u32::from_le_bytes(number)
+    });
+    let kind = match kind {
+        1 => Kind::Hash,
+        2 => Kind::Tree,
+        3 => Kind::Fixed,
+        4 => Kind::Table,
+        other => anyhow::bail!("a database of kind {other} is not known"),
+    };
+    Ok((version, kind))
+}

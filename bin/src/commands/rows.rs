@@ -1,0 +1,197 @@
+//! Commands about tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
+
+use super::Run;
+use anyhow::{Context, Result, bail};
+use cabinet::table::{Condition, IndexChange, OrderKind};
+use client::{Client, Pair, Search as Query};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Names and values, with a TAB before each; then a newline.
+fn write_columns(columns: &[Pair], output: &mut dyn Write) -> Result<()> {
+    for part in columns.iter().flat_map(|(name, value)| [name, value]) {
+        output.write_all(b"\t")?;
+        output.write_all(part)?;
+    }
+    Ok(output.write_all(b"\n")?)
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PutRow {
+    /// The key; an empty one is replaced by a new identifier
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// Columns of the row; what is behind the first = is the value
+    #[arg(value_name = "NAME=VALUE")]
+    columns: Vec<OsString>,
+    /// Fail if there is a row already
+    #[arg(long, conflicts_with = "add")]
+    keep: bool,
+    /// Add the columns that the row lacks, and leave the others as they are
+    #[arg(long)]
+    add: bool,
+}
+
+impl Run for PutRow {
+    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+        let column = |text: &OsString| {
+            let text = text.as_bytes();
+            let middle = text.iter().position(|byte| *byte == b'=');
+            let middle = middle.filter(|middle| *middle > 0).with_context(|| {
+                format!("{:?} is not of the form NAME=VALUE", String::from_utf8_lossy(text))
+            })?;
+            Ok((text[..middle].to_vec(), text[middle + 1..].to_vec()))
+        };
+        let columns: Vec<Pair> = self.columns.iter().map(column).collect::<Result<_>>()?;
+        let key = self.key.as_bytes();
+        if self.add {
+            client.put_row_cat(key, &columns)?;
+        } else if !self.keep {
+            client.put_row(key, &columns)?;
+        } else if !client.put_row_keep(key, &columns)? {
+            bail!(client::Error::ExistingRecord);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct GetRow {
+    /// Rows found are printed as key, TAB, name, TAB, value, TAB, name, ...
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<OsString>,
+}
+
+impl Run for GetRow {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        let mut found = 0;
+        for key in &self.keys {
+            if let Some(columns) = client.get_row(key.as_bytes())? {
+                output.write_all(key.as_bytes())?;
+                write_columns(&columns, output)?;
+                found += 1;
+            }
+        }
+        if found == 0 {
+            bail!(client::Error::NoRecordFound);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Search {
+    /// A condition, such as age NUMGE 18; all of them have to hold. ~ in front of the operator
+    /// negates it. An empty column is the key
+    #[arg(
+        long = "where",
+        short = 'w',
+        num_args = 3,
+        value_names = ["COLUMN", "OPERATOR", "OPERAND"],
+        allow_hyphen_values = true
+    )]
+    conditions: Vec<OsString>,
+    /// Order the rows by a column, as text; or as KIND has it: STRASC, STRDESC, NUMASC, NUMDESC
+    #[arg(long, value_name = "COLUMN[:KIND]")]
+    order: Option<OsString>,
+    /// At most so many rows
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+    /// Leave out the first rows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip: u64,
+    /// Print key, TAB, name, TAB, value, ... instead of keys
+    #[arg(long, group = "what")]
+    rows: bool,
+    /// The same, but only of these columns
+    #[arg(long, group = "what", value_name = "NAME,...", value_delimiter = ',')]
+    columns: Vec<OsString>,
+    /// Print only how many rows there are
+    #[arg(long, group = "what")]
+    count: bool,
+    /// Remove the rows, and print how many there were
+    #[arg(long, group = "what")]
+    out: bool,
+    /// Print what the server does to find the rows
+    #[arg(long, group = "what")]
+    explain: bool,
+}
+
+impl Search {
+    fn query(&self) -> Result<Query> {
+        let mut query = Query::new().limit(self.max, self.skip);
+        for [column, operator, operand] in self.conditions.as_chunks::<3>().0 {
+            let parts = [column, operator, operand].map(|part| part.as_bytes());
+            let [column, name, operand] = parts;
+            Condition::parse(column, name, operand)
+                .with_context(|| format!("there is no operator {operator:?}"))?;
+            query = query.condition(column, name, operand);
+        }
+        if let Some(order) = &self.order {
+            let order = order.as_bytes();
+            let (column, kind) = match order.iter().rposition(|byte| *byte == b':') {
+                Some(colon) => (&order[..colon], &order[colon + 1..]),
+                None => (order, &b"STRASC"[..]),
+            };
+            OrderKind::parse(kind).with_context(|| {
+                format!("there is no order {:?}", String::from_utf8_lossy(kind))
+            })?;
+            query = query.order_by(column, kind);
+        }
+        Ok(query)
+    }
+}
+
+impl Run for Search {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        let query = self.query()?;
+        if self.count {
+            writeln!(output, "{}", client.search_count(&query)?)?;
+        } else if self.out {
+            writeln!(output, "{}", client.search_out(&query)?)?;
+        } else if self.explain {
+            output.write_all(&client.search_hint(&query)?)?;
+        } else if self.rows || !self.columns.is_empty() {
+            let columns: Vec<_> = self.columns.iter().map(|name| name.as_bytes()).collect();
+            for row in client.search_rows(&query, &columns)? {
+                output.write_all(&row.key)?;
+                write_columns(&row.columns, output)?;
+            }
+        } else {
+            for key in client.search(&query)? {
+                output.write_all(&key)?;
+                output.write_all(b"\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SetIndex {
+    /// The column; an empty one is the key
+    #[arg(value_name = "COLUMN")]
+    column: OsString,
+    /// LEX (text), DEC (numbers), TOK (tokens), QGR (parts of text), OPT (build it anew) or VOID
+    /// (remove it); with + in front it fails if there is an index
+    #[arg(value_name = "KIND")]
+    kind: String,
+}
+
+impl Run for SetIndex {
+    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+        let kind = self.kind.as_bytes();
+        IndexChange::parse(kind).with_context(|| format!("there is no index {:?}", self.kind))?;
+        Ok(client.set_index(self.column.as_bytes(), kind)?)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Uid {}
+
+impl Run for Uid {
+    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        Ok(writeln!(output, "{}", client.generate_uid()?)?)
+    }
+}

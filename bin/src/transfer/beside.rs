@@ -1,0 +1,92 @@
+//! Serving one of Tokyo Cabinet's files: it is imported into a database beside it, once.
+
+use super::legacy;
+use super::target::Target;
+use anyhow::{Context, Result, bail};
+use cabinet::legacy::{File, is_legacy};
+use cabinet::name::{Kind, Specification};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The name of the database to be served for `name`: itself, unless it is that of one of Tokyo
+/// Cabinet's files. That is imported into the database `into` or, without one, `X.imported.tch`
+/// for `X.tch`, with the same tuning. If it is there already, it is taken as it is.
+///
+/// While an import is under way, and after one that did not come to its end, what there is of it
+/// is called `...importing.tch`.
+pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String> {
+    let (path, tuning) = name.find('#').map_or((name, ""), |at| name.split_at(at));
+    let path = Path::new(path);
+    if !is_legacy(path) {
+        return Ok(name.to_owned());
+    }
+    let file = File::open(path)?;
+    let name = match into {
+        Some(into) => into.to_owned(),
+        None => {
+            let imported = path.with_extension(with_suffix("imported", file.header().kind));
+            let imported = imported.to_str().context("the path is not UTF-8")?;
+            format!("{imported}{tuning}")
+        }
+    };
+    let specification = legacy::adopt(&name, &file)?;
+    let imported = specification.path.clone();
+    if imported.exists() {
+        tracing::info!("{} was imported before", path.display());
+        return Ok(name);
+    }
+    tracing::info!(
+        "importing {} ({}) into {}",
+        path.display(),
+        legacy::describe(&file),
+        imported.display()
+    );
+    let records = import(&file, specification)
+        .with_context(|| format!("cannot import {}", path.display()))?;
+    tracing::info!("{records} records imported");
+    Ok(name)
+}
+
+/// Imports under another name, which is changed when all is done.
+fn import(file: &File, mut specification: Specification) -> Result<u64> {
+    let imported = specification.path.clone();
+    let importing = imported.with_extension(with_suffix("importing", specification.kind));
+    specification.path = importing.clone();
+    // What an import before has left.
+    specification.options.truncate = importing.exists();
+    let mut target = Target::open(&specification)?;
+    let stored = legacy::import(file, &mut target, true, |_, line| tracing::error!("{line}"))?;
+    if stored.damages > 0 {
+        drop(target);
+        fs::remove_dir_all(&importing)
+            .with_context(|| format!("cannot remove {}", importing.display()))?;
+        bail!(
+            "{} damaged places were found; `tyrant import {} --into NAME` takes the rest",
+            stored.damages,
+            file.path().display()
+        );
+    }
+    target.database().sync()?;
+    drop(target);
+    fs::rename(&importing, &imported)
+        .with_context(|| format!("cannot rename {}", importing.display()))?;
+    fs::File::open(parent(&imported))?.sync_all()?;
+    Ok(stored.records)
+}
+
+fn parent(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// A word and the suffix of a kind of database on disk.
+fn with_suffix(word: &str, kind: Kind) -> OsString {
+    let suffix = match kind {
+        Kind::Tree => "tcb",
+        Kind::Fixed => "tcf",
+        Kind::Table => "tct",
+        _ => "tch",
+    };
+    format!("{word}.{suffix}").into()
+}

@@ -1,0 +1,60 @@
+//! A bar that says how far a long command has come, where a human watches.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Read;
+use std::time::Duration;
+
+/// Between two looks of the bar.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How far something has come.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Something that is done for so many records. Nothing shows unless the standard error is a
+    /// terminal.
+    pub(crate) fn of_records(what: &str, records: u64) -> Self {
+        Self::new(what, records, "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left")
+    }
+
+    /// Something that is done for so many bytes, or for an unknown number.
+    pub(crate) fn of_bytes(what: &str, bytes: Option<u64>) -> Self {
+        match bytes {
+            Some(bytes) => {
+                Self::new(what, bytes, "{msg} {wide_bar} {bytes} of {total_bytes}, {eta} left")
+            }
+            None => Self::new(what, 0, "{msg} {spinner} {bytes}"),
+        }
+    }
+
+    fn new(what: &str, length: u64, template: &str) -> Self {
+        let bar = ProgressBar::new(length);
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(TICK);
+        Self(bar)
+    }
+
+    /// So much more is done.
+    pub(crate) fn advance(&self, by: u64) {
+        self.0.inc(by);
+    }
+
+    /// Something to read from, whose bytes are what is done.
+    pub(crate) fn watch(&self, input: impl Read) -> impl Read {
+        self.0.wrap_read(input)
+    }
+
+    /// Prints a line above the bar.
+    pub(crate) fn print(&self, line: &str) {
+        self.0.suspend(|| eprintln!("{line}"));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,147 @@
+//! The database that records are imported into.
+
+use super::kind_name;
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::name::{Kind, Specification};
+use cabinet::table::{Row, RowView, Table};
+use cabinet::{Batch, Database, Meta, Side};
+
+/// Bytes of keys and values that are written at a time, about.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Records that are written at a time.
+const BATCH_RECORDS: usize = 1000;
+
+/// A database that takes records in batches.
+pub(crate) struct Target {
+    database: Database,
+    kind: Kind,
+    batch: Batch,
+    batch_records: usize,
+    batch_bytes: usize,
+    may_repeat: bool,
+}
+
+impl Target {
+    /// Opens or creates the database of this name.
+    pub(crate) fn open(specification: &Specification) -> Result<Self> {
+        let Specification { kind, path, .. } = specification;
+        ensure!(
+            !kind.is_on_memory(),
+            "a database in memory would be gone when the import ends: name one on disk"
+        );
+        let database = Database::open_specification(specification)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self {
+            may_repeat: !database.is_empty(),
+            database,
+            kind: *kind,
+            batch: Batch::new(),
+            batch_records: 0,
+            batch_bytes: 0,
+        })
+    }
+
+    /// The database. What was put last may not be in it before [`Target::flush`].
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Which kind of database it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Says that keys may come that the database has already. Until then those of a database that
+    /// was empty are not looked for.
+    pub(crate) fn expect_repeats(&mut self) {
+        self.may_repeat = true;
+    }
+
+    /// Stores a record in place of what the key has.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        ensure!(self.kind != Kind::Table, "a table takes rows, not records");
+        self.batch.put(key, value, meta);
+        self.batch_records += 1;
+        self.batch_bytes += key.len() + value.len();
+        if self.batch_records >= BATCH_RECORDS || self.batch_bytes >= BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Stores a record that came by itself: beside what the key has, where a key may have several
+    /// values, else in place of it.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        if self.kind != Kind::Tree || meta != Meta::NONE {
+            return self.put(key, value, meta);
+        }
+        // What was put before comes before.
+        self.flush()?;
+        self.database.put_duplicate(key, value, Side::After)?;
+        Ok(())
+    }
+
+    /// Stores the values of a key, one at least, in place of what it has.
+    pub(crate) fn put_all(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        if self.kind == Kind::Tree && self.may_repeat {
+            self.flush()?;
+            self.database.remove_all(key)?;
+        }
+        match values {
+            [value] => self.put(key, value, Meta::NONE),
+            _ if self.kind == Kind::Tree => {
+                for value in values {
+                    self.add(key, value, Meta::NONE)?;
+                }
+                Ok(())
+            }
+            _ => bail!(
+                "a key of {} values goes into a B+ tree database, and this is a {} one",
+                values.len(),
+                kind_name(self.kind)
+            ),
+        }
+    }
+
+    /// Stores a row in place of what the key has.
+    pub(crate) fn put_row(&mut self, key: &[u8], columns: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut row = Row::new();
+        for (name, value) in columns {
+            row.set(name, value)?;
+        }
+        Ok(self.table()?.put(key, &row)?)
+    }
+
+    /// The table that the database is.
+    pub(crate) fn table(&self) -> Result<&Table> {
+        self.database.table().with_context(|| {
+            format!("a row goes into a table database, and this is a {} one", kind_name(self.kind))
+        })
+    }
+
+    /// Writes what was put.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.batch_records == 0 {
+            return Ok(());
+        }
+        self.database.write(&std::mem::take(&mut self.batch))?;
+        (self.batch_records, self.batch_bytes) = (0, 0);
+        Ok(())
+    }
+
+    /// Whether a key has exactly these values.
+    pub(crate) fn has(&self, key: &[u8], values: &[&[u8]]) -> Result<bool> {
+        if self.kind == Kind::Tree {
+            return Ok(self.database.get_all(key)? == values);
+        }
+        let [value] = values else { return Ok(false) };
+        Ok(self.database.read(key, |entry| entry.value == *value)?.unwrap_or(false))
+    }
+
+    /// Whether a key has exactly this row.
+    pub(crate) fn has_row(&self, key: &[u8], columns: &[(&[u8], &[u8])]) -> Result<bool> {
+        let is_same = |row: RowView<'_>| row.columns().eq(columns.iter().copied());
+        Ok(self.table()?.read(key, is_same)?.unwrap_or(false))
+    }
+}

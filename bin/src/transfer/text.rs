@@ -1,0 +1,418 @@
+//! Records as lines of text: TSV and JSON lines, which hold any bytes.
+//!
+//! A line of TSV is a key and a value with a TAB between them; that of a row is its key, and then
+//! name and value of each column. In each of these, backslash, TAB, line feed, carriage return and
+//! NUL are written `\\`, `\t`, `\n`, `\r` and `\0`; all other bytes are what they are.
+//!
+//! A line of JSON is an object, with these members:
+//!
+//! | member | what |
+//! |---|---|
+//! | `key` or `key_hex` | the key, as text or in hexadecimal |
+//! | `value` or `value_hex` | the value |
+//! | `columns` or `columns_hex` | instead of a value: an object with the columns of a row |
+//! | `flags` | flags, if they are not 0 |
+//! | `expires_at_ms` | milliseconds since the Unix epoch, if the record ceases to exist |
+//!
+//! Text is for what is UTF-8 and does not take more bytes than hexadecimal would.
+
+use crate::bytes;
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::Meta;
+use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use serde_json::{Map, Value as Json};
+use std::io::{BufRead, Read, Write};
+use std::path::Path;
+
+/// Longest line, in bytes: what the longest record takes if each byte is written as two, and what
+/// is around it.
+const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) + 4096;
+
+/// The two forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Key, TAB, value; flags and expiry are left out
+    Tsv,
+    /// A JSON object a line
+    Jsonl,
+}
+
+impl Format {
+    /// The form that the suffix of a path stands for.
+    pub(crate) fn of_path(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "tsv" => Some(Self::Tsv),
+            "jsonl" | "ndjson" => Some(Self::Jsonl),
+            _ => None,
+        }
+    }
+}
+
+/// What a line holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A record with its flags and expiry.
+    Record { key: Vec<u8>, value: Vec<u8>, meta: Meta },
+    /// A row of a table.
+    Row { key: Vec<u8>, columns: Vec<(Vec<u8>, Vec<u8>)> },
+}
+
+/// Whether the lines of a TSV file are records or rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Records,
+    Rows,
+}
+
+/// Writes a record as a line.
+pub(crate) fn write_record(
+    format: Format,
+    key: &[u8],
+    value: &[u8],
+    meta: Meta,
+    output: &mut dyn Write,
+) -> Result<()> {
+    match format {
+        Format::Tsv => {
+            escape(key, output)?;
+            output.write_all(b"\t")?;
+            escape(value, output)?;
+        }
+        Format::Jsonl => {
+            write!(output, "{{")?;
+            write_member("key", key, output)?;
+            write!(output, ",")?;
+            write_member("value", value, output)?;
+            if meta.flags != 0 {
+                write!(output, r#","flags":{}"#, meta.flags)?;
+            }
+            if meta.expires_at_ms != 0 {
+                write!(output, r#","expires_at_ms":{}"#, meta.expires_at_ms)?;
+            }
+            write!(output, "}}")?;
+        }
+    }
+    Ok(output.write_all(b"\n")?)
+}
+
+/// Writes a row of a table as a line.
+pub(crate) fn write_row(
+    format: Format,
+    key: &[u8],
+    columns: &[(&[u8], &[u8])],
+    output: &mut dyn Write,
+) -> Result<()> {
+    match format {
+        Format::Tsv => {
+            escape(key, output)?;
+            for (name, value) in columns {
+                output.write_all(b"\t")?;
+                escape(name, output)?;
+                output.write_all(b"\t")?;
+                escape(value, output)?;
+            }
+        }
+        Format::Jsonl => {
+            write!(output, "{{")?;
+            write_member("key", key, output)?;
+            let parts = columns.iter().flat_map(|(name, value)| [*name, *value]);
+            let is_text = parts.into_iter().all(|part| as_text(part).is_some());
+            write!(output, ",{}:{{", if is_text { r#""columns""# } else { r#""columns_hex""# })?;
+            for (index, (name, value)) in columns.iter().enumerate() {
+                if index > 0 {
+                    write!(output, ",")?;
+                }
+                write_string(name, is_text, output)?;
+                write!(output, ":")?;
+                write_string(value, is_text, output)?;
+            }
+            write!(output, "}}}}")?;
+        }
+    }
+    Ok(output.write_all(b"\n")?)
+}
+
+/// Reads all lines.
+pub(crate) fn read_lines(
+    format: Format,
+    shape: Shape,
+    input: impl BufRead,
+    take: &mut dyn FnMut(Line) -> Result<()>,
+) -> Result<()> {
+    read_lines_up_to(LINE_BYTES_MAX, format, shape, input, take)
+}
+
+/// As `read_lines`, of lines of so many bytes at most, the line feed included.
+fn read_lines_up_to(
+    bytes_max: u64,
+    format: Format,
+    shape: Shape,
+    mut input: impl BufRead,
+    take: &mut dyn FnMut(Line) -> Result<()>,
+) -> Result<()> {
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        let count = input.by_ref().take(bytes_max + 1).read_until(b'\n', &mut line)?;
+        if count == 0 {
+            break;
+        }
+        ensure!(count as u64 <= bytes_max, "line {number} is too long");
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let read = match format {
+            Format::Tsv => read_tsv(text, shape),
+            Format::Jsonl => read_json(text),
+        };
+        take(read.with_context(|| format!("line {number}"))?)
+            .with_context(|| format!("line {number}"))?;
+    }
+    Ok(())
+}
+
+fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
+    let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
+    let mut rest = bytes;
+    while let Some(place) = rest.iter().position(is_special) {
+        output.write_all(&rest[..place])?;
+        output.write_all(match rest[place] {
+            b'\\' => br"\\",
+            b'\t' => br"\t",
+            b'\n' => br"\n",
+            b'\r' => br"\r",
+            _ => br"\0",
+        })?;
+        rest = &rest[place + 1..];
+    }
+    output.write_all(rest)
+}
+
+fn unescape(text: &[u8]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(&byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next() {
+                Some(b'\\') => b'\\',
+                Some(b't') => b'\t',
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b'0') => 0,
+                _ => bail!(r"a backslash is none of \\ \t \n \r \0"),
+            },
+            byte => byte,
+        });
+    }
+    Ok(bytes)
+}
+
+fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {
+    let mut fields = text.split(|byte| *byte == b'\t').map(unescape);
+    let key = fields.next().context("no key")??;
+    match shape {
+        Shape::Records => {
+            let value = fields.next().context("no TAB behind the key")??;
+            ensure!(fields.next().is_none(), "more than one TAB");
+            Ok(Line::Record { key, value, meta: Meta::NONE })
+        }
+        Shape::Rows => {
+            let mut columns = Vec::new();
+            while let Some(name) = fields.next() {
+                columns.push((name?, fields.next().context("a column without a value")??));
+            }
+            Ok(Line::Row { key, columns })
+        }
+    }
+}
+
+fn read_json(text: &[u8]) -> Result<Line> {
+    let Json::Object(mut members) = serde_json::from_slice(text)? else { bail!("no JSON object") };
+    let key = read_member(&mut members, "key")?.context("no key")?;
+    let columns = members.remove("columns").map(|columns| (columns, true));
+    let columns = columns.or_else(|| Some((members.remove("columns_hex")?, false)));
+    let line = match columns {
+        Some((Json::Object(columns), is_text)) => {
+            let columns = columns
+                .into_iter()
+                .map(|(name, value)| {
+                    Ok((read_string(name.into(), is_text)?, read_string(value, is_text)?))
+                })
+                .collect::<Result<_>>()?;
+            Line::Row { key, columns }
+        }
+        Some(_) => bail!("columns that are no JSON object"),
+        None => {
+            let value = read_member(&mut members, "value")?.context("no value")?;
+            let mut number = |name: &str| match members.remove(name) {
+                None => Ok(0),
+                Some(number) => number.as_u64().with_context(|| format!("{name} is no number")),
+            };
+            let flags = u32::try_from(number("flags")?).context("flags have 32 bits")?;
+            let meta = Meta { flags, expires_at_ms: number("expires_at_ms")? };
+            Line::Record { key, value, meta }
+        }
+    };
+    if let Some(name) = members.keys().next() {
+        bail!("an unknown member {name:?}");
+    }
+    Ok(line)
+}
+
+/// These bytes as text, unless hexadecimal is better.
+fn as_text(bytes: &[u8]) -> Option<&str> {
+    let text = str::from_utf8(bytes).ok()?;
+    let further = |byte: &u8| match byte {
+        b'"' | b'\\' | b'\t' | b'\n' | b'\r' => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    let further: usize = bytes.iter().map(further).sum();
+    (further <= bytes.len()).then_some(text)
+}
+
+fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
+    let is_text = as_text(bytes).is_some();
+    write!(output, r#""{name}{}":"#, if is_text { "" } else { "_hex" })?;
+    write_string(bytes, is_text, output)
+}
+
+fn write_string(bytes: &[u8], is_text: bool, output: &mut dyn Write) -> Result<()> {
+    if is_text && let Ok(text) = str::from_utf8(bytes) {
+        // An error of the output stays one, so that a closed pipe is known as such.
+        serde_json::to_writer(output, text).map_err(std::io::Error::from)?;
+        return Ok(());
+    }
+    write!(output, "\"")?;
+    for byte in bytes {
+        write!(output, "{byte:02x}")?;
+    }
+    Ok(write!(output, "\"")?)
+}
+
+fn read_member(members: &mut Map<String, Json>, name: &str) -> Result<Option<Vec<u8>>> {
+    if let Some(text) = members.remove(name) {
+        return read_string(text, true).map(Some);
+    }
+    members.remove(&format!("{name}_hex")).map(|text| read_string(text, false)).transpose()
+}
+
+fn read_string(text: Json, is_text: bool) -> Result<Vec<u8>> {
+    let Json::String(text) = text else { bail!("{text} is no string") };
+    if is_text { Ok(text.into_bytes()) } else { bytes::from_hex(&text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(format: Format, shape: Shape, text: &[u8]) -> Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        read_lines(format, shape, text, &mut |line| {
+            lines.push(line);
+            Ok(())
+        })?;
+        Ok(lines)
+    }
+
+    fn samples() -> Vec<Vec<u8>> {
+        vec![
+            b"".to_vec(),
+            b"text".to_vec(),
+            (0..=255).collect(),
+            b"\\t\\0\t\n\r\0\\".to_vec(),
+            "東京 \u{7f} \"quoted\"".into(),
+            b"\x01\x02\x03".to_vec(),
+        ]
+    }
+
+    #[test]
+    fn records_of_any_bytes_come_back() {
+        for format in [Format::Tsv, Format::Jsonl] {
+            let mut text = Vec::new();
+            let mut expected = Vec::new();
+            for key in samples() {
+                for value in samples() {
+                    write_record(format, &key, &value, Meta::NONE, &mut text).unwrap();
+                    expected.push(Line::Record { key: key.clone(), value, meta: Meta::NONE });
+                }
+            }
+            assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), expected.len());
+            assert_eq!(read(format, Shape::Records, &text).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn rows_of_any_bytes_come_back() {
+        for format in [Format::Tsv, Format::Jsonl] {
+            let columns: Vec<_> = samples().into_iter().zip(samples().into_iter().rev()).collect();
+            let mut text = Vec::new();
+            let mut expected = Vec::new();
+            for columns in [&columns[..], &columns[3..5], &[]] {
+                let lent: Vec<(&[u8], &[u8])> =
+                    columns.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+                write_row(format, b"key", &lent, &mut text).unwrap();
+                expected.push(Line::Row { key: b"key".to_vec(), columns: columns.to_vec() });
+            }
+            assert_eq!(read(format, Shape::Rows, &text).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_is_as_long_as_allowed_and_no_longer() {
+        let text = "k\tvalue\n";
+        for (max, is_taken) in [(7, false), (8, true), (9, true)] {
+            let take = &mut |_| Ok(());
+            let read = read_lines_up_to(max, Format::Tsv, Shape::Records, text.as_bytes(), take);
+            assert_eq!(read.is_ok(), is_taken, "{max}");
+        }
+    }
+
+    #[test]
+    fn json_lines_keep_flags_and_expiry() {
+        let meta = Meta { flags: u32::MAX, expires_at_ms: 1_800_000_000_000 };
+        let mut text = Vec::new();
+        write_record(Format::Jsonl, b"k", b"v", meta, &mut text).unwrap();
+        let expected =
+            r#"{"key":"k","value":"v","flags":4294967295,"expires_at_ms":1800000000000}"#;
+        assert_eq!(String::from_utf8(text.clone()).unwrap(), format!("{expected}\n"));
+        let record = Line::Record { key: b"k".to_vec(), value: b"v".to_vec(), meta };
+        assert_eq!(read(Format::Jsonl, Shape::Records, &text).unwrap(), [record]);
+    }
+
+    #[test]
+    fn a_line_is_never_longer_than_hexadecimal_would_make_it() {
+        for value in samples() {
+            for format in [Format::Tsv, Format::Jsonl] {
+                let mut text = Vec::new();
+                write_record(format, b"", &value, Meta::NONE, &mut text).unwrap();
+                assert!(text.len() <= 2 * value.len() + 32, "{value:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_records_are_refused_by_their_number() {
+        let refused = |format, text: &str| {
+            let error = read(format, Shape::Records, text.as_bytes()).unwrap_err();
+            assert!(format!("{error:#}").contains("line 2"), "{text}: {error:#}");
+        };
+        for bad in ["key", "a\tb\tc", "a\\\tb", "a\\x\tb", ""] {
+            refused(Format::Tsv, &format!("a\tb\n{bad}\n"));
+        }
+        for bad in [
+            "",
+            "[]",
+            "{}",
+            r#"{"key":"a"}"#,
+            r#"{"value":"a"}"#,
+            r#"{"key":1,"value":"a"}"#,
+            r#"{"key_hex":"0","value":"a"}"#,
+            r#"{"key":"a","value":"a","other":1}"#,
+            r#"{"key":"a","value":"a","flags":4294967296}"#,
+            r#"{"key":"a","value":"a","flags":-1}"#,
+            r#"{"key":"a","columns":[]}"#,
+            r#"{"key":"a","value":"a"} {}"#,
+        ] {
+            refused(Format::Jsonl, &format!("{{\"key\":\"a\",\"value\":\"b\"}}\n{bad}\n"));
+        }
+    }
+}

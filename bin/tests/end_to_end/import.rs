@@ -1,0 +1,431 @@
+//! `tyrant import`, `export`, `inspect` and `serve --import`.
+
+use crate::process::{Server, fail, path, run, succeed};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// The folder of Tokyo Cabinet's files, in one byte order.
+fn fixtures(order: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../crates/cabinet/tests/fixtures/tokyocabinet")
+        .join(order)
+}
+
+fn fixture(order: &str, name: &str) -> String {
+    fixtures(order).join(name).display().to_string()
+}
+
+/// A folder, and paths in it.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// A copy of one of Tokyo Cabinet's files.
+    fn copy(&self, order: &str, name: &str) -> String {
+        let copy = self.path(name);
+        fs::copy(fixtures(order).join(name), &copy).expect("a copy");
+        copy
+    }
+}
+
+/// What an export gives, in its order.
+fn exported_text(name: &str) -> Vec<u8> {
+    let folder = Folder::new();
+    // Not through a pipe: nobody reads that while the program runs.
+    let text = folder.path("text.jsonl");
+    succeed("tyrant", &["export", name, &text]);
+    fs::read(text).expect("the lines")
+}
+
+/// All lines that an export gives, sorted.
+fn exported(name: &str) -> Vec<String> {
+    let text = String::from_utf8(exported_text(name)).expect("UTF-8");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Imports all files of a kind, and compares what was exported of them and of the databases.
+fn import_all(suffix: &str, is_same: impl Fn(&str, &str) -> bool) {
+    let folder = Folder::new();
+    let mut files = 0;
+    for order in ["le", "be"] {
+        for entry in fs::read_dir(fixtures(order)).expect("the files") {
+            let name = entry.expect("a file").file_name().display().to_string();
+            if !name.ends_with(suffix) {
+                continue;
+            }
+            let into = folder.path(&format!("{order}-{name}"));
+            let file = fixture(order, &name);
+            let output = succeed("tyrant", &["import", &file, "--into", &into]);
+            assert!(is_same(&file, &into), "{order} {name}");
+            let records = exported(&into).len();
+            assert!(output.ends_with(&format!("{records} records in {into}\n")), "{output}");
+            files += 1;
+        }
+    }
+    assert!(files > 5);
+}
+
+#[test]
+fn every_hash_file_is_imported_as_it_is() {
+    import_all(".tch", |file, into| exported(into) == exported(file));
+}
+
+#[test]
+fn every_tree_is_imported_with_its_order_and_its_duplicates() {
+    // In this very order.
+    import_all(".tcb", |file, into| exported_text(into) == exported_text(file));
+}
+
+#[test]
+fn every_fixed_length_file_is_imported_with_its_width() {
+    import_all(".tcf", |file, into| {
+        let width = |name: &str| {
+            let lines = succeed("tyrant", &["inspect", name]);
+            let width = lines.lines().find(|line| line.starts_with("width\t"));
+            width.map(str::to_owned).unwrap()
+        };
+        exported(into) == exported(file) && width(into) == width(file)
+    });
+}
+
+#[test]
+fn every_table_is_imported_with_its_indices() {
+    import_all(".tct", |file, into| {
+        let indices = |name: &str| {
+            let lines = succeed("tyrant", &["inspect", name]);
+            let kept =
+                |line: &&str| line.starts_with("index\t") || line.starts_with("last unique id\t");
+            lines.lines().filter(kept).map(str::to_owned).collect::<Vec<_>>()
+        };
+        exported(into) == exported(file) && indices(into) == indices(file)
+    });
+}
+
+#[test]
+fn the_rows_of_a_table_go_through_text() {
+    let folder = Folder::new();
+    let file = fixture("le", "table-indexed.tct");
+    for suffix in ["tsv", "jsonl"] {
+        let text = folder.path(&format!("rows.{suffix}"));
+        succeed("tyrant", &["export", &file, &text]);
+        let into = folder.path(&format!("{suffix}.tct"));
+        succeed("tyrant", &["import", &text, "--into", &into]);
+        assert!(exported(&into) == exported(&file), "{suffix}");
+    }
+}
+
+#[test]
+fn the_duplicates_of_a_tree_go_through_text() {
+    let folder = Folder::new();
+    let file = fixture("le", "btree-dups.tcb");
+    for suffix in ["tsv", "jsonl"] {
+        let text = folder.path(&format!("records.{suffix}"));
+        succeed("tyrant", &["export", &file, &text]);
+        let into = folder.path(&format!("{suffix}.tcb"));
+        succeed("tyrant", &["import", &text, "--into", &into]);
+        assert!(exported_text(&into) == exported_text(&file), "{suffix}");
+    }
+}
+
+#[test]
+fn importing_a_file_again_changes_nothing() {
+    let folder = Folder::new();
+    for name in ["btree-dups.tcb", "table-indexed.tct", "hash-wal.tch", "fixed-w8.tcf"] {
+        let file = fixture("le", name);
+        let into = folder.path(name);
+        for _ in 0..2 {
+            succeed("tyrant", &["import", &file, "--into", &into]);
+            assert!(exported_text(&into).len() == exported_text(&file).len(), "{name}");
+            assert!(exported(&into) == exported(&file), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_fixed_length_goes_into_a_tree_by_its_numbers() {
+    let folder = Folder::new();
+    let into = folder.path("casket.tcb");
+    let file = fixture("be", "fixed-sparse.tcf");
+    succeed("tyrant", &["import", &file, "--into", &format!("{into}#order=decimal")]);
+    assert!(exported_text(&into) == exported_text(&file));
+}
+
+#[test]
+fn a_tree_without_duplicates_goes_into_a_hash_database_and_one_with_them_does_not() {
+    let folder = Folder::new();
+    let file = fixture("be", "btree-decimal.tcb");
+    let into = folder.path("casket.tch");
+    succeed("tyrant", &["import", &file, "--into", &into]);
+    assert!(exported(&into) == exported(&file));
+    let into = folder.path("other.tch");
+    let error = fail("tyrant", &["import", &fixture("be", "btree-dups.tcb"), "--into", &into]);
+    assert!(error.contains("B+ tree"), "{error}");
+}
+
+#[test]
+fn records_of_several_files_meet_and_later_ones_win() {
+    let folder = Folder::new();
+    let into = folder.path("casket.tch");
+    let (first, second) = (folder.path("a.tsv"), folder.path("b.jsonl"));
+    fs::write(&first, "one\t1\ntwo\\t\t\\\\2\n").unwrap();
+    fs::write(&second, "{\"key\":\"one\",\"value\":\"uno\",\"flags\":7}\n").unwrap();
+    let output = succeed("tyrant", &["import", &first, &second, "--into", &into]);
+    assert!(output.ends_with(&format!("2 records in {into}\n")), "{output}");
+    let expected = [r#"{"key":"one","value":"uno","flags":7}"#, r#"{"key":"two\t","value":"\\2"}"#];
+    assert_eq!(exported(&into), expected);
+}
+
+#[test]
+fn a_folder_of_a_partitioned_database_is_imported_as_one() {
+    let folder = Folder::new();
+    let parts = folder.path("parts");
+    fs::create_dir(&parts).unwrap();
+    for (part, name) in [("adbmul-001.tch", "hash-wal.tch"), ("adbmul-002.tch", "hash-apow8.tch")] {
+        fs::copy(fixtures("le").join(name), Path::new(&parts).join(part)).unwrap();
+    }
+    let log = Path::new(&parts).join("adbmul-001.tch.wal");
+    fs::copy(fixtures("le").join("hash-wal.tch.wal"), log).unwrap();
+    let into = folder.path("casket.tch");
+    let output = succeed("tyrant", &["import", &parts, "--into", &into]);
+    assert!(output.ends_with(&format!("260 records in {into}\n")), "{output}");
+
+    let empty = folder.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let error = fail("tyrant", &["import", &empty, "--into", &into]);
+    assert!(error.contains("no file of Tokyo Cabinet's"), "{error}");
+}
+
+#[test]
+fn damage_is_reported_by_its_offset_and_the_rest_is_imported() {
+    let folder = Folder::new();
+    let file = folder.copy("le", "hash-large.tch");
+    let mut bytes = fs::read(&file).unwrap();
+    let first = u64::from_le_bytes(bytes[64..72].try_into().unwrap());
+    bytes[first as usize] = 0;
+    fs::write(&file, bytes).unwrap();
+    let into = folder.path("casket.tch");
+    let error = fail("tyrant", &["import", &file, "--into", &into]);
+    assert!(error.contains(&format!("at byte {first}")), "{error}");
+    assert!(error.contains("1 damaged places"), "{error}");
+    assert_eq!(exported(&into).len(), 199);
+}
+
+#[test]
+fn a_damaged_file_of_any_kind_ends_with_an_import_of_what_is_left() {
+    let folder = Folder::new();
+    for (name, least) in [
+        ("hash-chains.tch", 900),
+        ("btree-multilevel.tcb", 1300),
+        ("btree-dups.tcb", 250),
+        ("table-plain.tct", 100),
+    ] {
+        let file = folder.copy("le", name);
+        let mut bytes = fs::read(&file).unwrap();
+        let first = u64::from_le_bytes(bytes[64..72].try_into().unwrap()) as usize;
+        let end = bytes.len();
+        // The first byte of a block now and then.
+        for offset in (first..end).filter(|at| bytes[*at] == 0xc8).step_by(23).collect::<Vec<_>>() {
+            bytes[offset] = 1;
+        }
+        fs::write(&file, bytes).unwrap();
+        let into = folder.path(&format!("new-{name}"));
+        let error = fail("tyrant", &["import", &file, "--into", &into]);
+        assert!(error.contains("everything else was imported"), "{error}");
+        let records = exported(&into).len();
+        assert!(records > least, "{name}: {records}");
+    }
+}
+
+#[test]
+fn what_an_import_cannot_do_is_an_error() {
+    let folder = Folder::new();
+    let hash = fixture("le", "hash-apow8.tch");
+    let into = folder.path("casket.tch");
+    fs::write(folder.path("text.xyz"), "a\tb\n").unwrap();
+    fs::write(folder.path("bad.tsv"), "a\tb\nc\n").unwrap();
+    for (file, into, reason) in [
+        (hash.as_str(), "*", "in memory"),
+        (&hash, "casket", "kind of database"),
+        (&hash, &hash, "--into"),
+        (&fixture("le", "table-plain.tct"), &into, "table database"),
+        (&hash, &folder.path("casket.tct"), "rows"),
+        (&folder.path("missing.tch"), &into, "missing.tch"),
+        (&folder.path("text.xyz"), &into, "--format"),
+        (&folder.path("bad.tsv"), &into, "line 2"),
+    ] {
+        let error = fail("tyrant", &["import", file, "--into", into]);
+        assert!(error.contains(reason), "{file} into {into}: {error}");
+    }
+}
+
+#[test]
+fn text_comes_from_the_standard_input() {
+    let folder = Folder::new();
+    let into = folder.path("casket.tch");
+    let mut import = Command::new(path("tyrant"))
+        .args(["import", "-", "--format", "tsv", "--into", &into])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    import.stdin.take().unwrap().write_all(b"key\tvalue\n").unwrap();
+    assert!(import.wait().unwrap().success());
+    assert_eq!(succeed("tyrant", &["export", &into]), "key\tvalue\n");
+}
+
+#[test]
+fn what_is_exported_is_imported_again_whatever_the_bytes() {
+    let folder = Folder::new();
+    let first = folder.path("first.tch");
+    succeed("tyrant", &["import", &fixture("le", "hash-binary.tch"), "--into", &first]);
+    for suffix in ["tsv", "jsonl"] {
+        let text = folder.path(&format!("text.{suffix}"));
+        assert_eq!(succeed("tyrant", &["export", &first, &text]), "");
+        let second = folder.path(&format!("{suffix}.tch"));
+        succeed("tyrant", &["import", &text, "--into", &second]);
+        assert!(exported(&second) == exported(&first), "{suffix}");
+        // A file that is there stays what it is.
+        fail("tyrant", &["export", &first, &text]);
+    }
+    let error = fail("tyrant", &["export", &folder.path("missing.tch")]);
+    assert!(error.contains("missing.tch"), "{error}");
+    assert!(!Path::new(&folder.path("missing.tch")).exists());
+}
+
+#[test]
+fn a_closed_pipe_is_no_error_worth_a_word() {
+    for format in ["tsv", "jsonl"] {
+        let file = fixture("le", "hash-chains.tch");
+        let mut export = Command::new(path("tyrant"))
+            .args(["export", &file, "--format", format])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(export.stdout.take());
+        let output = export.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+#[test]
+fn inspect_says_what_a_file_is() {
+    let lines = |file: &str| succeed("tyrant", &["inspect", file]);
+    for (order, name, expected) in [
+        ("le", "hash-large-deflate.tch", &["kind\thash", "values\tdeflate", "records\t100"][..]),
+        ("be", "hash-large.tch", &["numbers\tbig-endian", "places of records\t64 bits"]),
+        ("be", "hash-wal.tch", &["state\tnot closed", "transaction log\t351 changes are undone"]),
+        ("le", "btree-int32.tcb", &["kind\tB+ tree", "order of keys\tint32", "records\t600"]),
+        ("le", "fixed-w300.tcf", &["kind\tfixed-length", "width\t300", "greatest number\t40"]),
+        (
+            "be",
+            "table-indexed.tct",
+            &["kind\ttable", "last unique id\t200", "index\t\"odd col/%\" lexical"],
+        ),
+    ] {
+        let lines = lines(&fixture(order, name));
+        for expected in expected {
+            assert!(lines.lines().any(|line| line == *expected), "{name}: {expected}\n{lines}");
+        }
+    }
+}
+
+#[test]
+fn inspect_says_what_a_database_is() {
+    let folder = Folder::new();
+    let into = folder.path("casket.tch");
+    succeed("tyrant", &["import", &fixture("le", "hash-apow8.tch"), "--into", &into]);
+    let lines = succeed("tyrant", &["inspect", &into]);
+    for expected in ["made by\ttyrant, format 1", "kind\thash", "records\t60", "segments\t1"] {
+        assert!(lines.lines().any(|line| line == expected), "{expected}\n{lines}");
+    }
+    fail("tyrant", &["inspect", &folder.path("missing.tch")]);
+    fail("tyrant", &["inspect", &folder.path("")]);
+    assert!(!Path::new(&folder.path("missing.tch")).exists());
+}
+
+#[test]
+fn serving_a_file_of_tokyo_cabinets_says_what_to_do() {
+    let file = fixture("le", "hash-apow8.tch");
+    let error = fail("tyrant", &["serve", &file]);
+    assert!(error.contains("hash database of Tokyo Cabinet's"), "{error}");
+    assert!(error.contains(&format!("tyrant import {file} --into")), "{error}");
+}
+
+#[test]
+fn serve_import_imports_once_and_leaves_the_file_as_it_is() {
+    let folder = Folder::new();
+    let file = folder.copy("be", "hash-wal.tch");
+    let log = folder.copy("be", "hash-wal.tch.wal");
+    let before = (fs::read(&file).unwrap(), fs::read(&log).unwrap());
+    let imported = folder.path("hash-wal.imported.tch");
+
+    let mut server = Server::tyrant(&file, &["--import"]);
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "200\n");
+    assert!(server.log().contains(&format!("into {imported}")), "{}", server.log());
+    server.exchange("set new 0 0 1\r\nx\r\n", "STORED\r\n");
+    server.end(Signal::TERM);
+    server.restart();
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "201\n");
+    assert!(server.log().contains("was imported before"), "{}", server.log());
+    server.end(Signal::TERM);
+
+    assert!((fs::read(&file).unwrap(), fs::read(&log).unwrap()) == before);
+    let mut names: Vec<_> =
+        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["hash-wal.imported.tch", "hash-wal.tch", "hash-wal.tch.wal"]);
+}
+
+#[test]
+fn serve_import_goes_into_the_database_named_and_starts_anew_after_one_that_was_killed() {
+    let folder = Folder::new();
+    let into = folder.path("new.tch");
+    // What an import that did not come to its end leaves.
+    let left = folder.path("left.tsv");
+    fs::write(&left, "left\tbehind\n").unwrap();
+    succeed("tyrant", &["import", &left, "--into", &folder.path("new.importing.tch")]);
+    let file = fixture("le", "hash-apow8.tch");
+    let server = Server::tyrant(&file, &["--import", "--into", &into]);
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "60\n");
+    assert!(Path::new(&into).exists());
+    assert!(!Path::new(&folder.path("new.importing.tch")).exists());
+}
+
+#[test]
+fn serve_import_goes_by_what_a_file_is_and_not_by_its_name() {
+    let folder = Folder::new();
+    let file = folder.path("tree.tch");
+    fs::copy(fixtures("be").join("btree-dups.tcb"), &file).unwrap();
+    let server = Server::tyrant(&file, &["--import"]);
+    assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "379\n");
+    assert!(Path::new(&folder.path("tree.imported.tcb")).exists());
+}
+
+#[test]
+fn serve_import_does_not_serve_half_of_a_damaged_file() {
+    let folder = Folder::new();
+    let file = folder.copy("le", "hash-large.tch");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    for _ in 0..2 {
+        let output = run("tyrant", &["serve", &file, "--import"]);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("damaged places"), "{error}");
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    }
+}

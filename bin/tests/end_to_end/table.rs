@@ -1,0 +1,135 @@
+//! A table (`.tct`) behind the programs.
+
+use crate::process::Server;
+use crate::{tcrmgr, tyrant};
+use rustix::process::Signal;
+
+#[test]
+fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
+    tyrant::converse(
+        &Server::tyrant("casket.tct", &[]),
+        &[
+            ("put-row p1 name=ann age=30", Some("")),
+            ("put-row p2 name=bob age=9 note=a=b", Some("")),
+            ("put-row p3 name=cid age=-4", Some("")),
+            ("put-row --keep p1 name=x", None),
+            ("put-row --keep p4 age=x", Some("")),
+            ("put-row --add p1 age=31 town=ulm", Some("")),
+            ("put-row p5 nothing", None),
+            ("put-row p5 =nothing", None),
+            ("get-row p1 missing p2", {
+                Some("p1\tname\tann\tage\t30\ttown\tulm\np2\tname\tbob\tage\t9\tnote\ta=b\n")
+            }),
+            ("get-row missing", None),
+            ("set-index age DEC", Some("")),
+            ("setindex name lex", Some("")),
+            ("set-index age +DEC", None),
+            ("set-index age nonsense", None),
+            ("search", Some("p1\np2\np3\np4\n")),
+            ("search -w age NUMGE 0 --order name:STRDESC", Some("p2\np1\np4\n")),
+            ("search -w age NUMGE 0 -w name STRBW a", Some("p1\n")),
+            ("search --where age NUMEQ -4", Some("p3\n")),
+            ("search -w name ~STREQ ann", Some("p2\np3\np4\n")),
+            ("search -w  STRBW p --order age:NUMDESC --max 2", Some("p1\np2\n")),
+            ("search --order name --max 2 --skip 1", Some("p2\np3\n")),
+            ("search -w age > 5 --count", Some("2\n")),
+            ("search -w age NUMBT 5,50 --order age:NUMASC --columns age,nothing", {
+                Some("p2\tage\t9\np1\tage\t30\n")
+            }),
+            ("search -w age = 9 --rows", Some("p2\tname\tbob\tage\t9\tnote\ta=b\n")),
+            ("search -w name STREQ bob --explain", {
+                Some(
+                    "using an index: \"name\" asc (STREQ)\nresult set size: 1\n\
+                    leaving the natural order\n",
+                )
+            }),
+            ("search -w name NONSENSE bob", None),
+            ("search --order name:NONSENSE", None),
+            ("search -w age < 10 --out", Some("3\n")),
+            ("search", Some("p1\n")),
+            ("uid", Some("1\n")),
+            ("put-row  name=dan", Some("")),
+            ("get-row 2", Some("2\tname\tdan\n")),
+            ("genuid", Some("3\n")),
+            ("range", None),
+            ("put --duplicate p1 x", None),
+        ],
+    );
+}
+
+#[test]
+fn what_only_a_table_has_fails_elsewhere() {
+    tyrant::converse(
+        &Server::tyrant("*", &[]),
+        &[("search", None), ("set-index a DEC", None), ("uid", None), ("get-row a", None)],
+    );
+}
+
+#[test]
+fn the_originals_tool_reaches_a_table() {
+    let server = Server::ttserver("casket.tct#idx=age:dec#bnum=100", &[]);
+    tcrmgr::converse(
+        &server,
+        &[
+            ("put -sep , localhost p1 name,ann,age,30", ""),
+            ("get -sep , localhost p1", "name,ann,age,30\n"),
+            ("put -dc -sep , localhost p1 age,31,town,ulm", ""),
+            ("get -sep , localhost p1", "name,ann,age,30,town,ulm\n"),
+            ("put -dai localhost p1 5", "5\n"),
+            ("put -dad localhost p1 0.5", "5.500000\n"),
+            ("misc localhost get p1", "name\nann\nage\n30\ntown\nulm\n_num\n5.5\n"),
+            ("misc localhost put p2 name bob age 9", ""),
+            ("misc -sep , localhost search addcond,age,NUMGE,10", "p1\n"),
+            ("misc -sep , localhost search addcond,age,NUMGE,0 setorder,age,NUMASC", "p2\np1\n"),
+            ("misc -sep , localhost search addcond,age,=,9 get,,name", ",p2,name,bob\n"),
+            ("misc -sep , localhost search addcond,age,=,9 count hint", {
+                "1\n,,[[HINT]]\nusing an index: \"age\" asc (NUMEQ)\nresult set size: 1\n\
+                    leaving the natural order\n\n"
+            }),
+            ("misc -sep , localhost metasearch addcond,age,=,9 next addcond,age,=,30", "p2\np1\n"),
+            ("misc localhost setindex name lex", ""),
+            ("misc localhost genuid", "1\n"),
+            ("list -fm p localhost", "p1\np2\n"),
+            ("out localhost p2", ""),
+        ],
+    );
+    tcrmgr::refuse(
+        &server,
+        &[
+            ("misc localhost setindex age +dec", "9999: "),
+            ("misc localhost range a", "9999: "),
+            ("get localhost p2", "7: "),
+        ],
+    );
+    let stat = crate::process::succeed("tyrant", &["stat", "--server", &server.address()]);
+    assert!(stat.contains("\ntype\ttable\n"), "{stat}");
+}
+
+#[test]
+fn rows_and_their_indices_are_whole_after_the_server_was_killed() {
+    let mut server = Server::tyrant("casket.tct", &[]);
+    tyrant::converse(
+        &server,
+        &[
+            ("set-index age DEC", Some("")),
+            ("put-row p1 age=30", Some("")),
+            ("put-row p2 age=9", Some("")),
+            ("out p1", Some("")),
+        ],
+    );
+    server.end(Signal::KILL);
+    server.restart();
+    tyrant::converse(
+        &server,
+        &[
+            ("search -w age NUMGE 0", Some("p2\n")),
+            ("search -w age NUMGE 0 --explain", {
+                Some(
+                    "using an index: \"age\" asc (NUMGT/NUMGE)\nresult set size: 1\n\
+                    leaving the natural order\n",
+                )
+            }),
+            ("count", Some("1\n")),
+        ],
+    );
+}

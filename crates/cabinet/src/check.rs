@@ -3,8 +3,10 @@
 use crate::io::RealStorage;
 use crate::log::StoredKind;
 use crate::log::check::Files;
-use crate::log::record::Kind;
-use crate::{Compression, Database, Error, Result, compress};
+use crate::log::record::{Kind, Record};
+use crate::tree::TreeDatabase;
+use crate::{Compression, Database, Error, Options, Order, Result, Side, compress};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A place in a file that does not hold what it should.
@@ -62,7 +64,7 @@ pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<C
 /// What [`salvage`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Changes that were made to the new database again, in their order.
+    /// Changes (of a hash or fixed-length database), records or rows that were made again.
     pub changes: u64,
     /// Values that could be read but not decompressed.
     pub unreadable: u64,
@@ -70,49 +72,113 @@ pub struct Salvaged {
     pub damages: u64,
 }
 
-/// Copies what can be read of a database, which nobody has open, into another. Where the newest
-/// record of a key cannot be read, an older one may come back. Changes nothing in the first.
+/// Copies what can be read of a database, which nobody has open, into another, which for a table
+/// has to be one. Where the newest record of a key cannot be read, an older one may come back.
+/// Changes nothing in the first. A tree or table is read from a copy of its files, which lies
+/// beside it meanwhile: opening one makes an end of what a crash has left.
 pub fn salvage(
     path: impl AsRef<Path>,
     into: &Database,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Salvaged> {
-    let files = Files::open(&RealStorage, path.as_ref())?;
-    if files.nature.kind != StoredKind::Hash {
-        let what = format!("salvaging a database of kind {:?}", files.nature.kind);
-        return Err(Error::NotSupported(what));
-    }
+    let path = path.as_ref();
+    let files = Files::open(&RealStorage, path)?;
     let mut salvaged = Salvaged::default();
     let mut damages = 0;
-    files.walk(
-        &mut |record| {
-            match record.kind {
-                Kind::Put if record.compression == Compression::None => {
-                    into.put_with(record.key, record.value, record.meta)?;
-                }
-                Kind::Put => match compress::decompress(record.value, record.compression) {
-                    Ok(value) => {
-                        into.put_with(record.key, &value, record.meta)?;
+    let mut report = |damage| {
+        damages += 1;
+        report(damage);
+    };
+    match files.nature.kind {
+        StoredKind::Hash | StoredKind::Fixed => {
+            files.walk(&mut |record| repeat(record, into, &mut salvaged), &mut report)?;
+        }
+        StoredKind::Tree => {
+            let copy = Copy::of(path)?;
+            let options = Options { order: into.order(), ..Options::default() };
+            let tree = TreeDatabase::open(&copy.path, &options)?;
+            let has_duplicates = into.order().is_some();
+            tree.each_readable(
+                &mut |entry| {
+                    salvaged.changes += 1;
+                    if has_duplicates && into.get(entry.key)?.is_some() {
+                        into.put_duplicate(entry.key, entry.value, Side::After)?;
+                    } else {
+                        into.put_with(entry.key, entry.value, entry.meta)?;
                     }
-                    Err(_) => {
-                        salvaged.unreadable += 1;
-                        return Ok(());
-                    }
+                    Ok(())
                 },
-                Kind::Tombstone => {
-                    into.remove(record.key)?;
-                }
-                _ => return Ok(()),
-            }
-            salvaged.changes += 1;
-            Ok(())
-        },
-        &mut |damage| {
-            damages += 1;
-            report(damage);
-        },
-    )?;
+                &mut report,
+            )?;
+        }
+        StoredKind::Table => {
+            let Some(table) = into.table() else {
+                return Err(Error::NotSupported("salvaging a table into what is none".into()));
+            };
+            let copy = Copy::of(path)?;
+            let options = Options { order: Some(Order::Lexical), ..Options::default() };
+            let tree = TreeDatabase::open_table(&copy.path, &options)?;
+            salvaged.changes = table.salvage(&tree, &mut report)?;
+        }
+    }
     salvaged.damages = damages;
     into.sync()?;
     Ok(salvaged)
+}
+
+/// Makes one change again.
+fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Result<()> {
+    match record.kind {
+        Kind::Put if record.compression == Compression::None => {
+            into.put_with(record.key, record.value, record.meta)?;
+        }
+        Kind::Put => {
+            let Ok(value) = compress::decompress(record.value, record.compression) else {
+                salvaged.unreadable += 1;
+                return Ok(());
+            };
+            into.put_with(record.key, &value, record.meta)?;
+        }
+        Kind::Tombstone => {
+            into.remove(record.key)?;
+        }
+        Kind::Batch | Kind::Page => return Ok(()),
+    }
+    salvaged.changes += 1;
+    Ok(())
+}
+
+/// A copy of a database's files that goes away.
+struct Copy {
+    path: PathBuf,
+}
+
+impl Copy {
+    fn of(path: &Path) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".salvage");
+        let beside = PathBuf::from(name);
+        // One that is there already is not ours to remove.
+        fs::create_dir(&beside).map_err(|source| {
+            let path = beside.clone();
+            Error::Io { operation: "create", path, source }
+        })?;
+        let copy = Self { path: beside };
+        let failed = |source| Error::Io { operation: "copy", path: path.to_owned(), source };
+        for file in fs::read_dir(path).map_err(failed)? {
+            let file = file.map_err(failed)?;
+            if file.file_type().is_ok_and(|kind| kind.is_file()) {
+                fs::copy(file.path(), copy.path.join(file.file_name())).map_err(failed)?;
+            }
+        }
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!("removing {}: {error}", self.path.display());
+        }
+    }
 }

@@ -131,3 +131,88 @@ fn what_is_no_database_is_an_error() {
     assert!(check(folder.path(), &mut |_| ()).is_err());
     assert!(check(folder.path().join("missing"), &mut |_| ()).is_err());
 }
+
+/// Flips a byte in the longest record, which is a page, of the last segment but one.
+fn damage_a_page(path: &Path) {
+    let file = &segments(path)[0];
+    let place = fs::metadata(file).unwrap().len() / 2;
+    let segment = fs::OpenOptions::new().read(true).write(true).open(file).unwrap();
+    let mut bytes = [0; 8];
+    segment.read_exact_at(&mut bytes, place).unwrap();
+    segment.write_all_at(&bytes.map(|byte| byte ^ 0x55), place).unwrap();
+}
+
+#[test]
+fn a_tree_loses_no_more_than_the_leaf_that_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tcb");
+    let database = Database::open(path.to_str().unwrap()).unwrap();
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+        database.put_duplicate(&key(number), b"second", cabinet::Side::After).unwrap();
+    }
+    database.optimize().unwrap();
+    drop(database);
+    assert_eq!(damages(&path), []);
+    damage_a_page(&path);
+    assert_eq!(damages(&path).len(), 1);
+
+    let into = Database::open(folder.path().join("new.tcb").to_str().unwrap()).unwrap();
+    let salvaged = salvage(&path, &into, &mut |_| ()).unwrap();
+    assert_eq!(salvaged.damages, 1);
+    assert!(!folder.path().join("casket.tcb.salvage").exists());
+    let mut missing = 0;
+    for number in 0..RECORDS {
+        let values = into.get_all(&key(number)).unwrap();
+        if values.is_empty() {
+            missing += 1;
+        } else {
+            assert_eq!(values, [value(number), b"second".to_vec()], "{number}");
+        }
+    }
+    assert!((1..RECORDS / 4).contains(&missing), "{missing}");
+}
+
+#[test]
+fn a_table_gets_its_readable_rows_its_indices_and_its_identifiers_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tct");
+    let database = Database::open(&format!("{}#idx=number:dec", path.display())).unwrap();
+    let table = database.table().unwrap();
+    for number in 0..RECORDS {
+        let row =
+            cabinet::table::Row::new().with(b"number", number.to_string().as_bytes()).unwrap();
+        table.put(&key(number), &row).unwrap();
+    }
+    let uid = table.generate_uid().unwrap();
+    database.optimize().unwrap();
+    drop(database);
+    damage_a_page(&path);
+    assert_eq!(damages(&path).len(), 1);
+
+    let into = Database::open(folder.path().join("new.tct").to_str().unwrap()).unwrap();
+    assert_eq!(salvage(&path, &into, &mut |_| ()).unwrap().damages, 1);
+    let table = into.table().unwrap();
+    assert_eq!(table.indices().len(), 1);
+    assert!(table.generate_uid().unwrap() > uid);
+    table.check_indices().unwrap();
+    assert!(into.len() > RECORDS as u64 / 2, "{}", into.len());
+    let hash = Database::open("*").unwrap();
+    assert!(matches!(salvage(&path, &hash, &mut |_| ()), Err(cabinet::Error::NotSupported(_))));
+}
+
+#[test]
+fn a_fixed_length_database_is_salvaged_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tcf");
+    let database = Database::open(path.to_str().unwrap()).unwrap();
+    for number in 1..=RECORDS {
+        database.put(number.to_string().as_bytes(), &value(number)).unwrap();
+    }
+    drop(database);
+    let into = Database::open(folder.path().join("new.tcf").to_str().unwrap()).unwrap();
+    assert_eq!(salvage(&path, &into, &mut |_| ()).unwrap().damages, 0);
+    for number in 1..=RECORDS {
+        assert_eq!(into.get(number.to_string().as_bytes()).unwrap(), Some(value(number)));
+    }
+}

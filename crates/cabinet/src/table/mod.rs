@@ -33,6 +33,7 @@ mod query;
 mod request;
 mod row;
 mod run;
+mod salvage;
 mod search;
 mod set;
 mod sort;

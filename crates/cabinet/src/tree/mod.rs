@@ -33,6 +33,7 @@ mod leaf;
 mod page;
 mod recover;
 mod redo;
+mod salvage;
 mod seek;
 mod walk;
 

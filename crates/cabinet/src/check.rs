@@ -5,7 +5,7 @@ use crate::log::StoredKind;
 use crate::log::check::Files;
 use crate::log::record::{Kind, Record};
 use crate::tree::TreeDatabase;
-use crate::{Compression, Database, Error, Options, Order, Result, Side, compress};
+use crate::{Compression, Database, Entry, Error, Options, Order, Result, Side, Wait, compress};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -97,15 +97,14 @@ pub fn salvage(
             let copy = Copy::of(path)?;
             let options = Options { order: into.order(), ..Options::default() };
             let tree = TreeDatabase::open(&copy.path, &options)?;
-            let has_duplicates = into.order().is_some();
+            let ordered = into.engine().as_ordered();
             tree.each_readable(
-                &mut |entry| {
+                &mut |Entry { key, value, meta, .. }| {
                     salvaged.changes += 1;
-                    if has_duplicates && into.get(entry.key)?.is_some() {
-                        into.put_duplicate(entry.key, entry.value, Side::After)?;
-                    } else {
-                        into.put_with(entry.key, entry.value, entry.meta)?;
-                    }
+                    match ordered {
+                        Some(ordered) => ordered.add(key, value, meta, Side::After, Wait::Block)?,
+                        None => into.put_with(key, value, meta)?,
+                    };
                     Ok(())
                 },
                 &mut report,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::{Damage, Database, Meta, check, salvage};
+use cabinet::{Damage, Database, Meta, Ordered, check, salvage};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -215,4 +215,24 @@ fn a_fixed_length_database_is_salvaged_too() {
     for number in 1..=RECORDS {
         assert_eq!(into.get(number.to_string().as_bytes()).unwrap(), Some(value(number)));
     }
+}
+
+#[test]
+fn salvaged_duplicates_keep_their_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tcb");
+    let tree = cabinet::TreeDatabase::open(&path, &cabinet::Options::default()).unwrap();
+    for flags in 1..=3 {
+        let meta = Meta { flags, expires_at_ms: 0 };
+        tree.add(b"key", b"value", meta, cabinet::Side::After, cabinet::Wait::Block).unwrap();
+    }
+    drop(tree);
+    let into = folder.path().join("new.tcb");
+    let database = Database::open(into.to_str().unwrap()).unwrap();
+    salvage(&path, &database, &mut |_| ()).unwrap();
+    drop(database);
+    let tree = cabinet::TreeDatabase::open(&into, &cabinet::Options::default()).unwrap();
+    let mut flags = Vec::new();
+    tree.read_all(b"key", cabinet::Wait::Block, &mut |entry| flags.push(entry.meta.flags)).unwrap();
+    assert_eq!(flags, [1, 2, 3]);
 }

@@ -3,7 +3,7 @@
 use super::{Index, Indexed, keep, recover};
 use crate::io::Storage;
 use crate::log::{Background, Nature};
-use crate::{Error, Options, Result};
+use crate::{Options, Result};
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::path::Path;
@@ -30,16 +30,7 @@ impl<I: Index> Running<I> {
         if options.truncate {
             shared.clear()?;
         }
-        let background = if background {
-            let started = Background::start(&shared);
-            Some(started.map_err(|source| Error::Io {
-                operation: "start threads for",
-                path: path.to_owned(),
-                source,
-            })?)
-        } else {
-            None
-        };
+        let background = background.then(|| Background::start(&shared)).transpose()?;
         Ok(Self { shared, background: Mutex::new(background) })
     }
 

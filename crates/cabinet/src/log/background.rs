@@ -9,7 +9,7 @@
 
 use super::compact::Rescue;
 use super::{Log, Segment};
-use crate::{Durability, Result};
+use crate::{Durability, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -108,7 +108,15 @@ pub(crate) struct Background {
 
 impl Background {
     /// Starts the threads an engine needs.
-    pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
+    pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> Result<Self> {
+        Self::spawn_all(engine).map_err(|source| Error::Io {
+            operation: "start threads for",
+            path: engine.log().directory().to_owned(),
+            source,
+        })
+    }
+
+    fn spawn_all<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
         let mut background = Self { threads: Vec::new() };
         engine.log().background.running.store(true, Ordering::Release);
         background.spawn("cabinet-ahead", engine, 0, ahead)?;
@@ -218,7 +226,8 @@ impl Log {
             (Arc::clone(&tail.segment), tail.appender.end())
         };
         let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
-        while segment.map.backed() < until {
+        // Once it is sealed, the keeper cuts what nobody will append to.
+        while !segment.is_sealed() && segment.map.backed() < until {
             // A full disk is for the writer to report that needs the space.
             if self.allocate(&segment, until.min(segment.map.backed() + self.step(end))).is_err() {
                 break;

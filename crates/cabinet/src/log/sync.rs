@@ -16,16 +16,8 @@ impl Log {
             let position = tail.base + tail.appender.end() as u64;
             (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
         };
-        if self.directory_changed.swap(false, Ordering::AcqRel)
-            && let Err(error) = self.storage.sync_dir(&self.directory)
-        {
-            return Err(self.stop(error_at("sync", &self.directory, error)));
-        }
-        for segment in sealed.iter().chain([&active]) {
-            if let Err(error) = segment.file.sync() {
-                return Err(self.stop(error_at("sync", &segment.path, error)));
-            }
-        }
+        self.sync_directory()?;
+        self.sync_files(sealed.iter().chain([&active]))?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         self.figures.syncs.fetch_add(1, Ordering::Relaxed);
         self.commit.advance(position);
@@ -36,21 +28,13 @@ impl Log {
     pub(super) fn sync_from(&self, number: u64) -> Result<()> {
         let mut segments = self.segments().in_order();
         segments.retain(|segment| segment.number >= number);
-        if self.directory_changed.swap(false, Ordering::AcqRel)
-            && let Err(error) = self.storage.sync_dir(&self.directory)
-        {
-            return Err(self.stop(error_at("sync", &self.directory, error)));
-        }
+        self.sync_directory()?;
         let active = self.active_number();
         let (sealed, open): (Vec<_>, Vec<_>) = segments
             .into_iter()
             .partition(|segment| segment.number < active && segment.is_sealed());
         self.sync_sealed(&sealed)?;
-        for segment in open {
-            if let Err(error) = segment.file.sync() {
-                return Err(self.stop(error_at("sync", &segment.path, error)));
-            }
-        }
+        self.sync_files(&open)?;
         Ok(())
     }
 
@@ -58,12 +42,26 @@ impl Log {
     pub(super) fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
         let _one_at_a_time = self.sync.lock();
         self.commit.check()?;
-        for segment in sealed {
+        self.sync_files(sealed)?;
+        self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        if self.directory_changed.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.storage.sync_dir(&self.directory)
+        {
+            return Err(self.stop(error_at("sync", &self.directory, error)));
+        }
+        Ok(())
+    }
+
+    fn sync_files<'s>(&self, segments: impl IntoIterator<Item = &'s Arc<Segment>>) -> Result<()> {
+        for segment in segments {
             if let Err(error) = segment.file.sync() {
                 return Err(self.stop(error_at("sync", &segment.path, error)));
             }
         }
-        self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         Ok(())
     }
 

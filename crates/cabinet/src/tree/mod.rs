@@ -142,16 +142,7 @@ impl TreeDatabase {
         if options.truncate {
             shared.clear()?;
         }
-        let background = if background {
-            let started = Background::start(&shared);
-            Some(started.map_err(|source| Error::Io {
-                operation: "start threads for",
-                path: path.to_owned(),
-                source,
-            })?)
-        } else {
-            None
-        };
+        let background = background.then(|| Background::start(&shared)).transpose()?;
         shared.is_tended.store(background.is_some(), Ordering::Relaxed);
         Ok(Self { shared, background: Mutex::new(background) })
     }

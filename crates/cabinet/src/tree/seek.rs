@@ -158,25 +158,10 @@ impl Shared {
         visit: &mut dyn FnMut(Entry<'_>, usize),
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
-        let mut from = from.map(<[u8]>::to_vec);
-        loop {
-            let locate = |directory: &Directory<Handle>| {
-                let first = directory.first();
-                with_upper(directory, from.as_ref().map_or(first, |key| directory.find(key)))
-            };
-            let next = self.look(wait, locate, |view, upper| match choose(view) {
-                Some(index) => {
-                    self.show(view, index, visit);
-                    None
-                }
-                None => Some(upper.clone()),
-            })?;
-            match next {
-                None => return Ok(true),
-                Some(None) => return Ok(false),
-                Some(upper) => from = upper,
-            }
-        }
+        self.through(wait, visit, choose, |directory, bound| {
+            let first = directory.first();
+            with_upper(directory, bound.or(from).map_or(first, |key| directory.find(key)))
+        })
     }
 
     /// Goes back through leaves from that of a key, or the last, until `choose` finds something.
@@ -187,28 +172,40 @@ impl Shared {
         visit: &mut dyn FnMut(Entry<'_>, usize),
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
-        // What is before this bound was not gone through yet.
+        self.through(wait, visit, choose, |directory, bound| {
+            let index = match (bound, from) {
+                // What is before this bound was not gone through yet.
+                (Some(bound), _) => directory.find_before(bound),
+                (None, Some(key)) => directory.find(key),
+                (None, None) => directory.last(),
+            };
+            with_lower(directory, index)
+        })
+    }
+
+    /// Goes from leaf to leaf until `choose` finds something. `locate` gets the bound that the leaf
+    /// before came with, or nothing at first.
+    fn through(
+        &self,
+        wait: Wait,
+        visit: &mut dyn FnMut(Entry<'_>, usize),
+        choose: &mut Choose<'_>,
+        locate: impl Fn(&Directory<Handle>, Option<&[u8]>) -> Located,
+    ) -> Result<bool> {
         let mut bound: Option<Vec<u8>> = None;
         loop {
-            let locate = |directory: &Directory<Handle>| {
-                let index = match (&bound, from) {
-                    (Some(bound), _) => directory.find_before(bound),
-                    (None, Some(key)) => directory.find(key),
-                    (None, None) => directory.last(),
-                };
-                with_lower(directory, index)
-            };
-            let next = self.look(wait, locate, |view, lower| match choose(view) {
+            let located = |directory: &Directory<Handle>| locate(directory, bound.as_deref());
+            let next = self.look(wait, located, |view, beyond| match choose(view) {
                 Some(index) => {
                     self.show(view, index, visit);
                     None
                 }
-                None => Some(lower.clone()),
+                None => Some(beyond.clone()),
             })?;
             match next {
                 None => return Ok(true),
                 Some(None) => return Ok(false),
-                Some(lower) => bound = lower,
+                Some(beyond) => bound = beyond,
             }
         }
     }

@@ -47,6 +47,10 @@ pub struct Options {
     /// Fixed-length kind, on creation: bytes that the original's file might have, which say what
     /// the greatest id is; `None` is 256 MiB.
     pub limit_bytes: Option<u64>,
+    /// Hash and fixed-length kinds without durability: spread writes over many stretches of the
+    /// log from the first one on, as the writes of many threads are. It gains nothing but tests
+    /// that mean something with one thread.
+    pub eager_lanes: bool,
     /// What tells the time, for expiry.
     pub clock: Clock,
 }
@@ -83,6 +87,7 @@ impl Default for Options {
             capacity_bytes: 0,
             width: None,
             limit_bytes: None,
+            eager_lanes: false,
             clock: Clock::real(),
         }
     }

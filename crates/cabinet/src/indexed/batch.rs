@@ -81,7 +81,7 @@ impl<I: Index> Indexed<I> {
         shards.sort_unstable();
         shards.dedup();
         debug_assert!(shards.len() <= I::SHARDS);
-        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].0.write())).collect())
+        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].table.write())).collect())
     }
 
     fn lookup(
@@ -170,6 +170,7 @@ impl<I: Index> Indexed<I> {
                 if let Some(slot) = slot {
                     table.remove(slot);
                 }
+                self.forget(step.place.shard, &segments, appended.location);
             }
         }
     }

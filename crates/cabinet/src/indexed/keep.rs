@@ -20,7 +20,7 @@ impl<I: Index> Rescue for Indexed<I> {
         match record.kind {
             Kind::Put => self.rescue_put(segment, place, location, record, bytes, oldest),
             Kind::Tombstone => self.rescue_tombstone(segment, place, record, bytes, oldest),
-            Kind::Batch | Kind::Page => Ok(()),
+            Kind::Batch | Kind::Page | Kind::Block | Kind::Filler => Ok(()),
         }
     }
 }
@@ -35,19 +35,23 @@ impl<I: Index> Indexed<I> {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        let mut table = self.shards[place.shard].0.write();
+        let mut table = self.shards[place.shard].table.write();
         let slot = find_location(&*table, place.tag, location);
         if record.meta.is_expired(self.now_ms(record.meta)) {
             if let Some(slot) = slot {
                 table.remove(slot);
                 segment.remove_live(record.total);
+                self.forget(place.shard, &self.log.segments(), location);
             }
             // Until now it has held down the older records of its key itself.
             let segments = self.log.segments();
             if oldest <= segment.number
                 && self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none()
             {
-                self.log.append_tombstone_born_in(record.key, segment.number)?;
+                let behind = segments.age(location);
+                let number = segment.number;
+                let appended = self.log.append_tombstone_born_in(record.key, number, behind)?;
+                self.forget(place.shard, &self.log.segments(), appended.location);
             }
             return Ok(());
         }
@@ -77,15 +81,17 @@ impl<I: Index> Indexed<I> {
         if oldest > birth {
             return Ok(());
         }
-        let table = self.shards[place.shard].0.write();
+        let table = self.shards[place.shard].table.write();
         // A newer record of the key holds the older ones down. To move the tombstone behind it
         // would remove it.
         let segments = self.log.segments();
         if self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none() {
             let moved = self.log.append_copy(bytes)?;
-            if let Some(target) = self.log.segments().get(moved) {
+            let segments = self.log.segments();
+            if let Some(target) = segments.get(moved) {
                 target.add_tombstone(bytes.len());
             }
+            self.forget(place.shard, &segments, moved);
         }
         Ok(())
     }
@@ -108,7 +114,7 @@ impl<I: Index> Indexed<I> {
             }
         }
         for shard in &self.shards {
-            shard.0.write().shrink();
+            shard.table.write().shrink();
         }
         Ok(())
     }
@@ -116,7 +122,7 @@ impl<I: Index> Indexed<I> {
     /// Removes all records.
     pub(crate) fn clear(&self) -> Result<()> {
         let first = {
-            let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.0.write()).collect();
+            let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.table.write()).collect();
             let first = self.log.clear()?;
             for table in &mut tables {
                 table.clear();
@@ -130,7 +136,7 @@ impl<I: Index> Indexed<I> {
     pub(crate) fn write_index(&self) -> Result<()> {
         self.log.write_checkpoint(|block| {
             for shard in &self.shards {
-                let entries = shard.0.read().packed();
+                let entries = shard.table.read().packed();
                 block(&entries)?;
             }
             Ok(())
@@ -162,10 +168,11 @@ impl<I: Index> Engaged for Indexed<I> {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
                     let Some(place) = self.index.place(record.key) else { return };
-                    let mut table = self.shards[place.shard].0.write();
+                    let mut table = self.shards[place.shard].table.write();
                     if let Some(slot) = find_location(&*table, place.tag, location) {
                         table.remove(slot);
                         segment.remove_live(record.total);
+                        self.forget(place.shard, &self.log.segments(), location);
                     }
                 })?;
             }
@@ -178,7 +185,7 @@ impl<I: Index> Engaged for Indexed<I> {
     }
 
     fn checkpoint_bytes(&self) -> u64 {
-        let entries: usize = self.shards.iter().map(|shard| shard.0.read().len()).sum();
+        let entries: usize = self.shards.iter().map(|shard| shard.table.read().len()).sum();
         entries as u64 * 8
     }
 }

@@ -23,12 +23,12 @@ pub(crate) use table::{Match, Table, find_location};
 
 use crate::compress;
 use crate::log::record::{Kind, Record};
-use crate::log::{Check, Location, Log, Purpose, Segments, Usage, with_record};
+use crate::log::{Age, Check, Location, Log, Purpose, Segments, Usage, with_record};
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a writer waits, once in so many writes, when compaction cannot keep up.
@@ -81,7 +81,13 @@ pub(crate) struct Indexed<I: Index> {
 
 /// Aligned so that two shards' locks are never on one cache line.
 #[repr(align(64))]
-struct Shard<T>(RwLock<T>);
+struct Shard<T> {
+    table: RwLock<T>,
+    /// The last record that made the table forget a key: a tombstone, or one that expired. What
+    /// is put under a key that the table does not have has to come behind it. Changes under the
+    /// lock.
+    forgot: AtomicU64,
+}
 
 /// What the index has under a key.
 struct Found<S> {
@@ -104,7 +110,7 @@ impl<I: Index> Indexed<I> {
     /// The table of a shard, locked for reading.
     #[inline]
     pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {
-        self.shards[shard].0.read()
+        self.shards[shard].table.read()
     }
 
     fn with<T>(
@@ -142,18 +148,35 @@ impl<I: Index> Indexed<I> {
         Ok(None)
     }
 
+    /// Behind what the next record of a key has to come. The caller holds the shard's lock.
+    #[inline]
+    fn behind(&self, shard: usize, segments: &Segments, found: Option<Location>) -> Age {
+        match found {
+            Some(location) => segments.age(location),
+            None => Age::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Notes that a shard's table has forgotten a key, on account of a record.
+    fn forget(&self, shard: usize, segments: &Segments, location: Location) {
+        let age = segments.age(location).bits();
+        self.shards[shard].forgot.fetch_max(age, Ordering::Relaxed);
+    }
+
     /// Appends a put and makes the index point to it. The caller holds the shard's lock.
     fn store(
         &self,
         table: &mut I::Table,
-        tag: Tag<I>,
+        place: Place<I>,
+        segments: &Segments,
         found: Option<Found<Slot<I>>>,
         stored: &Stored<'_>,
     ) -> Result<Version> {
         let Stored { key, value, meta, compression } = *stored;
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
-        let appended = self.log.append(record, Purpose::Store)?;
+        let behind = self.behind(place.shard, segments, found.as_ref().map(|old| old.location));
+        let appended = self.log.append_behind(record, Purpose::Store, behind)?;
         let segments = self.log.segments();
         if let Some(segment) = segments.get(appended.location) {
             segment.add_live(total);
@@ -164,16 +187,25 @@ impl<I: Index> Indexed<I> {
                 table.replace(found.slot, appended.location, total);
                 self.log.remove_live(&segments, found.location, found.total);
             }
-            None => table.insert(tag, appended.location, total),
+            None => table.insert(place.tag, appended.location, total),
         }
         Ok(appended.sequence)
     }
 
     /// Appends a tombstone and takes the entry out. The caller holds the shard's lock.
-    fn delete(&self, table: &mut I::Table, found: &Found<Slot<I>>, key: &[u8]) -> Result<()> {
-        self.log.append_tombstone(key)?;
-        self.log.remove_live(&self.log.segments(), found.location, found.total);
+    fn delete(
+        &self,
+        table: &mut I::Table,
+        shard: usize,
+        segments: &Segments,
+        found: &Found<Slot<I>>,
+        key: &[u8],
+    ) -> Result<()> {
+        let appended = self.log.append_tombstone(key, segments.age(found.location))?;
+        let segments = self.log.segments();
+        self.log.remove_live(&segments, found.location, found.total);
         table.remove(found.slot);
+        self.forget(shard, &segments, appended.location);
         Ok(())
     }
 
@@ -247,10 +279,10 @@ impl<I: Index> Indexed<I> {
         let stored = Stored { key, value, meta, compression };
         self.pause_if_behind(wait)?;
         self.without_reading_locked(place, key, wait, |wait| {
-            let mut table = self.shards[place.shard].0.write();
+            let mut table = self.shards[place.shard].table.write();
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place.tag, key, wait)?;
-            self.store(&mut table, place.tag, found, &stored)
+            self.store(&mut table, place, &segments, found, &stored)
         })
     }
 
@@ -264,7 +296,7 @@ impl<I: Index> Indexed<I> {
     ) -> Result<Version> {
         self.pause_if_behind(wait)?;
         self.without_reading_locked(place, key, wait, |wait| {
-            let mut table = self.shards[place.shard].0.write();
+            let mut table = self.shards[place.shard].table.write();
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place.tag, key, wait)?;
             let mut change = None;
@@ -284,7 +316,7 @@ impl<I: Index> Indexed<I> {
                 Change::Keep => Ok(0),
                 Change::Remove => {
                     if let (Some(found), true) = (found, exists) {
-                        self.delete(&mut table, &found, key)?;
+                        self.delete(&mut table, place.shard, &segments, &found, key)?;
                     }
                     Ok(0)
                 }
@@ -292,7 +324,7 @@ impl<I: Index> Indexed<I> {
                     let mut buffer = Vec::new();
                     let (value, compression) = self.compress(&value, &mut buffer);
                     let stored = Stored { key, value, meta, compression };
-                    self.store(&mut table, place.tag, found, &stored)
+                    self.store(&mut table, place, &segments, found, &stored)
                 }
             }
         })
@@ -387,13 +419,13 @@ impl<I: Index> Indexed<I> {
 
     /// Number of records. Expired ones count until they are reclaimed.
     pub(crate) fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.0.read().len() as u64).sum()
+        self.shards.iter().map(|shard| shard.table.read().len() as u64).sum()
     }
 
     /// Names and figures worth showing.
     pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
-        let index: usize = self.shards.iter().map(|shard| shard.0.read().memory_bytes()).sum();
+        let index: usize = self.shards.iter().map(|shard| shard.table.read().memory_bytes()).sum();
         let mut figures = vec![
             ("index_bytes", index.to_string()),
             ("live_bytes", usage.live_bytes.to_string()),

@@ -9,7 +9,7 @@ use crate::log::{
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Opens or creates an engine.
 pub(super) fn open<I: Index>(
@@ -38,7 +38,10 @@ pub(super) fn open<I: Index>(
         replay(table, identity.salt, segments, segment, location, record, place.tag, now_ms)
     })?;
     let log = recovery.finish()?;
-    let shards = tables.into_iter().map(|table| Shard(table.into())).collect();
+    let shards = tables
+        .into_iter()
+        .map(|table| Shard { table: table.into(), forgot: AtomicU64::new(0) })
+        .collect();
     let compression = options.compression;
     Ok(Indexed { log, index, shards, compression, clock, paused: AtomicU32::new(0) })
 }

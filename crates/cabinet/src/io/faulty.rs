@@ -328,6 +328,9 @@ impl File for FaultyFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut image = self.image.lock();
+        // A map would hide what is written.
+        image.contents = image.live();
+        image.map = None;
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start + bytes.len();
         if end > image.contents.len() {

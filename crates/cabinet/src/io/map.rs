@@ -1,9 +1,11 @@
 //! Shared mappings of append-only files.
 //!
 //! A [`Map`] may be longer than its file. Bytes below `written` never change and may be lent
-//! out; bytes from there on belong to the one [`Appender`]. That split is what makes handing out
-//! plain slices sound: nobody in this process writes where somebody reads. That no other process
-//! does is what the database's lock file is for.
+//! out; bytes from there on belong to the one [`Appender`], but for the [`Block`]s that it has
+//! given away: those lie below `written`, and what of one is not appended yet belongs to its
+//! holder. That split is what makes handing out plain slices sound: nobody in this process writes
+//! where somebody reads. Within a block that rests on readers asking for no more than the records
+//! that they were told of. That no other process writes is what the database's lock file is for.
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -25,7 +27,8 @@ struct Shared {
     /// Bytes that the file has, and so may be touched.
     backed: AtomicUsize,
     appender_taken: AtomicBool,
-    appender_gone: AtomicBool,
+    /// The appender and the blocks that are there.
+    writers: AtomicUsize,
 }
 
 impl Map {
@@ -56,7 +59,7 @@ impl Map {
             written,
             backed,
             appender_taken: AtomicBool::new(false),
-            appender_gone: AtomicBool::new(false),
+            writers: AtomicUsize::new(0),
         }))
     }
 
@@ -65,7 +68,8 @@ impl Map {
         self.0.written.load(Ordering::Acquire)
     }
 
-    /// The bytes from `start` up to `end`, or `None` if they are not all written.
+    /// The bytes from `start` up to `end`, or `None` if they are not all written. Where blocks
+    /// may be open, the range is to be within a record that was appended.
     #[inline]
     pub fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         if start > end || end > self.written() {
@@ -73,7 +77,8 @@ impl Map {
         }
         // SAFETY: `start..end` lies within the mapping and, being below `written`, within the
         // file and beyond the reach of the appender: it is not written while the slice lives,
-        // because `written` never falls.
+        // because `written` never falls. Nor does the holder of a block write to a record that
+        // it has appended.
         Some(unsafe { std::slice::from_raw_parts(self.0.raw.as_ptr().add(start), end - start) })
     }
 
@@ -113,15 +118,17 @@ impl Map {
     }
 
     /// Maps the written bytes of `file`, whose map this is, for reading only, at the place where
-    /// they are. Does nothing while there is an appender.
+    /// they are. Does nothing before there was an appender, or while somebody may write.
     pub(super) fn freeze(&self, file: &fs::File) {
-        if !self.0.appender_gone.load(Ordering::Acquire) || self.written() == 0 {
+        let had_appender = self.0.appender_taken.load(Ordering::Acquire);
+        let is_written_to = self.0.writers.load(Ordering::Acquire) > 0;
+        if !had_appender || is_written_to || self.written() == 0 {
             return;
         }
         let (address, bytes) = (self.0.raw.as_mut_ptr(), self.written());
         // SAFETY: the range lies within a mapping that this map owns, and is replaced, in one
         // step, by one of the same bytes of the same file; so slices of it stay good. Nobody
-        // writes to it: the one appender is gone.
+        // writes to it: the one appender is gone, and so are its blocks.
         let mapped = unsafe {
             rustix::mm::mmap(
                 address.cast(),
@@ -182,14 +189,17 @@ pub struct Appender {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        self.map.0.appender_gone.store(true, Ordering::Release);
+        self.map.0.writers.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Appender {
     /// The appender of a map, or `None` if it has had one already.
     pub fn of(map: &Map) -> Option<Self> {
+        // Before it is said that there is one: nobody shall think that it has gone.
+        map.0.writers.fetch_add(1, Ordering::AcqRel);
         if map.0.appender_taken.swap(true, Ordering::AcqRel) {
+            map.0.writers.fetch_sub(1, Ordering::Release);
             return None;
         }
         Some(Self { map: map.clone(), end: map.written() })
@@ -205,30 +215,102 @@ impl Appender {
     #[inline]
     #[must_use]
     pub fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let Some(end) = self.end.checked_add(total) else { return false };
-        if bytes > total || end > self.map.backed() {
+        if end > self.map.backed() {
             return false;
         }
-        let mut place = self.end;
-        for part in parts {
-            // SAFETY: the target lies within the mapping and the file (`end <= backed <= len`),
-            // above `written`, where only this appender, which is borrowed mutably, has access.
-            unsafe {
-                std::ptr::copy_nonoverlapping(
-                    part.as_ptr(),
-                    self.map.0.raw.as_mut_ptr().add(place),
-                    part.len(),
-                );
-            }
-            place += part.len();
+        // SAFETY: the target lies within the mapping and the file (`end <= backed <= len`),
+        // above `written`, where only this appender, which is borrowed mutably, has access.
+        if !unsafe { write(&self.map, self.end, end, parts) } {
+            return false;
         }
-        // SAFETY: as above; `place <= end`.
-        unsafe { std::ptr::write_bytes(self.map.0.raw.as_mut_ptr().add(place), 0, end - place) };
         self.end = end;
         self.map.0.written.store(end, Ordering::Release);
         true
     }
+
+    /// Gives the next `bytes` bytes away, to be filled by somebody else while appends go on
+    /// behind them. `None`, having changed nothing, if the file has no room for them.
+    pub fn give_block(&mut self, bytes: usize) -> Option<Block> {
+        let limit = self.end.checked_add(bytes)?;
+        if limit > self.map.backed() {
+            return None;
+        }
+        self.map.0.writers.fetch_add(1, Ordering::AcqRel);
+        let block = Block { map: self.map.clone(), end: self.end, limit };
+        self.end = limit;
+        self.map.0.written.store(limit, Ordering::Release);
+        Some(block)
+    }
+}
+
+/// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written to.
+pub struct Block {
+    map: Map,
+    end: usize,
+    limit: usize,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.map.0.writers.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Block {
+    /// Where in the file the next append goes.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> usize {
+        self.limit - self.end
+    }
+
+    /// As [`Appender::append`], within the block.
+    #[inline]
+    #[must_use]
+    pub fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
+        if total > self.left() {
+            return false;
+        }
+        let end = self.end + total;
+        // SAFETY: the target lies within the file, as the whole block did when it was given away
+        // (files that are mapped do not get shorter than `written`); no other block and no
+        // appender reaches there, this block is borrowed mutably, and no reader was told of it.
+        if !unsafe { write(&self.map, self.end, end, parts) } {
+            return false;
+        }
+        self.end = end;
+        true
+    }
+}
+
+/// Writes the parts one behind the other from `start` on, then zeros up to `end`. Answers false,
+/// having changed nothing, if the parts are longer.
+///
+/// # Safety
+///
+/// `start..end` lies within the map and its file, and nobody else has access to it.
+#[inline]
+unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    if bytes > end - start {
+        return false;
+    }
+    let mut place = start;
+    for part in parts {
+        // SAFETY: the target lies within `start..end`, see above.
+        unsafe {
+            let target = map.0.raw.as_mut_ptr().add(place);
+            std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+        }
+        place += part.len();
+    }
+    // SAFETY: as above; `place <= end`.
+    unsafe { std::ptr::write_bytes(map.0.raw.as_mut_ptr().add(place), 0, end - place) };
+    true
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod real;
 
 pub use faulty::{Faults, FaultyStorage};
 pub(crate) use map::prefetch;
-pub use map::{Appender, Map};
+pub use map::{Appender, Block, Map};
 pub use real::RealStorage;
 
 use std::any::Any;

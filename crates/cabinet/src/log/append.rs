@@ -1,10 +1,11 @@
 //! Appending records to the end of the log.
 
 use super::record::{self, Kind, Prepared};
-use super::segment::Location;
+use super::segment::{Age, Location};
 use super::{Log, Tail};
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::{Durability, Error, Result};
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
 /// Who appends.
@@ -40,33 +41,50 @@ impl Log {
     }
 
     /// Appends a record under the next sequence number.
-    pub(crate) fn append(&self, mut record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
+    pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
-        let mut tail = self.lock_tail();
-        self.make_room(&mut tail, total, 0, purpose)?;
-        let sequence = tail.next_sequence;
-        let location = self.put_down(&mut tail, &record.seal(sequence), total)?;
-        tail.next_sequence += 1;
+        let mut tail = self.lock_tail_with_room(total, 0, purpose)?;
+        let appended = self.append_to(&mut tail, record, total)?;
         drop(tail);
         self.after_append();
+        Ok(appended)
+    }
+
+    /// Appends a record for which there is room.
+    #[inline]
+    pub(super) fn append_to(
+        &self,
+        tail: &mut Tail,
+        mut record: Prepared<'_>,
+        total: usize,
+    ) -> Result<Appended> {
+        let sequence = tail.next_sequence;
+        let location = self.put_down(tail, &record.seal(sequence), total)?;
+        tail.next_sequence += 1;
         Ok(Appended { location, sequence })
     }
 
-    /// Appends a tombstone, which says itself in which segment it is born.
-    pub(crate) fn append_tombstone(&self, key: &[u8]) -> Result<Appended> {
+    /// Appends a tombstone, which says itself in which segment it is born, behind the record that
+    /// it removes.
+    pub(crate) fn append_tombstone(&self, key: &[u8], behind: Age) -> Result<Appended> {
         // The segment may change until the tail is locked, but only to a later one, and what the
         // tombstone removes lies in this one or before: the caller holds the key's lock.
         let birth = self.active_number.load(Ordering::Acquire);
-        self.append_tombstone_born_in(key, birth)
+        self.append_tombstone_born_in(key, birth, behind)
     }
 
-    pub(crate) fn append_tombstone_born_in(&self, key: &[u8], birth: u64) -> Result<Appended> {
+    pub(crate) fn append_tombstone_born_in(
+        &self,
+        key: &[u8],
+        birth: u64,
+        behind: Age,
+    ) -> Result<Appended> {
         let birth = birth.to_le_bytes();
         let meta = crate::Meta::NONE;
         let none = crate::Compression::None;
         let record = self.prepare(Kind::Tombstone, key, &birth, meta, none);
         let total = record.total();
-        let appended = self.append(record, Purpose::Remove)?;
+        let appended = self.append_behind(record, Purpose::Remove, behind)?;
         if let Some(segment) = self.segments().get(appended.location) {
             segment.add_tombstone(total);
         }
@@ -87,7 +105,10 @@ impl Log {
             return Err(Error::BatchTooLong { bytes: last_at, max: BATCH_LOG_BYTES_MAX });
         }
         let mut bytes = Vec::with_capacity(inner);
-        let mut tail = self.lock_tail();
+        let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
+        let most = header_bytes_max + inner;
+        let mut tail =
+            self.lock_tail_with_room(most, header_bytes_max + last_at, Purpose::Store)?;
         let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
         for (record, sequence) in records.iter_mut().zip(first + 1..) {
@@ -100,7 +121,6 @@ impl Log {
         let padding = &padding[..probe.padding_to_align_value()];
         let mut batch = self.prepare_batch(padding, &bytes);
         let total = batch.total();
-        self.make_room(&mut tail, total, total - inner + last_at, Purpose::Store)?;
         let location = self.put_down(&mut tail, &batch.seal(first), total)?;
         tail.next_sequence = first + 1 + records.len() as u64;
         let start = location.offset() + (total - inner);
@@ -119,12 +139,31 @@ impl Log {
 
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
-        let mut tail = self.lock_tail();
-        self.make_room(&mut tail, bytes.len(), 0, Purpose::Move)?;
+        let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
         let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
         drop(tail);
         self.after_append();
         Ok(location)
+    }
+
+    /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.
+    #[inline]
+    fn lock_tail_with_room(
+        &self,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<MutexGuard<'_, Tail>> {
+        let mut tail = self.lock_tail();
+        if self.make_room(&mut tail, total, last_at, purpose, None)? {
+            return Ok(tail);
+        }
+        // Another segment is needed, which can be had only when all lanes are closed.
+        drop(tail);
+        let settled = self.settle();
+        let mut tail = self.lock_tail();
+        self.make_room(&mut tail, total, last_at, purpose, Some(&settled))?;
+        Ok(tail)
     }
 
     pub(super) fn put_down(

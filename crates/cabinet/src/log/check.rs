@@ -21,7 +21,7 @@ pub(crate) struct Walked {
     pub(crate) segments: u64,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Bytes behind the last record of the log that are none: the next opening cuts them off.
+    /// Bytes of records that were being appended at the end: the next opening drops them.
     pub(crate) torn_bytes: u64,
 }
 
@@ -150,12 +150,20 @@ impl<'s> Files<'s> {
                 Ok(false) => return Ok(()),
                 Err(stop) => stop,
             };
+            // A process that was killed leaves blocks that it had not filled.
+            if let (Some(block_end), true) = (stop.block_end, segment.is_last) {
+                if stop.what.is_some() {
+                    walked.torn_bytes += block_end - stop.offset;
+                }
+                scanner.leave_block();
+                continue;
+            }
             let goes_on = scanner.find_next().map_err(|error| failed(error.into()))?;
             match stop.what {
                 // What was allocated and not used.
                 None if segment.is_last && !goes_on => return Ok(()),
                 Some(_) if segment.is_last && !goes_on => {
-                    walked.torn_bytes = segment.end - stop.offset;
+                    walked.torn_bytes += segment.end - stop.offset;
                     return Ok(());
                 }
                 what => report(Damage {

@@ -54,17 +54,22 @@ impl Log {
         // No segment goes, and so no slot gets another meaning, until it is written.
         let _maintenance = self.maintenance.lock();
         self.commit.check()?;
+        // The sync at the end interrupts nobody for pages of a segment that is frozen.
+        self.seal_if_worth_it()?;
+        self.cut_sealed()?;
+        let started_at;
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
         header[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
         {
+            let _settled = self.settle();
             let tail = self.lock_tail();
             header[24..32].copy_from_slice(&tail.next_sequence.to_le_bytes());
             header[32..40].copy_from_slice(&tail.segment.number.to_le_bytes());
             header[40..48].copy_from_slice(&(tail.appender.end() as u64).to_le_bytes());
+            started_at = self.appended();
         }
-        let started_at = self.appended();
         let path = self.directory.join(NAME);
         replace_with(self.storage.as_ref(), &self.directory, NAME, &mut |file| {
             let failed = |error| error_at("write", &path, error);
@@ -104,7 +109,7 @@ impl Log {
             for number in [
                 segment.slot as u64,
                 segment.number,
-                segment.live_bytes.load(Ordering::Relaxed),
+                segment.live_bytes.get(),
                 segment.tombstone_bytes.load(Ordering::Relaxed),
                 segment.next_expiry_ms.load(Ordering::Relaxed),
             ] {

@@ -64,7 +64,7 @@ impl Usage {
         let mut usage = Self::default();
         for segment in segments.iter() {
             usage.total_bytes += segment.bytes();
-            usage.live_bytes += segment.live_bytes.load(Ordering::Relaxed);
+            usage.live_bytes += segment.live_bytes.get();
             usage.tombstone_bytes += segment.tombstone_bytes.load(Ordering::Relaxed);
         }
         usage
@@ -152,7 +152,6 @@ impl Log {
             .map(|one| one.number)
             .min()
             .unwrap_or(u64::MAX);
-        let moved_from = self.active_number();
         let mut pace = Pace::new(gently.then_some(self.settings.compaction_bytes_per_second));
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
@@ -167,7 +166,7 @@ impl Log {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,
                 // A process that was killed before it had cut the file leaves zeros at the end.
-                Ok(Err(stop)) if stop.what.is_none() => break,
+                Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => break,
                 Ok(Err(stop)) => {
                     // What lies behind cannot be told apart any more: the file is kept.
                     segment.damaged.store(true, Ordering::Relaxed);
@@ -189,11 +188,12 @@ impl Log {
                 }
             }
         }
-        // What was moved must be on the disk before the place it came from goes.
+        // What was moved must be on the disk before the place it came from goes, and so must what
+        // took the place of that which was not moved, wherever it is.
         // Frozen segments are synced without disturbing anybody; it is worth a new segment.
         self.seal_if_worth_it()?;
         self.cut_sealed()?;
-        self.sync_from(moved_from)?;
+        self.sync()?;
         self.figures.compactions.fetch_add(1, Ordering::Relaxed);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
         self.remove_segment(segment)
@@ -207,6 +207,10 @@ impl Log {
         visit: &dyn Fn(Location, &Record<'_>),
     ) -> Result<()> {
         segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
+        if !segment.is_sealed() {
+            // So that no open block is in the way.
+            drop(self.settle());
+        }
         let mut pace = Pace::new(Some(self.settings.compaction_bytes_per_second));
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());

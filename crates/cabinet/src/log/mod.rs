@@ -8,19 +8,20 @@
 //! # Threads and locks
 //!
 //! - Any thread may append or read. `tail` is held for the copy of a record into the mapped
-//!   segment, so that whatever lies before an acknowledged record is whole: a process that is
-//!   killed can only leave a torn record at the very end.
+//!   segment, or for setting a block aside that one thread fills, see [`lane`]. So a process that
+//!   is killed can only leave a torn record at the very end, and one at the end of each block.
 //! - `sync` is held while files are being synced, by the syncing thread or a caller.
 //! - `structure` is held while the set of segments changes, `maintenance` by whatever takes
 //!   segments out or relies on none being taken out.
-//! - Order: `maintenance`, then an engine's own locks, then `sync`, `tail`, `structure`.
+//! - A lane's lock is held by the thread that appends to it, all of them while none may be open.
+//! - Order: `maintenance`, then an engine's own locks, then `sync`, the lanes, `tail`, `structure`.
 //! - Readers take no lock: they load the set of segments, which keeps each one mapped.
 //!   An engine loads it while it holds the lock that protects the location, and compaction takes
 //!   a segment out only after it has changed every such location under the same lock.
 //!
 //! # Cost of an append
 //!
-//! One lock, one copy into mapped pages that a background thread has prepared ahead, and the
+//! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and the
 //! checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
 //! change is on cache lines of its own, so that they do not take away what readers need.
 
@@ -30,6 +31,7 @@ pub(crate) mod check;
 mod checkpoint;
 mod commit;
 mod compact;
+mod lane;
 mod manifest;
 mod read;
 pub(crate) mod record;
@@ -46,7 +48,7 @@ pub(crate) use compact::{Rescue, Usage};
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, with_record};
 pub(crate) use recover::Recovery;
-pub(crate) use segment::{Location, Segment, Segments};
+pub(crate) use segment::{Age, Location, Segment, Segments};
 
 use crate::io::{Appender, Storage};
 use crate::{Durability, Error, LogPosition};
@@ -55,7 +57,7 @@ use commit::Commit;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use read::FirstRead;
-use segment::{SEGMENT_BYTES_MAX, SegmentHeader};
+use segment::{LiveBytes, SEGMENT_BYTES_MAX, SegmentHeader};
 use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,6 +84,8 @@ pub(crate) struct Settings {
     pub(crate) dead_percent_max: u8,
     /// Most bytes a second that compaction reads while there is no hurry.
     pub(crate) compaction_bytes_per_second: u64,
+    /// Writes are spread over all lanes.
+    pub(crate) eager_lanes: bool,
 }
 
 impl Settings {
@@ -96,6 +100,7 @@ impl Settings {
             segment_bytes_max: fixed.unwrap_or(SEGMENT_BYTES_MAX),
             dead_percent_max: options.dead_percent_max,
             compaction_bytes_per_second: options.compaction_bytes_per_second,
+            eager_lanes: options.eager_lanes,
         }
     }
 }
@@ -120,6 +125,7 @@ pub(crate) struct Log {
     settings: Settings,
     segments: ArcSwap<Segments>,
     tail: CachePadded<Mutex<Tail>>,
+    lanes: lane::Lanes,
     /// Log position behind the last append.
     appended: CachePadded<AtomicU64>,
     commit: Commit,
@@ -158,6 +164,8 @@ pub(crate) struct Figures {
     pub(crate) compactions: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
+    /// Blocks given to threads.
+    pub(crate) blocks: AtomicU64,
 }
 
 impl Log {
@@ -229,6 +237,7 @@ impl Log {
             ("compactions", count(&self.figures.compactions)),
             ("compacted_bytes", count(&self.figures.compacted_bytes)),
             ("moved_bytes", count(&self.figures.moved_bytes)),
+            ("blocks", count(&self.figures.blocks)),
         ]
     }
 
@@ -266,7 +275,7 @@ fn new_segment(
         file,
         map,
         capacity: usize::try_from(header.capacity).unwrap_or(usize::MAX),
-        live_bytes: CachePadded::new(AtomicU64::new(0)),
+        live_bytes: LiveBytes::default(),
         tombstone_bytes: AtomicU64::new(0),
         next_expiry_ms: AtomicU64::new(u64::MAX),
         sealed: AtomicBool::new(false),

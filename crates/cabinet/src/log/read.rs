@@ -8,7 +8,7 @@
 //! records read before; see [`FirstRead`].
 
 use super::error_at;
-use super::record::{NotARecord, Record};
+use super::record::{self, HEADER_BYTES_MAX, NotARecord, RECORD_BYTES_MIN, Record};
 use super::segment::{Location, Segment, Segments};
 use crate::{Error, Result, Wait};
 use std::io;
@@ -90,8 +90,11 @@ pub(crate) fn with_record<T>(
         // A small record spans two or three cache lines: their misses overlap this way.
         segment.map.prefetch(offset + 64);
         segment.map.prefetch(offset + 128);
-        let bytes = segment.map.get(offset, segment.map.written()).unwrap_or_default();
-        return match check.decode(bytes, salt) {
+        // The header first: what lies behind the record may still be written to.
+        let bytes = |count| segment.map.get(offset, offset + count).unwrap_or_default();
+        let total = record::total(bytes(RECORD_BYTES_MIN))
+            .or_else(|_| record::total(bytes(HEADER_BYTES_MAX)));
+        return match total.and_then(|total| check.decode(bytes(total), salt)) {
             Ok(record) => Ok(visit(&record)),
             Err(error) => Err(corrupted(segment, offset, error)),
         };

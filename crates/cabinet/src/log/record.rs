@@ -3,7 +3,8 @@
 //! ```text
 //!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
 //!  4   8  sequence number: of the change that made the record; kept when compaction moves it
-//! 12   1  flags: bits 0-1 kind (0 put, 1 tombstone, 2 batch, 3 page)
+//! 12   1  flags: bits 0-1 and 6 kind (0 put, 1 tombstone, 2 batch, 3 page; with bit 6:
+//!                1 filler, 2 block)
 //!                bit 2 an expiry is present, bit 3 client flags are present
 //!                bits 4-5 compression of the value (0 none, 1 LZ4, 2 Zstandard)
 //! 13 1-3  length of the key, LEB128
@@ -21,13 +22,21 @@
 //! The value of a tombstone is the number of the segment it was first written to, 8 bytes: what
 //! it removes lies there or before. A page is a part of an index, under a key that the engine
 //! chooses. The value of a batch is the records it joins; its own
-//! checksum covers its header only, since each of those has one.
+//! checksum covers its header only, since each of those has one. The same is true of a block,
+//! whose records are independent of each other and need not fill it, and of a filler, whose value
+//! means nothing.
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Compression, Meta};
 
 /// Records begin at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;
+
+/// Shortest record: prefix, flags, two lengths, padding.
+pub(crate) const RECORD_BYTES_MIN: usize = 16;
+
+/// Most bytes of records in a block.
+pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of checksum and sequence number.
 const PREFIX_BYTES: usize = 12;
@@ -45,11 +54,16 @@ pub(crate) const PAGE_OVERHEAD_BYTES_MAX: usize = 512;
 pub(crate) const RECORD_BYTES_MAX: usize =
     HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + PAGE_OVERHEAD_BYTES_MAX + ALIGNMENT;
 
-const KIND_MASK: u8 = 0b11;
+/// Values of blocks and fillers, which nobody reads.
+static ZEROS: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
+
+const KIND_MASK: u8 = 0b0100_0011;
+const KIND_FILLER: u8 = 0b0100_0001;
+const KIND_BLOCK: u8 = 0b0100_0010;
 const HAS_EXPIRY: u8 = 1 << 2;
 const HAS_CLIENT_FLAGS: u8 = 1 << 3;
 const COMPRESSION_SHIFT: u8 = 4;
-const KNOWN_FLAGS: u8 = 0b0011_1111;
+const KNOWN_FLAGS: u8 = 0b0111_1111;
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +76,17 @@ pub(crate) enum Kind {
     Batch,
     /// A part of the engine's index.
     Page,
+    /// Independent records, one behind the other, and then, if it was not filled, nothing.
+    Block,
+    /// Takes the room that is left in a block.
+    Filler,
+}
+
+impl Kind {
+    /// Whether the value is beyond the checksum.
+    fn is_hollow(self) -> bool {
+        matches!(self, Self::Batch | Self::Block | Self::Filler)
+    }
 }
 
 /// A record, borrowing from the log.
@@ -127,7 +152,10 @@ impl Header {
             0 => Kind::Put,
             1 => Kind::Tombstone,
             2 => Kind::Batch,
-            _ => Kind::Page,
+            3 => Kind::Page,
+            KIND_BLOCK => Kind::Block,
+            KIND_FILLER => Kind::Filler,
+            _ => return Err(NotARecord::Bad("unknown flags")),
         };
         let compression = match flags >> COMPRESSION_SHIFT & 0b11 {
             0 => Compression::None,
@@ -160,6 +188,24 @@ impl Header {
         let total = end.next_multiple_of(ALIGNMENT);
         Ok(Self { kind, sequence, meta, compression, key_start, value_start, end, total })
     }
+}
+
+/// Bytes in the log of the record that begins the bytes, if it is one. Its first
+/// [`RECORD_BYTES_MIN`] suffice unless it is longer than [`HEADER_BYTES_MAX`].
+#[inline]
+pub(crate) fn total(bytes: &[u8]) -> Result<usize, NotARecord> {
+    let lengths = bytes.get(PREFIX_BYTES + 1..).ok_or(NotARecord::Short(HEADER_BYTES_MAX))?;
+    let flags = bytes[PREFIX_BYTES];
+    let (key_bytes, rest) = read_varint(lengths)?;
+    let (value_bytes, rest) = read_varint(rest)?;
+    let mut total = bytes.len() - rest.len() + key_bytes + value_bytes;
+    if flags & HAS_EXPIRY != 0 {
+        total += 8;
+    }
+    if flags & HAS_CLIENT_FLAGS != 0 {
+        total += 4;
+    }
+    Ok(total.next_multiple_of(ALIGNMENT))
 }
 
 impl<'a> Record<'a> {
@@ -195,7 +241,7 @@ impl<'a> Record<'a> {
             value: &bytes[header.value_start..header.end],
             total: header.total,
         };
-        let checked_end = if header.kind == Kind::Batch { header.value_start } else { header.end };
+        let checked_end = if header.kind.is_hollow() { header.value_start } else { header.end };
         Ok((record, checked_end))
     }
 
@@ -233,6 +279,8 @@ impl<'a> Prepared<'a> {
             Kind::Tombstone => 1,
             Kind::Batch => 2,
             Kind::Page => 3,
+            Kind::Block => KIND_BLOCK,
+            Kind::Filler => KIND_FILLER,
         };
         flags |= match compression {
             Compression::None => 0,
@@ -253,11 +301,35 @@ impl<'a> Prepared<'a> {
         }
         header[PREFIX_BYTES] = flags;
         let head = &header[PREFIX_BYTES..end];
-        let partial = match kind {
-            Kind::Batch => body_checksum(salt, &[head, key]),
-            _ => body_checksum(salt, &[head, key, value]),
+        let partial = if kind.is_hollow() {
+            body_checksum(salt, &[head, key])
+        } else {
+            body_checksum(salt, &[head, key, value])
         };
         Self { header, header_bytes: end, key, value, partial }
+    }
+
+    /// The beginning of a block with room for so many bytes of records, a multiple of
+    /// [`ALIGNMENT`] up to [`BLOCK_BYTES_MAX`]. Records may begin right behind it.
+    pub(crate) fn block(salt: u32, bytes: usize) -> Self {
+        let (meta, compression) = (Meta::NONE, Compression::None);
+        let block = Self::new(salt, Kind::Block, &[], &ZEROS[..bytes], meta, compression);
+        let padding = &ZEROS[..block.padding_to_align_value()];
+        Self::new(salt, Kind::Block, padding, &ZEROS[..bytes], meta, compression)
+    }
+
+    /// What fills so many bytes at the end of a block: a multiple of [`ALIGNMENT`] from
+    /// [`RECORD_BYTES_MIN`] up to [`BLOCK_BYTES_MAX`].
+    pub(crate) fn filler(salt: u32, bytes: usize) -> Self {
+        // A length takes up to three bytes; what is too much for the header pads the record.
+        let value = bytes.saturating_sub(PREFIX_BYTES + 1 + 1 + 3);
+        Self::new(salt, Kind::Filler, &[], &ZEROS[..value], Meta::NONE, Compression::None)
+    }
+
+    /// As [`Prepared::seal`], without the value.
+    pub(crate) fn seal_hollow(&mut self, sequence: u64) -> [&[u8]; 2] {
+        let [header, key, _] = self.seal(sequence);
+        [header, key]
     }
 
     /// Bytes in the log, padding included.
@@ -363,6 +435,10 @@ mod tests {
             prop_assert_eq!((record.key, record.value), (&key[..], &value[..]));
             prop_assert_eq!((record.meta, record.sequence), (meta, 7));
             prop_assert_eq!(record.total, bytes.len());
+            // The first bytes suffice to tell, unless there are many more.
+            let told = total(&bytes[..RECORD_BYTES_MIN]);
+            let enough = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
+            prop_assert_eq!(told.or_else(|_| total(enough)), Ok(bytes.len()));
         }
 
         #[test]
@@ -385,6 +461,34 @@ mod tests {
                 prop_assert!(record.total <= bytes.len());
             }
         }
+    }
+
+    #[test]
+    fn a_filler_takes_what_room_there_is() {
+        for bytes in (RECORD_BYTES_MIN..=BLOCK_BYTES_MAX).step_by(ALIGNMENT) {
+            let mut filler = Prepared::filler(5, bytes);
+            assert_eq!(filler.total(), bytes);
+            let mut written = filler.seal_hollow(1).concat();
+            written.resize(bytes, 0xee);
+            let record = Record::decode(&written, 5).unwrap();
+            assert_eq!((record.kind, record.total), (Kind::Filler, bytes));
+        }
+    }
+
+    #[test]
+    fn the_records_of_a_block_begin_right_behind_its_header() {
+        for bytes in [RECORD_BYTES_MIN, 4096, BLOCK_BYTES_MAX] {
+            let mut block = Prepared::block(5, bytes);
+            let header = block.seal_hollow(1).concat();
+            assert_eq!(header.len() + bytes, block.total());
+            assert!(header.len().is_multiple_of(ALIGNMENT));
+        }
+    }
+
+    #[test]
+    fn the_shortest_record_is_as_short_as_it_is_said_to_be() {
+        let bytes = written(Kind::Put, b"", b"", Meta::NONE, 0);
+        assert_eq!((bytes.len(), total(&bytes)), (RECORD_BYTES_MIN, Ok(RECORD_BYTES_MIN)));
     }
 
     #[test]

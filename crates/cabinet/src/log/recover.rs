@@ -4,20 +4,22 @@
 //! 2. Segments are opened, oldest first; those before the last one that clears are removed.
 //! 3. A checkpoint, if there is a good one, gives the engine its index as it was at some
 //!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
-//! 4. In the last segment, what follows the last good record was never acknowledged as durable:
-//!    it is cut off and said so. A bad record in an earlier segment is damage: it is reported
-//!    with its place, and the segment is kept as it is.
+//! 4. In the last segment, what is left of blocks is filled, and what follows the last good record,
+//!    which was never acknowledged as durable, is cut off and said so. A bad record in an earlier
+//!    segment is damage: it is reported with its place, and the segment is kept as it is.
 
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
 use super::read::FirstRead;
-use super::record::Record;
+use super::record::{Prepared, RECORD_BYTES_MIN, Record};
 use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
-    Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_number, segment_path,
+    LiveBytes, Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_number,
+    segment_path,
 };
 use super::{
-    Figures, Identity, Log, Nature, Settings, Tail, background, error_at, manifest, new_segment,
+    Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
+    new_segment,
 };
 use crate::io::{Appender, Open, Storage};
 use crate::{Error, Result};
@@ -209,7 +211,7 @@ impl Recovery {
             let segment = new_segment(&header, slot, path, file, map);
             segment.sealed.store(index != last, Ordering::Relaxed);
             if let Some(line) = line {
-                segment.live_bytes.store(line.live_bytes.min(end), Ordering::Relaxed);
+                segment.live_bytes.set(line.live_bytes.min(end));
                 segment.tombstone_bytes.store(line.tombstone_bytes.min(end), Ordering::Relaxed);
                 segment.next_expiry_ms.store(line.next_expiry_ms, Ordering::Relaxed);
             }
@@ -238,7 +240,7 @@ impl Recovery {
         self.checkpoint = None;
         self.replay_from = (0, 0);
         for segment in self.segments.iter() {
-            segment.live_bytes.store(0, Ordering::Relaxed);
+            segment.live_bytes.set(0);
             segment.tombstone_bytes.store(0, Ordering::Relaxed);
             segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         }
@@ -259,10 +261,13 @@ impl Recovery {
             }
             let start = if segment.number == first { first_offset } else { 0 };
             let is_last = index + 1 == segments.len();
-            let stop = self.replay_segment(segment, start, visit)?;
+            let mut holes = Vec::new();
+            let stop = self.replay_segment(segment, start, is_last.then_some(&mut holes), visit)?;
             let end = stop.as_ref().map_or(segment.bytes(), |stop| stop.offset);
+            self.fill(segment, &holes)?;
             // A process that was killed before it had cut a sealed segment leaves zeros at its end.
-            let is_blank = stop.as_ref().is_some_and(|stop| stop.what.is_none());
+            let is_blank =
+                stop.as_ref().is_some_and(|stop| stop.what.is_none() && stop.block_end.is_none());
             if is_last || is_blank && !self.known_ends.contains(&segment.number) {
                 self.cut(segment, end, stop)?;
             } else if let Some(stop) = stop {
@@ -279,10 +284,12 @@ impl Recovery {
         Ok(())
     }
 
+    /// Where a block is not filled, and there may be such, notes it in `holes` and goes on.
     fn replay_segment(
         &mut self,
         segment: &Arc<Segment>,
         start: u64,
+        mut holes: Option<&mut Vec<Hole>>,
         visit: &mut dyn FnMut(&Segments, &Segment, Location, &Record<'_>) -> Result<()>,
     ) -> Result<Option<Stop>> {
         let file = Arc::clone(&segment.file);
@@ -297,7 +304,13 @@ impl Recovery {
             match next {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return Ok(None),
-                Ok(Err(stop)) => return Ok(Some(stop)),
+                Ok(Err(stop)) => match (stop.block_end, &mut holes) {
+                    (Some(end), Some(holes)) => {
+                        holes.push(Hole { start: stop.offset, end, what: stop.what });
+                        scanner.leave_block();
+                    }
+                    _ => return Ok(Some(stop)),
+                },
                 Err(ScanError::Read(error)) => {
                     return Err(error_at("read", &segment.path, error));
                 }
@@ -306,11 +319,33 @@ impl Recovery {
         }
     }
 
+    /// Makes what is left of blocks mean nothing, for good.
+    fn fill(&self, segment: &Segment, holes: &[Hole]) -> Result<()> {
+        let failed = |error| error_at("write", &segment.path, error);
+        for hole in holes {
+            let bytes = usize::try_from(hole.end - hole.start).unwrap_or(usize::MAX);
+            if let Some(what) = hole.what {
+                let path = segment.path.display();
+                tracing::warn!("{path}: {bytes} bytes at byte {} are dropped: {what}", hole.start);
+            }
+            let mut filling = Vec::with_capacity(bytes);
+            if bytes >= RECORD_BYTES_MIN {
+                let mut filler = Prepared::filler(self.identity.salt, bytes);
+                for part in filler.seal_hollow(1) {
+                    filling.extend_from_slice(part);
+                }
+            }
+            filling.resize(bytes, 0);
+            segment.file.write_at(&filling, hole.start).map_err(failed)?;
+        }
+        if holes.is_empty() { Ok(()) } else { segment.file.sync().map_err(failed) }
+    }
+
     /// Makes a segment end where its last good record does.
     fn cut(&mut self, segment: &Arc<Segment>, end: u64, stop: Option<Stop>) -> Result<()> {
         // Behind zeros, too, there may be some.
         let is_stale = stop.is_some();
-        if let Some(Stop { what: Some(what), offset }) = stop {
+        if let Some(Stop { what: Some(what), offset, .. }) = stop {
             let path = segment.path.display();
             let bytes = segment.bytes() - offset;
             tracing::warn!("{path}: {bytes} bytes from byte {offset} on are cut off: {what}");
@@ -399,6 +434,7 @@ impl Recovery {
                 next_sequence: self.next_sequence,
                 base: 0,
             })),
+            lanes: lane::Lanes::default(),
             appended: CachePadded::new(AtomicU64::new(end)),
             commit: Commit::default(),
             sync: Mutex::default(),
@@ -421,6 +457,14 @@ impl Recovery {
     }
 }
 
+/// What is left of a block.
+struct Hole {
+    start: u64,
+    end: u64,
+    /// Why it is not a record, if it was written to.
+    what: Option<&'static str>,
+}
+
 fn report_damage(file: &Path, offset: u64, what: &str) {
     tracing::error!("{} is damaged at byte {offset}: {what}", file.display());
 }
@@ -435,7 +479,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         file: Arc::clone(&segment.file),
         map,
         capacity: segment.capacity,
-        live_bytes: CachePadded::new(copy(&segment.live_bytes)),
+        live_bytes: LiveBytes::of(segment.live_bytes.get()),
         tombstone_bytes: copy(&segment.tombstone_bytes),
         next_expiry_ms: copy(&segment.next_expiry_ms),
         sealed: AtomicBool::new(segment.is_sealed()),

@@ -1,5 +1,6 @@
 //! Room for what is appended: blocks, segments, and what is left free for reclaiming.
 
+use super::lane::Settled;
 use super::record;
 use super::segment::{
     self, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_path,
@@ -28,7 +29,7 @@ pub(super) const RESERVE_NAME: &str = "reserve";
 
 impl Log {
     /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
-    /// begins at `last_at`.
+    /// begins at `last_at`. False if another segment is needed and the lanes are not settled.
     #[inline]
     pub(super) fn make_room(
         &self,
@@ -36,7 +37,8 @@ impl Log {
         total: usize,
         last_at: usize,
         purpose: Purpose,
-    ) -> Result<()> {
+        settled: Option<&Settled<'_>>,
+    ) -> Result<bool> {
         self.commit.check()?;
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let backed = tail.segment.map.backed();
@@ -45,9 +47,9 @@ impl Log {
             if backed - needed < AHEAD_BYTES_MIN && backed < tail.segment.capacity {
                 self.want_ahead();
             }
-            return Ok(());
+            return Ok(true);
         }
-        self.make_more_room(tail, total, last_at, purpose)
+        self.make_more_room(tail, total, last_at, purpose, settled)
     }
 
     #[cold]
@@ -57,24 +59,26 @@ impl Log {
         total: usize,
         last_at: usize,
         purpose: Purpose,
-    ) -> Result<()> {
+        settled: Option<&Settled<'_>>,
+    ) -> Result<bool> {
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
         let result = if needed <= tail.segment.capacity && is_in_reach {
             self.allocate(&tail.segment, needed)
         } else {
-            self.rotate(tail, total, false)
+            let Some(settled) = settled else { return Ok(false) };
+            self.rotate(tail, total, false, settled)
         };
         if !matches!(result, Err(Error::NoSpace { .. })) {
-            return result;
+            return result.map(|()| true);
         }
         if purpose == Purpose::Move && self.release_reserve() {
-            return self.make_more_room(tail, total, last_at, purpose);
+            return self.make_more_room(tail, total, last_at, purpose, settled);
         }
         self.space_wanted.store(true, Ordering::Relaxed);
         self.background.wake();
-        result
+        result.map(|()| true)
     }
 
     /// What is left free behind an append, so that space can still be reclaimed when the disk is
@@ -123,7 +127,14 @@ impl Log {
     }
 
     /// Seals the tail's segment and begins another, in which `total` bytes fit.
-    pub(super) fn rotate(&self, tail: &mut Tail, total: usize, clears: bool) -> Result<()> {
+    pub(super) fn rotate(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        clears: bool,
+        settled: &Settled<'_>,
+    ) -> Result<()> {
+        debug_assert!(settled.is_of(self), "blocks are in the active segment");
         let wanted = self.next_capacity();
         let needed = SEGMENT_HEADER_BYTES + total;
         let capacity = if needed + self.reserve_bytes(wanted) <= wanted {
@@ -155,7 +166,7 @@ impl Log {
     /// Capacity of the next segment: small in a small database, so that its dead bytes come
     /// within the reach of compaction soon.
     pub(super) fn next_capacity(&self) -> usize {
-        let live: u64 = self.segments().iter().map(|s| s.live_bytes.load(Ordering::Relaxed)).sum();
+        let live: u64 = self.segments().iter().map(|s| s.live_bytes.get()).sum();
         let sixteenth = usize::try_from(live / 16).unwrap_or(usize::MAX);
         sixteenth
             .clamp(self.settings.segment_bytes_min, self.settings.segment_bytes_max)
@@ -236,9 +247,10 @@ impl Log {
     /// Begins a new segment before which everything is void, and answers its number. The caller
     /// holds all locks of its index, and then calls [`Log::remove_before`] without them.
     pub(crate) fn clear(&self) -> Result<u64> {
+        let settled = self.settle();
         let mut tail = self.lock_tail();
         self.commit.check()?;
-        if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true) {
+        if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true, &settled) {
             // Everything is about to go: what was allocated ahead may go first.
             self.release_reserve();
             let segment = &tail.segment;
@@ -246,14 +258,15 @@ impl Log {
                 .file
                 .give_back(&segment.map)
                 .map_err(|error| error_at("cut", &segment.path, error))?;
-            self.rotate(&mut tail, 0, true)?;
+            self.rotate(&mut tail, 0, true, &settled)?;
         }
         let first = tail.segment.number;
         drop(tail);
+        drop(settled);
         let old: Vec<_> =
             self.segments().in_order().into_iter().filter(|old| old.number < first).collect();
         for segment in &old {
-            segment.live_bytes.store(0, Ordering::Relaxed);
+            segment.live_bytes.set(0);
             segment.tombstone_bytes.store(0, Ordering::Relaxed);
         }
         Ok(first)
@@ -261,6 +274,7 @@ impl Log {
 
     /// Gives back what was allocated ahead. Nothing may be appended any more.
     pub(crate) fn trim(&self) -> Result<()> {
+        let _settled = self.settle();
         let tail = self.lock_tail();
         let segment = &tail.segment;
         let given = segment.file.give_back(&segment.map);
@@ -270,9 +284,10 @@ impl Log {
     /// Seals the active segment if there is something in it, so that all before is in segments
     /// that no longer change.
     pub(crate) fn seal(&self) -> Result<()> {
+        let settled = self.settle();
         let mut tail = self.lock_tail();
         if tail.appender.end() > SEGMENT_HEADER_BYTES {
-            self.rotate(&mut tail, 0, false)?;
+            self.rotate(&mut tail, 0, false, &settled)?;
         }
         Ok(())
     }
@@ -280,9 +295,10 @@ impl Log {
     /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to
     /// fail: then the active segment is synced as it is.
     pub(super) fn seal_if_worth_it(&self) -> Result<()> {
+        let settled = self.settle();
         let mut tail = self.lock_tail();
         if tail.appender.end() >= tail.segment.capacity / 4 {
-            match self.rotate(&mut tail, 0, false) {
+            match self.rotate(&mut tail, 0, false, &settled) {
                 Err(Error::NoSpace { .. }) => {}
                 result => result?,
             }

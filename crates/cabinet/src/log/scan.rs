@@ -1,6 +1,8 @@
 //! Reading a segment from one end to the other.
 
-use super::record::{ALIGNMENT, HEADER_BYTES_MAX, Kind, NotARecord, Record};
+use super::record::{
+    ALIGNMENT, BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Kind, NotARecord, RECORD_BYTES_MIN, Record,
+};
 use super::segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::io::File;
 use std::io;
@@ -22,6 +24,8 @@ pub(crate) struct Stop {
     pub(crate) offset: u64,
     /// `None` if nothing was written there.
     pub(crate) what: Option<&'static str>,
+    /// Where the block ends in which it is. What follows there does not depend on it.
+    pub(crate) block_end: Option<u64>,
 }
 
 /// Scans records in the order they were appended. A batch is gone through only if it is whole.
@@ -33,6 +37,8 @@ pub(crate) struct Scanner {
     buffer: Vec<u8>,
     /// Offset of the next record.
     next: u64,
+    /// Where the block ends that it is in.
+    block_end: Option<u64>,
     end: u64,
 }
 
@@ -40,7 +46,7 @@ impl Scanner {
     /// Scans from `start` (at least the segment's first record) up to `end`.
     pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
         let next = start.max(SEGMENT_HEADER_BYTES as u64);
-        Self { file, salt, base: next, buffer: Vec::new(), next, end }
+        Self { file, salt, base: next, buffer: Vec::new(), next, block_end: None, end }
     }
 
     /// Offset of the next record.
@@ -59,10 +65,29 @@ impl Scanner {
         }
         let mut needed = HEADER_BYTES_MAX;
         loop {
+            if let Some(block_end) = self.block_end
+                && block_end < self.next + RECORD_BYTES_MIN as u64
+            {
+                // What is left of it has room for no record.
+                self.next = block_end;
+                self.block_end = None;
+                if self.next >= self.end {
+                    return Ok(Ok(false));
+                }
+            }
             self.fill(needed)?;
             let bytes = self.ahead()?;
+            let end = self.block_end.unwrap_or(self.end);
             let record = match Record::decode(bytes, self.salt) {
+                Ok(record) if self.next + record.total as u64 > end => {
+                    return Ok(Err(self.stop_at(Some("a record that goes on beyond its block"))));
+                }
                 Ok(record) => record,
+                Err(NotARecord::Short(more))
+                    if more > HEADER_BYTES_MAX && self.next + more as u64 > end =>
+                {
+                    return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                }
                 Err(NotARecord::Short(more)) if self.next + more as u64 <= self.end => {
                     if more <= bytes.len() {
                         // A header close to the end may be shorter than the longest one.
@@ -77,13 +102,33 @@ impl Scanner {
                 Err(NotARecord::Unwritten) => return Ok(Err(self.stop_at(None))),
                 Err(NotARecord::Bad(what)) => return Ok(Err(self.stop_at(Some(what)))),
             };
-            if record.kind != Kind::Batch {
-                let total = record.total;
-                visit(self.next, &record, &bytes[..total])?;
-                self.next += total as u64;
-                return Ok(Ok(true));
+            let total = record.total;
+            let inner = total - record.value.len();
+            match record.kind {
+                Kind::Batch => {}
+                Kind::Filler => {
+                    self.next += total as u64;
+                    if self.next >= self.end {
+                        return Ok(Ok(false));
+                    }
+                    needed = HEADER_BYTES_MAX;
+                    continue;
+                }
+                Kind::Block if self.block_end.is_some() || record.value.len() > BLOCK_BYTES_MAX => {
+                    return Ok(Err(self.stop_at(Some("a block that cannot be"))));
+                }
+                Kind::Block => {
+                    self.block_end = Some(self.next + total as u64);
+                    self.next += inner as u64;
+                    needed = HEADER_BYTES_MAX;
+                    continue;
+                }
+                Kind::Put | Kind::Tombstone | Kind::Page => {
+                    visit(self.next, &record, &bytes[..total])?;
+                    self.next += total as u64;
+                    return Ok(Ok(true));
+                }
             }
-            let inner = record.total - record.value.len();
             let mut offset = self.next + inner as u64;
             // Where the value is, too, unless it does not begin where records may begin.
             let mut rest = &bytes[inner..record.total];
@@ -101,12 +146,22 @@ impl Scanner {
         }
     }
 
+    /// After a stop within a block: goes on behind the block.
+    pub(crate) fn leave_block(&mut self) {
+        if let Some(block_end) = self.block_end.take() {
+            self.next = block_end;
+        }
+    }
+
     /// After a stop: goes on to the next place where a record begins, if there is one. Reading
     /// there is bounded: bytes that look like the lengths of long records many times over end it.
     pub(crate) fn find_next(&mut self) -> io::Result<bool> {
         let mut checked = 0;
         loop {
             self.next += ALIGNMENT as u64;
+            if self.block_end.is_some_and(|block_end| self.next >= block_end) {
+                self.block_end = None;
+            }
             if self.next >= self.end || self.next >= SEGMENT_BYTES_MAX as u64 {
                 return Ok(false);
             }
@@ -134,7 +189,7 @@ impl Scanner {
     }
 
     fn stop_at(&self, what: Option<&'static str>) -> Stop {
-        Stop { offset: self.next, what }
+        Stop { offset: self.next, what, block_end: self.block_end }
     }
 
     /// Makes the buffer hold at least `needed` bytes from `next` on, or all up to the end.
@@ -167,7 +222,7 @@ impl Scanner {
 fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
     while !bytes.is_empty() {
         match Record::decode(bytes, salt) {
-            Ok(record) if record.kind != Kind::Batch && offset < SEGMENT_BYTES_MAX as u64 => {
+            Ok(record) if is_member(record.kind) && offset < SEGMENT_BYTES_MAX as u64 => {
                 bytes = &bytes[record.total..];
                 offset += record.total as u64;
             }
@@ -175,6 +230,11 @@ fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
         }
     }
     true
+}
+
+/// Whether a batch may hold such a record.
+fn is_member(kind: Kind) -> bool {
+    matches!(kind, Kind::Put | Kind::Tombstone | Kind::Page)
 }
 
 /// Why a scan could not go on.

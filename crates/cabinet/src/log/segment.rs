@@ -24,7 +24,7 @@ use crate::io::{File, Map};
 use crossbeam_utils::CachePadded;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"cabinet\n";
@@ -83,6 +83,61 @@ impl Location {
     }
 }
 
+/// Where in the order of the log a record is, whatever slots the segments have: older is less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Age(u64);
+
+impl Age {
+    /// Numbers of segments are used up to 2^40 of them, far more than any log comes to.
+    #[inline]
+    pub(crate) fn new(number: u64, offset: usize) -> Self {
+        Self(number << OFFSET_BITS | (offset / ALIGNMENT) as u64)
+    }
+
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Count of bytes that many threads change: each has a cache line of it, more or less.
+#[derive(Default)]
+pub(crate) struct LiveBytes([CachePadded<AtomicI64>; 4]);
+
+impl LiveBytes {
+    #[inline]
+    fn add(&self, bytes: i64) {
+        self.0[super::lane::of_thread() % self.0.len()].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The sum. Counts come from a checkpoint that writers ran beside, so they may be off by the changes
+    /// of that moment after a crash, but never below zero.
+    pub(crate) fn get(&self) -> u64 {
+        let sum: i64 = self.0.iter().map(|part| part.load(Ordering::Relaxed)).sum();
+        sum.max(0) as u64
+    }
+
+    /// So many bytes to begin with.
+    pub(crate) fn of(bytes: u64) -> Self {
+        let live = Self::default();
+        live.set(bytes);
+        live
+    }
+
+    /// Nobody counts meanwhile.
+    pub(crate) fn set(&self, bytes: u64) {
+        for (index, part) in self.0.iter().enumerate() {
+            let bytes = if index == 0 { i64::try_from(bytes).unwrap_or(i64::MAX) } else { 0 };
+            part.store(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One file of a log.
 pub(crate) struct Segment {
     pub(crate) number: u64,
@@ -92,7 +147,7 @@ pub(crate) struct Segment {
     pub(crate) map: Map,
     pub(crate) capacity: usize,
     /// Bytes of records that the engine's index points to.
-    pub(crate) live_bytes: CachePadded<AtomicU64>,
+    pub(crate) live_bytes: LiveBytes,
     /// Bytes of tombstones.
     pub(crate) tombstone_bytes: AtomicU64,
     /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.
@@ -124,7 +179,7 @@ impl Segment {
     /// Bytes that compaction would free. Tombstones count if nothing older is left for them to
     /// hold down.
     pub(crate) fn dead_bytes(&self, is_oldest: bool) -> u64 {
-        let mut kept = self.live_bytes.load(Ordering::Relaxed) + SEGMENT_HEADER_BYTES as u64;
+        let mut kept = self.live_bytes.get() + SEGMENT_HEADER_BYTES as u64;
         if !is_oldest {
             kept += self.tombstone_bytes.load(Ordering::Relaxed);
         }
@@ -132,15 +187,11 @@ impl Segment {
     }
 
     pub(crate) fn add_live(&self, bytes: usize) {
-        self.live_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.live_bytes.add(bytes as i64);
     }
 
-    /// Counts come from a checkpoint that writers ran beside, so they may be off by the changes
-    /// of that moment after a crash: they never wrap.
     pub(crate) fn remove_live(&self, bytes: usize) {
-        let _ = self.live_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
-            Some(live.saturating_sub(bytes as u64))
-        });
+        self.live_bytes.add(-(bytes as i64));
     }
 
     pub(crate) fn add_tombstone(&self, bytes: usize) {
@@ -237,6 +288,13 @@ impl Segments {
     #[inline]
     pub(crate) fn get(&self, location: Location) -> Option<&Arc<Segment>> {
         self.slots.get(location.slot())?.as_ref()
+    }
+
+    /// Where in the order of the log a location is.
+    #[inline]
+    pub(crate) fn age(&self, location: Location) -> Age {
+        let number = self.get(location).map_or(0, |segment| segment.number);
+        Age::new(number, location.offset())
     }
 
     /// All of them, in no order.

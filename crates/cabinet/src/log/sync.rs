@@ -12,6 +12,7 @@ impl Log {
         let _one_at_a_time = self.sync.lock();
         self.commit.check()?;
         let (position, active, sealed) = {
+            let _settled = self.settle();
             let tail = self.lock_tail();
             let position = tail.base + tail.appender.end() as u64;
             (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
@@ -22,20 +23,6 @@ impl Log {
         self.figures.syncs.fetch_add(1, Ordering::Relaxed);
         self.commit.advance(position);
         Ok(position)
-    }
-
-    /// Makes the segments from this number on durable, as far as they are written.
-    pub(super) fn sync_from(&self, number: u64) -> Result<()> {
-        let mut segments = self.segments().in_order();
-        segments.retain(|segment| segment.number >= number);
-        self.sync_directory()?;
-        let active = self.active_number();
-        let (sealed, open): (Vec<_>, Vec<_>) = segments
-            .into_iter()
-            .partition(|segment| segment.number < active && segment.is_sealed());
-        self.sync_sealed(&sealed)?;
-        self.sync_files(&open)?;
-        Ok(())
     }
 
     /// Makes sealed segments durable.

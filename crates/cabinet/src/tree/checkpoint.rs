@@ -208,9 +208,7 @@ impl Shared {
             .segments()
             .iter()
             .filter(|segment| segment.number < before && !segment.is_damaged())
-            .map(|segment| {
-                (segment.live_bytes.load(Ordering::Relaxed), segment.bytes(), segment.slot)
-            })
+            .map(|segment| (segment.live_bytes.get(), segment.bytes(), segment.slot))
             .filter(|(live, ..)| *live > 0)
             .collect();
         kept.sort_by(|(live, bytes, _), (other_live, other_bytes, _)| {
@@ -236,8 +234,7 @@ impl Shared {
     /// Bytes appended since the last checkpoint after which the next is due.
     pub(super) fn due_bytes(&self) -> u64 {
         let segments = self.log.segments();
-        let live: u64 =
-            segments.iter().map(|segment| segment.live_bytes.load(Ordering::Relaxed)).sum();
+        let live: u64 = segments.iter().map(|segment| segment.live_bytes.get()).sum();
         // Pages that have changed count where they are.
         let pages = live.max(self.cache.bytes() as u64);
         let list = self.directory_bytes.load(Ordering::Relaxed);

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Bounds of the size of leaves, in bytes.
 const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<usize> = 256..=64 << 10;
@@ -190,7 +190,7 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
     }
     for segment in recovery.segments.iter() {
         // The lines say it better.
-        segment.live_bytes.store(0, Ordering::Relaxed);
+        segment.live_bytes.set(0);
     }
     Ok(lines)
 }

@@ -2,7 +2,8 @@
 //!
 //! A writer appends, then waits until the durable position has come past its record. One
 //! thread syncs back to back for as long as something is not durable; each sync covers all that
-//! was appended before it began, and releases every writer of those.
+//! was appended before it began, and releases every writer of those. The others, which appended
+//! while it went on, are left asleep: they wait for the next one.
 
 use crate::engine::DurableListener;
 use crate::{Error, LogPosition, Result};
@@ -16,8 +17,9 @@ pub(crate) struct Commit {
     /// Why writing has stopped, if it has.
     poison: RwLock<Option<String>>,
     poisoned: AtomicBool,
-    waiters: Mutex<()>,
-    moved: Condvar,
+    waiters: Mutex<Waiters>,
+    /// Writers that the present sync covers sleep on one, those of the next sync on the other.
+    moved: [Condvar; 2],
     /// The syncing thread sleeps and wants to be told of the next append.
     idle: AtomicBool,
     work: Mutex<()>,
@@ -25,14 +27,32 @@ pub(crate) struct Commit {
     listeners: Mutex<Vec<DurableListener>>,
 }
 
+#[derive(Default)]
+struct Waiters {
+    /// How many syncs were begun.
+    syncs: usize,
+    /// What the last of them covers.
+    covered: LogPosition,
+}
+
 impl Commit {
     pub(crate) fn durable(&self) -> LogPosition {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Everything before `position` is durable now.
+    /// A sync begins, which covers everything before `position`. There is one at a time.
+    pub(crate) fn begin(&self, position: LogPosition) {
+        let mut waiters = self.waiters.lock();
+        waiters.syncs += 1;
+        waiters.covered = position;
+    }
+
+    /// Everything before `position` is durable now: what the sync that was begun covers.
     pub(crate) fn advance(&self, position: LogPosition) {
         self.durable.fetch_max(position, Ordering::AcqRel);
+        // Taken so that nobody misses this between looking and sleeping.
+        let syncs = self.waiters.lock().syncs;
+        self.moved[syncs % 2].notify_all();
         self.tell();
     }
 
@@ -45,6 +65,10 @@ impl Commit {
         }
         drop(poison);
         self.poisoned.store(true, Ordering::Release);
+        drop(self.waiters.lock());
+        for moved in &self.moved {
+            moved.notify_all();
+        }
         self.tell();
     }
 
@@ -59,9 +83,6 @@ impl Commit {
     }
 
     fn tell(&self) {
-        // Taken so that nobody misses this between looking and sleeping.
-        drop(self.waiters.lock());
-        self.moved.notify_all();
         for listener in self.listeners.lock().iter() {
             listener(self.durable());
         }
@@ -79,7 +100,9 @@ impl Commit {
         let mut waiters = self.waiters.lock();
         while self.durable() < position {
             self.check()?;
-            self.moved.wait(&mut waiters);
+            let next = usize::from(position > waiters.covered);
+            let moved = &self.moved[(waiters.syncs + next) % 2];
+            moved.wait(&mut waiters);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ impl Log {
             let position = tail.base + tail.appender.end() as u64;
             (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
         };
+        self.commit.begin(position);
         self.sync_directory()?;
         self.sync_files(sealed.iter().chain([&active]))?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));

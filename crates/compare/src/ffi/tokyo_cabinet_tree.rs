@@ -27,6 +27,8 @@ unsafe extern "C" {
     fn tcbdbecode(bdb: *mut Tcbdb) -> c_int;
     fn tcbdberrmsg(ecode: c_int) -> *const c_char;
     fn tcbdbsetmutex(bdb: *mut Tcbdb) -> bool;
+    fn tcbdbsetcache(bdb: *mut Tcbdb, lcnum: i32, ncnum: i32) -> bool;
+    fn tcbdbsetxmsiz(bdb: *mut Tcbdb, xmsiz: i64) -> bool;
     fn tcbdbopen(bdb: *mut Tcbdb, path: *const c_char, omode: c_int) -> bool;
     fn tcbdbclose(bdb: *mut Tcbdb) -> bool;
     fn tcbdbput(
@@ -73,8 +75,9 @@ unsafe impl Send for TreeDatabase {}
 unsafe impl Sync for TreeDatabase {}
 
 impl TreeDatabase {
-    /// Opens or creates a database file as the library tunes it; with `threads` they may share it.
-    pub fn open(path: &Path, threads: bool) -> Result<Self, Error> {
+    /// Opens or creates a database file; with `threads` they may share it. It is tuned as the
+    /// library tunes it, or caches so many leaves and maps nothing.
+    pub fn open(path: &Path, threads: bool, cached_leaves: Option<i32>) -> Result<Self, Error> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error { operation: "open", message: "the path holds a NUL".into() })?;
         // SAFETY: takes no arguments.
@@ -85,6 +88,12 @@ impl TreeDatabase {
         if threads {
             // SAFETY: the handle is valid and not open yet, as the function asks.
             database.check("setmutex", unsafe { tcbdbsetmutex(pointer) })?;
+        }
+        if let Some(leaves) = cached_leaves {
+            // SAFETY: the handle is valid and not open yet; 0 stands for the usual number.
+            database.check("setcache", unsafe { tcbdbsetcache(pointer, leaves, 0) })?;
+            // SAFETY: as above; 0 maps nothing but the header.
+            database.check("setxmsiz", unsafe { tcbdbsetxmsiz(pointer, 0) })?;
         }
         // SAFETY: the handle is valid and the path ends with a NUL.
         let opened = unsafe { tcbdbopen(pointer, path.as_ptr(), BDBOWRITER | BDBOCREAT) };

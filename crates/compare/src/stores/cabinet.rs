@@ -1,4 +1,5 @@
-//! cabinet's databases: hash and tree without any tuning, fixed-length with room for the records.
+//! cabinet's databases: hash and tree without any tuning, a tree held to a tenth of the data,
+//! fixed-length with room for the records.
 
 use super::{Purpose, Session, Store};
 use ::cabinet::Database;
@@ -15,6 +16,9 @@ impl Cabinet {
         let durability = if purpose.durable { "#durability=always" } else { "" };
         let (file, tuning) = match name {
             "cabinet-tree" => ("casket.tcb", String::new()),
+            "cabinet-tree-tenth" => {
+                ("casket.tcb", format!("#cache={}", (purpose.live_bytes() / 10).max(64 << 10)))
+            }
             "cabinet-fixed" => {
                 let (width, bytes) = (purpose.value_bytes, purpose.slot_bytes());
                 ("casket.tcf", format!("#width={width}#limsiz={bytes}"))

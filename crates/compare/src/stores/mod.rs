@@ -85,11 +85,13 @@ impl Purpose {
 pub const NAMES: &[&str] = &[
     "cabinet",
     "cabinet-tree",
+    "cabinet-tree-tenth",
     "cabinet-fixed",
     "tc",
     "tc-mapped",
     "tc-default",
     "tc-tree",
+    "tc-tree-tenth",
     "tc-fixed",
     "lmdb",
     "rocksdb",
@@ -108,13 +110,15 @@ pub fn is_numbered(name: &str) -> bool {
 pub fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Box<dyn Store>> {
     Ok(match name {
         #[cfg(feature = "cabinet")]
-        "cabinet" | "cabinet-tree" | "cabinet-fixed" => {
+        "cabinet" | "cabinet-tree" | "cabinet-tree-tenth" | "cabinet-fixed" => {
             Box::new(cabinet::Cabinet::open(name, folder, purpose)?)
         }
         "tc" | "tc-mapped" | "tc-default" => {
             Box::new(tokyo_cabinet::TokyoCabinet::open(name, folder, purpose)?)
         }
-        "tc-tree" => Box::new(tokyo_cabinet_tree::TokyoCabinetTree::open(folder, purpose)?),
+        "tc-tree" | "tc-tree-tenth" => {
+            Box::new(tokyo_cabinet_tree::TokyoCabinetTree::open(name, folder, purpose)?)
+        }
         "tc-fixed" => Box::new(tokyo_cabinet_fixed::TokyoCabinetFixed::open(folder, purpose)?),
         "lmdb" => Box::new(lmdb::Lmdb::open(folder, purpose)?),
         "rocksdb" => Box::new(rocksdb::RocksDb::open(folder, purpose)?),

@@ -1,4 +1,4 @@
-//! Tokyo Cabinet's B+ tree, as shipped.
+//! Tokyo Cabinet's B+ tree: as shipped, or held to a tenth of the data.
 
 use super::{Purpose, Session, Store};
 use crate::ffi::tokyo_cabinet_tree::{TreeDatabase, User};
@@ -10,9 +10,17 @@ pub(super) struct TokyoCabinetTree {
     durable: bool,
 }
 
+/// Records of a leaf as shipped, and what each takes in memory beside key and value.
+const LEAF_RECORDS: u64 = 128;
+const RECORD_OVERHEAD_BYTES: u64 = 24;
+
 impl TokyoCabinetTree {
-    pub(super) fn open(folder: &Path, purpose: &Purpose) -> Result<Self> {
-        let database = TreeDatabase::open(&folder.join("casket.tcb"), purpose.threads > 1)?;
+    pub(super) fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Self> {
+        let record = (purpose.key_bytes + purpose.value_bytes) as u64 + RECORD_OVERHEAD_BYTES;
+        let leaves = (purpose.live_bytes() / 10 / (LEAF_RECORDS * record)).max(1);
+        let cached = (name == "tc-tree-tenth").then_some(leaves.try_into()?);
+        let path = folder.join("casket.tcb");
+        let database = TreeDatabase::open(&path, purpose.threads > 1, cached)?;
         Ok(Self { database, durable: purpose.durable })
     }
 }

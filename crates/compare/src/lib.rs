@@ -1,9 +1,10 @@
 //! Measures cabinet beside other stores, and tyrant beside other servers.
 //!
-//! Three programs stand on it: `engines` gives every embedded store the same work in processes of
+//! Four programs stand on it: `engines` gives every embedded store the same work in processes of
 //! their own, `load` drives network servers over loopback, `cold` drives tyrant with less memory
-//! than data. All interleave what they compare (A B C, A B C, ...) and judge by ratios within a
-//! round, so that a machine that speeds up or slows down does so for everyone. See
+//! than data, `queries` loads tables and asks them. All interleave what they compare (A B C, A B C,
+//! ...) and judge by ratios within a round, so that a machine that speeds up or slows down does so
+//! for everyone. See
 //! `docs/benchmarks.md` for the method.
 
 pub mod cgroup;
@@ -13,6 +14,8 @@ pub mod engines;
 pub mod ffi;
 pub mod load;
 pub mod process;
+#[cfg(feature = "cabinet")]
+pub mod queries;
 pub mod random;
 pub mod records;
 pub mod report;

@@ -2,6 +2,7 @@
 
 use super::condition::{Condition, Operator};
 use super::cursor::{KeyRange, count_up_to};
+use super::entries::View;
 use super::expression::Expression;
 use super::index::{Index, IndexKind, decimal_prefix, gram, lexical, token};
 use super::keys;
@@ -10,8 +11,8 @@ use super::normalise::normalise;
 use super::number::Number;
 use super::postings::{Formula, Term};
 use super::tokens::{before_nul, of_numbers, of_text};
+use crate::Result;
 use crate::limits::INDEXED_VALUE_BYTES_MAX;
-use crate::{Engine, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -76,13 +77,13 @@ impl Walk {
 
 impl Access {
     /// Estimates how many entries there are; where there are many, at least `max`.
-    pub(super) fn estimate(&self, engine: &dyn Engine, max: u64) -> Result<u64> {
+    pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         match &self.route {
-            Route::Postings(formula) => formula.estimate(engine, max),
+            Route::Postings(formula) => formula.estimate(view, max),
             Route::Walk(walk) => {
                 let mut sum = 0;
                 for range in &walk.ranges {
-                    sum += count_up_to(engine, range, max.saturating_sub(sum))?;
+                    sum += count_up_to(view, range, max.saturating_sub(sum))?;
                 }
                 Ok(sum)
             }

@@ -1,6 +1,7 @@
 //! Walks over a range of keys of the engine beneath, in bounded steps.
 
-use crate::{Engine, Error, Ordered, Position, Result, Seek, Wait};
+use super::entries::View;
+use crate::{Error, Ordered, Position, Result, Seek, Wait};
 
 /// A range of keys, from `start` up to but not including `end`; an empty end is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,23 +27,34 @@ impl KeyRange {
 
 /// Records of one step, back to back.
 #[derive(Default)]
-struct Step {
+pub(super) struct Step {
     bytes: Vec<u8>,
     /// Where a record's key begins, where its value does, and where that ends.
     records: Vec<(usize, usize, usize)>,
 }
 
 impl Step {
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.records.push((start, start + key.len(), self.bytes.len()));
     }
 
-    fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+    /// As `push`, unless there is no value.
+    pub(super) fn push_some(&mut self, key: &[u8], value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.push(key, value);
+        }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let &(key, value, end) = self.records.get(index)?;
         Some((&self.bytes[key..value], &self.bytes[value..end]))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
     }
 
     fn clear(&mut self) {
@@ -54,7 +66,7 @@ impl Step {
 /// Goes through the records of a range in the order of their keys, and copies a step's worth of
 /// them at a time, so that the caller may change the database between two.
 pub(super) struct Cursor<'a> {
-    engine: &'a dyn Engine,
+    view: View<'a>,
     range: KeyRange,
     /// Whether the values are left out.
     keys_only: bool,
@@ -81,10 +93,10 @@ const FEW: u32 = 16;
 const JUMPS_PER_STEP: u32 = 16;
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(engine: &'a dyn Engine, range: KeyRange) -> Self {
+    pub(super) fn new(view: View<'a>, range: KeyRange) -> Self {
         let next = Some(Position::Key(range.start.clone()));
         Self {
-            engine,
+            view,
             range,
             keys_only: false,
             step: Step::default(),
@@ -96,9 +108,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A cursor whose records have empty values.
-    pub(super) fn of_keys(engine: &'a dyn Engine, range: KeyRange) -> Self {
-        Self { keys_only: true, ..Self::new(engine, range) }
+    /// A cursor whose records, other than entries, have empty values.
+    pub(super) fn of_keys(view: View<'a>, range: KeyRange) -> Self {
+        Self { keys_only: true, ..Self::new(view, range) }
     }
 
     /// The same cursor, for a caller that is likely to stop after so many records.
@@ -120,7 +132,10 @@ impl<'a> Cursor<'a> {
         let is_in_step = self.step.records.last().is_some_and(|&(start, end, _)| {
             self.at < self.step.records.len() && &self.step.bytes[start..end] >= key
         });
-        if is_in_step {
+        let is_next = self.step.get(self.at).is_some_and(|(next, _)| next >= key);
+        if is_next {
+            self.found_in_step += 1;
+        } else if is_in_step {
             let ahead = self.step.records[self.at..]
                 .partition_point(|&(start, end, _)| &self.step.bytes[start..end] < key);
             self.at += ahead;
@@ -146,7 +161,11 @@ impl<'a> Cursor<'a> {
             self.step.clear();
             self.at = 0;
             self.found_in_step = 0;
-            match (&position, self.engine.as_ordered()) {
+            match (&position, self.view.engine.as_ordered()) {
+                (Position::Key(key), _) if self.view.has_entries_at(key) => {
+                    let next = self.view.step(key, &self.range, &mut self.step)?;
+                    self.next = next.map(Position::Key);
+                }
                 (Position::Key(key), Some(engine)) if self.singles > 0 => {
                     self.singles -= 1;
                     self.fill_one(engine, key)?;
@@ -179,9 +198,9 @@ impl<'a> Cursor<'a> {
             }
         };
         let next = if self.keys_only {
-            self.engine.scan_keys(position, &mut |key| take(key, b""))?
+            self.view.engine.scan_keys(position, &mut |key| take(key, b""))?
         } else {
-            self.engine.scan(position, &mut |entry| take(entry.key, entry.value))?
+            self.view.engine.scan(position, &mut |entry| take(entry.key, entry.value))?
         };
         self.next = match next {
             Some(Position::Key(key)) if !is_past && self.range.is_before_end(&key) => {
@@ -195,14 +214,26 @@ impl<'a> Cursor<'a> {
 }
 
 /// Counts the records of a range, but not many more than `max`.
-pub(super) fn count_up_to(engine: &dyn Engine, range: &KeyRange, max: u64) -> Result<u64> {
+pub(super) fn count_up_to(view: View<'_>, range: &KeyRange, max: u64) -> Result<u64> {
     let mut count = 0;
+    if view.has_entries_at(&range.start) {
+        let mut next = Some(range.start.clone());
+        let mut step = Step::default();
+        while count < max
+            && let Some(from) = next
+        {
+            step.clear();
+            next = view.step(&from, range, &mut step)?;
+            count += step.len() as u64;
+        }
+        return Ok(count);
+    }
     let mut next = Some(Position::Key(range.start.clone()));
     while count < max
         && let Some(position) = next
     {
         let mut is_past = false;
-        next = engine.scan_keys(&position, &mut |key| {
+        next = view.engine.scan_keys(&position, &mut |key| {
             is_past = is_past || !range.is_before_end(key);
             count += u64::from(!is_past);
         })?;
@@ -213,6 +244,54 @@ pub(super) fn count_up_to(engine: &dyn Engine, range: &KeyRange, max: u64) -> Re
     Ok(count)
 }
 
+/// Goes through the records of a range in the opposite of the order of their keys. Only of an
+/// engine that is ordered.
+pub(super) struct BackCursor<'a> {
+    view: View<'a>,
+    range: KeyRange,
+    step: Step,
+    /// Records of the step that are still to come.
+    left: usize,
+    /// What is to come after them lies before this key; `None` if nothing is.
+    end: Option<Vec<u8>>,
+}
+
+impl<'a> BackCursor<'a> {
+    pub(super) fn new(view: View<'a>, range: KeyRange) -> Self {
+        let end = Some(range.end.clone());
+        Self { view, range, step: Step::default(), left: 0, end }
+    }
+
+    /// The key of the next record.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
+        while self.left == 0 {
+            let Some(end) = self.end.take() else { return Ok(None) };
+            self.step.clear();
+            if self.view.has_entries_at(&self.range.start) {
+                self.end = self.view.step_back(&end, &self.range, &mut self.step)?;
+            } else {
+                self.fill_one(&end)?;
+            }
+            self.left = self.step.len();
+        }
+        self.left -= 1;
+        Ok(self.step.get(self.left).map(|(key, _)| key))
+    }
+
+    fn fill_one(&mut self, end: &[u8]) -> Result<()> {
+        let seek = if end.is_empty() { Seek::Last } else { Seek::Before(end, 0) };
+        let engine = self.view.engine.as_ordered().ok_or_else(not_in_order)?;
+        let (range, step) = (&self.range, &mut self.step);
+        engine.seek(seek, Wait::Block, &mut |entry, _| {
+            if range.contains(entry.key) {
+                step.push(entry.key, b"");
+            }
+        })?;
+        self.end = self.step.get(0).map(|(key, _)| key.to_vec());
+        Ok(())
+    }
+}
+
 fn not_in_order() -> Error {
     Error::NotSupported("a table over an engine that is not in the order of keys".into())
 }
@@ -220,7 +299,7 @@ fn not_in_order() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryTree, Meta, Options, Wait};
+    use crate::{Engine, MemoryTree, Meta, Options, Wait};
 
     fn engine() -> MemoryTree {
         let engine = MemoryTree::new(&Options::default());
@@ -237,21 +316,21 @@ mod tests {
     #[test]
     fn a_cursor_meets_what_is_in_the_range_and_nothing_else() {
         let engine = engine();
-        let mut cursor = Cursor::new(&engine, range(100, 1001));
+        let mut cursor = Cursor::new(View::raw(&engine), range(100, 1001));
         let mut met = Vec::new();
         while let Some((key, value)) = cursor.next().unwrap() {
             assert_eq!(value, b"v");
             met.push(u32::from_be_bytes(key.try_into().unwrap()));
         }
         assert_eq!(met, (50..=500).map(|number| number * 2).collect::<Vec<_>>());
-        assert_eq!(count_up_to(&engine, &range(100, 1001), u64::MAX).unwrap(), 451);
-        assert!(count_up_to(&engine, &range(0, 2000), 10).unwrap() < 200);
+        assert_eq!(count_up_to(View::raw(&engine), &range(100, 1001), u64::MAX).unwrap(), 451);
+        assert!(count_up_to(View::raw(&engine), &range(0, 2000), 10).unwrap() < 200);
     }
 
     #[test]
     fn seeking_goes_forward_only() {
         let engine = engine();
-        let mut cursor = Cursor::of_keys(&engine, range(0, 1500));
+        let mut cursor = Cursor::of_keys(View::raw(&engine), range(0, 1500));
         for (sought, found) in [
             (3, Some(4)),
             (4, Some(4)),

@@ -35,6 +35,14 @@ pub(super) fn entries(index: u32) -> Vec<u8> {
     }
 }
 
+/// That, of the key of an entry.
+pub(super) fn index_of(key: &[u8]) -> Option<&[u8]> {
+    if *key.first()? != ENTRIES {
+        return None;
+    }
+    key.get(..if *key.get(1)? == LONG_NUMBER { 6 } else { 2 })
+}
+
 /// What follows that in the key of an entry.
 pub(super) fn behind_entries(key: &[u8]) -> Option<&[u8]> {
     key.get(if *key.get(1)? == LONG_NUMBER { 6 } else { 2 }..)
@@ -154,6 +162,7 @@ mod tests {
         for one in numbers {
             let key = [entries(one), b"rest".to_vec()].concat();
             assert_eq!(behind_entries(&key), Some(&b"rest"[..]));
+            assert_eq!(index_of(&key), Some(&entries(one)[..]));
             for other in numbers {
                 assert_eq!(entries(one).starts_with(&entries(other)), one == other);
             }

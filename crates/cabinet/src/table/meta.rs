@@ -1,6 +1,7 @@
 //! What a table knows of itself: records of a key space of their own
 //! (`docs/formats/table.md`).
 
+use super::entries::View;
 use super::index::{Index, IndexKind};
 use super::{cursor, keys};
 use crate::{Batch, Engine, Error, Meta, Result, Wait};
@@ -8,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Version of the layout of tables.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Kinds of records, the byte behind that of the key space.
 const CLEAN_ROWS: u8 = b'c';
 const DROPPED: u8 = b'd';
 const INDEX: u8 = b'i';
+const JOURNAL: u8 = b'j';
 const CUT: u8 = b'l';
 const UID: u8 = b'u';
 const LAYOUT: u8 = b'v';
@@ -47,19 +49,22 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
     match read(engine, &key(LAYOUT, b""))? {
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
         Some(_) => Err(Error::NotSupported(format!(
-            "the layout of the table {}, which is newer than this program",
+            "the layout of the table {}, which another version of this program made",
             engine.path().display()
         ))),
         None if !engine.is_empty() => Err(damaged(engine, "it does not say which layout it has")),
         None if is_read_only => Ok(()),
-        None => write_layout(engine),
+        None => {
+            let mut batch = Batch::new();
+            put_layout(&mut batch);
+            engine.write(&batch)
+        }
     }
 }
 
-/// Makes an empty engine into a table.
-pub(super) fn write_layout(engine: &dyn Engine) -> Result<()> {
-    let version = VERSION.to_le_bytes();
-    engine.put(&key(LAYOUT, b""), &version, Meta::NONE, Wait::Block).map(|_| ())
+/// Adds what makes an empty engine into a table to a batch.
+pub(super) fn put_layout(batch: &mut Batch) {
+    batch.put(&key(LAYOUT, b""), &VERSION.to_le_bytes(), Meta::NONE);
 }
 
 /// The number of rows, if the table was closed and not killed; takes that away if it may.
@@ -99,7 +104,8 @@ pub(super) struct Definitions {
 
 pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
     let mut definitions = Definitions::default();
-    let mut cursor = cursor::Cursor::new(engine, cursor::KeyRange::of_prefix(vec![keys::META]));
+    let range = cursor::KeyRange::of_prefix(vec![keys::META]);
+    let mut cursor = cursor::Cursor::new(View::raw(engine), range);
     let mut cut = Vec::new();
     while let Some((record, value)) = cursor.next()? {
         let number = |bytes: &[u8]| {
@@ -124,6 +130,11 @@ pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
         index.has_cut_values.store(cut.contains(&index.id), Ordering::Release);
     }
     Ok(definitions)
+}
+
+/// A key of the journal of changed rows.
+pub(super) fn journal(rest: &[u8]) -> Vec<u8> {
+    key(JOURNAL, rest)
 }
 
 /// Adds the definition of an index to a batch.

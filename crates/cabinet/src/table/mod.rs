@@ -1,16 +1,16 @@
 //! The table database (`.tct`): rows of columns, indices over columns, queries.
 //!
-//! Rows and the entries of all indices are records of one engine that keeps its keys in order:
-//! a row and its entries change in one batch, and so together or not at all, whatever happens
-//! to the process. `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean
+//! Rows and the entries of all indices are in one engine that keeps its keys in order: rows as
+//! records, entries in [`entries`], of which those of the latest changes are in memory. A row and its
+//! entries change together or not at all, whatever happens to the process. `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean
 //! and how they are answered.
 //!
 //! # Locks
 //!
 //! In the order in which they are taken: `building` (one index at a time is built or
 //! removed); `structure` (the list of indices: for reading by every change of a row, for writing
-//! for the moment in which the list changes); a stripe (changes of one row queue there); then
-//! those of the engine. A query holds none but, for reading, those of the indices it may walk, so
+//! for the moment in which the list changes); a stripe (changes of one row queue there); those of
+//! the entries; then those of the engine. A query holds none but, for reading, those of the indices it may walk, so
 //! that their entries stay.
 
 mod accents;
@@ -18,6 +18,7 @@ mod access;
 mod condition;
 mod cursor;
 mod engine;
+mod entries;
 mod expression;
 mod index;
 mod keys;
@@ -52,6 +53,7 @@ pub use row::{Row, RowView};
 
 use crate::read_only::ReadOnly;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
+use entries::{Entries, View};
 use index::Index;
 use number::{Number, format_double};
 use parking_lot::{Mutex, RwLock};
@@ -90,6 +92,7 @@ const UIDS_SET_ASIDE: u64 = 1000;
 /// ```
 pub struct Table {
     engine: Arc<dyn Engine>,
+    entries: Entries,
     /// Indices, those not ready yet among them.
     structure: RwLock<Vec<Arc<Index>>>,
     /// The rows as the index of primary keys that they are.
@@ -142,13 +145,15 @@ impl Table {
             Some(rows) => rows,
             None => {
                 let rows = cursor::KeyRange::of_prefix(vec![keys::ROWS]);
-                cursor::count_up_to(&*engine, &rows, u64::MAX)?
+                cursor::count_up_to(View::raw(&*engine), &rows, u64::MAX)?
             }
         };
         let ids = definitions.indices.iter().map(|index| index.id);
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
         let uid = meta::read_uid(&*engine)?;
-        Ok(Self {
+        let entries = Entries::new(Arc::clone(&engine), options);
+        let table = Self {
+            entries,
             structure: RwLock::new(definitions.indices),
             rows_index: Arc::new(Index::new(0, b"", IndexKind::Lexical, true)),
             last_index_id: AtomicU32::new(last_id),
@@ -159,6 +164,18 @@ impl Table {
             query_memory_bytes: usize::try_from(options.query_memory_bytes).unwrap_or(usize::MAX),
             is_read_only,
             engine,
+        };
+        table.recover_entries()?;
+        Ok(table)
+    }
+
+    /// Makes the entries anew that had not reached their blocks when the table was left.
+    fn recover_entries(&self) -> Result<()> {
+        let structure = self.structure.read();
+        self.entries.recover(|primary, before| {
+            let now = self.stored(primary)?.map(|(row, _)| row);
+            let entries = |row| write::entries_of(&structure, primary, row);
+            Ok((entries(before), entries(now.as_deref())))
         })
     }
 
@@ -327,14 +344,13 @@ impl Table {
         let _building = self.building.lock();
         let structure = self.structure.write();
         let mut uid = self.uid.lock();
-        self.engine.clear()?;
-        meta::write_layout(&*self.engine)?;
         let mut batch = crate::Batch::new();
+        meta::put_layout(&mut batch);
+        structure.iter().for_each(|index| meta::put_index(&mut batch, index));
+        self.entries.clear(|| self.engine.replace_all(&batch))?;
         for index in structure.iter() {
-            meta::put_index(&mut batch, index);
             index.has_cut_values.store(false, Ordering::Release);
         }
-        self.engine.write(&batch)?;
         *uid = Uid { last: 0, set_aside: 0 };
         self.rows.store(0, Ordering::Release);
         Ok(())
@@ -370,7 +386,11 @@ impl Drop for Table {
         if self.is_read_only {
             return;
         }
-        // What is not noted now is counted at the next opening.
+        // What is not flushed now is made anew at the next opening.
+        if let Err(error) = self.entries.flush() {
+            tracing::warn!("closing {}: {error}", self.engine.path().display());
+        }
+        // What is not noted now is counted then.
         if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
             tracing::warn!("closing {}: {error}", self.engine.path().display());
         }

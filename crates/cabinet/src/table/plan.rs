@@ -7,11 +7,12 @@
 //! conditions leave many rows, that index is walked instead of sorting.
 
 use super::access::{Access, Route, Walk};
+use super::entries::View;
 use super::index::{Index, IndexKind};
 use super::order::Order;
 use super::postings::Formula;
 use super::query::Query;
-use crate::{Engine, Result};
+use crate::Result;
 use std::sync::Arc;
 
 /// Entries that are counted to see which index leads.
@@ -46,7 +47,7 @@ pub(super) struct Plan {
 
 /// What is known when a query is planned.
 pub(super) struct Known<'a> {
-    pub(super) engine: &'a dyn Engine,
+    pub(super) view: View<'a>,
     /// Indices that may be used, the rows themselves among them.
     pub(super) indices: &'a [Arc<Index>],
     /// Number of rows in the table.
@@ -60,11 +61,18 @@ impl Known<'_> {
         let mut accesses = self.accesses(query);
         let ordering = query.order.as_ref().and_then(|order| self.walk_in_order(order));
         let mut leader_count = None;
-        if accesses.len() > 1 || (ordering.is_some() && !accesses.is_empty()) {
+        // What is walked for the only condition and in the order asked for leads in any case.
+        let is_settled = match (&accesses[..], &ordering) {
+            ([Access { route: Route::Walk(walk), .. }], Some(ordering)) => {
+                Arc::ptr_eq(&walk.index, &ordering.index)
+            }
+            _ => false,
+        };
+        if accesses.len() > 1 || (ordering.is_some() && !accesses.is_empty() && !is_settled) {
             let mut counted = Vec::with_capacity(accesses.len());
             let mut least = COUNTED_ENTRIES_MAX;
             for access in accesses {
-                let count = access.estimate(self.engine, COUNTED_ENTRIES_MAX)?;
+                let count = access.estimate(self.view, COUNTED_ENTRIES_MAX)?;
                 least = least.min(count);
                 counted.push((count, access));
             }

@@ -6,9 +6,10 @@
 //! jumping ahead in each to where the others are; nothing is gathered in memory.
 
 use super::cursor::{Cursor, KeyRange, count_up_to};
+use super::entries::View;
 use super::index::gram;
 use super::sort::{Sorted, Sorter};
-use crate::{Engine, Result};
+use crate::Result;
 use std::path::Path;
 
 /// Which rows are meant, in terms of the entries of indices.
@@ -61,7 +62,7 @@ pub(super) trait Postings {
 /// What opening a formula needs.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
-    pub(super) engine: &'a dyn Engine,
+    pub(super) view: View<'a>,
     /// For what has to be sorted.
     pub(super) folder: &'a Path,
     pub(super) budget_bytes: usize,
@@ -69,42 +70,42 @@ pub(super) struct Source<'a> {
 
 impl Formula {
     /// How many rows it means at most; where there are many, at least `max`.
-    pub(super) fn estimate(&self, engine: &dyn Engine, max: u64) -> Result<u64> {
+    pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         Ok(match self {
             Self::Nothing => 0,
-            Self::Term(term) => count_up_to(engine, &term.range, max)?,
-            Self::GramBeginning(range) => count_up_to(engine, range, max)?,
+            Self::Term(term) => count_up_to(view, &term.range, max)?,
+            Self::GramBeginning(range) => count_up_to(view, range, max)?,
             Self::Phrase(terms) => {
                 let mut least = max;
                 for (_, term) in terms {
-                    least = least.min(count_up_to(engine, &term.range, least)?);
+                    least = least.min(count_up_to(view, &term.range, least)?);
                 }
                 least
             }
             Self::All(parts) => {
                 let mut least = max;
                 for part in parts {
-                    least = least.min(part.estimate(engine, least)?);
+                    least = least.min(part.estimate(view, least)?);
                 }
                 least
             }
             Self::Any(parts) => {
                 let mut sum = 0;
                 for part in parts {
-                    sum += part.estimate(engine, max.saturating_sub(sum))?;
+                    sum += part.estimate(view, max.saturating_sub(sum))?;
                 }
                 sum
             }
-            Self::Without(positive, _) => positive.estimate(engine, max)?,
+            Self::Without(positive, _) => positive.estimate(view, max)?,
         })
     }
 
     /// Whether it is a single list, and empty: such as that of rows of which not everything is
     /// indexed.
-    fn is_absent(&self, engine: &dyn Engine) -> Result<bool> {
+    fn is_absent(&self, view: View<'_>) -> Result<bool> {
         match self {
             Self::Nothing => Ok(true),
-            Self::Term(term) => Ok(Cursor::of_keys(engine, term.range.clone()).next()?.is_none()),
+            Self::Term(term) => Ok(Cursor::of_keys(view, term.range.clone()).next()?.is_none()),
             _ => Ok(false),
         }
     }
@@ -116,19 +117,20 @@ impl Formula {
         };
         Ok(match self {
             Self::Nothing => Box::new(Nothing),
-            Self::Term(term) => Box::new(TermPostings::new(source.engine, term, false)),
+            Self::Term(term) => Box::new(TermPostings::new(source.view, term, false)),
             Self::Phrase(terms) => Box::new(PhrasePostings {
                 terms: terms
                     .into_iter()
-                    .map(|(at, term)| (at, TermPostings::new(source.engine, term, true)))
+                    .map(|(at, term)| (at, TermPostings::new(source.view, term, true)))
                     .collect(),
+                beginnings: Vec::new(),
             }),
             Self::GramBeginning(range) => gathered(source, range)?,
             Self::All(parts) => Box::new(AllPostings(open_all(parts)?)),
             Self::Any(mut parts) => {
                 let mut present = Vec::with_capacity(parts.len());
                 for part in parts.drain(..) {
-                    if !part.is_absent(source.engine)? {
+                    if !part.is_absent(source.view)? {
                         present.push(part);
                     }
                 }
@@ -166,9 +168,9 @@ struct TermPostings<'a> {
 }
 
 impl<'a> TermPostings<'a> {
-    fn new(engine: &'a dyn Engine, term: Term, with_values: bool) -> Self {
+    fn new(view: View<'a>, term: Term, with_values: bool) -> Self {
         let make = if with_values { Cursor::new } else { Cursor::of_keys };
-        let cursor = make(engine, term.range);
+        let cursor = make(view, term.range);
         Self { cursor, prefix: term.prefix, is_exact: term.is_exact, sought: Vec::new() }
     }
 
@@ -186,44 +188,67 @@ impl Postings for TermPostings<'_> {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
         let is_exact = self.is_exact;
         let found = self.seek_entry(primary)?;
-        Ok(found.map(|(primary, _)| Posting { primary: primary.to_vec(), is_exact }))
+        Ok(found.map(|(primary, _)| {
+            // The key to be sought next is longer by a byte.
+            let mut copy = Vec::with_capacity(primary.len() + 1);
+            copy.extend_from_slice(primary);
+            Posting { primary: copy, is_exact }
+        }))
     }
 }
 
 /// Rows in which all terms occur, each as far from the beginning of the phrase as it should.
 struct PhrasePostings<'a> {
     terms: Vec<(u32, TermPostings<'a>)>,
+    /// Where the phrase may begin in a row.
+    beginnings: Vec<u32>,
+}
+
+impl PhrasePostings<'_> {
+    /// Whether the phrase is in a row; if not, at which row it may be next, or that there is none.
+    fn look(&mut self, primary: &[u8], next: &mut Vec<u8>) -> Result<Option<bool>> {
+        let beginnings = &mut self.beginnings;
+        for (number, (offset, term)) in self.terms.iter_mut().enumerate() {
+            let Some((found, value)) = term.seek_entry(primary)? else { return Ok(None) };
+            if found != primary {
+                found.clone_into(next);
+                return Ok(Some(false));
+            }
+            let mut here = gram::places(value).filter_map(|place| place.checked_sub(*offset));
+            if number == 0 {
+                beginnings.clear();
+                beginnings.extend(here);
+            } else {
+                // Both rise.
+                let mut place = here.next();
+                beginnings.retain(|beginning| {
+                    while place.is_some_and(|place| place < *beginning) {
+                        place = here.next();
+                    }
+                    place == Some(*beginning)
+                });
+            }
+            if beginnings.is_empty() {
+                primary.clone_into(next);
+                next.push(0);
+                return Ok(Some(false));
+            }
+        }
+        Ok(Some(true))
+    }
 }
 
 impl Postings for PhrasePostings<'_> {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
-        let mut sought = primary.to_vec();
-        'rows: loop {
-            // Where the phrase may begin in this row.
-            let mut beginnings: Option<Vec<u32>> = None;
-            for (offset, term) in &mut self.terms {
-                let Some((found, value)) = term.seek_entry(&sought)? else { return Ok(None) };
-                if found != sought {
-                    let is_first = beginnings.is_none();
-                    sought = found.to_vec();
-                    if !is_first {
-                        continue 'rows;
-                    }
-                }
-                let places = gram::decode(value);
-                let here = places.iter().filter_map(|place| place.checked_sub(*offset));
-                beginnings = Some(match beginnings {
-                    None => here.collect(),
-                    Some(earlier) => {
-                        here.filter(|place| earlier.binary_search(place).is_ok()).collect()
-                    }
-                });
-                if beginnings.as_ref().is_some_and(Vec::is_empty) {
-                    sought.push(0);
-                    continue 'rows;
-                }
+        let mut sought = Vec::with_capacity(primary.len() + 1);
+        sought.extend_from_slice(primary);
+        let mut next = Vec::new();
+        loop {
+            match self.look(&sought, &mut next)? {
+                None => return Ok(None),
+                Some(true) => return Ok(Some(Posting { primary: sought, is_exact: true })),
+                Some(false) => std::mem::swap(&mut sought, &mut next),
             }
-            return Ok(beginnings.map(|_| Posting { primary: sought, is_exact: true }));
         }
     }
 }
@@ -335,7 +360,7 @@ impl Postings for SortedPostings {
 /// The rows of all grams in a range. A row is in there for each of its grams, so they are sorted.
 fn gathered<'a>(source: Source<'a>, range: KeyRange) -> Result<Box<dyn Postings + 'a>> {
     let mut sorter = Sorter::new(source.folder, source.budget_bytes, None);
-    let mut cursor = Cursor::of_keys(source.engine, range);
+    let mut cursor = Cursor::of_keys(source.view, range);
     while let Some((key, _)) = cursor.next()? {
         if let Some(primary) = gram::primary(key) {
             sorter.push(b"", primary)?;
@@ -347,7 +372,7 @@ fn gathered<'a>(source: Source<'a>, range: KeyRange) -> Result<Box<dyn Postings 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryTree, Meta, Options, Wait};
+    use crate::{Engine, MemoryTree, Meta, Options, Wait};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -416,9 +441,9 @@ mod tests {
                 }
             }
             let expected = shape.members(&lists);
-            let estimate = shape.formula().estimate(&engine, 1000).unwrap();
+            let estimate = shape.formula().estimate(View::raw(&engine), 1000).unwrap();
             prop_assert!(estimate >= expected.len() as u64);
-            let source = Source { engine: &engine, folder: Path::new("/nowhere"), budget_bytes: 1 << 20 };
+            let source = Source { view: View::raw(&engine), folder: Path::new("/nowhere"), budget_bytes: 1 << 20 };
             let mut postings = shape.formula().open(source).unwrap();
             let mut met = Vec::new();
             let mut sought = Vec::new();

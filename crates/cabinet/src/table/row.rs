@@ -110,7 +110,8 @@ impl Row {
 
     /// The bytes that are stored.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        let lengths = self.columns.iter().map(|(name, value)| name.len() + value.len() + 4);
+        let mut bytes = Vec::with_capacity(lengths.sum());
         for (name, value) in &self.columns {
             varint::push_bytes(&mut bytes, name);
             varint::push_bytes(&mut bytes, value);

@@ -2,7 +2,8 @@
 
 use super::Table;
 use super::access::Walk;
-use super::cursor::{Cursor, KeyRange};
+use super::cursor::{BackCursor, Cursor, KeyRange};
+use super::entries::View;
 use super::index::Index;
 use super::keys;
 use super::matcher::{Matcher, all_accept};
@@ -12,8 +13,7 @@ use super::postings::{Formula, Source};
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
-use crate::ordered::Seek;
-use crate::{Error, Position, Result, Wait};
+use crate::{Position, Result, Wait};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,16 +49,18 @@ impl Table {
         let in_use = indices.clone();
         let _in_use: Vec<_> = in_use.iter().map(|index| index.in_use.read_recursive()).collect();
         drop(structure);
+        let changes = self.entries.changes();
+        let view = View::new(&*self.engine, &changes);
         indices.push(Arc::clone(&self.rows_index));
         let known = Known {
-            engine: &*self.engine,
+            view,
             indices: &indices,
             rows: self.len(),
             can_descend: self.engine.as_ordered().is_some(),
         };
         let limited = Query { max, skip, ..query.clone() };
         let plan = known.plan(&limited)?;
-        let mut run = Run::new(self, &limited, &plan);
+        let mut run = Run::new(self, view, &limited, &plan);
         let hint = run.all(plan, visit)?;
         Ok(Report { hint, ..run.report })
     }
@@ -66,6 +68,7 @@ impl Table {
 
 struct Run<'a> {
     table: &'a Table,
+    view: View<'a>,
     query: &'a Query,
     /// Of all conditions, for candidates of which an index does not know for sure.
     all: Vec<Matcher>,
@@ -85,9 +88,10 @@ struct Candidate<'c> {
 }
 
 impl<'a> Run<'a> {
-    fn new(table: &'a Table, query: &'a Query, plan: &Plan) -> Self {
+    fn new(table: &'a Table, view: View<'a>, query: &'a Query, plan: &Plan) -> Self {
         Self {
             table,
+            view,
             query,
             all: query.conditions.iter().map(Matcher::new).collect(),
             residual: plan.residual.iter().map(|&at| Matcher::new(&query.conditions[at])).collect(),
@@ -223,7 +227,7 @@ impl<'a> Run<'a> {
     fn postings(&mut self, formula: Formula, take: &mut Take<'_>) -> Result<()> {
         let folder = self.table.temporary_folder();
         let source = Source {
-            engine: &*self.table.engine,
+            view: self.view,
             folder: &folder,
             budget_bytes: self.table.query_memory_bytes,
         };
@@ -248,7 +252,7 @@ impl<'a> Run<'a> {
                 && walk.index.column == order.column
                 && (walk.index.kind == super::IndexKind::Decimal) == order.kind.is_by_number()
         });
-        let engine = Arc::clone(&self.table.engine);
+        let view = self.view;
         let mut look = |run: &mut Self, key: &[u8]| {
             let Some(entry) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
             let candidate = Candidate {
@@ -260,7 +264,7 @@ impl<'a> Run<'a> {
         };
         if !walk.is_descending {
             for range in &walk.ranges {
-                let cursor = Cursor::of_keys(&*engine, range.clone());
+                let cursor = Cursor::of_keys(view, range.clone());
                 let mut cursor = match self.query.wanted() {
                     Some(wanted) if self.sorted_by.is_none() => cursor.for_few(wanted),
                     _ => cursor,
@@ -273,24 +277,11 @@ impl<'a> Run<'a> {
             }
             return Ok(ControlFlow::Continue(()));
         }
-        let ordered = engine
-            .as_ordered()
-            .ok_or_else(|| Error::NotSupported("walking an index from its end".into()))?;
         for range in walk.ranges.iter().rev() {
-            let mut end = range.end.clone();
-            loop {
-                let seek = if end.is_empty() { Seek::Last } else { Seek::Before(&end, 0) };
-                let mut found = None;
-                ordered
-                    .seek(seek, Wait::Block, &mut |entry, _| found = Some(entry.key.to_vec()))?;
-                match found {
-                    Some(key) if range.contains(&key) => {
-                        if look(self, &key)?.is_break() {
-                            return Ok(ControlFlow::Break(()));
-                        }
-                        end = key;
-                    }
-                    _ => break,
+            let mut cursor = BackCursor::new(view, range.clone());
+            while let Some(key) = cursor.next()? {
+                if look(self, key)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
         }

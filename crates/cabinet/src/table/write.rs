@@ -1,14 +1,17 @@
 //! Changes of rows, with the entries of their indices.
 //!
-//! A row and its entries change in one batch of the engine beneath, which expects the row at
-//! the version that the entries were made from. Writers of one row queue at a lock first, one of a
-//! few hundred by the hash of the primary key, so that the expectation seldom fails.
+//! A row changes in one batch of the engine beneath with the record from which a crash would have its
+//! entries made anew; the batch expects the row at the version that the entries were made from.
+//! Writers of one row queue at a lock first, one of a few hundred by the hash of the primary key, so
+//! that the expectation seldom fails, and the entries of a row change in the order of its
+//! changes.
 
 use super::Table;
-use super::index::{Entries, Index};
+use super::entries::{Changes, RowEntries};
+use super::index::Index;
 use super::row::RowView;
 use super::{keys, meta};
-use crate::limits::{PRIMARY_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -70,6 +73,7 @@ impl Table {
             // Entries of indices are all over the place.
             return Err(Error::WouldBlock);
         }
+        self.entries.make_room()?;
         let _stripe = self.stripes[stripe(primary)].lock();
         loop {
             match self.change_with_entries(&structure, primary, decide) {
@@ -127,8 +131,8 @@ impl Table {
         let mut batch = Batch::new();
         let old_row = old.as_ref().map(|(row, _)| &row[..]);
         put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), row);
-        put_entries(&mut batch, indices, primary, old_row, row);
-        self.engine.write(&batch)?;
+        let changes = entries_changes(&mut batch, indices, primary, old_row, row)?;
+        self.entries.write(batch, &[RowEntries { primary, before: old_row, changes }])?;
         self.rows.fetch_add(growth(&change, old.is_some()), Ordering::AcqRel);
         Ok(answer)
     }
@@ -154,6 +158,7 @@ impl Table {
             check_row(row.as_deref().unwrap_or_default())?;
         }
         let structure = self.structure.read();
+        self.entries.make_room()?;
         let _stripes = self.lock_stripes(rows.keys().copied());
         loop {
             let mut batch = Batch::new();
@@ -164,8 +169,12 @@ impl Table {
                 batch.expect(&keys::row(primary), *version);
             }
             let mut more = 0;
-            for (primary, row) in rows {
-                let old = self.stored(primary)?;
+            let mut olds = Vec::with_capacity(rows.len());
+            for primary in rows.keys() {
+                olds.push(self.stored(primary)?);
+            }
+            let mut entries = Vec::with_capacity(rows.len());
+            for ((primary, row), old) in rows.iter().zip(&olds) {
                 let new = row.as_deref();
                 more += i64::from(new.is_some()) - i64::from(old.is_some());
                 if old.is_none() && new.is_none() {
@@ -173,9 +182,10 @@ impl Table {
                 }
                 let old_row = old.as_ref().map(|(row, _)| &row[..]);
                 put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), new);
-                put_entries(&mut batch, &structure, primary, old_row, new);
+                let changes = entries_changes(&mut batch, &structure, primary, old_row, new)?;
+                entries.push(RowEntries { primary, before: old_row, changes });
             }
-            match self.engine.write(&batch) {
+            match self.entries.write(batch, &entries) {
                 // Somebody changed a row of a table without indices, or one that was only expected.
                 Err(Error::Conflict) => {}
                 result => {
@@ -195,36 +205,20 @@ impl Table {
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
     }
 
-    /// Adds the entries of one index to rows that were read; rows that have changed since are read
-    /// again.
-    pub(super) fn add_entries(
-        &self,
-        index: &Arc<Index>,
-        rows: &[(Vec<u8>, Vec<u8>, Version)],
-    ) -> Result<()> {
+    /// Adds the entries of one index to rows, for as long as nobody changes them.
+    pub(super) fn add_entries(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
+        self.entries.make_room()?;
         let indices = std::slice::from_ref(index);
-        let mut batch = Batch::new();
-        for (primary, row, version) in rows {
-            batch.expect(&keys::row(primary), Some(*version));
-            put_entries(&mut batch, indices, primary, None, Some(row));
-        }
-        match self.engine.write(&batch) {
-            Err(Error::Conflict) => {}
-            result => return result,
-        }
-        for (primary, ..) in rows {
+        for primary in primaries {
             let _stripe = self.stripes[stripe(primary)].lock();
-            while let Some((row, version)) = self.stored(primary)? {
+            if let Some((row, _)) = self.stored(primary)? {
                 let mut batch = Batch::new();
-                batch.expect(&keys::row(primary), Some(version));
-                put_entries(&mut batch, indices, primary, None, Some(&row));
-                match self.engine.write(&batch) {
-                    Err(Error::Conflict) => {}
-                    result => {
-                        result?;
-                        break;
-                    }
+                let changes = entries_changes(&mut batch, indices, primary, None, Some(&row))?;
+                // It may say that not all of the value is in the entry.
+                if !batch.is_empty() {
+                    self.engine.write(&batch)?;
                 }
+                self.entries.add(&changes);
             }
         }
         Ok(())
@@ -264,43 +258,54 @@ fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Op
     batch.changes.push((key, change));
 }
 
-/// Adds to a batch what changes in the indices when a row becomes another one.
-fn put_entries(
+/// What changes in the entries of indices when a row becomes another one. Notes in the batch where not
+/// all of a value is in its entry.
+fn entries_changes(
     batch: &mut Batch,
     indices: &[Arc<Index>],
     primary: &[u8],
     old: Option<&[u8]>,
     new: Option<&[u8]>,
-) {
+) -> Result<Changes> {
+    let (mut before, mut after) = (Changes::default(), Changes::of_row());
     for index in indices {
-        let value = |row: Option<&[u8]>| {
-            let row = RowView::new(row?);
-            // The primary key is a value of every row.
-            if index.column.is_empty() {
-                return Some(primary.to_vec());
-            }
-            row.get(&index.column).map(<[u8]>::to_vec)
-        };
-        let (old, new) = (value(old), value(new));
+        // The primary key is a value of every row.
+        let value = |row| RowView::new(row).get_or_primary(&index.column, primary);
+        let (old, new) = (old.and_then(value), new.and_then(value));
         if old == new {
             continue;
         }
-        let entries = |value: Option<Vec<u8>>| {
-            value.map_or((Entries::new(), true), |value| index.entries(primary, &value))
-        };
-        let (old, _) = entries(old);
-        let (new, is_whole) = entries(new);
-        if !is_whole {
+        if let Some(old) = old {
+            index.put_entries(primary, old, &mut before);
+        }
+        if let Some(new) = new
+            && !index.put_entries(primary, new, &mut after)
+        {
             index.has_cut_values.store(true, Ordering::Release);
             meta::put_cut(batch, index.id);
         }
-        for key in old.keys().filter(|key| !new.contains_key(*key)) {
-            batch.remove(key);
-        }
-        for (key, value) in new {
-            if old.get(&key) != Some(&value) {
-                batch.changes.push((key, BatchChange::Put(value, Meta::NONE)));
-            }
+        // Looked at time and again, for those of one index alone may come to 2 GiB.
+        let bytes = before.content_bytes().max(after.content_bytes());
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }
     }
+    Ok(Changes::between(before, after))
+}
+
+/// All entries of a row, index by index.
+pub(super) fn entries_of(
+    indices: &[Arc<Index>],
+    primary: &[u8],
+    row: Option<&[u8]>,
+) -> Vec<Changes> {
+    let of_index = |index: &Arc<Index>| {
+        let mut entries = Changes::default();
+        let value = row.and_then(|row| RowView::new(row).get_or_primary(&index.column, primary));
+        if let Some(value) = value {
+            index.put_entries(primary, value, &mut entries);
+        }
+        entries
+    };
+    indices.iter().map(of_index).collect()
 }

@@ -11,4 +11,6 @@ pub mod tokyo_cabinet;
 #[cfg(feature = "rivals")]
 pub mod tokyo_cabinet_fixed;
 #[cfg(feature = "rivals")]
+pub mod tokyo_cabinet_table;
+#[cfg(feature = "rivals")]
 pub mod tokyo_cabinet_tree;

@@ -1,26 +1,24 @@
 //! Building and removing indices while the table is in use.
 //!
 //! A new index is made known to writers first, who keep its entries from then on, and not to
-//! queries. Then the rows are gone through in bounded batches; each expects its rows as
-//! they were read, so that no entry is made of a row that has changed. When all have their entries, one
+//! queries. Then the rows are gone through in bounded steps; each row is kept from changing while its
+//! entries are made. When all have theirs, and these are in their blocks, one
 //! batch puts the new definition in the place of the old one. Until then, and while the entries of
 //! an old index are being removed, a record says that the entries of that number are to
 //! go: so whatever is left by a crash is removed at the next opening, and never used.
 
 use super::{Index, IndexChange, IndexKind};
 use crate::table::cursor::{Cursor, KeyRange};
+use crate::table::entries::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Position, Result, Version};
+use crate::{Batch, Engine, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rows of one batch of building.
+/// Rows of one step of building.
 const ROWS_MAX: usize = 256;
 
-/// Bytes of rows after which a batch of building ends.
-const ROW_BYTES_MAX: usize = 256 << 10;
-
-/// Entries that are removed in one batch.
+/// Blocks of entries that are removed in one batch.
 const REMOVED_MAX: usize = 1024;
 
 /// An index of a table.
@@ -78,7 +76,7 @@ impl Table {
             Err(error) => {
                 self.structure.write().retain(|index| index.id != new.id);
                 // The entries go now or at the next opening; what went wrong is worth more.
-                let _ = remove_entries(&*self.engine, new.id);
+                let _ = self.entries.flush().and_then(|()| remove_entries(&*self.engine, new.id));
                 Err(error)
             }
         }
@@ -96,25 +94,21 @@ impl Table {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let mut next = Some(Position::Key(range.start.clone()));
         while let Some(position) = next {
-            let mut rows: Vec<(Vec<u8>, Vec<u8>, Version)> = Vec::new();
-            let mut bytes = 0;
+            let mut rows: Vec<Vec<u8>> = Vec::new();
             let mut is_past = false;
             let mut left_out = None;
-            let after = self.engine.scan(&position, &mut |entry| {
-                is_past = is_past || left_out.is_some() || !range.is_before_end(entry.key);
+            let after = self.engine.scan_keys(&position, &mut |key| {
+                is_past = is_past || left_out.is_some() || !range.is_before_end(key);
                 if is_past {
                     return;
                 }
-                if rows.len() == ROWS_MAX || bytes > ROW_BYTES_MAX {
-                    left_out = Some(entry.key.to_vec());
+                if rows.len() == ROWS_MAX {
+                    left_out = Some(key.to_vec());
                     return;
                 }
-                bytes += entry.value.len();
-                rows.push((entry.key[1..].to_vec(), entry.value.to_vec(), entry.version));
+                rows.push(key[1..].to_vec());
             })?;
-            if !rows.is_empty() {
-                self.add_entries(index, &rows)?;
-            }
+            self.add_entries(index, &rows)?;
             next = match left_out {
                 Some(key) => Some(Position::Key(key)),
                 None => after.filter(|_| !is_past),
@@ -134,9 +128,12 @@ impl Table {
             meta::put_index(&mut batch, new);
             meta::remove_dropped(&mut batch, new.id);
         }
+        // So that little is left to be done while nobody can write; what is wrong shows then.
+        let _ = self.entries.flush();
         {
             let mut structure = self.structure.write();
-            if let Err(error) = self.engine.write(&batch) {
+            let flushed = self.entries.flush();
+            if let Err(error) = flushed.and_then(|()| self.engine.write(&batch)) {
                 structure.retain(|index| index.is_ready());
                 return Err(error);
             }
@@ -158,7 +155,7 @@ impl Table {
 
 /// Removes what there is of an index, and the record that says it is to be removed.
 pub(in crate::table) fn remove_entries(engine: &dyn Engine, id: u32) -> Result<()> {
-    let mut cursor = Cursor::of_keys(engine, KeyRange::of_prefix(keys::entries(id)));
+    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange::of_prefix(keys::entries(id)));
     let mut is_done = false;
     while !is_done {
         let mut batch = Batch::new();

@@ -1,9 +1,10 @@
 //! Whether indices say what rows do.
 
 use crate::table::cursor::{Cursor, KeyRange, count_up_to};
+use crate::table::entries::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
-use crate::{Error, Result, Wait};
+use crate::{Error, Result};
 
 impl Table {
     /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
@@ -12,18 +13,18 @@ impl Table {
         let structure = self.structure.write();
         let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
         let mut counts = vec![0u64; indices.len()];
-        let mut cursor = Cursor::new(&*self.engine, KeyRange::of_prefix(vec![keys::ROWS]));
+        let changes = self.entries.changes();
+        let view = View::new(&*self.engine, &changes);
+        let mut cursor = Cursor::new(view, KeyRange::of_prefix(vec![keys::ROWS]));
         while let Some((key, row)) = cursor.next()? {
             let (primary, row) = (&key[1..], RowView::new(row));
             for (index, count) in indices.iter().zip(&mut counts) {
                 let Some(value) = row.get_or_primary(&index.column, primary) else { continue };
-                let (entries, _) = index.entries(primary, value);
+                let mut entries = Changes::default();
+                index.put_entries(primary, value, &mut entries);
                 *count += entries.len() as u64;
-                for (key, value) in entries {
-                    let mut is_there = false;
-                    let mut look = |entry: crate::Entry<'_>| is_there = entry.value == value;
-                    self.engine.read(&key, Wait::Block, &mut look)?;
-                    if !is_there {
+                for (key, value) in entries.iter() {
+                    if view.get(key)?.as_deref() != value {
                         return Err(self.differs(&index.column, "lacks an entry of a row"));
                     }
                 }
@@ -31,7 +32,7 @@ impl Table {
         }
         for (index, count) in indices.iter().zip(counts) {
             let range = KeyRange::of_prefix(keys::entries(index.id));
-            if count_up_to(&*self.engine, &range, u64::MAX)? != count {
+            if count_up_to(view, &range, u64::MAX)? != count {
                 return Err(self.differs(&index.column, "has an entry without its row"));
             }
         }

@@ -1,13 +1,13 @@
 //! The decimal index: one entry a row, the number in an encoding that keeps the order of numbers,
 //! and then the primary key.
 
-use super::{Entries, Index, key};
+use super::{Index, put_bare};
+use crate::table::entries::Changes;
 use crate::table::number::Number;
 use crate::table::tokens::before_nul;
 
-pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
-    let prefix = prefix(index, &Number::parse(before_nul(value)));
-    Entries::from([(key(prefix, &[primary]), Vec::new())])
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) {
+    put_bare(entries, &prefix(index, &Number::parse(before_nul(value))), primary);
 }
 
 /// What entries of this number begin with.

@@ -6,13 +6,13 @@
 //! indexed, and an entry of another sort says that there is more.
 
 use super::token::PART;
-use super::{Entries, Index, key};
+use super::{Index, key, put_bare};
 use crate::limits::INDEXED_CHARACTERS_MAX;
+use crate::table::entries::Changes;
 use crate::table::keys;
 use crate::table::normalise::for_each_character;
 use crate::table::tokens::before_nul;
 use crate::table::varint;
-use std::collections::HashMap;
 
 pub(in crate::table) use super::token::more;
 
@@ -22,8 +22,8 @@ pub(in crate::table) const WIDTH: usize = 3;
 /// Ends the gram in a key. Normalised text has no NUL.
 const END: u8 = 0;
 
-pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
-    let mut text = Vec::new();
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) {
+    let mut text = Vec::with_capacity(value.len().min(INDEXED_CHARACTERS_MAX));
     let mut has_more = false;
     for_each_character(before_nul(value), |letter, _| {
         has_more = text.len() == INDEXED_CHARACTERS_MAX;
@@ -32,19 +32,30 @@ pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
         }
         !has_more
     });
-    let mut places: HashMap<&[char], Vec<u32>> = HashMap::new();
-    for at in 0..text.len() {
+    // Grams as numbers, with their places.
+    let number = |at: usize| {
+        let letter = |behind: usize| text.get(at + behind).map_or(0, |&letter| letter as u64);
+        (letter(0) << 42 | letter(1) << 21 | letter(2), at as u32)
+    };
+    let mut grams: Vec<(u64, u32)> = (0..text.len()).map(number).collect();
+    grams.sort_unstable();
+    let prefix = key(index.prefix(), &[&[PART]]);
+    for places in grams.chunk_by(|one, other| one.0 == other.0) {
+        let at = places[0].1 as usize;
         let gram = &text[at..text.len().min(at + WIDTH)];
-        places.entry(gram).or_default().push(at as u32);
-    }
-    let mut entries = Entries::new();
-    for (gram, places) in places {
-        entries.insert(key(whole(index, gram), &[primary]), encode(&places));
+        let push_key = |bytes: &mut Vec<u8>| {
+            bytes.extend_from_slice(&prefix);
+            for letter in gram {
+                bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            bytes.push(END);
+            bytes.extend_from_slice(primary);
+        };
+        entries.put(push_key, |bytes| push_places(bytes, places.iter().map(|place| place.1)));
     }
     if has_more {
-        entries.insert(key(more(index), &[primary]), Vec::new());
+        put_bare(entries, &more(index), primary);
     }
-    entries
 }
 
 /// What entries of a gram begin with.
@@ -66,25 +77,22 @@ pub(in crate::table) fn primary(entry: &[u8]) -> Option<&[u8]> {
 }
 
 /// Places in rising order, each as its distance from the one before.
-fn encode(places: &[u32]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(places.len());
+fn push_places(bytes: &mut Vec<u8>, places: impl Iterator<Item = u32>) {
     let mut last = 0;
-    for &place in places {
-        varint::push(&mut bytes, u64::from(place - last));
+    for place in places {
+        varint::push(bytes, u64::from(place - last));
         last = place;
     }
-    bytes
 }
 
 /// The places of an entry; what does not parse ends them.
-pub(in crate::table) fn decode(mut bytes: &[u8]) -> Vec<u32> {
+pub(in crate::table) fn places(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut place = 0u32;
-    std::iter::from_fn(|| {
+    std::iter::from_fn(move || {
         let distance = u32::try_from(varint::take(&mut bytes)?).ok()?;
         place = place.checked_add(distance)?;
         Some(place)
     })
-    .collect()
 }
 
 #[cfg(test)]
@@ -92,6 +100,14 @@ mod tests {
     use super::*;
     use crate::table::index::IndexKind;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn entries(index: &Index, primary: &[u8], value: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut entries = Changes::default();
+        put(index, primary, value, &mut entries);
+        let some = |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.unwrap().to_vec());
+        entries.iter().map(some).collect()
+    }
 
     #[test]
     fn every_place_of_a_text_has_a_gram() {
@@ -99,7 +115,9 @@ mod tests {
         let entries = entries(&index, b"pk", "Ab ab".as_bytes());
         let places = |gram: &str| {
             let gram: Vec<char> = gram.chars().collect();
-            entries.get(&key(whole(&index, &gram), &[b"pk"])).map(|value| decode(value))
+            entries
+                .get(&key(whole(&index, &gram), &[b"pk"]))
+                .map(|value| super::places(value).collect::<Vec<_>>())
         };
         assert_eq!(places("ab "), Some(vec![0]));
         assert_eq!(places("b a"), Some(vec![1]));
@@ -129,7 +147,9 @@ mod tests {
         #[test]
         fn places_come_back(places in proptest::collection::btree_set(any::<u32>(), 0..20)) {
             let places: Vec<u32> = places.into_iter().collect();
-            prop_assert_eq!(decode(&encode(&places)), places);
+            let mut bytes = Vec::new();
+            push_places(&mut bytes, places.iter().copied());
+            prop_assert_eq!(super::places(&bytes).collect::<Vec<_>>(), places);
         }
     }
 }

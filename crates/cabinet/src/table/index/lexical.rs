@@ -1,11 +1,13 @@
 //! The lexical index: one entry a row, the escaped value and then the primary key.
 
-use super::{Entries, Index, key};
+use super::{Index, put_bare};
+use crate::table::entries::Changes;
 use crate::table::keys;
 
-pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> (Entries, bool) {
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) -> bool {
     let (prefix, is_cut) = whole(index, value);
-    (Entries::from([(key(prefix, &[primary]), Vec::new())]), !is_cut)
+    put_bare(entries, &prefix, primary);
+    !is_cut
 }
 
 /// What entries of exactly this value begin with, and whether others share it because the value

@@ -12,9 +12,9 @@ pub(super) mod token;
 
 pub(super) use decimal::prefix as decimal_prefix;
 
+use super::entries::Changes;
 use super::keys;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a column is indexed. The numbers are the original's.
@@ -121,9 +121,6 @@ pub(super) struct Index {
     pub(super) in_use: RwLock<()>,
 }
 
-/// Entries of one row: keys and values.
-pub(super) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
-
 impl Index {
     pub(super) fn new(id: u32, column: &[u8], kind: IndexKind, is_ready: bool) -> Self {
         Self {
@@ -150,18 +147,27 @@ impl Index {
         if self.is_rows() { vec![keys::ROWS] } else { keys::entries(self.id) }
     }
 
-    /// The entries of a row with this value in the column; and whether the value is in them whole.
-    pub(super) fn entries(&self, primary: &[u8], value: &[u8]) -> (Entries, bool) {
-        if self.is_rows() {
-            return (Entries::new(), true);
-        }
+    /// Puts the entries of a row with this value in the column; says whether the value is in them
+    /// whole.
+    pub(super) fn put_entries(&self, primary: &[u8], value: &[u8], entries: &mut Changes) -> bool {
         match self.kind {
-            IndexKind::Lexical => lexical::entries(self, primary, value),
-            IndexKind::Decimal => (decimal::entries(self, primary, value), true),
-            IndexKind::Token => (token::entries(self, primary, value), true),
-            IndexKind::Gram => (gram::entries(self, primary, value), true),
+            _ if self.is_rows() => {}
+            IndexKind::Lexical => return lexical::put(self, primary, value, entries),
+            IndexKind::Decimal => decimal::put(self, primary, value, entries),
+            IndexKind::Token => token::put(self, primary, value, entries),
+            IndexKind::Gram => gram::put(self, primary, value, entries),
         }
+        true
     }
+}
+
+/// Puts an entry without a value under a prefix and the primary key.
+fn put_bare(entries: &mut Changes, prefix: &[u8], primary: &[u8]) {
+    let key = |bytes: &mut Vec<u8>| {
+        bytes.extend_from_slice(prefix);
+        bytes.extend_from_slice(primary);
+    };
+    entries.put(key, |_| {});
 }
 
 /// `prefix` with more behind it.

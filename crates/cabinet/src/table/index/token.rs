@@ -4,8 +4,9 @@
 //! Of a value with very many tokens the first are indexed, and an entry of another sort says that
 //! the row has more: such rows are candidates for every token.
 
-use super::{Entries, Index, key};
+use super::{Index, key, put_bare};
 use crate::limits::INDEXED_TOKENS_MAX;
+use crate::table::entries::Changes;
 use crate::table::keys;
 use crate::table::tokens::{before_nul, of_text};
 use std::collections::BTreeSet;
@@ -14,20 +15,18 @@ use std::collections::BTreeSet;
 pub(super) const MORE: u8 = 1;
 pub(super) const PART: u8 = 2;
 
-pub(super) fn entries(index: &Index, primary: &[u8], value: &[u8]) -> Entries {
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) {
     let mut tokens = BTreeSet::new();
-    let mut entries = Entries::new();
     for token in of_text(before_nul(value)) {
         if tokens.len() == INDEXED_TOKENS_MAX && !tokens.contains(token) {
-            entries.insert(key(more(index), &[primary]), Vec::new());
+            put_bare(entries, &more(index), primary);
             break;
         }
         tokens.insert(token);
     }
     for token in tokens {
-        entries.insert(key(whole(index, token).0, &[primary]), Vec::new());
+        put_bare(entries, &whole(index, token).0, primary);
     }
-    entries
 }
 
 /// What entries of this token begin with, and whether others share it because the token is too

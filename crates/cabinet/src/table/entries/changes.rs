@@ -1,0 +1,321 @@
+//! Changes of entries in memory: which are put, with which values, and which are removed.
+//!
+//! They are gathered as they come, all their bytes back to back, and sorted when somebody wants to
+//! read them. Beside each stand the first bytes of its key as a number that orders as they do:
+//! sorting and merging seldom look at the keys themselves.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// What stands for the length of the value of an entry that is removed.
+const REMOVED: u32 = u32::MAX;
+
+/// The 24 bytes of a key behind the first one, which is the same in all, as numbers.
+type Head = [u64; 3];
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    head: Head,
+    /// Where the key begins; the value is behind it.
+    start: u32,
+    key_len: u32,
+    value_len: u32,
+}
+
+/// Changes of entries, as they came or sorted. All keys begin with the same byte, and there
+/// are fewer than 4 GiB.
+#[derive(Debug, Default)]
+pub(in crate::table) struct Changes {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+}
+
+/// An entry's key, and its value unless it is removed.
+pub(in crate::table) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+
+fn head(key: &[u8]) -> Head {
+    let rest = key.get(1..).unwrap_or_default();
+    let mut bytes = [0; size_of::<Head>()];
+    let len = rest.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&rest[..len]);
+    let (words, _) = bytes.as_chunks::<8>();
+    [words[0], words[1], words[2]].map(u64::from_be_bytes)
+}
+
+fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
+    let start = item.start as usize;
+    &bytes[start..start + item.key_len as usize]
+}
+
+impl Changes {
+    /// Room for the changes of a row as many are.
+    pub(in crate::table) fn of_row() -> Self {
+        Self { bytes: Vec::with_capacity(2048), items: Vec::with_capacity(64) }
+    }
+
+    /// Adds an entry whose key and value are what the two functions append.
+    pub(in crate::table) fn put(
+        &mut self,
+        key: impl FnOnce(&mut Vec<u8>),
+        value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.bytes.len();
+        key(&mut self.bytes);
+        let behind_key = self.bytes.len();
+        value(&mut self.bytes);
+        let value_len = (self.bytes.len() - behind_key) as u32;
+        self.note(start, behind_key - start, value_len);
+    }
+
+    fn note(&mut self, start: usize, key_len: usize, value_len: u32) {
+        let head = head(&self.bytes[start..start + key_len]);
+        self.items.push(Item { head, start: start as u32, key_len: key_len as u32, value_len });
+    }
+
+    fn push(&mut self, (key, value): Change<'_>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let value_len = value.map_or(REMOVED, |value| value.len() as u32);
+        self.note(start, key.len(), value_len);
+    }
+
+    /// Makes removals of all of them.
+    pub(super) fn into_removals(mut self) -> Self {
+        self.items.iter_mut().for_each(|item| item.value_len = REMOVED);
+        self
+    }
+
+    /// Adds later changes.
+    pub(super) fn append(&mut self, later: &Self) {
+        let shift = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&later.bytes);
+        let moved = later.items.iter().map(|item| Item { start: item.start + shift, ..*item });
+        self.items.extend(moved);
+    }
+
+    pub(in crate::table) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(in crate::table) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Bytes of keys and values.
+    pub(in crate::table) fn content_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that they take in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.items.len() * size_of::<Item>()
+    }
+
+    /// The changes in the order in which they are here.
+    pub(in crate::table) fn iter(&self) -> impl Iterator<Item = Change<'_>> {
+        self.items.iter().map(|item| (self.key(item), self.value(item)))
+    }
+
+    /// The key of the change at an index.
+    pub(super) fn key_at(&self, index: usize) -> &[u8] {
+        self.key(&self.items[index])
+    }
+
+    fn key(&self, item: &Item) -> &[u8] {
+        key_in(&self.bytes, item)
+    }
+
+    fn value(&self, item: &Item) -> Option<&[u8]> {
+        let start = item.start as usize + item.key_len as usize;
+        (item.value_len != REMOVED).then(|| &self.bytes[start..start + item.value_len as usize])
+    }
+
+    /// Puts them in the order of keys; of several changes of one entry the last remains.
+    pub(in crate::table) fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |item: &Item| key_in(bytes, item);
+        self.items.sort_unstable_by(|one, other| {
+            one.head
+                .cmp(&other.head)
+                .then_with(|| key(one).cmp(key(other)))
+                // Later ones stand behind earlier ones.
+                .then_with(|| other.start.cmp(&one.start))
+        });
+        self.items.dedup_by(|other, one| one.head == other.head && key(one) == key(other));
+    }
+
+    /// What becomes of the entries of a row whose column has changed.
+    pub(in crate::table) fn between(mut old: Self, mut new: Self) -> Self {
+        if old.is_empty() {
+            return new;
+        }
+        old.sort();
+        new.sort();
+        let mut changes = Self::default();
+        for (key, _) in old.iter().filter(|(key, _)| new.find(key).is_none()) {
+            changes.push((key, None));
+        }
+        for (key, value) in new.iter().filter(|(key, value)| old.find(key) != Some(*value)) {
+            changes.push((key, value));
+        }
+        changes
+    }
+
+    /// The change of an entry, among sorted ones.
+    pub(super) fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let index = self.lower_bound(key);
+        let item = self.items.get(index)?;
+        (self.key(item) == key).then(|| self.value(item))
+    }
+
+    /// How many of the sorted ones have a key before this one.
+    pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
+        let sought = head(key);
+        self.items.partition_point(|item| match item.head.cmp(&sought) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => self.key(item) < key,
+        })
+    }
+
+    /// Two sorted ones as one.
+    pub(super) fn merge(earlier: &Self, later: &Self) -> Self {
+        let mut both = Self {
+            bytes: Vec::with_capacity(earlier.bytes.len() + later.bytes.len()),
+            items: Vec::with_capacity(earlier.len() + later.len()),
+        };
+        let mut merged = Merged::new([(earlier, 0..earlier.len()), (later, 0..later.len())]);
+        while let Some(change) = merged.next() {
+            both.push(change);
+        }
+        both
+    }
+}
+
+/// Parts of several sorted changes in one order. Of changes of one entry that of the later
+/// ones is met, which stand behind the earlier ones.
+pub(super) struct Merged<'a> {
+    /// Heads of the first change that is left in each run, beside each other.
+    heads: Vec<Head>,
+    runs: Vec<(&'a Changes, Range<usize>)>,
+}
+
+impl<'a> Merged<'a> {
+    pub(super) fn new(runs: impl IntoIterator<Item = (&'a Changes, Range<usize>)>) -> Self {
+        let runs: Vec<_> = runs.into_iter().filter(|(_, range)| range.start < range.end).collect();
+        let heads = runs.iter().map(|(run, range)| run.items[range.start].head).collect();
+        Self { heads, runs }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Change<'a>> {
+        let &least = self.heads.iter().min()?;
+        let mut found: Option<(usize, &'a [u8])> = None;
+        let mut are_equal = false;
+        for at in (0..self.heads.len()).filter(|at| self.heads[*at] == least) {
+            let key = self.first(at).0;
+            let ordering = found.map_or(Ordering::Less, |(_, least)| key.cmp(least));
+            if ordering.is_le() {
+                are_equal = ordering.is_eq();
+                found = Some((at, key));
+            }
+        }
+        let (at, key) = found?;
+        let change = self.first(at);
+        // From behind, as a run may go altogether.
+        self.advance(at);
+        for other in (0..at).rev() {
+            if are_equal && self.heads[other] == least && self.first(other).0 == key {
+                self.advance(other);
+            }
+        }
+        Some(change)
+    }
+
+    fn first(&self, at: usize) -> Change<'a> {
+        let (run, range) = &self.runs[at];
+        let item = &run.items[range.start];
+        (run.key(item), run.value(item))
+    }
+
+    fn advance(&mut self, at: usize) {
+        let (run, range) = &mut self.runs[at];
+        range.start += 1;
+        if range.start < range.end {
+            self.heads[at] = run.items[range.start].head;
+        } else {
+            self.runs.remove(at);
+            self.heads.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(0u8..3, 0..4).prop_map(|end| [&[2][..], &end].concat()),
+            proptest::collection::vec(0u8..2, 2).prop_map(|end| [&[2; 25][..], &end].concat()),
+        ]
+    }
+
+    fn changes() -> impl Strategy<Value = (Changes, Model)> {
+        let value = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..3));
+        proptest::collection::vec((key(), value), 0..30).prop_map(|steps| {
+            let (mut changes, mut model) = (Changes::default(), Model::new());
+            for (key, value) in steps {
+                changes.push((&key, value.as_deref()));
+                model.insert(key, value);
+            }
+            changes.sort();
+            (changes, model)
+        })
+    }
+
+    fn model_of(changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        changes.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_change_of_an_entry_remains((one, mut model) in changes(), (two, later) in changes()) {
+            prop_assert_eq!(model_of(&one), model.clone().into_iter().collect::<Vec<_>>());
+            let merged = Changes::merge(&one, &two);
+            model.extend(later);
+            prop_assert_eq!(model_of(&merged), model.clone().into_iter().collect::<Vec<_>>());
+            for (at, (key, value)) in model.iter().enumerate() {
+                prop_assert_eq!(merged.lower_bound(key), at);
+                prop_assert_eq!(merged.find(key), Some(value.as_deref()));
+                let beyond = [&key[..], &[0]].concat();
+                prop_assert_eq!(merged.find(&beyond).is_some(), model.contains_key(&beyond));
+            }
+        }
+
+        #[test]
+        fn what_is_between_two_rows_makes_one_of_the_other((old, before) in changes(), (new, after) in changes()) {
+            let puts = |model: Model| model.into_iter().map(|(key, value)| (key, value.unwrap_or_default()));
+            let all = |changes: Changes| {
+                let mut puts = Changes::default();
+                for (key, value) in changes.iter() {
+                    puts.push((key, Some(value.unwrap_or_default())));
+                }
+                puts
+            };
+            let mut state: BTreeMap<_, _> = puts(before).collect();
+            let between = Changes::between(all(old), all(new));
+            for (key, value) in model_of(&between) {
+                match value {
+                    Some(value) => drop(state.insert(key, value)),
+                    None => prop_assert!(state.remove(&key).is_some()),
+                }
+            }
+            prop_assert_eq!(state, puts(after).collect::<BTreeMap<_, _>>());
+        }
+    }
+}

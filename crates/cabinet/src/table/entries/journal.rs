@@ -1,0 +1,89 @@
+//! Which rows have entries that a crash would lose.
+//!
+//! With each change of a row goes a record of what the row was before, in the same batch or ahead
+//! of it. When the changes of its entries are in their blocks, the record goes. So after a crash the
+//! entries of a row are made anew from these records and the row as it is: all that it may have had
+//! before are removed, and those that it has now are put.
+
+use crate::table::cursor::{Cursor, KeyRange};
+use crate::table::entries::view::View;
+use crate::table::meta;
+use crate::{Batch, Engine, Error, Meta, Result};
+
+/// Rows up to this long go into the batch of the change that replaces them.
+const SHORT_BYTES_MAX: usize = 1 << 20;
+
+/// Records that are removed in one batch.
+const REMOVED_MAX: usize = 1024;
+
+const WAS_NONE: u8 = 0;
+const WAS_ROW: u8 = 1;
+
+/// A record, as it is read.
+pub(super) struct Record {
+    pub(super) sequence: u64,
+    pub(super) primary: Vec<u8>,
+    /// The row as it was stored before.
+    pub(super) before: Option<Vec<u8>>,
+}
+
+/// Notes what a row was, before it changes.
+pub(super) fn note(
+    engine: &dyn Engine,
+    batch: &mut Batch,
+    sequence: u64,
+    primary: &[u8],
+    before: Option<&[u8]>,
+) -> Result<()> {
+    let was = if before.is_some() { WAS_ROW } else { WAS_NONE };
+    let key = meta::journal(&[&sequence.to_be_bytes(), &[was][..], primary].concat());
+    let before = before.unwrap_or_default();
+    if before.len() > SHORT_BYTES_MAX {
+        // A batch could not hold two long rows. That it is there without the change does no harm.
+        return engine.put(&key, before, Meta::NONE, crate::Wait::Block).map(|_| ());
+    }
+    batch.put(&key, before, Meta::NONE);
+    Ok(())
+}
+
+/// Shows all records, in the order in which they were written.
+pub(super) fn for_each(
+    engine: &dyn Engine,
+    mut visit: impl FnMut(Record) -> Result<()>,
+) -> Result<()> {
+    let prefix = meta::journal(b"");
+    let mut cursor = Cursor::new(View::raw(engine), KeyRange::of_prefix(prefix.clone()));
+    while let Some((key, value)) = cursor.next()? {
+        let parts = key[prefix.len()..].split_first_chunk::<8>();
+        let parts = parts.and_then(|(sequence, rest)| Some((sequence, rest.split_first()?)));
+        let Some((sequence, (was, primary))) = parts else {
+            let what = "in the table: a record of a changed row that does not parse".into();
+            return Err(Error::Corrupted { file: engine.path(), offset: 0, what });
+        };
+        visit(Record {
+            sequence: u64::from_be_bytes(*sequence),
+            primary: primary.to_vec(),
+            before: (*was == WAS_ROW).then(|| value.to_vec()),
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes the records before a sequence number.
+pub(super) fn forget(engine: &dyn Engine, before: u64) -> Result<()> {
+    let start = meta::journal(b"");
+    let end = meta::journal(&before.to_be_bytes());
+    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange { start, end });
+    loop {
+        let mut batch = Batch::new();
+        while batch.changes.len() < REMOVED_MAX
+            && let Some((key, _)) = cursor.next()?
+        {
+            batch.remove(key);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        engine.write(&batch)?;
+    }
+}

@@ -1,0 +1,221 @@
+//! The entries of indices: in blocks, and those that have changed lately in memory.
+//!
+//! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
+//! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that they
+//! belong to, all in the order of their keys. A [`View`] shows both together. What a crash
+//! would lose is made anew from the [`journal`].
+//!
+//! # Locks
+//!
+//! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by
+//! who changes a row, until its changes are in memory; for writing, for a moment, by a flush, which so
+//! knows that all changes that the journal has by then are in memory); `state`. Whoever takes them
+//! may hold the table's `structure` and a stripe.
+
+mod block;
+mod changes;
+mod flush;
+mod journal;
+mod physical;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use changes::Changes;
+pub(super) use view::View;
+
+use crate::limits::BATCH_BYTES_MAX;
+use crate::{Batch, Engine, Error, Options, Result};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Changes that are kept in memory take at most this share of the cache of pages, beside it, and
+/// at most so many bytes.
+const CACHE_SHARE: u64 = 8;
+const BUDGET_BYTES_MAX: u64 = 32 << 20;
+
+/// Changes are sorted when they have come to so many bytes, at the latest.
+const RUN_BYTES: usize = 4 << 20;
+
+/// Entries of a table.
+pub(super) struct Entries {
+    engine: Arc<dyn Engine>,
+    budget_bytes: usize,
+    flushing: Mutex<()>,
+    gate: RwLock<()>,
+    state: Mutex<State>,
+    /// Bytes that the changes take in memory.
+    bytes: AtomicUsize,
+    /// Number of the next record of the journal.
+    next_sequence: AtomicU64,
+}
+
+/// Changes that are not in blocks yet.
+#[derive(Default)]
+struct State {
+    /// The latest, as they came.
+    tail: Changes,
+    /// The others, each run sorted, later ones behind earlier ones.
+    runs: Vec<Arc<Changes>>,
+    /// How many of the runs a flush is at work on.
+    in_flush: usize,
+}
+
+impl State {
+    /// Sorts what has come.
+    fn seal(&mut self) {
+        if self.tail.is_empty() {
+            return;
+        }
+        let mut run = std::mem::take(&mut self.tail);
+        run.sort();
+        // Short ones are merged, so that there are few however often somebody looks.
+        while self.runs.len() > self.in_flush
+            && let Some(before) = self.runs.last()
+            && before.memory_bytes() <= 2 * run.memory_bytes()
+            && before.memory_bytes() + run.memory_bytes() <= RUN_BYTES
+        {
+            run = Changes::merge(before, &run);
+            self.runs.pop();
+        }
+        self.runs.push(Arc::new(run));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let runs: usize = self.runs.iter().map(|run| run.memory_bytes()).sum();
+        self.tail.memory_bytes() + runs
+    }
+}
+
+/// What changes in the entries of one row.
+pub(super) struct RowEntries<'r> {
+    pub(super) primary: &'r [u8],
+    /// The row as it was stored before.
+    pub(super) before: Option<&'r [u8]>,
+    pub(super) changes: Changes,
+}
+
+impl Entries {
+    pub(super) fn new(engine: Arc<dyn Engine>, options: &Options) -> Self {
+        let share = options.cache_bytes.map_or(u64::MAX, |bytes| bytes / CACHE_SHARE);
+        Self {
+            engine,
+            budget_bytes: share.min(BUDGET_BYTES_MAX) as usize,
+            flushing: Mutex::new(()),
+            gate: RwLock::new(()),
+            state: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            next_sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the entries anew that a crash has lost: `make` gets a row and what it was before, and
+    /// answers the removals of all entries of that, and the entries of the row as it is.
+    pub(super) fn recover(
+        &self,
+        make: impl Fn(&[u8], Option<&[u8]>) -> Result<(Vec<Changes>, Vec<Changes>)>,
+    ) -> Result<()> {
+        journal::for_each(&*self.engine, |record| {
+            let (before, now) = make(&record.primary, record.before.as_deref())?;
+            before.into_iter().for_each(|entries| self.add(&entries.into_removals()));
+            now.iter().for_each(|entries| self.add(entries));
+            self.next_sequence.store(record.sequence.saturating_add(1), Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Applies a batch that changes rows, and changes their entries.
+    pub(super) fn write(&self, mut batch: Batch, rows: &[RowEntries<'_>]) -> Result<()> {
+        let bytes: usize = rows.iter().map(|row| row.changes.content_bytes()).sum();
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
+        }
+        let _gate = self.gate.read();
+        for row in rows.iter().filter(|row| !row.changes.is_empty()) {
+            let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
+            journal::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
+        }
+        self.engine.write(&batch)?;
+        rows.iter().for_each(|row| self.add(&row.changes));
+        Ok(())
+    }
+
+    /// Changes entries that a crash may lose.
+    pub(super) fn add(&self, changes: &Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.tail.append(changes);
+        self.bytes.fetch_add(changes.memory_bytes(), Ordering::Relaxed);
+        if state.tail.memory_bytes() > RUN_BYTES {
+            state.seal();
+        }
+    }
+
+    /// All changes that have come so far, for a [`View`].
+    pub(super) fn changes(&self) -> Vec<Arc<Changes>> {
+        let mut state = self.state.lock();
+        state.seal();
+        state.runs.clone()
+    }
+
+    /// Sees to it that there is room in memory for more. Does nothing while another thread does, unless
+    /// that cannot keep up. The caller holds no stripe.
+    pub(super) fn make_room(&self) -> Result<()> {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if bytes <= self.budget_bytes {
+            return Ok(());
+        }
+        if bytes > 2 * self.budget_bytes {
+            let flushing = self.flushing.lock();
+            if self.bytes.load(Ordering::Relaxed) <= self.budget_bytes {
+                return Ok(());
+            }
+            return self.flush_locked(flushing);
+        }
+        match self.flushing.try_lock() {
+            Some(flushing) => self.flush_locked(flushing),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes all changes into blocks.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.flush_locked(self.flushing.lock())
+    }
+
+    fn flush_locked(&self, _flushing: parking_lot::MutexGuard<'_, ()>) -> Result<()> {
+        let (runs, before) = {
+            let _gate = self.gate.write();
+            let mut state = self.state.lock();
+            state.seal();
+            state.in_flush = state.runs.len();
+            (state.runs.clone(), self.next_sequence.load(Ordering::Acquire))
+        };
+        let result = if runs.is_empty() {
+            Ok(())
+        } else {
+            flush::flush(&*self.engine, &runs).and_then(|()| journal::forget(&*self.engine, before))
+        };
+        let mut state = self.state.lock();
+        if result.is_ok() {
+            state.runs.drain(..runs.len());
+            self.bytes.store(state.memory_bytes(), Ordering::Relaxed);
+        }
+        state.in_flush = 0;
+        result
+    }
+
+    /// Forgets all changes, and lets `clear` remove the blocks and the journal.
+    pub(super) fn clear(&self, clear: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _flushing = self.flushing.lock();
+        let _gate = self.gate.write();
+        clear()?;
+        *self.state.lock() = State::default();
+        self.bytes.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}

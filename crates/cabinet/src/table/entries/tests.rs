@@ -1,0 +1,171 @@
+use super::{Changes, Entries, RowEntries, View};
+use crate::table::cursor::{BackCursor, Cursor, KeyRange, count_up_to};
+use crate::table::keys;
+use crate::{Batch, Engine, MemoryTree, Options, TreeDatabase, io::FaultyStorage};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Small leaves and a small memory, so that changes reach their blocks all the time.
+fn tree(storage: &FaultyStorage) -> Arc<dyn Engine> {
+    let options = Options { leaf_bytes: Some(512), ..options() };
+    let storage = Arc::new(storage.clone());
+    Arc::new(TreeDatabase::open_on(storage, Path::new("tree"), &options, false).unwrap())
+}
+
+fn options() -> Options {
+    Options { cache_bytes: Some(crate::limits::CACHE_BYTES_MIN), ..Options::default() }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Of an index, so many entries from one number on get a value of this length, or go.
+    Change(u32, u16, u16, Option<u8>),
+    Flush,
+    Look(u32, u16, u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let index = proptest::sample::select(vec![1u32, 2, 254, 255, 70_000]);
+    let value = proptest::option::weighted(0.7, 0u8..60);
+    let step = prop_oneof![
+        4 => (index.clone(), 0u16..600, 1u16..200, value)
+            .prop_map(|(index, from, count, value)| Step::Change(index, from, count, value)),
+        1 => Just(Step::Flush),
+        2 => (index, 0u16..600, 0u16..600).prop_map(|(index, from, to)| Step::Look(index, from, to)),
+    ];
+    proptest::collection::vec(step, 1..25)
+}
+
+fn key(index: u32, number: u16) -> Vec<u8> {
+    let mut key = keys::entries(index);
+    // Some of them share a lot with the next one, others little.
+    key.extend_from_slice(&[(number >> 8) as u8; 20][..(number % 20) as usize + 1]);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn check(entries: &Entries, engine: &dyn Engine, model: &Model, range: &KeyRange) {
+    let changes = entries.changes();
+    let view = View::new(engine, &changes);
+    let expected: Vec<_> = model
+        .iter()
+        .filter(|(key, _)| range.contains(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let mut cursor = Cursor::new(view, range.clone());
+    let mut met = Vec::new();
+    while let Some((key, value)) = cursor.next().unwrap() {
+        met.push((key.to_vec(), value.to_vec()));
+    }
+    assert_eq!(met, expected);
+    assert_eq!(count_up_to(view, range, u64::MAX).unwrap(), expected.len() as u64);
+    for (key, value) in expected.iter().step_by(37) {
+        assert_eq!(view.get(key).unwrap().as_ref(), Some(value));
+        let mut cursor = Cursor::of_keys(view, range.clone());
+        let found = cursor.seek(key).unwrap().map(|(key, _)| key.to_vec());
+        assert_eq!(found.as_ref(), Some(key));
+    }
+    if engine.as_ordered().is_some() {
+        let mut cursor = BackCursor::new(view, range.clone());
+        let mut met = Vec::new();
+        while let Some(key) = cursor.next().unwrap() {
+            met.push(key.to_vec());
+        }
+        met.reverse();
+        assert!(met.iter().eq(expected.iter().map(|(key, _)| key)));
+    }
+}
+
+fn play(engine: Arc<dyn Engine>, steps: &[Step]) -> Model {
+    let entries = Entries::new(Arc::clone(&engine), &options());
+    let mut model = Model::new();
+    for step in steps {
+        match step {
+            Step::Change(index, from, count, value) => {
+                let mut changes = Changes::default();
+                for number in *from..from + count {
+                    let key = key(*index, number);
+                    let value = value.map(|len| vec![number as u8; usize::from(len)]);
+                    let mut one = Changes::default();
+                    one.put(
+                        |bytes| bytes.extend_from_slice(&key),
+                        |bytes| bytes.extend_from_slice(value.as_deref().unwrap_or_default()),
+                    );
+                    match value {
+                        Some(value) => {
+                            changes.append(&one);
+                            model.insert(key, value);
+                        }
+                        None => {
+                            changes.append(&one.into_removals());
+                            model.remove(&key);
+                        }
+                    }
+                }
+                let row = RowEntries { primary: b"row", before: None, changes };
+                entries.make_room().unwrap();
+                entries.write(Batch::new(), &[row]).unwrap();
+            }
+            Step::Flush => entries.flush().unwrap(),
+            Step::Look(index, from, to) => {
+                let (start, end) = (key(*index, *from), key(*index, *to));
+                if start < end {
+                    check(&entries, &*engine, &model, &KeyRange { start, end });
+                }
+            }
+        }
+    }
+    for index in [1, 2, 254, 255, 70_000] {
+        let range = KeyRange::of_prefix(keys::entries(index));
+        check(&entries, &*engine, &model, &range);
+    }
+    entries.flush().unwrap();
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn entries_are_a_map_wherever_they_are(steps in steps()) {
+        play(Arc::new(MemoryTree::new(&Options::default())), &steps);
+        let storage = FaultyStorage::new();
+        let engine = tree(&storage);
+        let model = play(Arc::clone(&engine), &steps);
+        // All are in blocks now, and nothing else is there.
+        let entries = Entries::new(Arc::clone(&engine), &options());
+        entries.recover(|_, _| panic!("the journal has a record")).unwrap();
+        for index in [1, 255] {
+            check(&entries, &*engine, &model, &KeyRange::of_prefix(keys::entries(index)));
+        }
+    }
+}
+
+#[test]
+fn what_is_removed_leaves_no_blocks() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
+    let change = |value| Step::Change(7, 0, 500, value);
+    play(Arc::clone(&engine), &[change(Some(40)), Step::Flush, change(None)]);
+    assert_eq!(engine.len(), 0);
+}
+
+#[test]
+fn blocks_that_do_not_parse_are_an_error() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
+    play(Arc::clone(&engine), &[Step::Change(7, 0, 10, Some(1))]);
+    let name = super::physical::last_of(&keys::entries(7));
+    engine.put(&name, b"\x09\x01", crate::Meta::NONE, crate::Wait::Block).unwrap();
+    let entries = Entries::new(Arc::clone(&engine), &options());
+    let range = KeyRange::of_prefix(keys::entries(7));
+    let is_damaged = |error| matches!(error, crate::Error::Corrupted { .. });
+    assert!(is_damaged(Cursor::new(View::new(&*engine, &[]), range).next().unwrap_err()));
+    let mut changes = Changes::default();
+    changes.put(|bytes| bytes.extend_from_slice(&key(7, 5)), |_| {});
+    entries.add(&changes);
+    assert!(is_damaged(entries.flush().unwrap_err()));
+    assert_eq!(entries.changes().len(), 1, "changes stay until they are in their blocks");
+}

@@ -6,7 +6,7 @@ use wire::Parse;
 use wire::http::{Progress, form, parse, parse_resuming};
 
 fuzz_target!(|bytes: &[u8]| {
-    wire::sniff(bytes);
+    let _ = wire::sniff(bytes);
     let mut progress = Progress::default();
     let (half, _) = bytes.split_at(bytes.len() / 2);
     let early = parse_resuming(half, &mut progress).map(drop);

@@ -2,20 +2,26 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::memcached::{Request, parse};
+use wire::limits::{MEMCACHED_KEY_BYTES_MAX, META_FLAGS_MAX, META_OPAQUE_BYTES_MAX};
+use wire::memcached::{Dialect, Request, parse};
 use wire::{Invalid, Parse};
 
 fuzz_target!(|bytes: &[u8]| {
+    for dialect in [Dialect::Memcached, Dialect::TokyoTyrant] {
+        take_apart(dialect, bytes);
+    }
+});
+
+fn take_apart(dialect: Dialect, bytes: &[u8]) {
     let mut rest = bytes;
     loop {
-        wire::sniff(rest);
-        match parse(rest) {
+        let _ = wire::sniff(rest);
+        match parse(dialect, rest) {
             Parse::Complete(request, length) => {
-                if let Request::Get { keys, .. } | Request::GetAndTouch { keys, .. } = request {
-                    assert!(keys.iter().count() > 0);
-                    assert!(keys.iter().all(|key| !key.is_empty()));
-                }
-                assert!(matches!(parse(&rest[..length - 1]), Parse::Incomplete(_)));
+                check(dialect, &request);
+                // A line that lacks its end, or data that lack theirs, are not whole.
+                let cut = parse(dialect, &rest[..length - 1]);
+                assert!(matches!(cut, Parse::Incomplete(_)));
                 rest = &rest[length..];
             }
             Parse::Incomplete(needed) => {
@@ -28,4 +34,26 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}
+
+fn check(dialect: Dialect, request: &Request<'_>) {
+    match request {
+        Request::Get { keys, .. } | Request::GetAndTouch { keys, .. } => {
+            let may_be_none = matches!(request, Request::GetAndTouch { .. });
+            assert!(keys.iter().count() > 0 || may_be_none && dialect == Dialect::Memcached);
+            assert!(keys.iter().all(|key| !key.is_empty()));
+            if dialect == Dialect::Memcached {
+                assert!(keys.iter().all(|key| key.len() <= MEMCACHED_KEY_BYTES_MAX));
+            }
+        }
+        Request::Meta(meta) => {
+            let mut buffer = [0; MEMCACHED_KEY_BYTES_MAX];
+            assert!(!meta.key.bytes(&mut buffer).is_empty());
+            assert!(meta.flags.count() <= META_FLAGS_MAX);
+            for (flag, token) in meta.flags {
+                assert!(flag != b'O' || token.len() <= META_OPAQUE_BYTES_MAX);
+            }
+        }
+        _ => {}
+    }
+}

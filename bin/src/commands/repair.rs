@@ -53,6 +53,13 @@ impl Salvage {
         if salvaged.unreadable > 0 {
             println!("{} compressed values could not be read", salvaged.unreadable);
         }
+        if salvaged.is_rebuilt {
+            println!(
+                "the list of the tree's leaves could not be used: records that were removed may have \
+                 come back, among them {} that are in doubt",
+                salvaged.doubtful
+            );
+        }
         Ok(())
     }
 }

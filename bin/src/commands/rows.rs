@@ -1,8 +1,9 @@
 //! Commands about tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
 
 use super::Run;
+use super::queries::Queries;
 use anyhow::{Context, Result, bail};
-use cabinet::table::{Condition, IndexChange, OrderKind};
+use cabinet::table::{IndexChange, OrderKind};
 use client::{Client, Pair, Search as Query};
 use std::ffi::OsString;
 use std::io::Write;
@@ -82,16 +83,8 @@ impl Run for GetRow {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Search {
-    /// A condition, such as age NUMGE 18; all of them have to hold. ~ in front of the operator
-    /// negates it. An empty column is the key
-    #[arg(
-        long = "where",
-        short = 'w',
-        num_args = 3,
-        value_names = ["COLUMN", "OPERATOR", "OPERAND"],
-        allow_hyphen_values = true
-    )]
-    conditions: Vec<OsString>,
+    #[command(flatten)]
+    queries: Queries,
     /// Order the rows by a column, as text; or as KIND has it: STRASC, STRDESC, NUMASC, NUMDESC
     #[arg(long, value_name = "COLUMN[:KIND]")]
     order: Option<OsString>,
@@ -120,14 +113,10 @@ pub(super) struct Search {
 
 impl Search {
     fn query(&self) -> Result<Query> {
-        let mut query = Query::new().limit(self.max, self.skip);
-        for [column, operator, operand] in self.conditions.as_chunks::<3>().0 {
-            let parts = [column, operator, operand].map(|part| part.as_bytes());
-            let [column, name, operand] = parts;
-            Condition::parse(column, name, operand)
-                .with_context(|| format!("there is no operator {operator:?}"))?;
-            query = query.condition(column, name, operand);
-        }
+        self.queries.search(|first| self.ordered(first.limit(self.max, self.skip)))
+    }
+
+    fn ordered(&self, mut query: Query) -> Result<Query> {
         if let Some(order) = &self.order {
             let order = order.as_bytes();
             let (column, kind) = match order.iter().rposition(|byte| *byte == b':') {

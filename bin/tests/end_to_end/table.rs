@@ -43,6 +43,15 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
                     leaving the natural order\n",
                 )
             }),
+            ("search -w name STREQ ann --union -w name STREQ bob", Some("p1\np2\n")),
+            (
+                "search -w name STREQ ann --union -w name STREQ bob --union -w age = -4 --count",
+                Some("3\n"),
+            ),
+            ("search -w name STREQ cid --union -w age = 9 --order age:NUMDESC", Some("p2\np3\n")),
+            ("search -w age NUMGE 0 --intersection -w name STRBW b -w age = 9", Some("p2\n")),
+            ("search -w age NUMGE 0 --difference -w name STRBW b --order name", Some("p1\np4\n")),
+            ("search --difference -w name STRBW b --max 1 --skip 1", Some("p3\n")),
             ("search -w name NONSENSE bob", None),
             ("search --order name:NONSENSE", None),
             ("search -w age < 10 --out", Some("3\n")),

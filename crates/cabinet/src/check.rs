@@ -4,6 +4,7 @@ use crate::io::RealStorage;
 use crate::log::StoredKind;
 use crate::log::check::Files;
 use crate::log::record::{Kind, Record};
+use crate::log::segment::segment_path;
 use crate::tree::TreeDatabase;
 use crate::{Compression, Database, Entry, Error, Options, Order, Result, Side, Wait, compress};
 use std::fs;
@@ -51,6 +52,7 @@ pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<C
         report(damage);
     };
     files.check_checkpoint(&mut report)?;
+    check_leaves(&files, path.as_ref(), &mut report);
     let walked = files.walk(&mut |_| Ok(()), &mut report)?;
     Ok(Checked {
         segments: walked.segments,
@@ -59,6 +61,16 @@ pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<C
         torn_bytes: walked.torn_bytes,
         damages,
     })
+}
+
+/// A tree has a list of its leaves from the beginning on, and only with its first segment can do
+/// without.
+fn check_leaves(files: &Files<'_>, path: &Path, report: &mut dyn FnMut(Damage)) {
+    let file = path.join("checkpoint");
+    let is_tree = matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table);
+    if is_tree && !file.exists() && !segment_path(path, 1).exists() {
+        report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
+    }
 }
 
 /// What [`salvage`] did.
@@ -70,12 +82,18 @@ pub struct Salvaged {
     pub unreadable: u64,
     /// Places that were reported.
     pub damages: u64,
+    /// The list of a tree's leaves could not be used, so that it was made anew of the pages and
+    /// changes in its log: records that were removed may have come back.
+    pub is_rebuilt: bool,
+    /// Records of such a tree of which a newer page might have told that they were removed.
+    pub doubtful: u64,
 }
 
 /// Copies what can be read of a database, which nobody has open, into another, which for a table
 /// has to be one. Where the newest record of a key cannot be read, an older one may come back.
 /// Changes nothing in the first. A tree or table is read from a copy of its files, which lies
-/// beside it meanwhile: opening one makes an end of what a crash has left.
+/// beside it meanwhile: opening one makes an end of what a crash has left. If it does not open because
+/// its checkpoint is damaged, it is made anew of the pages and changes in its log.
 pub fn salvage(
     path: impl AsRef<Path>,
     into: &Database,
@@ -95,8 +113,7 @@ pub fn salvage(
         }
         StoredKind::Tree => {
             let copy = Copy::of(path)?;
-            let options = Options { order: into.order(), ..Options::default() };
-            let tree = TreeDatabase::open(&copy.path, &options)?;
+            let tree = copy.tree(&files, into.order(), &mut salvaged, &mut report)?;
             let ordered = into.engine().as_ordered();
             tree.each_readable(
                 &mut |Entry { key, value, meta, .. }| {
@@ -115,8 +132,8 @@ pub fn salvage(
                 return Err(Error::NotSupported("salvaging a table into what is none".into()));
             };
             let copy = Copy::of(path)?;
-            let options = Options { order: Some(Order::Lexical), ..Options::default() };
-            let tree = TreeDatabase::open_table(&copy.path, &options)?;
+            let order = Some(Order::Lexical);
+            let tree = copy.tree(&files, order, &mut salvaged, &mut report)?;
             salvaged.changes = table.salvage(&tree, &mut report)?;
         }
     }
@@ -172,6 +189,38 @@ impl Copy {
         }
         Ok(copy)
     }
+
+    /// The tree in the copy, as it is or made anew.
+    fn tree(
+        &self,
+        files: &Files<'_>,
+        order: Option<Order>,
+        salvaged: &mut Salvaged,
+        report: &mut dyn FnMut(Damage),
+    ) -> Result<TreeDatabase> {
+        let options = Options { order, ..Options::default() };
+        let opened = match files.nature.kind {
+            StoredKind::Table => TreeDatabase::open_table(&self.path, &options),
+            _ => TreeDatabase::open(&self.path, &options),
+        };
+        let Err(Error::Corrupted { file, offset, what }) = opened else { return opened };
+        report(Damage { file, offset, what });
+        let checkpointed = checkpointed(&self.path);
+        let folder = self.path.join("rebuilt");
+        let rebuilt = TreeDatabase::rebuild(files, &folder, checkpointed, report)?;
+        salvaged.is_rebuilt = true;
+        salvaged.doubtful = rebuilt.doubtful;
+        salvaged.unreadable += rebuilt.unreadable;
+        Ok(rebuilt.tree)
+    }
+}
+
+/// The sequence number that a checkpoint says it began at, be the rest of it as it may.
+fn checkpointed(path: &Path) -> Option<u64> {
+    let bytes = fs::read(path.join("checkpoint")).ok()?;
+    let is_one = bytes.starts_with(b"tyrantck");
+    let number = bytes.get(24..32)?.try_into().map(u64::from_le_bytes).ok()?;
+    is_one.then_some(number)
 }
 
 impl Drop for Copy {

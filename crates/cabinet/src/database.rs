@@ -258,12 +258,22 @@ impl Database {
     pub fn modify<T>(
         &self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
     ) -> Result<T> {
+        self.modify_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
+    /// As [`Database::modify`]; answers also the version of the record that was put, 0 if none
+    /// was.
+    pub fn modify_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
         check_key(key)?;
         let mut answer = None;
         let mut over = None;
-        self.engine.update(key, self.wait, &mut |entry| {
+        let version = self.engine.update(key, self.wait, &mut |entry| {
             let (change, result) = decide(entry);
             answer = Some(result);
             match change {
@@ -279,7 +289,8 @@ impl Database {
         }
         self.acknowledge()?;
         // `update` calls its closure exactly once when it succeeds.
-        answer.ok_or_else(|| Error::NotSupported("update".into()))
+        let answer = answer.ok_or_else(|| Error::NotSupported("update".into()))?;
+        Ok((answer, version))
     }
 
     /// Applies all of a batch or nothing.

@@ -180,6 +180,13 @@ pub trait Engine: Send + Sync {
     /// Removes all records.
     fn clear(&self) -> Result<()>;
 
+    /// Removes all records, and stores those that the batch puts. A tree does both or, also across
+    /// a crash, nothing.
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.clear()?;
+        self.write(batch)
+    }
+
     /// Writes a consistent copy of the database to `path`, which must not exist.
     fn copy_to(&self, path: &Path) -> Result<()>;
 

@@ -16,7 +16,7 @@
 //! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
 //! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
-//! | `capnum` | a number | on-memory kinds: most records |
+//! | `capnum` | a number | on-memory kinds and trees: most records |
 //! | `capsiz` | a number | on-memory kinds: most bytes |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
 //! | `limsiz` | a number | fixed-length, on creation: bytes of the original's file, which limit the ids; 256 MiB if not given |
@@ -261,7 +261,7 @@ impl Tuning {
             }
             "capnum" => {
                 self.options.capacity_records = pair.number()?;
-                on_memory
+                on_memory || self.kind == Kind::Tree
             }
             "capsiz" => {
                 self.options.capacity_bytes = pair.number()?;

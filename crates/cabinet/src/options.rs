@@ -28,7 +28,9 @@ pub struct Options {
     /// that was, and lexical for a new one.
     pub order: Option<Order>,
     /// Trees: most bytes of pages in memory, beside what is being worked on; `None` is a
-    /// sixteenth of the machine's memory, but at least 64 MiB and at most 1 GiB.
+    /// sixteenth of the machine's memory, but at least 64 MiB and at most 1 GiB. Tables keep changes of
+    /// their indices in memory beside that, about an eighth of it or 32 MiB, whichever is less; up to
+    /// twice that while they are taken into pages.
     pub cache_bytes: Option<u64>,
     /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
     pub leaf_bytes: Option<u32>,
@@ -37,7 +39,8 @@ pub struct Options {
     pub query_memory_bytes: u64,
     /// Tables: indices to build on opening, where the column has none.
     pub indices: Vec<IndexDescription>,
-    /// On-memory kinds: most records; those not used lately go first; 0 is unlimited.
+    /// On-memory kinds: most records; those not used lately go first; 0 is unlimited. Trees: when a
+    /// leaf is divided, the smallest keys go until there are no more.
     pub capacity_records: u64,
     /// On-memory kinds: most bytes in memory; records not used lately go first; 0 is unlimited.
     pub capacity_bytes: u64,

@@ -86,6 +86,7 @@ fn tuning_sets_options() {
         ("casket.tcb#cache=64k", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN))),
         ("casket.tcb#cache=65537", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN + 1))),
         ("*#capnum=1k", options(|o| o.capacity_records = 1024)),
+        ("casket.tcb#capnum=7", options(|o| o.capacity_records = 7)),
         ("+#capsiz=1g#capnum=0", options(|o| o.capacity_bytes = 1 << 30)),
     ];
     for (name, expected) in table {

@@ -1,7 +1,10 @@
 //! Files that are not as they were left: what opens serves, keeps what it takes, and comes to
-//! rest. The fuzz target `log` looks for more of these.
+//! rest. The fuzz targets `log`, `fixed`, `tree` and `table` look for more of these.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod on_disk;
+mod tampered;
 
 use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::{Database, HashDatabase, Options};

@@ -40,9 +40,39 @@ impl Search {
         self.with(&[b"setlimit", max.to_string().as_bytes(), skip.to_string().as_bytes()])
     }
 
+    /// Puts the rows that another search means together with those of this one. Order and limit
+    /// are this one's. Of several operations the last one counts, for all.
+    #[must_use]
+    pub fn combine(self, operation: SetOperation, other: Search) -> Self {
+        let mut both = self.with(&[b"next"]);
+        both.arguments.extend(other.arguments);
+        both.with(&[b"mstype", operation.name()])
+    }
+
     fn with(mut self, words: &[&[u8]]) -> Self {
         self.arguments.push(words.join(&0));
         self
+    }
+}
+
+/// How the rows of several searches are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetOperation {
+    /// Those of any.
+    Union,
+    /// Those of all.
+    Intersection,
+    /// Those of the first and none of the others.
+    Difference,
+}
+
+impl SetOperation {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Union => b"UNION",
+            Self::Intersection => b"INTERSECTION",
+            Self::Difference => b"DIFFERENCE",
+        }
     }
 }
 

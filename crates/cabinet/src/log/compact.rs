@@ -145,6 +145,11 @@ impl Log {
         if !present || !segment.is_sealed() || segment.is_damaged() {
             return Ok(());
         }
+        // Of a batch only a part may be alive. If that were on the disk before the rest is, a loss
+        // of power would leave half of the batch.
+        if self.unsynced.lock().iter().any(|one| Arc::ptr_eq(one, segment)) {
+            self.sync_sealed(std::slice::from_ref(segment))?;
+        }
         let oldest = self
             .segments()
             .iter()

@@ -30,6 +30,7 @@ impl Log {
     pub(super) fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
         let _one_at_a_time = self.sync.lock();
         self.commit.check()?;
+        self.sync_directory()?;
         self.sync_files(sealed)?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         Ok(())

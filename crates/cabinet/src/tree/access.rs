@@ -104,9 +104,12 @@ impl Shared {
             }
             state.note_use();
             let result = act(&mut state);
-            self.settle(&mut state);
+            let is_divided = self.settle(&mut state);
             drop(state);
             self.evict();
+            if is_divided {
+                self.keep_to_capacity();
+            }
             return result;
         }
     }
@@ -200,10 +203,12 @@ impl Shared {
         }
     }
 
-    /// What follows a change: divides a leaf that has become too large, and counts its bytes.
-    pub(super) fn settle(&self, state: &mut State) {
+    /// What follows a change: divides a leaf that has become too large, and counts its bytes. Says
+    /// whether it was divided.
+    pub(super) fn settle(&self, state: &mut State) -> bool {
         let expires_at_ms = state.expires_at_ms;
-        let Some(loaded) = state.loaded() else { return };
+        let mut is_divided = false;
+        let Some(loaded) = state.loaded() else { return false };
         if loaded.page.bytes() > self.leaf_bytes {
             let mut pages = Vec::new();
             self.divide(&mut loaded.page, loaded.inserted, &mut pages);
@@ -211,11 +216,13 @@ impl Shared {
                 self.forget_home(loaded);
                 let generation = self.add_leaves(&loaded.page, pages, expires_at_ms);
                 state.generation = generation;
+                is_divided = true;
             }
         }
         if let Some(loaded) = state.loaded() {
             self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
         }
+        is_divided
     }
 
     /// Divides a page until its parts are small enough or have one key. The parts behind the

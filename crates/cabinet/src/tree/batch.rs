@@ -60,11 +60,13 @@ impl Shared {
                 place.map_or(0, |place| leaf_of[place])
             };
             let result = self.write_locked(batch, &handles, &mut states, &leaf_of);
-            for state in &mut states {
-                self.settle(state);
-            }
+            let divided = states.iter_mut().filter_map(|state| self.settle(state).then_some(()));
+            let is_divided = divided.count() > 0;
             drop(states);
             self.evict();
+            if is_divided {
+                self.keep_to_capacity();
+            }
             return result;
         }
     }

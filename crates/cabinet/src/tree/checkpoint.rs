@@ -63,7 +63,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    fn encode(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         push_varint(bytes, self.lower.len());
         bytes.extend_from_slice(&self.lower);
         bytes.extend_from_slice(&self.id.to_le_bytes());
@@ -98,7 +98,7 @@ impl Line {
 }
 
 /// A block of so many lines' bytes.
-fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
+pub(super) fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
     let mut block = vec![lines.len() as u64];
     lines.resize(lines.len().next_multiple_of(8), 0);
     block.extend(

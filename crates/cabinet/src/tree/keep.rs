@@ -1,14 +1,11 @@
-//! What keeps a tree in order beside its callers: sweeping, clearing, closing.
+//! What keeps a tree in order beside its callers: sweeping, reclaiming, closing.
 
-use super::directory::Directory;
-use super::leaf::{Content, GONE, Handle, State};
-use super::page::Page;
+use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, Shared};
 use crate::log::record::Record;
 use crate::log::{Engaged, Location, Log, Rescue, Segment};
 use crate::{Meta, Result};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The leaves are not gone through for expired records more often than this, in milliseconds.
@@ -65,45 +62,6 @@ impl Shared {
         let times = (0..view.len()).map(|index| view.record(index).meta.expires_at_ms);
         state.expires_at_ms = times.filter(|time| *time != 0).min().unwrap_or(NEVER_MS);
         Ok(())
-    }
-
-    /// Removes all records.
-    pub(super) fn clear(&self) -> Result<()> {
-        let _structure = self.structure.lock();
-        let first = {
-            let mut states = Vec::new();
-            let mut from: Option<Vec<u8>> = None;
-            loop {
-                let handle = self.handle_at(from.as_deref());
-                let state = handle.leaf.write_arc();
-                if state.generation != handle.generation {
-                    continue;
-                }
-                from = self.upper_of(from.as_deref());
-                states.push(state);
-                if from.is_none() {
-                    break;
-                }
-            }
-            let first = self.log.clear()?;
-            for state in &mut states {
-                if let Some(loaded) = state.loaded() {
-                    self.cache.charge(&mut loaded.charged, 0);
-                }
-                state.content = Content::Loaded(Box::default());
-                state.generation = GONE;
-            }
-            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            let handle = Handle::new(State::fresh(id, Page::default(), NEVER_MS));
-            self.cache.enter(Arc::clone(&handle.leaf));
-            *self.directory.write() = Directory::new(self.order, handle);
-            self.records.store(0, Ordering::Relaxed);
-            self.next_expiry_ms.store(NEVER_MS, Ordering::Relaxed);
-            first
-        };
-        self.cache.forget_gone();
-        self.replayed_bytes.store(0, Ordering::Relaxed);
-        self.log.remove_before(first)
     }
 
     /// Reclaims all dead space.

@@ -25,14 +25,17 @@
 mod access;
 mod batch;
 mod cache;
+mod capacity;
 mod cell;
 mod checkpoint;
 mod directory;
 mod keep;
 mod leaf;
 mod page;
+mod rebuild;
 mod recover;
 mod redo;
+mod renew;
 mod salvage;
 mod seek;
 mod walk;
@@ -84,6 +87,8 @@ struct Shared {
     compression: Compression,
     clock: Clock,
     leaf_bytes: usize,
+    /// Most records, looked at when a leaf is divided.
+    capacity_records: u64,
     directory: RwLock<Directory<Handle>>,
     /// Bytes that the directory takes, as of the last checkpoint.
     directory_bytes: AtomicU64,
@@ -407,6 +412,10 @@ impl Engine for TreeDatabase {
 
     fn clear(&self) -> Result<()> {
         self.shared.clear()
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.shared.replace_all(batch)
     }
 
     fn copy_to(&self, path: &Path) -> Result<()> {

@@ -178,6 +178,11 @@ impl<'a> View<'a> {
         if inserted + 1 == self.len() && inserted > 0 && self.is_boundary(order, inserted) {
             return Some(inserted);
         }
+        let last = self.len().checked_sub(1)?;
+        if order.compare(self.key(0), self.key(last)) == Ordering::Equal {
+            // All are duplicates of one key: not to be looked through with each one more.
+            return None;
+        }
         let half = (0..self.len()).map(|index| self.cell(index).1).sum::<usize>() / 2;
         let mut best = None;
         let mut before = 0;

@@ -23,6 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 /// Bounds of the size of leaves, in bytes.
 const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<usize> = 256..=64 << 10;
 
+/// What an error about the list of leaves ends with.
+const WAY_OUT: &str = "without the list of its leaves the tree does not open, but `tyrant salvage` \
+                       copies what can be read";
+
 /// Opens or creates a tree, which may be all there is of another kind of database.
 pub(super) fn open(
     storage: Arc<dyn Storage>,
@@ -83,6 +87,10 @@ pub(super) fn open(
         leaf_bytes: options.leaf_bytes.map_or(LEAF_BYTES, |bytes| {
             (bytes as usize).clamp(*LEAF_BYTES_ALLOWED.start(), *LEAF_BYTES_ALLOWED.end())
         }),
+        capacity_records: match (kind, options.capacity_records) {
+            (StoredKind::Tree, 1..) => options.capacity_records,
+            _ => u64::MAX,
+        },
         directory_bytes: AtomicU64::new(directory.memory_bytes() as u64),
         directory: RwLock::new(directory),
         cache,
@@ -170,10 +178,10 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
         recovery.forget_checkpoint();
     }
     let lines = match lines_of(recovery, order) {
+        Err(Error::Corrupted { file, offset, what }) if recovery.whole_from.is_none() => {
+            return Err(Error::Corrupted { file, offset, what: format!("{what}; {WAY_OUT}") });
+        }
         Err(error @ Error::Corrupted { .. }) => {
-            if recovery.whole_from.is_none() {
-                return Err(error);
-            }
             recovery.distrust_checkpoint(&error);
             Vec::new()
         }
@@ -183,9 +191,7 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
         return Err(Error::Corrupted {
             file: path.join("checkpoint"),
             offset: 0,
-            what: "it is missing or damaged, and without it the pages of the tree cannot be told \
-                   apart: `tyrant salvage` copies what can be read"
-                .into(),
+            what: format!("it is missing or damaged; {WAY_OUT}"),
         });
     }
     for segment in recovery.segments.iter() {
@@ -225,7 +231,7 @@ fn nature(kind: StoredKind, order: Order) -> Nature {
     nature
 }
 
-fn order_of(nature: &Nature) -> Option<Order> {
+pub(super) fn order_of(nature: &Nature) -> Option<Order> {
     Order::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == nature.parameters[0])
 }
 

@@ -5,13 +5,22 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod concurrency;
+mod mapped;
 mod model;
-mod named;
 #[path = "../on_disk/mod.rs"]
 mod on_disk;
 mod operation;
+mod possible;
 mod scan;
 mod subject;
+
+use cabinet::{FixedDatabase, HashDatabase, TreeDatabase};
+use std::sync::Arc;
+
+type Hash = Arc<HashDatabase>;
+type Fixed = Arc<FixedDatabase>;
+type Tree = Arc<TreeDatabase>;
+type Table = on_disk::TableDatabase;
 
 /// Makes a test of each engine out of a function over any [`subject::Subject`].
 macro_rules! for_each_engine {
@@ -29,32 +38,42 @@ macro_rules! for_each_engine {
 
             #[test]
             fn hash_killed() {
-                super::$promise::<crate::subject::HashKilled>();
+                super::$promise::<crate::subject::Killed<crate::Hash>>();
             }
 
             #[test]
             fn hash_power_lost() {
-                super::$promise::<crate::subject::HashPowerLost>();
+                super::$promise::<crate::subject::PowerLost<crate::Hash>>();
             }
 
             #[test]
             fn fixed_killed() {
-                super::$promise::<crate::subject::FixedKilled>();
+                super::$promise::<crate::subject::Killed<crate::Fixed>>();
             }
 
             #[test]
             fn fixed_power_lost() {
-                super::$promise::<crate::subject::FixedPowerLost>();
+                super::$promise::<crate::subject::PowerLost<crate::Fixed>>();
             }
 
             #[test]
             fn tree_killed() {
-                super::$promise::<crate::subject::TreeKilled>();
+                super::$promise::<crate::subject::Killed<crate::Tree>>();
             }
 
             #[test]
             fn tree_power_lost() {
-                super::$promise::<crate::subject::TreePowerLost>();
+                super::$promise::<crate::subject::PowerLost<crate::Tree>>();
+            }
+
+            #[test]
+            fn table_killed() {
+                super::$promise::<crate::subject::Killed<crate::Table>>();
+            }
+
+            #[test]
+            fn table_power_lost() {
+                super::$promise::<crate::subject::PowerLost<crate::Table>>();
             }
         })*
     };

@@ -1,7 +1,12 @@
-//! Random operations on an engine and on a `BTreeMap`: they must answer and hold the same.
+//! Random operations on an engine and on a `BTreeMap`: they must answer and hold the same, and
+//! after a crash the engine what it may.
+//!
+//! [`HISTORIES`] an engine, ten engines; the environment variable `PROPTEST_CASES` asks for another
+//! number.
 
 use crate::for_each_engine;
 use crate::operation::{Operation, RecordOperation, TransactionOperation, operations};
+use crate::possible::Possible;
 use crate::subject::Subject;
 use cabinet::{Batch, Clock, Database, Error, ManualClock, Meta, Position, Swap, Version};
 use proptest::prelude::*;
@@ -10,10 +15,21 @@ use std::ops::ControlFlow;
 
 const START_MS: u64 = 1_000_000;
 
-for_each_engine!(behaves_as_a_map_whatever_befalls_it, a_batch_survives_a_crash);
+/// Histories that are gone through unless the environment asks for more.
+const HISTORIES: u32 = 100;
+
+for_each_engine!(
+    behaves_as_a_map_whatever_befalls_it,
+    a_batch_survives_a_crash,
+    a_batch_of_which_compaction_moved_a_part_is_whole,
+);
 
 fn behaves_as_a_map_whatever_befalls_it<S: Subject>() {
-    proptest!(|(operations in operations(120))| run::<S>(&operations));
+    let mut config = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = HISTORIES;
+    }
+    proptest!(config, |(operations in operations(200))| run::<S>(&operations));
 }
 
 // Failures that were found, shrunk.
@@ -23,15 +39,41 @@ fn a_batch_survives_a_crash<S: Subject>() {
     run::<S>(&[Operation::Batch { changes, expected: vec![] }, Operation::Crash]);
 }
 
+fn a_batch_of_which_compaction_moved_a_part_is_whole<S: Subject>() {
+    let put = |key: &[u8]| {
+        let value = b"value".to_vec();
+        Operation::Record(key.to_vec(), RecordOperation::Put { value, flags: 0, lifetime_ms: None })
+    };
+    let batch = |changes| Operation::Batch { changes, expected: vec![] };
+    for chance in 0..32 {
+        run::<S>(&[
+            put(b"old"),
+            Operation::Reopen,
+            batch(vec![(b"old".to_vec(), None)]),
+            put(b"removed"),
+            Operation::Optimize,
+            batch(vec![(b"removed".to_vec(), None), (b"put".to_vec(), Some(vec![]))]),
+            Operation::Optimize,
+            Operation::Rearrange(chance),
+            Operation::Crash,
+        ]);
+    }
+}
+
 fn run<S: Subject>(operations: &[Operation]) {
     let (clock, time) = Clock::manual(START_MS);
     let mut subject = S::new(clock);
-    let mut model = Model::new(time);
+    let mut model = Model::new::<S>(time);
     for operation in operations {
         step(&mut subject, &mut model, operation);
+        model.possible.note(&model.records);
+        if !S::LOSES {
+            model.possible.acknowledge();
+        }
     }
     subject.reopen();
     model.check_all(subject.database());
+    subject.check();
 }
 
 fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
@@ -50,25 +92,38 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
             assert_eq!(database.len(), 0);
         }
         Operation::Optimize => database.optimize().unwrap(),
-        Operation::Sync => database.sync().unwrap(),
+        Operation::Sync => {
+            database.sync().unwrap();
+            model.possible.acknowledge();
+        }
+        Operation::Acknowledge => {
+            database.wait_durable(database.appended()).unwrap();
+            model.possible.acknowledge();
+        }
         Operation::Tend => subject.tend(),
+        Operation::Rearrange(choice) => subject.rearrange(*choice),
         Operation::Wait(ms) => model.time.advance(*ms),
         Operation::Reopen => {
             subject.reopen();
+            model.possible.acknowledge();
             model.check_all(subject.database());
+            subject.check();
         }
         Operation::Crash => {
             subject.crash();
+            model.settle(subject.database());
             model.check_all(subject.database());
+            subject.check();
         }
     }
 }
 
-#[derive(Clone, Debug)]
-struct Record {
-    value: Vec<u8>,
-    meta: Meta,
-    version: Version,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) value: Vec<u8>,
+    pub(crate) meta: Meta,
+    /// 0 until it is known.
+    pub(crate) version: Version,
 }
 
 /// What a database should hold.
@@ -78,11 +133,24 @@ struct Model {
     /// The newest version that was seen.
     newest: Version,
     time: ManualClock,
+    keeps_meta: bool,
+    /// What may be there after a crash.
+    possible: Possible,
 }
 
 impl Model {
-    fn new(time: ManualClock) -> Self {
-        Self { records: BTreeMap::new(), newest: 0, time }
+    fn new<S: Subject>(time: ManualClock) -> Self {
+        Self {
+            records: BTreeMap::new(),
+            newest: 0,
+            time,
+            keeps_meta: S::KEEPS_META,
+            possible: Possible::default(),
+        }
+    }
+
+    fn kept(&self, meta: Meta) -> Meta {
+        if self.keeps_meta { meta } else { Meta::NONE }
     }
 
     fn live(&self, key: &[u8]) -> Option<&Record> {
@@ -144,7 +212,7 @@ impl Model {
             }
             RecordOperation::Remove => {
                 assert_eq!(database.remove(key).unwrap(), old.is_some());
-                self.records.remove(key);
+                self.remove(key);
                 None
             }
             RecordOperation::AddInt(addend) => {
@@ -186,6 +254,7 @@ impl Model {
             }
         };
         if let Some((value, meta)) = new {
+            let meta = self.kept(meta);
             self.records.insert(key.to_vec(), Record { value, meta, version: 0 });
         }
         self.check_record(database, key);
@@ -245,7 +314,8 @@ impl Model {
 
     fn transact(&mut self, database: &Database, operation: &TransactionOperation) {
         let transaction = database.transaction();
-        let mut within = self.clone();
+        // It is the transaction's own until it is committed.
+        let mut within = Self { keeps_meta: true, ..self.clone() };
         let mut changed = BTreeSet::new();
         let mut expected = BTreeSet::new();
         for (key, step) in &operation.steps {
@@ -263,6 +333,8 @@ impl Model {
         if let Some(key) = &operation.meanwhile {
             self.set(key, Some(b"meanwhile".to_vec()));
             database.put(key, b"meanwhile").unwrap();
+            self.check_record(database, key);
+            self.possible.note(&self.records);
             conflicts = expected.contains(key);
         }
         if operation.commits {
@@ -273,10 +345,11 @@ impl Model {
                 for key in &changed {
                     match within.records.get(*key) {
                         Some(record) => {
-                            let record = Record { version: 0, ..record.clone() };
+                            let meta = self.kept(record.meta);
+                            let record = Record { version: 0, meta, ..record.clone() };
                             self.records.insert(key.to_vec(), record);
                         }
-                        None => drop(self.records.remove(*key)),
+                        None => self.remove(key),
                     }
                 }
             }
@@ -293,7 +366,14 @@ impl Model {
                 let record = Record { value, meta: Meta::NONE, version: 0 };
                 self.records.insert(key.to_vec(), record);
             }
-            None => drop(self.records.remove(key)),
+            None => self.remove(key),
+        }
+    }
+
+    /// What has expired may stay until it is reclaimed.
+    fn remove(&mut self, key: &[u8]) {
+        if self.live(key).is_some() {
+            self.records.remove(key);
         }
     }
 
@@ -309,20 +389,19 @@ impl Model {
     }
 
     fn check_all(&self, database: &Database) {
-        let mut met = BTreeMap::new();
-        database
-            .for_each(|entry| {
-                let record = (entry.value.to_vec(), entry.meta, entry.version);
-                assert!(met.insert(entry.key.to_vec(), record).is_none(), "met twice");
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        let expected: BTreeMap<_, _> = self
-            .all_live()
-            .map(|(key, record)| (key.clone(), (record.value.clone(), record.meta, record.version)))
-            .collect();
-        assert_eq!(met, expected);
-        assert!(database.len() >= expected.len() as u64);
+        let expected: BTreeMap<_, _> =
+            self.all_live().map(|(key, record)| (key.clone(), record.clone())).collect();
+        assert_eq!(all(database), expected);
+        // Those that have expired may be there or not.
+        let count = expected.len() as u64..=self.records.len() as u64;
+        assert!(count.contains(&database.len()), "{} of {count:?}", database.len());
+    }
+
+    /// Learns what is left after a crash, which must be possible.
+    fn settle(&mut self, database: &Database) {
+        let found = all(database);
+        self.records = self.possible.settle(&found, self.time.now_ms());
+        self.newest = found.values().map(|record| record.version).max().unwrap_or(0);
     }
 
     /// From a key on, a scan meets the rest: with all before it, everything exactly once.
@@ -369,6 +448,20 @@ impl Model {
             .collect();
         assert_eq!(found, expected);
     }
+}
+
+/// All live records of a database, each of which it shows once.
+fn all(database: &Database) -> BTreeMap<Vec<u8>, Record> {
+    let mut met = BTreeMap::new();
+    database
+        .for_each(|entry| {
+            let (value, meta, version) = (entry.value.to_vec(), entry.meta, entry.version);
+            let record = Record { value, meta, version };
+            assert!(met.insert(entry.key.to_vec(), record).is_none(), "met twice");
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    met
 }
 
 /// The sum, or `None` if the value is not as wide as the number.

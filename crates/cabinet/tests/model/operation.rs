@@ -6,7 +6,10 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Record(Vec<u8>, RecordOperation),
-    Batch { changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, expected: Vec<(Vec<u8>, bool)> },
+    Batch {
+        changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        expected: Vec<(Vec<u8>, bool)>,
+    },
     Transaction(TransactionOperation),
     Scan,
     ScanFrom(Vec<u8>),
@@ -15,7 +18,11 @@ pub(crate) enum Operation {
     Clear,
     Optimize,
     Sync,
+    /// Wait until what was done is durable.
+    Acknowledge,
     Tend,
+    /// Something beside the records.
+    Rearrange(u8),
     Wait(u64),
     Reopen,
     Crash,
@@ -63,7 +70,9 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Clear),
         1 => Just(Operation::Optimize),
         1 => Just(Operation::Sync),
+        1 => Just(Operation::Acknowledge),
         2 => Just(Operation::Tend),
+        2 => any::<u8>().prop_map(Operation::Rearrange),
         3 => (1u64..60).prop_map(Operation::Wait),
         2 => Just(Operation::Reopen),
         2 => Just(Operation::Crash),
@@ -79,14 +88,15 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Short ones, numbers, and some that are long and compress well.
+/// Short ones, numbers, words, and some that are long and compress well.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => proptest::collection::vec(any::<u8>(), 0..12),
         1 => any::<i32>().prop_map(|number| number.to_le_bytes().to_vec()),
         1 => any::<f64>().prop_map(|number| number.to_le_bytes().to_vec()),
+        1 => "-{0,1}[0-9]{1,3} (red|green|blue)[, ](red|green)".prop_map(String::into_bytes),
         1 => (any::<u8>(), 0usize..3000).prop_map(|(byte, length)| vec![byte; length]),
-        1 => (any::<u32>(), 0usize..3000).prop_map(|(seed, length)| noise(seed, length)),
+        1 => (any::<u32>(), 0usize..12_000).prop_map(|(seed, length)| noise(seed, length)),
     ]
 }
 

@@ -1,15 +1,23 @@
 //! Engines under test.
 
-use crate::named::Named;
-use crate::on_disk::OnDisk;
+use crate::mapped::{COLUMNS, Mapped, Numbers, Rows};
+use crate::on_disk::{OnDisk, TableDatabase};
 use cabinet::io::FaultyStorage;
+use cabinet::table::{IndexChange, IndexKind};
 use cabinet::{
-    Clock, Compression, Database, Durability, FixedDatabase, HashDatabase, Options, TreeDatabase,
+    Clock, Compression, Database, Durability, Engine, FixedDatabase, HashDatabase, Options,
+    TreeDatabase,
 };
 use std::sync::Arc;
 
 /// An engine that can be tested, and what may befall it.
 pub(crate) trait Subject: Sized {
+    /// Whether it keeps the flags and the expiry of a record.
+    const KEEPS_META: bool = true;
+
+    /// Whether a crash may take what was not acknowledged. Otherwise it takes nothing.
+    const LOSES: bool = false;
+
     /// An empty database that goes by `clock`.
     fn new(clock: Clock) -> Self;
 
@@ -18,6 +26,12 @@ pub(crate) trait Subject: Sized {
 
     /// Has it do what it otherwise does in the background.
     fn tend(&mut self) {}
+
+    /// Has it change something beside its records.
+    fn rearrange(&mut self, _choice: u8) {}
+
+    /// What has to hold beside the records being there.
+    fn check(&self) {}
 
     /// Closes it in good order and opens it again. All must be there.
     fn reopen(&mut self) {}
@@ -59,45 +73,65 @@ impl Subject for MemoryTree {
     }
 }
 
-/// An engine that is to behave as a map from keys to values.
+/// A database on a disk that is to behave as a map from keys to values.
 pub(crate) trait Modelled: OnDisk {
-    /// The database, with any bytes for keys.
-    fn database(engine: &Arc<Self>) -> Database {
-        Database::from_engine(Arc::clone(engine) as _)
+    /// As [`Subject::KEEPS_META`].
+    const KEEPS_META: bool = true;
+
+    /// It, with any bytes for keys and values.
+    fn map(&self) -> Arc<dyn Engine> {
+        self.engine()
+    }
+
+    /// As [`Subject::rearrange`].
+    fn rearrange(&self, _choice: u8) {}
+
+    /// As [`Subject::check`].
+    fn check(&self) {}
+}
+
+impl Modelled for Arc<HashDatabase> {}
+
+impl Modelled for Arc<TreeDatabase> {}
+
+impl Modelled for Arc<FixedDatabase> {
+    fn map(&self) -> Arc<dyn Engine> {
+        Arc::new(Mapped::<Numbers>::new(self.engine()))
     }
 }
 
-impl Modelled for HashDatabase {}
+impl Modelled for TableDatabase {
+    const KEEPS_META: bool = false;
 
-impl Modelled for TreeDatabase {}
+    fn map(&self) -> Arc<dyn Engine> {
+        Arc::new(Mapped::<Rows>::new(self.engine()))
+    }
 
-impl Modelled for FixedDatabase {
-    fn database(engine: &Arc<Self>) -> Database {
-        Database::from_engine(Arc::new(Named(Arc::clone(engine))))
+    /// Builds the index of a column, or removes it.
+    fn rearrange(&self, choice: u8) {
+        use IndexKind::{Decimal, Gram, Lexical, Token};
+        let number = usize::from(choice) % COLUMNS.len();
+        let kind = [Lexical, Decimal, Token, Gram][number];
+        if choice < 64 {
+            // There may be none.
+            let _ = self.table.set_index(COLUMNS[number], IndexChange::Remove);
+        } else {
+            self.table.set_index(COLUMNS[number], IndexChange::Set(kind)).unwrap();
+        }
+    }
+
+    /// No row is without its entries, and no entry without its row.
+    fn check(&self) {
+        self.table.check_indices().unwrap();
     }
 }
 
-/// `.tch` on a storage in memory, whose process gets killed.
-pub(crate) type HashKilled = Killed<HashDatabase>;
-
-/// `.tch` on a storage in memory that loses what was not synced, with all writes synced.
-pub(crate) type HashPowerLost = PowerLost<HashDatabase>;
-
-/// `.tcb`, as above.
-pub(crate) type TreeKilled = Killed<TreeDatabase>;
-
-/// `.tcb`, as above.
-pub(crate) type TreePowerLost = PowerLost<TreeDatabase>;
-
-/// `.tcf`, as above.
-pub(crate) type FixedKilled = Killed<FixedDatabase>;
-
-/// `.tcf`, as above.
-pub(crate) type FixedPowerLost = PowerLost<FixedDatabase>;
-
+/// A database on a storage in memory, whose process gets killed.
 pub(crate) struct Killed<E: Modelled>(Disk<E>);
 
 impl<E: Modelled> Subject for Killed<E> {
+    const KEEPS_META: bool = E::KEEPS_META;
+
     fn new(clock: Clock) -> Self {
         Self(Disk::new(Durability::None, clock))
     }
@@ -107,9 +141,15 @@ impl<E: Modelled> Subject for Killed<E> {
     }
 
     fn tend(&mut self) {
-        self.0.opened().engine.tend().unwrap();
-        // One is due only after many bytes.
-        self.0.opened().engine.checkpoint().unwrap();
+        self.0.tend();
+    }
+
+    fn rearrange(&mut self, choice: u8) {
+        self.0.opened().engine.rearrange(choice);
+    }
+
+    fn check(&self) {
+        self.0.opened().engine.check();
     }
 
     fn reopen(&mut self) {
@@ -122,6 +162,8 @@ impl<E: Modelled> Subject for Killed<E> {
     }
 }
 
+/// A database on a storage in memory that loses what was not synced. Its writes return before
+/// they are acknowledged.
 pub(crate) struct PowerLost<E: Modelled> {
     disk: Disk<E>,
     /// State of the generator that decides which sectors survive.
@@ -129,6 +171,9 @@ pub(crate) struct PowerLost<E: Modelled> {
 }
 
 impl<E: Modelled> Subject for PowerLost<E> {
+    const KEEPS_META: bool = E::KEEPS_META;
+    const LOSES: bool = true;
+
     fn new(clock: Clock) -> Self {
         Self { disk: Disk::new(Durability::Always, clock), chance: 1 }
     }
@@ -138,8 +183,17 @@ impl<E: Modelled> Subject for PowerLost<E> {
     }
 
     fn tend(&mut self) {
-        self.disk.opened().engine.tend().unwrap();
-        self.disk.opened().engine.checkpoint().unwrap();
+        self.disk.tend();
+    }
+
+    fn rearrange(&mut self, choice: u8) {
+        // So that no two histories lose the same sectors.
+        self.chance ^= u64::from(choice) << 32;
+        self.disk.opened().engine.rearrange(choice);
+    }
+
+    fn check(&self) {
+        self.disk.opened().engine.check();
     }
 
     fn reopen(&mut self) {
@@ -164,7 +218,7 @@ struct Disk<E> {
 }
 
 struct Opened<E> {
-    engine: Arc<E>,
+    engine: E,
     database: Database,
 }
 
@@ -183,10 +237,16 @@ impl<E: Modelled> Disk<E> {
         self.opened.as_ref().expect("it is open")
     }
 
+    fn tend(&mut self) {
+        self.opened().engine.tend().unwrap();
+        // One is due only after many bytes.
+        self.opened().engine.checkpoint().unwrap();
+    }
+
     fn reopen(&mut self) {
         self.opened = None;
-        let engine = Arc::new(E::open(Arc::new(self.storage.clone()), &self.options).unwrap());
-        let database = E::database(&engine);
+        let engine = E::open(Arc::new(self.storage.clone()), &self.options).unwrap();
+        let database = Database::from_engine(engine.map()).deferred();
         self.opened = Some(Opened { engine, database });
     }
 

@@ -1,16 +1,19 @@
-//! Engines that live on a disk, for tests that open them on a storage of their own.
+//! Databases of every kind that lives on a disk, on a storage of the test's own.
 
 use cabinet::io::Storage;
+use cabinet::table::Table;
 use cabinet::{Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An engine without threads of its own.
-pub(crate) trait OnDisk: Engine + Sized + 'static {
+/// A database without threads of its own, so small that everything happens all the time.
+pub(crate) trait OnDisk: Sized {
     /// Where it is.
     const PATH: &str;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self>;
+
+    fn engine(&self) -> Arc<dyn Engine>;
 
     /// Does what its threads would do.
     fn tend(&self) -> Result<()>;
@@ -18,49 +21,108 @@ pub(crate) trait OnDisk: Engine + Sized + 'static {
     fn checkpoint(&self) -> Result<()>;
 }
 
-macro_rules! on_disk {
-    ($engine:ty, $path:literal, $adapt:expr, $tend:expr) => {
-        impl OnDisk for $engine {
-            const PATH: &str = $path;
+impl OnDisk for Arc<HashDatabase> {
+    const PATH: &str = "casket.tch";
 
-            fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-                let mut options = options.clone();
-                $adapt(&mut options);
-                Self::open_on(storage, Path::new(Self::PATH), &options, false)
-            }
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        HashDatabase::open_on(storage, Path::new(Self::PATH), options, false).map(Self::new)
+    }
 
-            fn tend(&self) -> Result<()> {
-                $tend(self)
-            }
+    fn engine(&self) -> Arc<dyn Engine> {
+        Self::clone(self)
+    }
 
-            fn checkpoint(&self) -> Result<()> {
-                self.checkpoint()
-            }
-        }
-    };
+    fn tend(&self) -> Result<()> {
+        HashDatabase::tend(self)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        HashDatabase::checkpoint(self)
+    }
 }
 
-on_disk!(HashDatabase, "casket.tch", |_: &mut Options| (), Self::tend);
-on_disk!(
-    TreeDatabase,
-    "casket.tcb",
-    |options: &mut Options| {
-        // So small that leaves are divided, joined, written out and read back all the time.
-        options.leaf_bytes = Some(256);
-        options.cache_bytes = Some(2000);
-    },
-    |engine: &Self| {
-        // A checkpoint is due only after many bytes.
-        engine.tend().and_then(|()| engine.checkpoint())
-    }
-);
-on_disk!(
-    FixedDatabase,
-    "casket.tcf",
-    |options: &mut Options| {
+impl OnDisk for Arc<FixedDatabase> {
+    const PATH: &str = "casket.tcf";
+
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        let mut options = options.clone();
         // More than a test stores in one value, and ids for all keys.
         options.width = Some(4 << 20);
         options.limit_bytes = Some(u64::MAX);
-    },
-    Self::tend
-);
+        FixedDatabase::open_on(storage, Path::new(Self::PATH), &options, false).map(Self::new)
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Self::clone(self)
+    }
+
+    fn tend(&self) -> Result<()> {
+        FixedDatabase::tend(self)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        FixedDatabase::checkpoint(self)
+    }
+}
+
+impl OnDisk for Arc<TreeDatabase> {
+    const PATH: &str = "casket.tcb";
+
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        open_tree(storage, Self::PATH, options, 256, 2000)
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Self::clone(self)
+    }
+
+    fn tend(&self) -> Result<()> {
+        // A checkpoint is due only after many bytes.
+        TreeDatabase::tend(self).and_then(|()| TreeDatabase::checkpoint(self))
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        TreeDatabase::checkpoint(self)
+    }
+}
+
+fn open_tree(
+    storage: Arc<dyn Storage>,
+    path: &str,
+    options: &Options,
+    leaf_bytes: u32,
+    cache_bytes: u64,
+) -> Result<Arc<TreeDatabase>> {
+    let mut options = options.clone();
+    options.leaf_bytes = Some(leaf_bytes);
+    options.cache_bytes = Some(cache_bytes);
+    TreeDatabase::open_on(storage, Path::new(path), &options, false).map(Arc::new)
+}
+
+/// A table and the tree that it is.
+pub(crate) struct TableDatabase {
+    pub(crate) table: Arc<Table>,
+    tree: Arc<TreeDatabase>,
+}
+
+impl OnDisk for TableDatabase {
+    const PATH: &str = "casket.tct";
+
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        let tree = open_tree(storage, Self::PATH, options, 512, 16 << 10)?;
+        let table = Table::new(Arc::clone(&tree) as _, options)?;
+        Ok(Self { table: Arc::new(table), tree })
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.table) as _
+    }
+
+    fn tend(&self) -> Result<()> {
+        OnDisk::tend(&self.tree)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.tree.checkpoint()
+    }
+}

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod crash;
+mod clear;
+mod entries;
 mod model;
 mod naive;
 mod operations;
 mod queries;
+mod watched;
 
 use cabinet::table::{Row, Table};
 use cabinet::{MemoryTree, Options};

@@ -48,6 +48,63 @@ fn pages_in_memory_keep_to_their_budget() {
 }
 
 #[test]
+fn over_the_cap_the_smallest_keys_go_when_a_leaf_is_divided() {
+    const CAP: u64 = 1000;
+    let storage = FaultyStorage::new();
+    let mut options = small_options(Order::Lexical);
+    options.capacity_records = CAP;
+    let (_engine, database) = open(&storage, &options);
+    let number = |number: u64| number.to_be_bytes();
+    for count in 0..CAP {
+        database.put(&number(count), b"value").unwrap();
+    }
+    assert_eq!(database.len(), CAP, "the cap itself is not over it");
+    for count in CAP..5 * CAP {
+        database.put(&number(count), b"value").unwrap();
+        assert!(database.len() <= CAP + 20, "a leaf more at most: {}", database.len());
+    }
+    let mut batch = cabinet::Batch::new();
+    for count in 5 * CAP..6 * CAP {
+        batch.put(&number(count), b"value", Meta::NONE);
+    }
+    database.write(&batch).unwrap();
+    let (_engine, again) = open(&storage.kill(), &options);
+    for database in [database, again] {
+        let kept = database.len();
+        assert!((CAP..=CAP + 20).contains(&kept), "{kept}");
+        let keys = database.keys_with_prefix(b"", None).unwrap();
+        assert_eq!(keys[0], number(6 * CAP - kept), "the greatest are there");
+    }
+}
+
+#[test]
+fn a_key_may_have_very_many_duplicates() {
+    // Quadratic work would take minutes.
+    const DUPLICATES: u64 = 100_000;
+    let storage = FaultyStorage::new();
+    let options = Options::default();
+    let (engine, database) = open(&storage, &options);
+    database.put(b"a", b"before").unwrap();
+    database.put(b"c", b"behind").unwrap();
+    for number in 0..DUPLICATES {
+        let side = if number % 10 == 0 { Side::Before } else { Side::After };
+        database.put_duplicate(b"b", &number.to_le_bytes(), side).unwrap();
+    }
+    engine.checkpoint().unwrap();
+    assert_eq!(database.count(b"b").unwrap() as u64, DUPLICATES);
+    let (_engine, again) = open(&storage.kill(), &options);
+    let values = again.get_all(b"b").unwrap();
+    assert_eq!(values.len() as u64, DUPLICATES);
+    assert_eq!(values[0], (DUPLICATES - 10).to_le_bytes());
+    assert_eq!(values[values.len() - 1], (DUPLICATES - 1).to_le_bytes());
+    for _ in 0..1000 {
+        assert!(again.remove(b"b").unwrap());
+    }
+    assert_eq!(again.remove_all(b"b").unwrap() as u64, DUPLICATES - 1000);
+    assert_eq!(again.len(), 2);
+}
+
+#[test]
 fn what_is_overwritten_takes_no_more_space_than_checkpoints_allow() {
     let storage = FaultyStorage::new();
     let mut options = Options::default();

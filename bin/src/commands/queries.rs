@@ -1,0 +1,174 @@
+//! The conditions of a search, divided into queries by what puts their results together.
+
+use anyhow::{Context, Result};
+use cabinet::table::Condition;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, error::ErrorKind};
+use client::{Search as Query, SetOperation};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+const WHERE: &str = "where";
+
+/// Flags between queries, what they do, and how that is said.
+const OPERATIONS: [(&str, SetOperation, &str); 3] = [
+    (
+        "union",
+        SetOperation::Union,
+        "Find the rows of the conditions before it and of those behind it. The order, and how many \
+         rows, are the whole search's",
+    ),
+    (
+        "intersection",
+        SetOperation::Intersection,
+        "Find only rows that both the conditions before it and those behind it mean",
+    ),
+    (
+        "difference",
+        SetOperation::Difference,
+        "Leave out the rows that the conditions behind it mean",
+    ),
+];
+
+/// See the module. The first query is there even if it has no condition.
+#[derive(Clone, Debug)]
+pub(super) struct Queries {
+    operation: SetOperation,
+    conditions: Vec<Vec<[OsString; 3]>>,
+}
+
+impl clap::Args for Queries {
+    fn augment_args(command: Command) -> Command {
+        let condition = Arg::new(WHERE)
+            .long(WHERE)
+            .short('w')
+            .num_args(3)
+            .action(ArgAction::Append)
+            .value_names(["COLUMN", "OPERATOR", "OPERAND"])
+            .value_parser(clap::value_parser!(OsString))
+            .allow_hyphen_values(true)
+            .help(
+                "A condition, such as age NUMGE 18; all of them have to hold. ~ in front of the \
+                 operator negates it. An empty column is the key",
+            );
+        let flags = OPERATIONS.map(|(name, _, help)| {
+            let others =
+                OPERATIONS.map(|(other, ..)| other).into_iter().filter(move |o| *o != name);
+            Arg::new(name)
+                .long(name)
+                .num_args(0)
+                .default_missing_value("true")
+                .value_parser(clap::value_parser!(bool))
+                .action(ArgAction::Append)
+                .conflicts_with_all(others)
+                .conflicts_with("out")
+                .help(help)
+        });
+        command.arg(condition).args(flags)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Queries {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut queries = Self { operation: SetOperation::Union, conditions: vec![Vec::new()] };
+        // What stands where on the command line.
+        let mut separators: Vec<usize> = Vec::new();
+        for (name, operation, _) in OPERATIONS {
+            if let Some(indices) = matches.indices_of(name) {
+                separators.extend(indices);
+                queries.operation = operation;
+            }
+        }
+        let values: Vec<&OsString> = matches.get_many(WHERE).into_iter().flatten().collect();
+        let indices = matches.indices_of(WHERE).into_iter().flatten();
+        let mut behind = 0;
+        for (condition, index) in values.as_chunks::<3>().0.iter().zip(indices.step_by(3)) {
+            while separators.get(behind).is_some_and(|separator| *separator < index) {
+                queries.conditions.push(Vec::new());
+                behind += 1;
+            }
+            if let Some(last) = queries.conditions.last_mut() {
+                last.push(condition.map(Clone::clone));
+            }
+        }
+        if behind < separators.len() || queries.conditions[1..].iter().any(Vec::is_empty) {
+            let what = "a condition has to follow what puts queries together\n";
+            return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, what));
+        }
+        Ok(queries)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Queries {
+    /// The search, with what `first` does to its first query.
+    pub(super) fn search(&self, first: impl FnOnce(Query) -> Result<Query>) -> Result<Query> {
+        let mut queries = self.conditions.iter().map(|conditions| conditions_of(conditions));
+        let mut search = first(queries.next().unwrap_or_else(|| Ok(Query::new()))?)?;
+        for query in queries {
+            search = search.combine(self.operation, query?);
+        }
+        Ok(search)
+    }
+}
+
+fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
+    let mut query = Query::new();
+    for condition in conditions {
+        let [column, operator, operand] = condition.each_ref().map(|part| part.as_bytes());
+        Condition::parse(column, operator, operand).with_context(|| {
+            format!("there is no operator {:?}", String::from_utf8_lossy(operator))
+        })?;
+        query = query.condition(column, operator, operand);
+    }
+    Ok(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args;
+
+    fn parse(line: &str) -> Result<Queries, clap::Error> {
+        let out = Arg::new("out").long("out").action(ArgAction::SetTrue);
+        let command = Queries::augment_args(Command::new("search").arg(out));
+        Queries::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    #[test]
+    fn conditions_belong_to_the_query_they_stand_in() {
+        for (line, lengths) in [
+            ("search", vec![0]),
+            ("search -w a = 1 -w b = 2", vec![2]),
+            ("search --union -w a = 1", vec![0, 1]),
+            ("search -w a = 1 --union -w b = 2 -w c = 3 --union -w d = -4", vec![1, 2, 1]),
+        ] {
+            let queries = parse(line).unwrap();
+            let found: Vec<usize> = queries.conditions.iter().map(Vec::len).collect();
+            assert_eq!(found, lengths, "{line}");
+            assert_eq!(queries.operation, SetOperation::Union);
+        }
+        let queries = parse("search --difference -w a = 1").unwrap();
+        assert_eq!(queries.operation, SetOperation::Difference);
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for line in [
+            "search -w a = 1 --union",
+            "search -w a = 1 --union --union -w b = 2",
+            "search -w a = 1 --union -w b = 2 --difference -w c = 3",
+            "search -w a = 1 --intersection -w b = 2 --out",
+            "search -w a =",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

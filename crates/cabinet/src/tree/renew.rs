@@ -1,0 +1,165 @@
+//! Beginning anew: all records go, and others may take their place.
+//!
+//! Clearing begins a segment that says so. Where something has to be there instead of what was,
+//! that would leave a moment in which there is nothing. So then a checkpoint is written that lists
+//! one leaf with the new records: before it has its name all is as it was, and after that all is
+//! new. Changes that were logged up to then are before the last that the leaf has seen.
+
+use super::checkpoint::{Line, pack};
+use super::directory::Directory;
+use super::leaf::{Content, GONE, Handle, State};
+use super::page::Page;
+use super::redo::Operation;
+use super::{NEVER_MS, Shared};
+use crate::log::Purpose;
+use crate::log::record::{Kind, RECORD_BYTES_MAX};
+use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version};
+use parking_lot::RawRwLock;
+use parking_lot::lock_api::ArcRwLockWriteGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+type LockedLeaf = ArcRwLockWriteGuard<RawRwLock, State>;
+
+impl Shared {
+    /// Removes all records.
+    pub(super) fn clear(&self) -> Result<()> {
+        let _structure = self.structure.lock();
+        let first = {
+            let leaves = self.lock_all();
+            let first = self.log.clear()?;
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            self.begin_anew(leaves, State::fresh(id, Page::default(), NEVER_MS));
+            first
+        };
+        self.cache.forget_gone();
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.log.remove_before(first)
+    }
+
+    /// Removes all records, and stores those that a batch puts: both or neither, except that a
+    /// disk which has no room for that is cleared before.
+    pub(super) fn replace_all(&self, batch: &Batch) -> Result<()> {
+        match self.replace_at_once(batch) {
+            Err(Error::NoSpace { .. }) => {
+                self.clear()?;
+                self.write_batch(batch)
+            }
+            result => result,
+        }
+    }
+
+    fn replace_at_once(&self, batch: &Batch) -> Result<()> {
+        let _structure = self.structure.lock();
+        // So that what is removed is in segments that go.
+        self.log.seal()?;
+        let first = self.log.active_number();
+        let mut anew = None;
+        let written = self.log.write_checkpoint(|block| {
+            let (leaves, state) = anew.insert((self.lock_all(), self.page_of(batch)?));
+            debug_assert!(!leaves.is_empty());
+            let line = Line {
+                lower: Box::default(),
+                id: state.id,
+                home: self.write_out(state)?,
+                records: state.records() as u32,
+                bytes: state.bytes() as u32,
+                applied: state.applied(),
+                expires_at_ms: state.expires_at_ms,
+            };
+            let mut lines = Vec::new();
+            line.encode(&mut lines);
+            block(&pack(&mut lines))
+        });
+        let Some((leaves, state)) = anew else { return written };
+        let segments = self.log.segments();
+        let forget = |state: &State| {
+            if let Some(home) = state.home() {
+                self.log.remove_live(&segments, home.location, home.total as usize);
+            }
+        };
+        if let Err(error) = written {
+            forget(&state);
+            return Err(error);
+        }
+        leaves.iter().for_each(|leaf| forget(leaf));
+        drop(segments);
+        self.begin_anew(leaves, state);
+        self.cache.forget_gone();
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.log.remove_segments(&|segment| segment.number < first)
+    }
+
+    /// A leaf with the records that a batch puts, which has seen every change so far. They have
+    /// one version.
+    fn page_of(&self, batch: &Batch) -> Result<State> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let version = self.next_version(id)?;
+        let mut page = Page::default();
+        page.applied = version;
+        let mut expires_at_ms = NEVER_MS;
+        for (key, change) in batch.changes() {
+            let group = page.view().group(self.order, key);
+            let (operation, value, meta) = match change {
+                BatchChange::Remove => (Operation::RemoveAll, &[][..], Meta::NONE),
+                BatchChange::Put(value, meta) if group.is_empty() => {
+                    (Operation::Insert(0), &value[..], *meta)
+                }
+                BatchChange::Put(value, meta) => (Operation::Replace(0), &value[..], *meta),
+            };
+            if meta.expires_at_ms != 0 {
+                expires_at_ms = expires_at_ms.min(meta.expires_at_ms);
+            }
+            operation.apply(&mut page, self.order, group, key, value, meta, version);
+        }
+        if page.bytes() > RECORD_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes: page.bytes(), max: RECORD_BYTES_MAX });
+        }
+        Ok(State::fresh(id, page, expires_at_ms))
+    }
+
+    /// A sequence number behind all changes so far. It is that of an empty page, which nothing
+    /// lists.
+    fn next_version(&self, id: u64) -> Result<Version> {
+        let (key, empty) = (id.to_le_bytes(), Page::default().encode());
+        let record = self.log.prepare(Kind::Page, &key, &empty, Meta::NONE, Compression::None);
+        Ok(self.log.append(record, Purpose::Move)?.sequence)
+    }
+
+    /// Locks all leaves, in their order. The caller holds `structure`.
+    fn lock_all(&self) -> Vec<LockedLeaf> {
+        let mut leaves = Vec::new();
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let handle = self.handle_at(from.as_deref());
+            let state = handle.leaf.write_arc();
+            if state.generation != handle.generation {
+                continue;
+            }
+            from = self.upper_of(from.as_deref());
+            leaves.push(state);
+            if from.is_none() {
+                return leaves;
+            }
+        }
+    }
+
+    /// One leaf takes the place of all others, which are locked.
+    fn begin_anew(&self, mut leaves: Vec<LockedLeaf>, mut state: State) {
+        for state in &mut leaves {
+            if let Some(loaded) = state.loaded() {
+                self.cache.charge(&mut loaded.charged, 0);
+            }
+            state.content = Content::Loaded(Box::default());
+            state.generation = GONE;
+        }
+        self.records.store(state.records() as u64, Ordering::Relaxed);
+        self.next_expiry_ms.store(state.expires_at_ms, Ordering::Relaxed);
+        if let Some(loaded) = state.loaded() {
+            self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        }
+        let handle = Handle::new(state);
+        self.cache.enter(Arc::clone(&handle.leaf));
+        *self.directory.write() = Directory::new(self.order, handle);
+    }
+}

@@ -1,0 +1,251 @@
+//! What databases promise when the disk fails or fills up.
+
+mod on_disk;
+
+use cabinet::io::FaultyStorage;
+use cabinet::{
+    Database, Durability, Error, FixedDatabase, HashDatabase, Options, Result, TreeDatabase,
+};
+use on_disk::{OnDisk, TableDatabase};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+fn options(durability: Durability) -> Options {
+    let mut options = Options::default();
+    options.durability = durability;
+    options.segment_bytes = Some(64 << 10);
+    options
+}
+
+fn try_open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> Result<(E, Database)> {
+    let opened = E::open(Arc::new(storage.clone()), options)?;
+    let database = Database::from_engine(opened.engine());
+    Ok((opened, database))
+}
+
+fn open_any<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
+    try_open(storage, options).expect("the database opens")
+}
+
+fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Database) {
+    open_any(storage, options)
+}
+
+#[test]
+fn after_a_failed_sync_writes_refuse_and_reads_go_on() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::Always);
+    let (_engine, database) = open(&storage, &options);
+    let deferred = database.deferred();
+    database.put(b"before", b"1").expect("a put");
+    storage.faults().fail_syncs.store(true, Ordering::Relaxed);
+    assert!(matches!(database.put(b"during", b"2"), Err(Error::Io { .. })));
+    storage.faults().fail_syncs.store(false, Ordering::Relaxed);
+    assert!(matches!(database.put(b"after", b"3"), Err(Error::Poisoned(_))));
+    assert!(matches!(deferred.remove(b"before"), Err(Error::Poisoned(_))));
+    assert_eq!(database.get(b"before").expect("a read"), Some(b"1".to_vec()));
+}
+
+#[test]
+fn a_full_disk_refuses_loses_nothing_and_goes_on_when_space_returns() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    let (engine, database) = open(&storage, &options);
+    storage.faults().space_bytes.store(400 << 10, Ordering::Relaxed);
+    let mut stored = 0u32;
+    let refused = loop {
+        match database.put(&stored.to_le_bytes(), &[stored as u8; 500]) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert!(stored > 300, "{stored}");
+    for number in 0..stored {
+        let found = database.get(&number.to_le_bytes()).expect("a read");
+        assert_eq!(found, Some(vec![number as u8; 500]));
+    }
+    // There is room left for removals, and what they leave between others can be given back.
+    let removed = 60u32;
+    for number in 0..removed {
+        assert!(database.remove(&(number * 2).to_le_bytes()).expect("a removal"));
+    }
+    engine.tend().expect("tending");
+    for number in 0..30u32 {
+        database.put(&(number * 2).to_le_bytes(), &[1; 500]).expect("a put after space returned");
+    }
+    let again = storage.kill();
+    drop((engine, database));
+    let (_engine, database) = open(&again, &options);
+    for number in 0..stored {
+        let found = database.get(&number.to_le_bytes()).expect("a read");
+        let expected = match number {
+            number if number % 2 == 0 && number < 60 => Some(vec![1; 500]),
+            number if number % 2 == 0 && number < removed * 2 => None,
+            number => Some(vec![number as u8; 500]),
+        };
+        assert_eq!(found, expected, "{number}");
+    }
+}
+
+#[test]
+fn a_full_database_can_be_cleared() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    let (_engine, database) = open(&storage, &options);
+    storage.faults().space_bytes.store(200 << 10, Ordering::Relaxed);
+    let mut stored = 0u32;
+    while database.put(&stored.to_le_bytes(), &[1; 500]).is_ok() {
+        stored += 1;
+    }
+    database.clear().expect("clearing");
+    assert_eq!(database.len(), 0);
+    database.put(b"again", &[1; 500]).expect("a put after the clearing");
+}
+
+#[test]
+fn a_read_that_fails_says_so_and_a_short_one_is_continued() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    {
+        let (_engine, database) = open(&storage, &options);
+        for number in 0..1000u32 {
+            database.put(&number.to_le_bytes(), &[3; 300]).expect("a put");
+        }
+    }
+    let short = storage.kill();
+    short.faults().short_reads.store(7, Ordering::Relaxed);
+    let (_engine, database) = open(&short, &options);
+    assert_eq!(database.get(&5u32.to_le_bytes()).expect("a read"), Some(vec![3; 300]));
+    assert_eq!(database.len(), 1000);
+    let failing = storage.kill();
+    failing.faults().fail_reads.store(true, Ordering::Relaxed);
+    let result = try_open::<Arc<HashDatabase>>(&failing, &options);
+    assert!(matches!(result.err(), Some(Error::Io { .. })));
+}
+
+#[test]
+fn a_database_that_is_open_cannot_be_opened_again() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    let (_engine, _database) = open(&storage, &options);
+    let again = try_open::<Arc<HashDatabase>>(&storage, &options);
+    assert!(matches!(again.err(), Some(Error::InUse { .. })));
+}
+
+/// A key and a value that every kind takes: an id, and a column of a row.
+fn record(number: u32) -> (Vec<u8>, Vec<u8>) {
+    let key = (number + 1).to_string().into_bytes();
+    let value = format!("column\0{}", "value ".repeat(20 + number as usize % 30)).into_bytes();
+    (key, value)
+}
+
+fn check_records(database: &Database, count: u32) {
+    assert_eq!(database.len(), u64::from(count));
+    for number in 0..count {
+        let (key, value) = record(number);
+        assert_eq!(database.get(&key).expect("a read"), Some(value), "{number}");
+    }
+}
+
+/// Writes checkpoints of a changed database on disks with more and more space, from none.
+fn a_disk_that_is_full_for_a_checkpoint_loses_nothing<E: OnDisk>() {
+    const RECORDS: u32 = 500;
+    let options = options(Durability::None);
+    let base = FaultyStorage::new();
+    let (engine, database) = open_any::<E>(&base, &options);
+    for number in 0..RECORDS {
+        let (key, value) = record(number);
+        database.put(&key, &value).expect("a put");
+        if number == RECORDS / 2 {
+            engine.checkpoint().expect("a checkpoint");
+        }
+    }
+    let (mut refused, mut written) = (0, 0);
+    for space in (0..).map(|step: u64| step * step * 512).take_while(|space| *space < 1 << 20) {
+        let storage = base.kill();
+        let (engine, database) = open_any::<E>(&storage, &options);
+        let (key, value) = record(RECORDS);
+        storage.faults().space_bytes.store(space, Ordering::Relaxed);
+        match engine.checkpoint() {
+            Ok(()) => written += 1,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                refused += 1;
+            }
+        }
+        check_records(&database, RECORDS);
+        check_records(&open_any::<E>(&storage.kill(), &options).1, RECORDS);
+
+        storage.faults().space_bytes.store(u64::MAX, Ordering::Relaxed);
+        database.put(&key, &value).expect("a put after space returned");
+        engine.checkpoint().expect("a checkpoint after space returned");
+        check_records(&database, RECORDS + 1);
+        check_records(&open_any::<E>(&storage.kill(), &options).1, RECORDS + 1);
+    }
+    drop((engine, database));
+    assert!(refused > 0 && written > 0, "{refused} refused, {written} written");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_while_a_hash_writes_a_checkpoint() {
+    a_disk_that_is_full_for_a_checkpoint_loses_nothing::<Arc<HashDatabase>>();
+}
+
+#[test]
+fn the_same_of_a_fixed_length_database() {
+    a_disk_that_is_full_for_a_checkpoint_loses_nothing::<Arc<FixedDatabase>>();
+}
+
+#[test]
+fn the_same_of_a_tree() {
+    a_disk_that_is_full_for_a_checkpoint_loses_nothing::<Arc<TreeDatabase>>();
+}
+
+#[test]
+fn the_same_of_a_table() {
+    a_disk_that_is_full_for_a_checkpoint_loses_nothing::<TableDatabase>();
+}
+
+/// Puts until the disk is full and beyond, has the engine do what it does in the background, and
+/// looks whether everything that was stored is there: before space returns, and after.
+fn a_disk_that_fills_up_loses_nothing<E: OnDisk>() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    let (engine, database) = open_any::<E>(&storage, &options);
+    storage.faults().space_bytes.store(500 << 10, Ordering::Relaxed);
+    let mut stored = 0;
+    let refused = loop {
+        let (key, value) = record(stored);
+        match database.put(&key, &value) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert!(stored > 300, "{stored}");
+    for _ in 0..3 {
+        // It may succeed or not.
+        let _ = engine.tend();
+        check_records(&database, stored);
+    }
+    check_records(&open_any::<E>(&storage.kill(), &options).1, stored);
+    storage.faults().space_bytes.store(u64::MAX, Ordering::Relaxed);
+    engine.tend().expect("tending when space returned");
+    for number in stored..stored + 200 {
+        let (key, value) = record(number);
+        database.put(&key, &value).expect("a put after space returned");
+    }
+    check_records(&database, stored + 200);
+    check_records(&open_any::<E>(&storage.kill(), &options).1, stored + 200);
+}
+
+#[test]
+fn a_tree_on_a_disk_that_fills_up_loses_nothing_and_goes_on() {
+    a_disk_that_fills_up_loses_nothing::<Arc<TreeDatabase>>();
+}
+
+#[test]
+fn a_table_on_a_disk_that_fills_up_loses_nothing_and_goes_on() {
+    a_disk_that_fills_up_loses_nothing::<TableDatabase>();
+}

@@ -1,0 +1,217 @@
+//! Any bytes for keys and values over a database that takes only some.
+
+use cabinet::{
+    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, LogPosition, Meta,
+    Position, Result, Version, Wait,
+};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How keys and values become such as the database takes, and back.
+pub(crate) trait Mapping: Send + Sync {
+    /// Whether the order of keys stays.
+    const IN_ORDER: bool;
+
+    fn key(key: &[u8]) -> Vec<u8>;
+
+    fn value(key: &[u8], value: &[u8]) -> Vec<u8>;
+
+    /// Shows a record of the database as it was meant.
+    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>));
+}
+
+/// Each key has an id that follows from it, and is stored in front of its value.
+pub(crate) struct Numbers;
+
+impl Mapping for Numbers {
+    const IN_ORDER: bool = false;
+
+    /// Short keys lie close together, so that they share pages; others are alone on theirs.
+    fn key(key: &[u8]) -> Vec<u8> {
+        let id = match key {
+            [] => 1,
+            [one] => 2 + u64::from(*one),
+            [one, two] => 300 + (u64::from(*one) << 8 | u64::from(*two)),
+            _ => {
+                let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                    (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+                });
+                (1 << 20) + (hash >> 24)
+            }
+        };
+        id.to_string().into_bytes()
+    }
+
+    fn value(key: &[u8], value: &[u8]) -> Vec<u8> {
+        [&(key.len() as u32).to_le_bytes(), key, value].concat()
+    }
+
+    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>)) {
+        let (length, rest) = entry.value.split_first_chunk().expect("a key is in front");
+        let (key, value) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        visit(Entry { key, value, ..entry });
+    }
+}
+
+/// Values become columns: a short one becomes all of [`COLUMNS`], a long one only the first.
+pub(crate) struct Rows;
+
+pub(crate) const COLUMNS: [&[u8]; 4] = [b"lexical", b"decimal", b"token", b"qgram"];
+
+/// Longest value of which all columns are made, in bytes.
+const SHORT_BYTES_MAX: usize = 64;
+
+/// What stands behind each value, so that it is never empty.
+const END: u8 = b'.';
+
+impl Mapping for Rows {
+    const IN_ORDER: bool = true;
+
+    /// The empty key would be replaced by an identifier.
+    fn key(key: &[u8]) -> Vec<u8> {
+        [b"k", key].concat()
+    }
+
+    fn value(_key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut escaped = Vec::with_capacity(value.len() + 1);
+        for &byte in value {
+            match byte {
+                0 => escaped.extend([1, 1]),
+                1 => escaped.extend([1, 2]),
+                byte => escaped.push(byte),
+            }
+        }
+        escaped.push(END);
+        let columns = if value.len() > SHORT_BYTES_MAX { &COLUMNS[..1] } else { &COLUMNS };
+        let parts: Vec<&[u8]> = columns.iter().flat_map(|column| [column, &escaped[..]]).collect();
+        parts.join(&0)
+    }
+
+    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>)) {
+        let escaped = entry.value.split(|&byte| byte == 0).nth(1).expect("a column");
+        let mut bytes = escaped.strip_suffix(&[END]).expect("an end").iter();
+        let mut value = Vec::with_capacity(bytes.len());
+        while let Some(&byte) = bytes.next() {
+            value.push(match byte {
+                1 => bytes.next().expect("an escaped byte") - 1,
+                byte => byte,
+            });
+        }
+        visit(Entry { key: &entry.key[1..], value: &value, ..entry });
+    }
+}
+
+/// See the module.
+pub(crate) struct Mapped<M>(Arc<dyn Engine>, PhantomData<M>);
+
+impl<M: Mapping> Mapped<M> {
+    pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
+        Self(engine, PhantomData)
+    }
+}
+
+impl<M: Mapping> Engine for Mapped<M> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.0.read(&M::key(key), wait, &mut |entry| M::lend(entry, visit))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
+        self.0.put(&M::key(key), &M::value(key, value), meta, wait)
+    }
+
+    fn update(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<Version> {
+        self.0.update(&M::key(key), wait, &mut |entry| {
+            let mut change = Change::Keep;
+            match entry {
+                Some(entry) => M::lend(entry, &mut |entry| change = decide(Some(entry))),
+                None => change = decide(None),
+            }
+            match change {
+                Change::Put(value, meta) => Change::Put(M::value(key, &value), meta),
+                change => change,
+            }
+        })
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let mut mapped = Batch::new();
+        for (key, version) in batch.expected() {
+            mapped.expect(&M::key(key), version);
+        }
+        for (key, change) in batch.changes() {
+            match change {
+                BatchChange::Put(value, meta) => {
+                    mapped.put(&M::key(key), &M::value(key, value), *meta);
+                }
+                BatchChange::Remove => mapped.remove(&M::key(key)),
+            }
+        }
+        self.0.write(&mapped)
+    }
+
+    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+        self.0.scan(from, &mut |entry| M::lend(entry, visit))
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        self.0.position_of(&M::key(key))
+    }
+
+    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
+        if M::IN_ORDER { self.position_of(prefix) } else { Position::Start }
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn optimize(&self) -> Result<()> {
+        self.0.optimize()
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        self.0.copy_to(path)
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+
+    fn appended(&self) -> LogPosition {
+        self.0.appended()
+    }
+
+    fn durable(&self) -> LogPosition {
+        self.0.durable()
+    }
+
+    fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.0.wait_durable(position)
+    }
+
+    fn on_durable(&self, listener: DurableListener) {
+        self.0.on_durable(listener);
+    }
+}

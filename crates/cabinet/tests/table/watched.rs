@@ -1,0 +1,107 @@
+//! A storage that says when it is about to change.
+
+use cabinet::io::{FaultyStorage, File, Map, Open, Storage};
+use std::any::Any;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Called before each change of a file or a name. What is appended through a map is not one.
+type Watch = Arc<dyn Fn() + Send + Sync>;
+
+/// See the module.
+pub(crate) struct Watched {
+    pub(crate) storage: FaultyStorage,
+    pub(crate) watch: Watch,
+}
+
+struct WatchedFile {
+    file: Arc<dyn File>,
+    watch: Watch,
+}
+
+impl Storage for Watched {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.storage.create_dir(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.storage.list(directory)
+    }
+
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        (self.watch)();
+        let file = self.storage.open(path, how)?;
+        Ok(Arc::new(WatchedFile { file, watch: Arc::clone(&self.watch) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        (self.watch)();
+        self.storage.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        (self.watch)();
+        self.storage.remove(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        (self.watch)();
+        self.storage.link(from, to)
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        (self.watch)();
+        self.storage.sync_dir(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        self.storage.lock(path)
+    }
+}
+
+impl File for WatchedFile {
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.file.disk_bytes()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_cached_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        (self.watch)();
+        self.file.write_at(bytes, offset)
+    }
+
+    fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
+        (self.watch)();
+        self.file.allocate(map, length)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        (self.watch)();
+        self.file.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (self.watch)();
+        self.file.sync()
+    }
+
+    fn will_read(&self, offset: u64, bytes: u64) {
+        self.file.will_read(offset, bytes);
+    }
+
+    fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
+        self.file.map(capacity, written)
+    }
+}

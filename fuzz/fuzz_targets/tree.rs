@@ -1,0 +1,54 @@
+//! A tree whose files somebody has tampered with.
+#![no_main]
+
+mod tampered;
+
+use cabinet::io::Storage;
+use cabinet::{Cursor, Database, Engine, Options, Result, Side, TreeDatabase};
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+use std::sync::Arc;
+use tampered::{Bases, Input, Kind};
+
+struct Tree(Arc<TreeDatabase>);
+
+impl Kind for Tree {
+    const PATH: &str = "casket.tcb";
+    const NUMBER: u8 = 2;
+
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        let opened = TreeDatabase::open_on(storage, Path::new(Self::PATH), options, false)?;
+        Ok(Self(Arc::new(opened)))
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn tend(&self) -> Result<()> {
+        self.0.tend()
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.0.checkpoint()
+    }
+
+    fn serve(&self) {
+        let database = Database::from_engine(self.engine());
+        let _ = database.put_duplicate(b"1", b"second", Side::After);
+        let _ = database.get_all(b"1");
+        let Ok(mut cursor) = database.cursor() else { return };
+        for begin in [Cursor::first, Cursor::last] {
+            let mut stands = begin(&mut cursor);
+            let mut steps = 0;
+            while matches!(stands, Ok(true)) && steps < 100 {
+                steps += 1;
+                stands = if steps % 3 == 0 { cursor.prev() } else { cursor.next() };
+            }
+        }
+    }
+}
+
+static BASES: Bases = Bases::new();
+
+fuzz_target!(|input: Input| tampered::run::<Tree>(&BASES, &input));

@@ -5,6 +5,7 @@
 
 mod clients;
 mod crash;
+mod differential;
 mod full_disk;
 mod fuzz;
 mod memcached;
@@ -28,6 +29,17 @@ enum Command {
         /// How often.
         #[arg(long, default_value_t = 100)]
         rounds: u32,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Have the same random conversations with memcached and the server, and compare.
+    Memcached {
+        /// Number of the first one.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// How many there are with each kind of database.
+        #[arg(long, default_value_t = differential::CONVERSATIONS)]
+        conversations: u64,
         #[command(flatten)]
         build: Build,
     },
@@ -69,6 +81,9 @@ fn main() -> Result<()> {
         Command::Test => test(),
         Command::Clients(build) => clients::run_all(build.profile()),
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
+        Command::Memcached { seed, conversations, build } => {
+            differential::run(build.profile(), seed, conversations)
+        }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
     }
@@ -78,6 +93,7 @@ fn test() -> Result<()> {
     // The tests of the programs drive the programs, and so does all that follows.
     cargo(&["test", "--workspace"])?;
     clients::run_all(Profile::Debug)?;
+    differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
     println!("all tests passed");

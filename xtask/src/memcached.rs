@@ -8,6 +8,9 @@ use std::time::Duration;
 /// A server that says nothing for so long has hung.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Most bytes that are looked through at once.
+const READ_BYTES: usize = 64 << 10;
+
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
 }
@@ -32,6 +35,23 @@ impl Connection {
         self.stream.read_line(&mut line).context("no answer")?;
         let Some(line) = line.strip_suffix("\r\n") else { bail!("half an answer: {line:?}") };
         Ok(line.to_owned())
+    }
+
+    /// All that comes up to `end`, and `end` itself.
+    pub(crate) fn read_until(&mut self, end: &[u8]) -> Result<Vec<u8>> {
+        let mut received = Vec::new();
+        while !received.windows(end.len()).rev().take(READ_BYTES).any(|window| window == end) {
+            let arrived = self.stream.fill_buf().context("no answer")?;
+            ensure!(
+                !arrived.is_empty(),
+                "the connection was closed after {:?}",
+                received.escape_ascii().to_string()
+            );
+            let bytes = arrived.len().min(READ_BYTES - end.len());
+            received.extend_from_slice(&arrived[..bytes]);
+            self.stream.consume(bytes);
+        }
+        Ok(received)
     }
 
     /// Stores a value; answers the server's line.

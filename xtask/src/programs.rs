@@ -70,13 +70,18 @@ impl Server {
     /// Starts the server on a free port of the loopback and waits until it accepts connections.
     /// Its log goes to a file beside the database.
     pub(crate) fn start(programs: &Path, database: &Path) -> Result<Self> {
+        Self::start_logging(programs, database, &database.with_extension("log"))
+    }
+
+    /// The same with its log elsewhere.
+    pub(crate) fn start_logging(programs: &Path, database: &Path, log: &Path) -> Result<Self> {
         let port = free_port()?;
         let child = Command::new(programs.join("tyrant"))
             .arg("serve")
             .arg(database)
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .arg("--log")
-            .arg(database.with_extension("log"))
+            .arg(log)
             .stdin(Stdio::null())
             .spawn()
             .context("cannot start the server")?;
@@ -109,7 +114,7 @@ impl Drop for Server {
 
 /// A port that nobody listens on, below those that systems give to the clients' ends: one of
 /// those connects to itself when it is tried before the server listens.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let first = std::process::id() % 20_000;
     (0..20_000)
         .map(|tried| 10_000 + ((first + tried) % 20_000) as u16)

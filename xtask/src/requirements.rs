@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 const PROGRAMS: &[(&[&str], &str)] = &[
     (&["nc", "-h"], "netcat-openbsd"),
     (&["curl", "--version"], "curl"),
+    (&["memcached", "--version"], "memcached"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
 ];
 

@@ -1,28 +1,32 @@
 //! memcached's text protocol.
 
+mod admin;
+mod expiry;
+mod meta;
+mod number;
+mod stats;
+mod sum;
+
 use super::ahead::Grouped;
-use super::{
-    Context, Halt, Next, Step, finish, incomplete, leading_number, or_absent, within_limit,
-};
+use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::counters::Count;
 use crate::failure::Failure;
+use crate::hits::Hit;
 use crate::mask::{Command, Protocol};
 use crate::status;
-use cabinet::{Change, Error, Meta, Swap};
-use std::time::{SystemTime, UNIX_EPOCH};
+use cabinet::{Change, Entry, Error, Meta, Swap, Version};
+use number::Operation;
+use std::time::Instant;
 use wire::Parse;
 use wire::memcached::reply::{
     self, DELETED, END, EXISTS, NOT_FOUND, NOT_STORED, OK, STORED, TOUCHED,
 };
-use wire::memcached::{self, Keys, Mode, Request, Store, parse};
-
-/// Longest expiry that counts from now, in seconds; above it comes an absolute time.
-const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, Store, parse};
 
 /// Executes the request at the beginning of `input`.
 #[inline]
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    match within_limit(context, parse(input)) {
+    match within_limit(context, parse(context.shared.config.dialect, input)) {
         Parse::Complete(request, bytes) => {
             let start = output.len();
             let result = execute(context, request, output);
@@ -53,6 +57,7 @@ fn execute(
         answer(output, reply::FORBIDDEN, noreply);
         return Ok(Next::GoOn);
     }
+    let is_original = context.shared.config.dialect == Dialect::TokyoTyrant;
     match request {
         Request::Get { keys, cas } => get(context, keys, cas, output)?,
         Request::Store(request) => {
@@ -62,6 +67,12 @@ fn execute(
                 output.truncate(start);
             }
         }
+        Request::Meta(meta) => {
+            context.counters.count(Count::Meta);
+            meta::execute(context, &meta, output)?;
+        }
+        Request::MetaDebug { key } => meta::debug(context, key, output)?,
+        Request::MetaNoOp => output.extend_from_slice(reply::META_NO_OP),
         Request::GetAndTouch { keys, exptime, cas } => {
             get_and_touch(context, keys, exptime, cas, output)?;
         }
@@ -76,42 +87,55 @@ fn execute(
                 output.extend_from_slice(if removed { DELETED } else { NOT_FOUND });
             });
         }
+        Request::Increment { key, amount, noreply } if is_original => {
+            let amount = amount as i64; // In this dialect it is one.
+            sum::add(context, key, |number| number.wrapping_add(amount), noreply, output)?;
+        }
+        Request::Decrement { key, amount, noreply } if is_original => {
+            let amount = amount as i64; // In this dialect it is one.
+            sum::add(context, key, |number| number.wrapping_sub(amount), noreply, output)?;
+        }
         Request::Increment { key, amount, noreply } => {
-            add(context, key, |number| number.wrapping_add(amount), noreply, output)?;
+            sum::count(context, key, Operation::Add(amount as u64), noreply, output)?;
         }
         Request::Decrement { key, amount, noreply } => {
-            add(context, key, |number| number.wrapping_sub(amount), noreply, output)?;
+            sum::count(context, key, Operation::Subtract(amount as u64), noreply, output)?;
         }
         Request::Touch { key, exptime, noreply } => {
-            let touched = context.database.touch(key, expires_at_ms(exptime));
-            let touched = or_absent(context.attempt_write("do_mc_touch", touched)?, false);
-            context.counters.count(Count::Touch);
+            let touched = touch(context, "do_mc_touch", key, exptime, |_| ())?;
             conclude(output, noreply, touched, |output, touched| {
-                output.extend_from_slice(if touched { TOUCHED } else { NOT_FOUND });
+                output.extend_from_slice(if touched.is_some() { TOUCHED } else { NOT_FOUND });
             });
         }
-        // The original ignores the delay.
-        Request::FlushAll { delay: _, noreply } => {
-            context.wait()?;
-            let cleared = context.attempt_write("do_mc_flushall", context.database.clear())?;
-            context.counters.count(Count::Vanish);
+        Request::FlushAll { delay, noreply } => {
+            // The original ignores the delay.
+            let delay = if is_original { 0 } else { delay };
+            let cleared = admin::flush_all(context, delay)?;
             conclude(output, noreply, cleared, |output, ()| output.extend_from_slice(OK));
         }
         Request::Verbosity { noreply } => answer(output, OK, noreply),
-        Request::Stats { argument: b"reset" } => output.extend_from_slice(b"RESET\r\n"),
         // The original gives the same answer whatever the argument.
-        Request::Stats { argument: _ } => {
-            context.counters.count(Count::Stat);
-            for (name, value) in status::memcached(context.shared) {
-                reply::stat(output, &name, &value);
-            }
-            output.extend_from_slice(END);
+        Request::Stats { argument, .. } if is_original && argument != b"reset" => {
+            stats::execute(context, b"", b"", output)?;
         }
+        Request::Stats { argument, rest } => stats::execute(context, argument, rest, output)?,
+        Request::CacheMemoryLimit { mebibytes, noreply } => {
+            let start = output.len();
+            admin::cap_memory(context, mebibytes, output)?;
+            if noreply {
+                output.truncate(start);
+            }
+        }
+        Request::Crawler { command, argument } => {
+            admin::crawl(context, command, argument, output)?;
+        }
+        Request::Shutdown { argument } => return Ok(admin::shut_down(context, argument, output)),
         Request::Version => {
             context.counters.count(Count::Stat);
             reply::version(output, status::VERSION);
         }
-        Request::Quit => return Ok(Next::CloseIfQuiet),
+        Request::Quit if is_original => return Ok(Next::CloseIfQuiet),
+        Request::Quit => return Ok(Next::Close),
         Request::Bad { error, noreply } => {
             answer(output, error.reply(), noreply);
             // The original closed without a word in the other cases.
@@ -131,17 +155,21 @@ fn get(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     let start = output.len();
+    let shared = context.shared;
     let mut done = 0;
     let mut misses = 0;
     for key in Grouped::new(context.database, keys.iter()) {
         context.check_keys(done)?;
         done += 1;
         let found = context.database.read(key, |entry| {
-            let version = cas.then_some(entry.version);
-            reply::value(output, key, entry.meta.flags, entry.value, version);
+            let number = cas.then(|| shared.cas_numbers.number(entry.version));
+            reply::value(output, key, entry.meta.flags, entry.value, number);
         });
         match or_absent(context.attempt("do_mc_get", found)?, None) {
-            Ok(Some(())) => context.check_length(output.len() - start)?,
+            Ok(Some(())) => {
+                context.check_length(output.len() - start)?;
+                note(context, key, true);
+            }
             Ok(None) => misses += 1,
             Err(error) => {
                 output.truncate(start);
@@ -167,34 +195,16 @@ fn get_and_touch(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     let start = output.len();
-    let expires_at_ms = expires_at_ms(exptime);
     for (done, key) in keys.iter().enumerate() {
         context.check_keys(done)?;
+        let shared = context.shared;
         // The value is shown as it was, since it may expire with this very touch.
-        let mut write = |entry: cabinet::Entry<'_>, version| {
-            reply::value(output, key, entry.meta.flags, entry.value, version);
-        };
-        let touched = if cas {
-            // What a client is to compare with is the version that the touch makes.
-            let touched = context.database.touch(key, expires_at_ms);
-            if context.attempt_write("do_mc_gat", touched)?.unwrap_or(false) {
-                context.database.read(key, |entry| write(entry, Some(entry.version)))
-            } else {
-                Ok(None)
-            }
-        } else {
-            context.database.modify(key, |entry| match entry {
-                None => (Change::Keep, None),
-                Some(entry) => {
-                    write(entry, None);
-                    let meta = Meta { expires_at_ms, ..entry.meta };
-                    (Change::Put(entry.value.to_vec(), meta), Some(()))
-                }
-            })
-        };
-        context.counters.count(Count::Touch);
+        let touched = touch(context, "do_mc_gat", key, exptime, |entry| {
+            let number = cas.then(|| shared.cas_numbers.number(entry.version));
+            reply::value(output, key, entry.meta.flags, entry.value, number);
+        })?;
         context.counters.count(Count::Get);
-        match or_absent(context.attempt_write("do_mc_gat", touched)?, None) {
+        match touched {
             Ok(Some(())) => context.check_length(output.len() - start)?,
             Ok(None) => context.miss("do_mc_gat", Count::GetMiss),
             Err(error) => {
@@ -208,25 +218,54 @@ fn get_and_touch(
     Ok(())
 }
 
+/// Sets the expiry of a record, and lends it as it was to `visit`. The number for
+/// compare-and-swap stays.
+fn touch<T>(
+    context: &mut Context<'_>,
+    operation: &'static str,
+    key: &[u8],
+    exptime: i64,
+    visit: impl FnOnce(Entry<'_>) -> T,
+) -> Result<Result<Option<T>, Error>, Halt> {
+    let shared = context.shared;
+    let at_ms = expiry::expires_at_ms(exptime);
+    let mut visit = Some(visit);
+    let mut number = 0;
+    let touched = context.database.modify_versioned(key, |entry| {
+        let (Some(entry), Some(visit)) = (entry, visit.take()) else {
+            return (Change::Keep, None);
+        };
+        number = shared.cas_numbers.number(entry.version);
+        let expires_at_ms = expiry::marked(at_ms, expiry::marks(entry.meta.expires_at_ms));
+        let change = Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta });
+        (change, Some(visit(entry)))
+    });
+    let touched = or_absent(context.attempt_write(operation, touched)?, (None, 0));
+    context.counters.count(Count::Touch);
+    Ok(touched.map(|(touched, version)| {
+        if touched.is_some() {
+            shared.cas_numbers.set(version, number);
+            note(context, key, true);
+        } else {
+            context.counters.count(Count::TouchMiss);
+        }
+        touched
+    }))
+}
+
 #[inline]
 fn store(context: &mut Context<'_>, request: &Store<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
     let Store { mode, key, flags, exptime, value, noreply: _ } = *request;
     let database = context.database;
-    let meta = Meta { flags, expires_at_ms: expires_at_ms(exptime) };
+    let meta = Meta { flags, expires_at_ms: expiry::expires_at_ms(exptime) };
     let (count, line) = match mode {
         Mode::Set => (Count::Put, database.put_with(key, value, meta).map(|_| STORED)),
         Mode::Add => (Count::PutKeep, database.put_keep(key, value, meta).map(stored)),
         Mode::Replace => (Count::Put, database.replace(key, value, meta).map(stored)),
-        Mode::Append => (Count::Put, database.extend(key, value, false).map(stored)),
-        Mode::Prepend => (Count::Put, database.extend(key, value, true).map(stored)),
-        Mode::CompareAndSwap(version) => {
-            let swap = database.compare_and_swap(key, version, value, meta);
-            let line = swap.map(|swap| match swap {
-                Swap::Stored(_) => STORED,
-                Swap::Changed => EXISTS,
-                Swap::Missing => NOT_FOUND,
-            });
-            (Count::CompareAndSwap, line)
+        Mode::Append => (Count::Put, extend(context, key, value, false).map(stored)),
+        Mode::Prepend => (Count::Put, extend(context, key, value, true).map(stored)),
+        Mode::CompareAndSwap(number) => {
+            (Count::CompareAndSwap, compare_and_swap(context, key, number, value, meta))
         }
     };
     let line = context.attempt_write("do_mc_store", line)?;
@@ -240,11 +279,20 @@ fn store(context: &mut Context<'_>, request: &Store<'_>, output: &mut Vec<u8>) -
     match line {
         Ok(line) => {
             output.extend_from_slice(line);
-            if line != STORED {
+            if line == STORED {
+                note(context, key, false);
+            } else {
                 context.counters.count(Count::PutMiss);
                 let is_there = mode == Mode::Add || line == EXISTS;
                 let failure = if is_there { Failure::ExistingRecord } else { Failure::NoRecord };
                 context.fail("do_mc_store", failure);
+            }
+            if count == Count::CompareAndSwap {
+                context.counters.count(match line {
+                    STORED => Count::CasHit,
+                    EXISTS => Count::CasBadValue,
+                    _ => Count::CasMiss,
+                });
             }
         }
         Err(error) => {
@@ -259,31 +307,86 @@ fn stored(stored: bool) -> &'static [u8] {
     if stored { STORED } else { NOT_STORED }
 }
 
-/// incr and decr: on decimal text, never below 0, and on text that is no number from 0.
-fn add(
-    context: &mut Context<'_>,
+fn compare_and_swap(
+    context: &Context<'_>,
     key: &[u8],
-    add: impl Fn(i64) -> i64,
-    noreply: bool,
-    output: &mut Vec<u8>,
-) -> Result<(), Halt> {
-    let sum = context.database.modify(key, |entry| match entry {
-        None => (Change::Keep, None),
-        Some(entry) => {
-            let sum = add(leading_number(entry.value)).max(0);
-            (Change::Put(sum.to_string().into_bytes(), entry.meta), Some(sum))
-        }
-    });
-    let sum = or_absent(context.attempt_write("do_mc_incr", sum)?, None);
-    context.counters.count(Count::AddInt);
-    if let Ok(None) = sum {
-        context.fail("do_mc_incr", Failure::NoRecord);
+    number: u64,
+    value: &[u8],
+    meta: Meta,
+) -> cabinet::Result<&'static [u8]> {
+    let shared = context.shared;
+    if shared.cas_numbers.is_used() {
+        return context.database.modify(key, |entry| match entry {
+            None => (Change::Keep, NOT_FOUND),
+            Some(entry) if shared.cas_numbers.matches(entry.version, number) => {
+                (Change::Put(value.to_vec(), meta), STORED)
+            }
+            Some(_) => (Change::Keep, EXISTS),
+        });
     }
-    conclude(output, noreply, sum, |output, sum| match sum {
-        Some(sum) => reply::number(output, sum.unsigned_abs()),
-        None => output.extend_from_slice(NOT_FOUND),
-    });
-    Ok(())
+    Ok(match context.database.compare_and_swap(key, number, value, meta)? {
+        Swap::Stored(_) => STORED,
+        Swap::Changed => EXISTS,
+        Swap::Missing => NOT_FOUND,
+    })
+}
+
+/// append and prepend: says whether there was a record.
+fn extend(context: &Context<'_>, key: &[u8], part: &[u8], is_front: bool) -> cabinet::Result<bool> {
+    if context.shared.config.dialect == Dialect::TokyoTyrant {
+        return context.database.extend(key, part, is_front);
+    }
+    context.database.modify(key, |entry| match entry {
+        None => (Change::Keep, false),
+        Some(entry) => (extended(&entry, part, is_front), true),
+    })
+}
+
+/// A longer value under the same flags and expiry, which nobody has called stale yet.
+fn extended(entry: &Entry<'_>, part: &[u8], is_front: bool) -> Change {
+    let (first, second) = if is_front { (part, entry.value) } else { (entry.value, part) };
+    let expires_at_ms = expiry::unmarked(entry.meta.expires_at_ms);
+    Change::Put([first, second].concat(), Meta { expires_at_ms, ..entry.meta })
+}
+
+/// The number for compare-and-swap of what was just stored: the version, unless the client has
+/// said another.
+fn shown(context: &Context<'_>, version: Version, assigned: Option<u64>) -> u64 {
+    let number = assigned.unwrap_or(version);
+    context.shared.cas_numbers.set(version, number);
+    number
+}
+
+/// Notes that a record was stored or read, if anybody may ask for it.
+#[inline]
+fn note(context: &Context<'_>, key: &[u8], is_read: bool) {
+    if context.shared.hits.is_active() {
+        note_now(context, key, is_read);
+    }
+}
+
+/// Kept out of the way of those who never ask.
+#[cold]
+fn note_now(context: &Context<'_>, key: &[u8], is_read: bool) {
+    context.shared.hits.note(key, Hit { is_read, second: now_s(context) });
+}
+
+/// Seconds since the server started.
+fn now_s(context: &Context<'_>) -> u64 {
+    context.shared.milliseconds_at(Instant::now()) / 1000
+}
+
+/// Whether a key can stand in a line of text.
+fn is_plain(key: &[u8]) -> bool {
+    !key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
+}
+
+/// Bytes that memcached would count for a record.
+fn item_bytes(entry: &Entry<'_>) -> usize {
+    /// Header and number, a byte behind the key, a line end behind the value.
+    const OVERHEAD: usize = 48 + 8 + 1 + 2;
+    let flags = if entry.meta.flags == 0 { 0 } else { 4 };
+    OVERHEAD + flags + entry.key.len() + entry.value.len()
 }
 
 /// Answers with what was done, or with why it failed, or not at all.
@@ -321,29 +424,25 @@ fn one_line(error: &Error) -> String {
     error.to_string().replace(char::is_control, " ")
 }
 
-/// The point in time that an expiry of the protocol means, as [`Meta`] has it.
-fn expires_at_ms(exptime: i64) -> u64 {
-    match exptime {
-        0 => 0,
-        // Long past.
-        i64::MIN..0 => 1,
-        _ => {
-            let now_ms = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-            let begin_ms = if exptime <= RELATIVE_SECONDS_MAX { now_ms } else { 0 };
-            begin_ms.saturating_add(exptime.unsigned_abs().saturating_mul(1000))
-        }
-    }
-}
-
 /// What a mask would have to name, and whether the client wants no answer.
 fn command(request: &Request<'_>) -> Option<(Command, bool)> {
     Some(match request {
-        Request::Get { .. } => (Command::Get, false),
+        Request::Get { .. } | Request::MetaDebug { .. } => (Command::Get, false),
         Request::Store(store) => {
             let command = if store.mode == Mode::Add { Command::PutKeep } else { Command::Put };
             (command, store.noreply)
+        }
+        Request::Meta(meta) => {
+            let command = match meta.verb {
+                MetaVerb::Get if meta.exptime.or(meta.vivify).or(meta.recache).is_none() => {
+                    Command::Get
+                }
+                MetaVerb::Set if meta.mode == MetaMode::Add => Command::PutKeep,
+                MetaVerb::Delete if !meta.invalidate && !meta.removes_value => Command::Out,
+                MetaVerb::Arithmetic => Command::AddInt,
+                MetaVerb::Get | MetaVerb::Set | MetaVerb::Delete => Command::Put,
+            };
+            (command, false)
         }
         Request::GetAndTouch { .. } => (Command::Put, false),
         Request::Delete { noreply, .. } => (Command::Out, *noreply),
@@ -352,21 +451,13 @@ fn command(request: &Request<'_>) -> Option<(Command, bool)> {
         }
         Request::Touch { noreply, .. } => (Command::Put, *noreply),
         Request::FlushAll { noreply, .. } => (Command::Vanish, *noreply),
+        Request::CacheMemoryLimit { noreply, .. } => (Command::Optimize, *noreply),
+        Request::Crawler { .. } => (Command::KeysWithPrefix, false),
         Request::Stats { .. } | Request::Version => (Command::Stat, false),
-        Request::Verbosity { .. } | Request::Quit | Request::Bad { .. } => return None,
+        Request::Verbosity { .. }
+        | Request::MetaNoOp
+        | Request::Shutdown { .. }
+        | Request::Quit
+        | Request::Bad { .. } => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_expiry_counts_from_now_up_to_thirty_days_and_from_1970_above() {
-        assert_eq!(expires_at_ms(0), 0);
-        assert_eq!(expires_at_ms(-1), 1);
-        assert!(expires_at_ms(RELATIVE_SECONDS_MAX) > 1_700_000_000_000);
-        assert_eq!(expires_at_ms(RELATIVE_SECONDS_MAX + 1), 2_592_001_000);
-        assert_eq!(expires_at_ms(i64::MAX), u64::MAX);
-    }
 }

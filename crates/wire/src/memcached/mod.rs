@@ -1,15 +1,29 @@
-//! The memcached text protocol.
+//! The memcached text protocol, with its meta commands.
 //!
 //! A request is a line of tokens, and for the storing verbs a block of data. Lines end in CRLF or
 //! a bare LF; tokens are set apart by spaces and tabs. Keys are any bytes but these.
 
+mod error;
+mod meta;
 mod parse;
 pub mod reply;
 pub(crate) mod tokens;
 
+pub use error::Error;
+pub use meta::{ArithmeticMode, Meta, MetaFlags, MetaKey, MetaMode, MetaVerb};
 pub(crate) use parse::is_verb;
 pub use parse::parse;
 pub use tokens::{Keys, KeysIter};
+
+/// Whose rules requests follow, and whose words answer them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// memcached 1.6.
+    #[default]
+    Memcached,
+    /// Tokyo Tyrant, which took more for a request, and counted in signed numbers.
+    TokyoTyrant,
+}
 
 /// A request, borrowing from the bytes it came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,22 +33,34 @@ pub enum Request<'a> {
     Store(Store<'a>),
     /// `get`, and with `cas` `gets`: values of the keys.
     Get { keys: Keys<'a>, cas: bool },
-    /// `gat`, and with `cas` `gats`: get and set the expiry.
+    /// `gat`, and with `cas` `gats`: get and set the expiry. Without a key it finds nothing.
     GetAndTouch { keys: Keys<'a>, exptime: i64, cas: bool },
     /// Remove a record. The time some clients send is ignored.
     Delete { key: &'a [u8], noreply: bool },
-    /// Add to a decimal number; the original allows negative amounts.
-    Increment { key: &'a [u8], amount: i64, noreply: bool },
-    /// Subtract from a decimal number.
-    Decrement { key: &'a [u8], amount: i64, noreply: bool },
+    /// Add to a decimal number: memcached any `u64`, the original any `i64`.
+    Increment { key: &'a [u8], amount: i128, noreply: bool },
+    /// Subtract from a decimal number, in the same range.
+    Decrement { key: &'a [u8], amount: i128, noreply: bool },
     /// Set the expiry.
     Touch { key: &'a [u8], exptime: i64, noreply: bool },
+    /// `mg`, `ms`, `md`, `ma`. In a box, so that the others need not be so long.
+    Meta(Box<Meta<'a>>),
+    /// `me`: what is known of a record, its value left out.
+    MetaDebug { key: MetaKey<'a> },
+    /// `mn`: an answer that tells that everything before was executed.
+    MetaNoOp,
     /// Remove all records, after `delay` seconds.
     FlushAll { delay: i64, noreply: bool },
     /// Accepted and ignored.
     Verbosity { noreply: bool },
-    /// Statistics; the argument is empty if there is none.
-    Stats { argument: &'a [u8] },
+    /// Statistics: the argument, empty if there is none, and what follows it.
+    Stats { argument: &'a [u8], rest: &'a [u8] },
+    /// Cap the memory, in MiB.
+    CacheMemoryLimit { mebibytes: u64, noreply: bool },
+    /// A command to memcached's crawler of keys, and its argument, empty if there is none.
+    Crawler { command: &'a [u8], argument: &'a [u8] },
+    /// Stop the server; the argument is empty if there is none.
+    Shutdown { argument: &'a [u8] },
     /// Version of the server.
     Version,
     /// Close the connection.
@@ -76,30 +102,4 @@ pub enum Mode {
     Prepend,
     /// If the version of the record is still this.
     CompareAndSwap(u64),
-}
-
-/// Why a line is not a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// No such verb, or an empty line.
-    UnknownCommand,
-    /// Too few tokens. The original closed the connection after its answer.
-    MissingArguments,
-    /// A token that should be a number and is none, or is out of range.
-    BadNumber,
-    /// The block of data does not end where the line said.
-    BadDataChunk,
-}
-
-impl Error {
-    /// The line that answers it.
-    #[must_use]
-    pub fn reply(self) -> &'static [u8] {
-        match self {
-            Error::UnknownCommand => reply::ERROR,
-            Error::MissingArguments => b"CLIENT_ERROR error\r\n",
-            Error::BadNumber => b"CLIENT_ERROR bad command line format\r\n",
-            Error::BadDataChunk => b"CLIENT_ERROR bad data chunk\r\n",
-        }
-    }
 }

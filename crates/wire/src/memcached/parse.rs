@@ -1,9 +1,10 @@
 //! Bytes to a request.
 
 use super::tokens::next;
-use super::{Error, Keys, Mode, Request, Store};
-use crate::limits::LINE_BYTES_MAX;
+use super::{Dialect, Error, Keys, MetaVerb, Mode, Request, Store, meta};
+use crate::limits::{LINE_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX, MEMCACHED_VALUE_BYTES_MAX};
 use crate::{Invalid, Parse, decimal};
+use std::ops::RangeInclusive;
 
 /// Parses the request at the start of `bytes`.
 ///
@@ -11,7 +12,7 @@ use crate::{Invalid, Parse, decimal};
 /// answer it and go on. `Invalid` is left for lines longer than [`LINE_BYTES_MAX`], whose end
 /// cannot be waited for.
 #[must_use]
-pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
+pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
     let Some(line_feed) = memchr::memchr(b'\n', bytes) else {
         return match bytes.len() {
             0..LINE_BYTES_MAX => Parse::Incomplete(bytes.len() + 1),
@@ -27,55 +28,61 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
         line = before;
     }
     let verb = next(&mut line).unwrap_or_default();
-    match verb {
-        b"get" => complete(get(line, false), line, after),
-        b"set" => store(bytes, line, after, Verb::Set),
-        b"gets" => complete(get(line, true), line, after),
-        b"add" => store(bytes, line, after, Verb::Add),
-        b"replace" => store(bytes, line, after, Verb::Replace),
-        b"append" => store(bytes, line, after, Verb::Append),
-        b"prepend" => store(bytes, line, after, Verb::Prepend),
-        b"cas" => store(bytes, line, after, Verb::CompareAndSwap),
-        b"delete" => complete(delete(line), line, after),
-        b"incr" => complete(
-            key_and_number(line).map(|(key, amount, noreply)| Request::Increment {
-                key,
-                amount,
-                noreply,
-            }),
-            line,
-            after,
-        ),
-        b"decr" => complete(
-            key_and_number(line).map(|(key, amount, noreply)| Request::Decrement {
-                key,
-                amount,
-                noreply,
-            }),
-            line,
-            after,
-        ),
-        b"touch" => complete(
-            key_and_number(line).map(|(key, exptime, noreply)| Request::Touch {
-                key,
-                exptime,
-                noreply,
-            }),
-            line,
-            after,
-        ),
-        b"gat" => complete(get_and_touch(line, false), line, after),
-        b"gats" => complete(get_and_touch(line, true), line, after),
-        b"flush_all" => complete(flush_all(line), line, after),
-        b"verbosity" => complete(verbosity(line), line, after),
+    let request = match verb {
+        b"get" => get(dialect, line, false),
+        b"set" => return store(dialect, bytes, line, after, Verb::Set),
+        b"mg" => meta::parse(MetaVerb::Get, line).map(boxed),
+        b"ms" => return meta_set(bytes, line, after),
+        b"gets" => get(dialect, line, true),
+        b"add" => return store(dialect, bytes, line, after, Verb::Add),
+        b"replace" => return store(dialect, bytes, line, after, Verb::Replace),
+        b"append" => return store(dialect, bytes, line, after, Verb::Append),
+        b"prepend" => return store(dialect, bytes, line, after, Verb::Prepend),
+        b"cas" => return store(dialect, bytes, line, after, Verb::CompareAndSwap),
+        b"delete" => return complete(delete(dialect, line), dialect, line, after),
+        b"incr" => {
+            let request = arithmetic(dialect, line)
+                .map(|(key, amount, noreply)| Request::Increment { key, amount, noreply });
+            return complete(request, dialect, line, after);
+        }
+        b"decr" => {
+            let request = arithmetic(dialect, line)
+                .map(|(key, amount, noreply)| Request::Decrement { key, amount, noreply });
+            return complete(request, dialect, line, after);
+        }
+        b"touch" => return complete(touch(dialect, line), dialect, line, after),
+        b"gat" => get_and_touch(dialect, line, false),
+        b"gats" => get_and_touch(dialect, line, true),
+        b"md" => meta::parse(MetaVerb::Delete, line).map(boxed),
+        b"ma" => meta::parse(MetaVerb::Arithmetic, line).map(boxed),
+        b"me" => meta::debug(line).map(|key| Request::MetaDebug { key }),
+        b"mn" => Ok(Request::MetaNoOp),
+        b"flush_all" => return complete(flush_all(dialect, line), dialect, line, after),
+        b"verbosity" => return complete(verbosity(dialect, line), dialect, line, after),
         b"stats" => {
             let argument = next(&mut line).unwrap_or_default();
-            Parse::Complete(Request::Stats { argument }, after)
+            Ok(Request::Stats { argument, rest: line })
         }
-        b"version" => Parse::Complete(Request::Version, after),
-        b"quit" => Parse::Complete(Request::Quit, after),
-        _ => bad(Error::UnknownCommand, false, after),
+        b"cache_memlimit" => {
+            return complete(cache_memory_limit(dialect, line), dialect, line, after);
+        }
+        b"lru_crawler" => crawler(line),
+        b"shutdown" => {
+            let argument = next(&mut line).unwrap_or_default();
+            Ok(Request::Shutdown { argument })
+        }
+        b"version" => Ok(Request::Version),
+        b"quit" => Ok(Request::Quit),
+        _ => Err(Error::UnknownCommand),
+    };
+    match request {
+        Ok(request) => Parse::Complete(request, after),
+        Err(error) => bad(error, false, after),
     }
+}
+
+fn boxed(meta: super::Meta<'_>) -> Request<'_> {
+    Request::Meta(Box::new(meta))
 }
 
 /// Whether `verb` begins a request of this protocol.
@@ -96,9 +103,18 @@ pub(crate) fn is_verb(verb: &[u8]) -> bool {
             | b"touch"
             | b"gat"
             | b"gats"
+            | b"mg"
+            | b"ms"
+            | b"md"
+            | b"ma"
+            | b"me"
+            | b"mn"
             | b"flush_all"
             | b"verbosity"
             | b"stats"
+            | b"cache_memlimit"
+            | b"lru_crawler"
+            | b"shutdown"
             | b"version"
             | b"quit"
     )
@@ -111,69 +127,194 @@ fn bad<'a>(error: Error, noreply: bool, length: usize) -> Parse<Request<'a>> {
 #[inline]
 fn complete<'a>(
     request: Result<Request<'a>, Error>,
+    dialect: Dialect,
     arguments: &[u8],
     length: usize,
 ) -> Parse<Request<'a>> {
     match request {
         Ok(request) => Parse::Complete(request, length),
-        Err(error) => bad(error, has_noreply(arguments), length),
+        Err(error) => bad(error, is_silent(dialect, error, arguments), length),
     }
 }
 
-/// Whether one of the tokens asks for silence.
-fn has_noreply(mut rest: &[u8]) -> bool {
-    while let Some(token) = next(&mut rest) {
-        if token == b"noreply" {
-            return true;
+/// Whether the answer to a line that is refused is not wanted.
+fn is_silent(dialect: Dialect, error: Error, mut arguments: &[u8]) -> bool {
+    if dialect == Dialect::Memcached && error == Error::UnknownCommand {
+        return false;
+    }
+    let mut last = false;
+    while let Some(token) = next(&mut arguments) {
+        last = token == b"noreply";
+        if last && dialect == Dialect::TokyoTyrant {
+            break;
         }
     }
-    false
+    last
 }
 
-fn argument<'a>(line: &mut &'a [u8]) -> Result<&'a [u8], Error> {
-    next(line).ok_or(Error::MissingArguments)
+/// Most arguments that a verb has.
+const ARGUMENTS_MAX: usize = 6;
+
+/// The tokens behind a verb.
+struct Arguments<'a> {
+    tokens: [&'a [u8]; ARGUMENTS_MAX],
+    count: usize,
+    noreply: bool,
 }
 
-fn number(line: &mut &[u8]) -> Result<i64, Error> {
-    decimal::signed(argument(line)?).ok_or(Error::BadNumber)
+impl<'a> Arguments<'a> {
+    /// Fails if there are too few, and where memcached's rules are followed too many.
+    #[inline]
+    fn new(
+        dialect: Dialect,
+        mut line: &'a [u8],
+        counts: RangeInclusive<usize>,
+    ) -> Result<Self, Error> {
+        let mut arguments = Self { tokens: [&[]; ARGUMENTS_MAX], count: 0, noreply: false };
+        while let Some(token) = next(&mut line) {
+            if arguments.count == *counts.end() {
+                match dialect {
+                    Dialect::Memcached => return Err(Error::UnknownCommand),
+                    // The original looked for the word in all that follows.
+                    Dialect::TokyoTyrant => arguments.noreply |= token == b"noreply",
+                }
+            } else {
+                arguments.noreply = arguments.count >= *counts.start() && token == b"noreply"
+                    || arguments.noreply && dialect == Dialect::TokyoTyrant;
+                arguments.tokens[arguments.count] = token;
+                arguments.count += 1;
+            }
+        }
+        if arguments.count < *counts.start() {
+            return Err(match dialect {
+                Dialect::Memcached => Error::UnknownCommand,
+                Dialect::TokyoTyrant => Error::MissingArguments,
+            });
+        }
+        Ok(arguments)
+    }
+
+    /// The first of them, as a key.
+    #[inline]
+    fn key(&self, dialect: Dialect) -> Result<&'a [u8], Error> {
+        check_key(dialect, self.tokens[0])
+    }
 }
 
 #[inline]
-fn get(line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
-    let keys = Keys::new(line).ok_or(Error::MissingArguments)?;
+fn check_key(dialect: Dialect, key: &[u8]) -> Result<&[u8], Error> {
+    if key.len() > MEMCACHED_KEY_BYTES_MAX && dialect == Dialect::Memcached {
+        return Err(Error::BadLine);
+    }
+    Ok(key)
+}
+
+#[inline]
+fn keys(dialect: Dialect, line: &[u8]) -> Result<Option<Keys<'_>>, Error> {
+    let keys = Keys::new(line);
+    // No key is longer than the line.
+    if line.len() > MEMCACHED_KEY_BYTES_MAX
+        && let Some(keys) = keys
+    {
+        keys.iter().try_for_each(|key| check_key(dialect, key).map(|_| ()))?;
+    }
+    Ok(keys)
+}
+
+fn missing(dialect: Dialect) -> Error {
+    match dialect {
+        Dialect::Memcached => Error::UnknownCommand,
+        Dialect::TokyoTyrant => Error::MissingArguments,
+    }
+}
+
+#[inline]
+fn get(dialect: Dialect, line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
+    let keys = keys(dialect, line)?.ok_or(missing(dialect))?;
     Ok(Request::Get { keys, cas })
 }
 
-fn get_and_touch(mut line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
-    let exptime = argument(&mut line)?;
-    let keys = Keys::new(line).ok_or(Error::MissingArguments)?;
-    let exptime = decimal::signed(exptime).ok_or(Error::BadNumber)?;
+fn get_and_touch(dialect: Dialect, mut line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
+    let exptime = next(&mut line).ok_or(missing(dialect))?;
+    let keys = match (Keys::new(line), dialect) {
+        (Some(keys), _) => keys,
+        (None, Dialect::Memcached) => Keys::NONE,
+        (None, Dialect::TokyoTyrant) => return Err(Error::MissingArguments),
+    };
+    let exptime = seconds(exptime)?;
+    self::keys(dialect, line)?;
     Ok(Request::GetAndTouch { keys, exptime, cas })
 }
 
-fn delete(mut line: &[u8]) -> Result<Request<'_>, Error> {
-    let key = argument(&mut line)?;
-    Ok(Request::Delete { key, noreply: has_noreply(line) })
+fn seconds(token: &[u8]) -> Result<i64, Error> {
+    decimal::signed(token).ok_or(Error::BadExptime)
 }
 
-fn key_and_number(mut line: &[u8]) -> Result<(&[u8], i64, bool), Error> {
-    let key = argument(&mut line)?;
-    let number = number(&mut line)?;
-    Ok((key, number, has_noreply(line)))
+fn delete(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
+    let arguments = Arguments::new(dialect, line, 1..=3)?;
+    let Arguments { tokens, count, noreply } = arguments;
+    if dialect == Dialect::Memcached {
+        let is_zero = tokens[1] == b"0";
+        let is_good = match count {
+            1 => true,
+            2 => is_zero || noreply,
+            _ => is_zero && noreply,
+        };
+        if !is_good {
+            return Err(Error::BadDelete);
+        }
+    }
+    Ok(Request::Delete { key: arguments.key(dialect)?, noreply })
 }
 
-fn flush_all(mut line: &[u8]) -> Result<Request<'_>, Error> {
-    let noreply = has_noreply(line);
-    let delay = match next(&mut line) {
-        None | Some(b"noreply") => 0,
-        Some(token) => decimal::signed(token).ok_or(Error::BadNumber)?,
+fn arithmetic(dialect: Dialect, line: &[u8]) -> Result<(&[u8], i128, bool), Error> {
+    let arguments = Arguments::new(dialect, line, 2..=3)?;
+    let key = arguments.key(dialect)?;
+    let token = arguments.tokens[1];
+    let amount = match dialect {
+        Dialect::Memcached => decimal::unsigned_with_plus(token).map(i128::from),
+        Dialect::TokyoTyrant => decimal::signed(token).map(i128::from),
+    };
+    Ok((key, amount.ok_or(Error::BadDelta)?, arguments.noreply))
+}
+
+fn touch(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
+    let arguments = Arguments::new(dialect, line, 2..=3)?;
+    let key = arguments.key(dialect)?;
+    let exptime = seconds(arguments.tokens[1])?;
+    Ok(Request::Touch { key, exptime, noreply: arguments.noreply })
+}
+
+fn flush_all(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
+    let Arguments { tokens, count, noreply } = Arguments::new(dialect, line, 0..=2)?;
+    let delay = match count - usize::from(noreply).min(count) {
+        0 => 0,
+        _ => seconds(tokens[0])?,
     };
     Ok(Request::FlushAll { delay, noreply })
 }
 
-fn verbosity(mut line: &[u8]) -> Result<Request<'_>, Error> {
-    argument(&mut line)?;
-    Ok(Request::Verbosity { noreply: has_noreply(line) })
+fn verbosity(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
+    let Arguments { tokens, noreply, .. } = Arguments::new(dialect, line, 1..=2)?;
+    if dialect == Dialect::Memcached {
+        decimal::unsigned_with_plus(tokens[0]).ok_or(Error::BadLine)?;
+    }
+    Ok(Request::Verbosity { noreply })
+}
+
+fn cache_memory_limit(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
+    let Arguments { tokens, noreply, .. } = Arguments::new(dialect, line, 1..=2)?;
+    let mebibytes = decimal::unsigned_with_plus(tokens[0]).ok_or(Error::UnknownCommand)?;
+    Ok(Request::CacheMemoryLimit { mebibytes, noreply })
+}
+
+fn crawler(mut line: &[u8]) -> Result<Request<'_>, Error> {
+    let command = next(&mut line).ok_or(Error::UnknownCommand)?;
+    let argument = next(&mut line).unwrap_or_default();
+    match next(&mut line) {
+        None => Ok(Request::Crawler { command, argument }),
+        Some(_) => Err(Error::UnknownCommand),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -191,17 +332,97 @@ struct Header<'a> {
     key: &'a [u8],
     size: usize,
     noreply: bool,
-    /// Mode, flags and expiry, or why the line is refused. The data are taken off in either
-    /// case, so that they are not read as commands.
+    /// Mode, flags and expiry, or why the line is refused after its data have been taken off.
     rest: Result<(Mode, u32, i64), Error>,
 }
 
-fn store<'a>(bytes: &'a [u8], line: &'a [u8], start: usize, verb: Verb) -> Parse<Request<'a>> {
-    let header = match header(line, verb) {
+fn store<'a>(
+    dialect: Dialect,
+    bytes: &'a [u8],
+    line: &'a [u8],
+    start: usize,
+    verb: Verb,
+) -> Parse<Request<'a>> {
+    let header = match header(dialect, line, verb) {
         Ok(header) => header,
-        Err(error) => return bad(error, has_noreply(line), start),
+        Err(error) => return bad(error, is_silent(dialect, error, line), start),
     };
-    let Some(end) = start.checked_add(header.size).filter(|end| *end < usize::MAX - 2) else {
+    let data = match dialect {
+        Dialect::Memcached => data(bytes, start, header.size),
+        Dialect::TokyoTyrant => lenient_data(bytes, start, header.size),
+    };
+    let (value, length) = match data {
+        Parse::Complete(value, length) => (value, length),
+        Parse::Incomplete(needed) => return Parse::Incomplete(needed),
+        Parse::Invalid(invalid) => return Parse::Invalid(invalid),
+    };
+    let Header { key, noreply, .. } = header;
+    match value.ok_or(Error::BadDataChunk).and_then(|value| Ok((value, header.rest?))) {
+        Ok((value, (mode, flags, exptime))) => Parse::Complete(
+            Request::Store(Store { mode, key, flags, exptime, value, noreply }),
+            length,
+        ),
+        Err(error) => bad(error, noreply, length),
+    }
+}
+
+#[inline]
+fn header(dialect: Dialect, line: &[u8], verb: Verb) -> Result<Header<'_>, Error> {
+    let counts = if verb == Verb::CompareAndSwap { 5..=6 } else { 4..=5 };
+    // The original took the data off where only the last number was missing.
+    let least = if dialect == Dialect::TokyoTyrant { 4 } else { *counts.start() };
+    let arguments = Arguments::new(dialect, line, least..=*counts.end())?;
+    let key = arguments.key(dialect)?;
+    let Arguments { tokens, count, noreply } = arguments;
+    let [_, flags, exptime, size, version, _] = tokens;
+    let mode = match verb {
+        Verb::Set => Ok(Mode::Set),
+        Verb::Add => Ok(Mode::Add),
+        Verb::Replace => Ok(Mode::Replace),
+        Verb::Append => Ok(Mode::Append),
+        Verb::Prepend => Ok(Mode::Prepend),
+        Verb::CompareAndSwap if count < 5 => Err(Error::MissingArguments),
+        Verb::CompareAndSwap => {
+            decimal::unsigned_with_plus(version).map(Mode::CompareAndSwap).ok_or(Error::BadLine)
+        }
+    };
+    let exptime = decimal::signed(exptime).ok_or(Error::BadLine);
+    let size = decimal::signed(size).ok_or(Error::BadLine)?;
+    match dialect {
+        Dialect::Memcached => {
+            let flags = decimal::low_32_bits(flags).ok_or(Error::BadLine)?;
+            let size = usize::try_from(size).ok().filter(|size| *size <= MEMCACHED_VALUE_BYTES_MAX);
+            let rest = Ok((mode?, flags, exptime?));
+            Ok(Header { key, size: size.ok_or(Error::BadLine)?, noreply, rest })
+        }
+        Dialect::TokyoTyrant => {
+            // A negative size is none.
+            let size = usize::try_from(size).unwrap_or(0);
+            let flags = decimal::unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
+            let flags = flags.ok_or(Error::BadLine);
+            let rest = mode.and_then(|mode| Ok((mode, flags?, exptime?)));
+            Ok(Header { key, size, noreply, rest })
+        }
+    }
+}
+
+/// A block of data that ends in CRLF; `None` if it does not, and then what stands in its place has
+/// been taken off.
+#[inline]
+fn data(bytes: &[u8], start: usize, size: usize) -> Parse<Option<&[u8]>> {
+    // A size is far below the end of the range.
+    let (end, length) = (start + size, start + size + 2);
+    match bytes.get(end..length) {
+        None => Parse::Incomplete(length),
+        Some(b"\r\n") => Parse::Complete(Some(&bytes[start..end]), length),
+        Some(_) => Parse::Complete(None, length),
+    }
+}
+
+/// A block of data that ends in CRLF or LF. If it goes on where it should have ended, the rest of
+/// its line goes too, which is where the next request most likely begins.
+fn lenient_data(bytes: &[u8], start: usize, size: usize) -> Parse<Option<&[u8]>> {
+    let Some(end) = start.checked_add(size).filter(|end| *end < usize::MAX - 2) else {
         return Parse::Invalid(Invalid::TooLarge);
     };
     let length = match bytes.get(end..).unwrap_or_default() {
@@ -209,50 +430,37 @@ fn store<'a>(bytes: &'a [u8], line: &'a [u8], start: usize, verb: Verb) -> Parse
         [b'\n', ..] => end + 1,
         [b'\r', b'\n', ..] => end + 2,
         [b'\r'] => return Parse::Incomplete(end + 2),
-        overlong => return bad_data_chunk(overlong, end, header.noreply),
-    };
-    match header.rest {
-        Ok((mode, flags, exptime)) => {
-            let value = &bytes[start..end];
-            let Header { key, noreply, .. } = header;
-            Parse::Complete(
-                Request::Store(Store { mode, key, flags, exptime, value, noreply }),
-                length,
-            )
+        overlong => {
+            return match memchr::memchr(b'\n', overlong) {
+                Some(line_feed) => Parse::Complete(None, end + line_feed + 1),
+                None if overlong.len() < LINE_BYTES_MAX => {
+                    Parse::Incomplete(end + overlong.len() + 1)
+                }
+                None => Parse::Invalid(Invalid::TooLarge),
+            };
         }
-        Err(error) => bad(error, header.noreply, length),
-    }
-}
-
-fn header(mut line: &[u8], verb: Verb) -> Result<Header<'_>, Error> {
-    let key = argument(&mut line)?;
-    let flags = argument(&mut line)?;
-    let exptime = argument(&mut line)?;
-    let size = number(&mut line)?;
-    // The original reads a negative size as none.
-    let size = usize::try_from(size).unwrap_or(0);
-    let mode = match verb {
-        Verb::Set => Ok(Mode::Set),
-        Verb::Add => Ok(Mode::Add),
-        Verb::Replace => Ok(Mode::Replace),
-        Verb::Append => Ok(Mode::Append),
-        Verb::Prepend => Ok(Mode::Prepend),
-        Verb::CompareAndSwap => argument(&mut line).and_then(|version| {
-            decimal::unsigned(version).map(Mode::CompareAndSwap).ok_or(Error::BadNumber)
-        }),
     };
-    let flags = decimal::unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
-    let numbers = flags.zip(decimal::signed(exptime)).ok_or(Error::BadNumber);
-    let rest = mode.and_then(|mode| numbers.map(|(flags, exptime)| (mode, flags, exptime)));
-    Ok(Header { key, size, noreply: has_noreply(line), rest })
+    Parse::Complete(Some(&bytes[start..end]), length)
 }
 
-/// The data go on where they should have ended: takes the rest of their line too, which is
-/// where the next request most likely begins.
-fn bad_data_chunk<'a>(overlong: &[u8], end: usize, noreply: bool) -> Parse<Request<'a>> {
-    match memchr::memchr(b'\n', overlong) {
-        Some(line_feed) => bad(Error::BadDataChunk, noreply, end + line_feed + 1),
-        None if overlong.len() < LINE_BYTES_MAX => Parse::Incomplete(end + overlong.len() + 1),
-        None => Parse::Invalid(Invalid::TooLarge),
+fn meta_set<'a>(bytes: &'a [u8], line: &'a [u8], start: usize) -> Parse<Request<'a>> {
+    let line = match meta::set(line) {
+        Ok(line) => line,
+        Err(error) => return bad(error, false, start),
+    };
+    match data(bytes, start, line.size) {
+        Parse::Complete(value, length) => {
+            // memcached throws the data of a line it refuses away without looking at their end.
+            let request = line
+                .meta
+                .and_then(|meta| Ok((meta, value.ok_or(Error::BadDataChunk)?)))
+                .map(|(meta, value)| boxed(super::Meta { value, ..meta }));
+            match request {
+                Ok(request) => Parse::Complete(request, length),
+                Err(error) => bad(error, false, length),
+            }
+        }
+        Parse::Incomplete(needed) => Parse::Incomplete(needed),
+        Parse::Invalid(invalid) => Parse::Invalid(invalid),
     }
 }

@@ -1,6 +1,6 @@
 //! Responses, appended to the connection's output.
 
-use crate::decimal;
+use crate::{base64, decimal};
 
 /// A value was stored.
 pub const STORED: &[u8] = b"STORED\r\n";
@@ -26,6 +26,57 @@ pub const FORBIDDEN: &[u8] = b"CLIENT_ERROR forbidden\r\n";
 pub const UNEXPECTED: &[u8] = b"SERVER_ERROR unexpected\r\n";
 /// The value is longer than the server takes, in memcached's words.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+
+/// incr or decr of what is no number, in memcached's words.
+pub const NOT_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+/// The answer to `mn`.
+pub const META_NO_OP: &[u8] = b"MN\r\n";
+/// A meta command was carried out; flags follow.
+pub const CODE_OK: &[u8] = b"HD";
+/// The record of `mg` is missing; flags follow.
+pub const CODE_MISS: &[u8] = b"EN";
+/// The same on a line of its own.
+pub const CODE_MISS_LINE: &[u8] = b"EN\r\n";
+/// The record of another meta command is missing; flags follow.
+pub const CODE_NOT_FOUND: &[u8] = b"NF";
+/// A condition of `ms` was not met; flags follow.
+pub const CODE_NOT_STORED: &[u8] = b"NS";
+/// The record has another number than a meta command says; flags follow.
+pub const CODE_EXISTS: &[u8] = b"EX";
+
+/// The beginning of an answer to a meta command that has a value; flags follow, and the value on a
+/// line of its own.
+#[inline]
+pub fn meta_value(out: &mut Vec<u8>, bytes: u64) {
+    out.extend_from_slice(b"VA ");
+    decimal::write(out, bytes);
+}
+
+/// A flag and its token, which may be empty.
+#[inline]
+pub fn meta_flag(out: &mut Vec<u8>, flag: u8, token: &[u8]) {
+    out.extend_from_slice(&[b' ', flag]);
+    out.extend_from_slice(token);
+}
+
+/// A flag whose token is a number.
+#[inline]
+pub fn meta_number(out: &mut Vec<u8>, flag: u8, number: u64) {
+    out.extend_from_slice(&[b' ', flag]);
+    decimal::write(out, number);
+}
+
+/// The key in base64, with the flag that says so.
+pub fn meta_base64_key(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b" k");
+    base64::encode(out, key);
+    out.extend_from_slice(b" b");
+}
+
+/// Bytes in base64.
+pub fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
+    base64::encode(out, bytes);
+}
 
 /// One record of a get: its line, with the version if there is one, and its data.
 #[inline]

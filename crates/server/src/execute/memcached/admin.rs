@@ -1,0 +1,193 @@
+//! Commands about the database as a whole, and about the server.
+
+use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
+use crate::counters::Count;
+use cabinet::name::Kind;
+use cabinet::{Entry, Error};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+use wire::memcached::reply;
+
+/// Least memory that `cache_memlimit` leaves, in MiB, as memcached has it.
+const MEMORY_MEBIBYTES_MIN: u64 = 8;
+
+/// Longest pause of the crawler, in microseconds, as memcached has it.
+const CRAWLER_PAUSE_MAX: u64 = 1_000_000;
+
+/// Most classes of sizes that memcached has, and one more.
+const CLASSES: u64 = 64;
+
+/// Removes all records, now or in a while. The last such command counts.
+pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<(), Error>, Halt> {
+    let wait_ms = match delay {
+        ..=0 => 0,
+        _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms()),
+    };
+    if wait_ms > 0 {
+        // Beyond the end of the clock it never comes.
+        let at = Instant::now().checked_add(Duration::from_millis(wait_ms));
+        context.shared.pool.clear_at(at);
+        context.counters.count(Count::Vanish);
+        return Ok(Ok(()));
+    }
+    context.wait()?;
+    context.shared.pool.clear_at(None);
+    let cleared = context.attempt_write("do_mc_flushall", context.database.clear())?;
+    context.counters.count(Count::Vanish);
+    Ok(cleared)
+}
+
+/// `cache_memlimit`.
+pub(super) fn cap_memory(
+    context: &mut Context<'_>,
+    mebibytes: u64,
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    if mebibytes < MEMORY_MEBIBYTES_MIN {
+        output.extend_from_slice(b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n");
+        return Ok(());
+    }
+    if !context.shared.kind.is_some_and(Kind::is_on_memory) {
+        reply::server_error(output, "only a database in memory has a limit of memory");
+        return Ok(());
+    }
+    context.wait()?;
+    let tuning = format!("capsiz={}", mebibytes.saturating_mul(1 << 20));
+    let capped = context.attempt_write("do_mc_memlimit", context.database.retune(&tuning))?;
+    match capped {
+        Ok(()) => output.extend_from_slice(reply::OK),
+        Err(error) => failure(output, &error),
+    }
+    Ok(())
+}
+
+/// `shutdown`.
+pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec<u8>) -> Next {
+    if !context.shared.config.shutdown_command {
+        output.extend_from_slice(b"ERROR: shutdown not enabled\r\n");
+        return Next::GoOn;
+    }
+    match argument {
+        b"" | b"graceful" => {
+            tracing::info!("a client has the server stop");
+            context.shared.stop();
+            Next::Close
+        }
+        _ => {
+            reply::client_error(output, "invalid shutdown mode");
+            Next::GoOn
+        }
+    }
+}
+
+/// `lru_crawler`. There is no crawler; what sets it is accepted, and what it lists is listed.
+pub(super) fn crawl(
+    context: &mut Context<'_>,
+    command: &[u8],
+    argument: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    let number = std::str::from_utf8(argument).ok().and_then(|text| text.parse::<u64>().ok());
+    match (command, argument) {
+        (b"enable" | b"disable", b"") => output.extend_from_slice(reply::OK),
+        (_, b"") => output.extend_from_slice(reply::ERROR),
+        (b"sleep", _) => match number {
+            None => reply::client_error(output, "bad command line format"),
+            Some(0..=CRAWLER_PAUSE_MAX) => output.extend_from_slice(reply::OK),
+            Some(_) => reply::client_error(output, "sleep must be one second or less"),
+        },
+        (b"tocrawl", _) => match number {
+            None => reply::client_error(output, "bad command line format"),
+            Some(_) => output.extend_from_slice(reply::OK),
+        },
+        (b"metadump" | b"mgdump" | b"crawl", _) => match classes(argument) {
+            None => output.extend_from_slice(b"BADCLASS invalid class id\r\n"),
+            Some(_) if command == b"crawl" => output.extend_from_slice(reply::OK),
+            Some(is_listed) => {
+                let end = if command == b"metadump" { reply::END } else { reply::CODE_MISS_LINE };
+                if is_listed {
+                    list(context, command == b"metadump", output)?;
+                }
+                output.extend_from_slice(end);
+            }
+        },
+        _ => output.extend_from_slice(reply::ERROR),
+    }
+    Ok(())
+}
+
+/// Whether the records, which are all of class 1, are among these classes; `None` if they are none.
+fn classes(argument: &[u8]) -> Option<bool> {
+    if matches!(argument, b"all" | b"hash") {
+        return Some(true);
+    }
+    let mut is_first = false;
+    for class in argument.split(|byte| *byte == b',') {
+        let class: u64 = std::str::from_utf8(class).ok()?.parse().ok()?;
+        if !(1..CLASSES).contains(&class) {
+            return None;
+        }
+        is_first |= class == 1;
+    }
+    Some(is_first)
+}
+
+/// Lists all records, with what is known of them or by their keys alone.
+fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Result<(), Halt> {
+    context.wait()?;
+    context.shared.hits.activate();
+    let start = output.len();
+    let bytes_max = context.shared.config.reply_bytes_max;
+    let listed = context.database.for_each(|entry| {
+        if is_full {
+            full_line(context, &entry, output);
+        } else {
+            output.extend_from_slice(b"mg ");
+            if is_plain(entry.key) {
+                output.extend_from_slice(entry.key);
+            } else {
+                reply::base64(output, entry.key);
+                output.extend_from_slice(b" b");
+            }
+            output.extend_from_slice(b"\r\n");
+        }
+        if output.len() - start > bytes_max {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    context.check_length(output.len() - start)?;
+    if let Err(error) = context.attempt("do_mc_dump", listed)? {
+        output.truncate(start);
+        failure(output, &error);
+    }
+    Ok(())
+}
+
+fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {
+    let hit = context.shared.hits.find(entry.key);
+    let idle_s = super::meta::seconds_since(context, hit);
+    let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };
+    output.extend_from_slice(b"key=");
+    for byte in entry.key {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                output.push(*byte);
+            }
+            byte => output.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    let mut line = String::new();
+    let exp = expiry::unix_seconds(entry.meta.expires_at_ms)
+        .map_or("-1".to_owned(), |second| second.to_string());
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        line,
+        " exp={exp} la={} cas={} fetch={fetch} cls=1 size={}",
+        (expiry::now_ms() / 1000).saturating_sub(idle_s),
+        context.shared.cas_numbers.number(entry.version),
+        item_bytes(entry)
+    );
+    output.extend_from_slice(line.as_bytes());
+}

@@ -1,0 +1,303 @@
+//! The meta commands: two letters, a key, and flags of one letter with or without a token.
+
+use super::tokens::next;
+use super::{Error, MetaVerb as Verb};
+use crate::limits::{
+    MEMCACHED_KEY_BYTES_MAX, MEMCACHED_VALUE_BYTES_MAX, META_FLAGS_MAX, META_OPAQUE_BYTES_MAX,
+};
+use crate::{base64, decimal};
+
+/// Which command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set,
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arithmetic,
+}
+
+/// When `ms` stores, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetaMode {
+    /// In any case.
+    #[default]
+    Set,
+    /// If there is no record.
+    Add,
+    /// If there is a record.
+    Replace,
+    /// Behind the value that is there.
+    Append,
+    /// Before the value that is there.
+    Prepend,
+}
+
+/// What `ma` does with the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArithmeticMode {
+    /// Adds, and begins again at 0 above 2^64 - 1.
+    #[default]
+    Increment,
+    /// Subtracts, down to 0.
+    Decrement,
+}
+
+/// A key as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaKey<'a> {
+    /// The token.
+    pub token: &'a [u8],
+    /// It is the key in base64, which has been found to be valid.
+    pub is_base64: bool,
+}
+
+/// A meta command. What is `None` was not among its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// Which one.
+    pub verb: MetaVerb,
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// The flags in their order, for the answer.
+    pub flags: MetaFlags<'a>,
+    /// `q`: the answer that is expected most is left out.
+    pub is_quiet: bool,
+    /// `v`: the value is wanted.
+    pub wants_value: bool,
+    /// `C`: only if the record has this number.
+    pub compare: Option<u64>,
+    /// `E`: the number that the record gets.
+    pub assign: Option<u64>,
+    /// `F`: the client's flags.
+    pub client_flags: u32,
+    /// `I`: mark as stale, or take a number that is too old.
+    pub invalidate: bool,
+    /// `x`: remove the value only.
+    pub removes_value: bool,
+    /// `u`: leave no trace of having read.
+    pub leaves_no_trace: bool,
+    /// `T`: expiry, as classic commands have it.
+    pub exptime: Option<i64>,
+    /// `N`: make a record where none is, with this expiry.
+    pub vivify: Option<i64>,
+    /// `R`: seconds that are too few to be left.
+    pub recache: Option<i64>,
+    /// `D`: what `ma` adds or subtracts.
+    pub delta: u64,
+    /// `J`: what `ma` begins with.
+    pub initial: u64,
+    /// `M` of `ms`.
+    pub mode: MetaMode,
+    /// `M` of `ma`.
+    pub arithmetic: ArithmeticMode,
+    /// The data of `ms`.
+    pub value: &'a [u8],
+}
+
+/// The flags of a command, each with its token: an iterator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaFlags<'a> {
+    line: &'a [u8],
+}
+
+impl<'a> Iterator for MetaFlags<'a> {
+    type Item = (u8, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        next(&mut self.line).and_then(|token| token.split_first()).map(|(flag, rest)| (*flag, rest))
+    }
+}
+
+impl<'a> MetaKey<'a> {
+    /// The key itself, in `buffer` where it was sent in base64.
+    pub fn bytes<'b>(&self, buffer: &'b mut [u8; MEMCACHED_KEY_BYTES_MAX]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if self.is_base64 {
+            // It was valid when it was parsed.
+            base64::decode(self.token, buffer).unwrap_or_default()
+        } else {
+            self.token
+        }
+    }
+
+    fn check(self) -> Result<Self, Error> {
+        if self.token.len() > MEMCACHED_KEY_BYTES_MAX {
+            return Err(Error::BadLine);
+        }
+        if self.is_base64 && base64::decode(self.token, &mut [0; MEMCACHED_KEY_BYTES_MAX]).is_none()
+        {
+            return Err(Error::BadBase64);
+        }
+        Ok(self)
+    }
+}
+
+/// The line of `ms` behind the verb, and its length of data. What goes wrong before that is known
+/// is told alone; what goes wrong later is told when the data have been taken off.
+pub(super) struct SetLine<'a> {
+    pub(super) size: usize,
+    pub(super) meta: Result<Meta<'a>, Error>,
+}
+
+pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
+    let token = next(&mut line).ok_or(Error::UnknownCommand)?;
+    let key = MetaKey { token, is_base64: false }.check()?;
+    let size = next(&mut line).ok_or(Error::BadLine)?;
+    // The length is one token of those that there may be.
+    if (MetaFlags { line }).count() >= META_FLAGS_MAX {
+        return Err(Error::TooManyFlags);
+    }
+    let size = decimal::signed(size).and_then(|size| usize::try_from(size).ok());
+    let size = size.filter(|size| *size <= MEMCACHED_VALUE_BYTES_MAX).ok_or(Error::BadLine)?;
+    Ok(SetLine { size, meta: meta(Verb::Set, key, line) })
+}
+
+/// The other commands, from behind the verb.
+pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> {
+    let token = next(&mut line).ok_or(Error::UnknownCommand)?;
+    let key = MetaKey { token, is_base64: false }.check()?;
+    if (MetaFlags { line }).count() > META_FLAGS_MAX {
+        return Err(match verb {
+            Verb::Get => Error::TooManyFlagsOfGet,
+            _ => Error::TooManyFlags,
+        });
+    }
+    meta(verb, key, line)
+}
+
+/// `me`, from behind the verb.
+pub(super) fn debug(mut line: &[u8]) -> Result<MetaKey<'_>, Error> {
+    let token = next(&mut line).ok_or(Error::BadLine)?;
+    MetaKey { token, is_base64: next(&mut line) == Some(b"b") }.check().map_err(|_| Error::BadLine)
+}
+
+fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> Result<Meta<'a>, Error> {
+    let mut meta = Meta {
+        verb,
+        key,
+        flags: MetaFlags { line },
+        is_quiet: false,
+        wants_value: false,
+        compare: None,
+        assign: None,
+        client_flags: 0,
+        invalidate: false,
+        removes_value: false,
+        leaves_no_trace: false,
+        exptime: None,
+        vivify: None,
+        recache: None,
+        delta: 1,
+        initial: 0,
+        mode: MetaMode::Set,
+        arithmetic: ArithmeticMode::Increment,
+        value: &[],
+    };
+    let mut opaque: &[u8] = &[];
+    let mut mode = None;
+    let taken = check_flags(verb, line).and_then(|()| take_all(&mut meta));
+    taken.map_err(|error| match verb {
+        Verb::Get | Verb::Set => error,
+        Verb::Delete | Verb::Arithmetic => Error::InvalidOrDuplicateFlag,
+    })?;
+    for (flag, token) in meta.flags {
+        match flag {
+            b'O' => opaque = token,
+            b'M' => mode = token.first(),
+            _ => {}
+        }
+    }
+    // memcached looks at these once it has seen all flags.
+    match (verb, mode) {
+        (Verb::Set, Some(mode)) => {
+            meta.mode = match mode {
+                b'S' => MetaMode::Set,
+                b'E' => MetaMode::Add,
+                b'R' => MetaMode::Replace,
+                b'A' => MetaMode::Append,
+                b'P' => MetaMode::Prepend,
+                _ => return Err(Error::BadSetMode),
+            };
+        }
+        (Verb::Arithmetic, Some(mode)) => {
+            meta.arithmetic = match mode {
+                b'I' | b'+' => ArithmeticMode::Increment,
+                b'D' | b'-' => ArithmeticMode::Decrement,
+                _ => return Err(Error::BadArithmeticMode),
+            };
+        }
+        _ => {}
+    }
+    if opaque.len() > META_OPAQUE_BYTES_MAX {
+        return Err(Error::OpaqueTooLong);
+    }
+    Ok(meta)
+}
+
+/// All commands accept the flags of all, but `E` and `x`, which are of later versions than the
+/// others, only where they mean something.
+fn check_flags(verb: MetaVerb, line: &[u8]) -> Result<(), Error> {
+    let mut seen = 0u128;
+    for (flag, _) in (MetaFlags { line }) {
+        let is_known = match flag {
+            b'x' => verb == Verb::Delete,
+            flag => b"bcfhklqstuvCDEFIJLMNOPRT".contains(&flag),
+        };
+        if !is_known {
+            return Err(Error::InvalidFlag);
+        }
+        let bit = 1 << (flag & 0x7f);
+        if seen & bit != 0 {
+            return Err(Error::DuplicateFlag);
+        }
+        seen |= bit;
+    }
+    Ok(())
+}
+
+/// Of several faults memcached tells the last, but one of `F` only if there is no other.
+fn take_all(meta: &mut Meta<'_>) -> Result<(), Error> {
+    let mut fault = None;
+    for (flag, token) in meta.flags {
+        match take(meta, flag, token) {
+            Ok(()) => {}
+            Err(error @ Error::BadLine) => fault = fault.or(Some(error)),
+            Err(error) => fault = Some(error),
+        }
+    }
+    fault.map_or(Ok(()), Err)
+}
+
+fn take(meta: &mut Meta<'_>, flag: u8, token: &[u8]) -> Result<(), Error> {
+    let seconds = || decimal::signed(token).ok_or(Error::BadToken);
+    let number = || decimal::unsigned_with_plus(token);
+    match flag {
+        b'b' => {
+            meta.key.is_base64 = true;
+            meta.key = meta.key.check()?;
+        }
+        b'q' => meta.is_quiet = true,
+        b'v' => meta.wants_value = true,
+        b'u' => meta.leaves_no_trace = true,
+        b'I' => meta.invalidate = true,
+        b'x' => meta.removes_value = true,
+        b'C' => meta.compare = Some(number().ok_or(Error::BadToken)?),
+        b'E' => meta.assign = Some(number().ok_or(Error::BadToken)?),
+        b'T' => meta.exptime = Some(seconds()?),
+        b'N' => meta.vivify = Some(seconds()?),
+        b'R' => meta.recache = Some(seconds()?),
+        b'F' => meta.client_flags = decimal::low_32_bits(token).ok_or(Error::BadLine)?,
+        b'D' => meta.delta = number().ok_or(Error::BadDeltaToken)?,
+        b'J' => meta.initial = number().ok_or(Error::BadInitialToken)?,
+        b'M' if token.len() != 1 => return Err(Error::BadModeLength),
+        _ => {}
+    }
+    Ok(())
+}

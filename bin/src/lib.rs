@@ -1,4 +1,4 @@
-//! What the programs `tyrant`, `ttserver` and `tcrmgr` are made of.
+//! What the programs `tyrant`, `ttserver`, `tcrmgr` and `ttulmgr` are made of.
 //!
 //! Each program is a command line: arguments in, exit code out. The work is done in the crates
 //! `server` and `client`; here is what surrounds a server (log, signals, pid file, daemon), and
@@ -13,9 +13,12 @@ mod pid_file;
 mod remote;
 mod serving;
 mod signals;
+mod sizes;
 pub mod tcrmgr;
 mod transfer;
 pub mod ttserver;
+pub mod ttulmgr;
+mod updates;
 
 /// The version of the programs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -6,18 +6,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A client of the server at `host` and `port`, or, with a port of 0 or less, at the Unix socket
-/// whose path `host` is.
-pub(crate) fn connect(host: &[u8], port: i32) -> Result<Client> {
+/// The server at `host` and `port`, or, with a port of 0 or less, at the Unix socket whose path
+/// `host` is.
+pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
     if port <= 0 {
-        return open(Path::new(OsStr::from_bytes(host)).into());
+        return Ok(Path::new(OsStr::from_bytes(host)).into());
     }
     let port = u16::try_from(port).with_context(|| format!("there is no port {port}"))?;
     let host = std::str::from_utf8(host).context("the host is not UTF-8")?;
-    open((host, port).into())
+    Ok((host, port).into())
 }
 
-/// The same for `HOST:PORT`, or a path with a slash in it.
+/// A client of the server at `HOST:PORT`, or at a path with a slash in it.
 pub(crate) fn connect_to(server: &str) -> Result<Client> {
     let address = server
         .parse()
@@ -25,8 +25,10 @@ pub(crate) fn connect_to(server: &str) -> Result<Client> {
     open(address)
 }
 
+/// A client of a server.
+///
 /// Answers are waited for as long as they take: optimizing a large database is not soon done.
-fn open(address: Address) -> Result<Client> {
+pub(crate) fn open(address: Address) -> Result<Client> {
     let settings = Settings { read_timeout: None, ..Settings::default() };
     Ok(Client::connect_with(address, settings)?)
 }

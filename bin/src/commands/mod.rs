@@ -5,10 +5,13 @@ mod export;
 mod import;
 mod inspect;
 mod manage;
+mod queries;
 mod records;
 mod repair;
+mod replication;
 mod rows;
 mod serve;
+mod tail;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -29,7 +32,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a database until SIGTERM or SIGINT
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Verify every checksum of a database that nobody serves
     Check(repair::Check),
     /// Copy what can be read of a damaged database into a new one
@@ -40,6 +43,8 @@ enum Command {
     Export(export::Export),
     /// Print what a database or one of Tokyo Cabinet's files is
     Inspect(inspect::Inspect),
+    /// Print what changes on a server, line by line, as it happens
+    Tail(tail::Tail),
     /// Measure on this machine
     Bench(bench::Bench),
     /// Print the version of this program
@@ -160,6 +165,7 @@ pub fn run() -> ExitCode {
         Some(Command::Import(import)) => import.run(),
         Some(Command::Export(export)) => export.run(),
         Some(Command::Inspect(inspect)) => inspect.run(),
+        Some(Command::Tail(tail)) => tail.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Version) => {
             println!("{}", crate::version_line());

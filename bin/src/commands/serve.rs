@@ -1,10 +1,11 @@
 //! `tyrant serve`.
 
+use super::replication::ReplicationArguments;
 use crate::logging::Verbosity;
 use crate::serving::{Import, Service};
 use anyhow::Result;
 use clap::Parser;
-use server::{Config, Endpoint};
+use server::{Config, Dialect, Endpoint};
 use std::num::{NonZeroUsize, ParseIntError};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,6 +54,14 @@ pub(super) struct Arguments {
     /// Write the process id to this file while serving
     #[arg(long, value_name = "PATH")]
     pid: Option<PathBuf>,
+    /// Answer the memcached protocol as Tokyo Tyrant does rather than as memcached
+    #[arg(long)]
+    tokyo_tyrant: bool,
+    /// Let clients stop the server with memcached's shutdown command
+    #[arg(long)]
+    shutdown_command: bool,
+    #[command(flatten)]
+    replication: ReplicationArguments,
     /// Refuse these commands, named as in the original: allwrite,vanish
     #[arg(long, value_name = "NAMES")]
     mask: Vec<String>,
@@ -85,6 +94,11 @@ impl Arguments {
         config.threads = self.threads.unwrap_or(config.threads);
         config.connections_max = self.connections_max.unwrap_or(config.connections_max);
         config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
+        config.shutdown_command = self.shutdown_command;
+        if self.tokyo_tyrant {
+            config.dialect = Dialect::TokyoTyrant;
+        }
+        self.replication.configure(&mut config);
         for names in &self.mask {
             config.mask.mask(names);
         }
@@ -129,7 +143,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::{Arguments, at_least_one, seconds};
-    use server::Endpoint;
+    use server::{Dialect, Endpoint};
     use std::time::Duration;
 
     #[test]
@@ -145,6 +159,18 @@ mod tests {
         assert_eq!(arguments.endpoints(), [Endpoint::Unix("/tmp/s".into())]);
         let both = Arguments { host: vec!["::1".into()], ..arguments };
         assert_eq!(both.endpoints().len(), 2);
+    }
+
+    #[test]
+    fn memcacheds_rules_are_followed_unless_the_originals_are_asked_for() {
+        let config = Arguments::default().service().config;
+        assert_eq!(config.dialect, Dialect::Memcached);
+        assert!(!config.shutdown_command);
+        let arguments =
+            Arguments { tokyo_tyrant: true, shutdown_command: true, ..Arguments::default() };
+        let config = arguments.service().config;
+        assert_eq!(config.dialect, Dialect::TokyoTyrant);
+        assert!(config.shutdown_command);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::arguments::Invocation;
 use super::text::number;
 use anyhow::Result;
-use client::Client;
+use client::{Address, Client};
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,13 +17,19 @@ const CHECK: u32 = 1;
 /// A client of the server that the first operand names, and the operands behind it. With a port of
 /// 0 or less the operand is the path of a Unix socket.
 pub(super) fn connect(invocation: &Invocation) -> Result<(Client, &[Vec<u8>])> {
+    let (address, operands) = address(invocation)?;
+    Ok((crate::remote::open(address)?, operands))
+}
+
+/// The address of that server, and the operands behind it.
+pub(super) fn address(invocation: &Invocation) -> Result<(Address, &[Vec<u8>])> {
     let (host, operands) =
         invocation.operands.split_first().ok_or_else(|| anyhow::anyhow!("no host is given"))?;
     let port = match invocation.value("-port") {
         Some(port) => number(port.as_encoded_bytes())?,
         None => PORT.into(),
     };
-    Ok((crate::remote::connect(host, port)?, operands))
+    Ok((crate::remote::address(host, port)?, operands))
 }
 
 pub(super) fn inform(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
@@ -87,7 +93,7 @@ fn check(invocation: &Invocation) -> u32 {
 }
 
 /// `-ts`: microseconds since the Unix epoch; `now` and what is negative is the present time.
-fn timestamp_us(invocation: &Invocation) -> Result<u64> {
+pub(super) fn timestamp_us(invocation: &Invocation) -> Result<u64> {
     let now = || {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)

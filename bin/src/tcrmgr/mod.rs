@@ -7,6 +7,7 @@ mod http;
 mod import;
 mod manage;
 mod records;
+mod replicate;
 mod text;
 
 use anyhow::Result;
@@ -107,6 +108,14 @@ const COMMANDS: &[(Shape, Command)] = &[
         },
         manage::set_master,
     ),
+    (
+        Shape {
+            name: "repl",
+            options: &["-port num", "-ts num", "-sid num", "-ph"],
+            operands: &["host"],
+        },
+        replicate::replicate,
+    ),
     (Shape { name: "http", options: &["-ah name value", "-ih"], operands: &["url"] }, http::fetch),
     (Shape { name: "version", options: &[], operands: &[] }, manage::version),
 ];
@@ -117,10 +126,6 @@ pub fn run() -> ExitCode {
     let name = arguments.next().unwrap_or_default();
     // Both ways of asking for it work, as with the original's programs.
     let name = if name == "--version" { "version".into() } else { name };
-    if name == "repl" {
-        eprintln!("{program}: repl is not supported by this version");
-        return ExitCode::FAILURE;
-    }
     let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
     let invoked = found.and_then(|(shape, command)| {
         Invocation::parse(shape, arguments).map(|invocation| (invocation, command))

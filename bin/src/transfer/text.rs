@@ -169,7 +169,8 @@ fn read_lines_up_to(
     Ok(())
 }
 
-fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
+/// Writes bytes with what would end a field escaped.
+pub(crate) fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
     let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
     let mut rest = bytes;
     while let Some(place) = rest.iter().position(is_special) {
@@ -269,7 +270,8 @@ fn as_text(bytes: &[u8]) -> Option<&str> {
     (further <= bytes.len()).then_some(text)
 }
 
-fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
+/// Writes a member of a JSON object, as text or, with `_hex` behind its name, in hexadecimal.
+pub(crate) fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
     let is_text = as_text(bytes).is_some();
     write!(output, r#""{name}{}":"#, if is_text { "" } else { "_hex" })?;
     write_string(bytes, is_text, output)

@@ -7,7 +7,8 @@ use crate::serving::Service;
 use crate::{ORIGINAL_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
-use server::{Config, Endpoint, Mask};
+use server::update_log::Settings;
+use server::{Config, Dialect, Endpoint, Following, Mask, Master};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -61,11 +62,24 @@ fn serve(options: &Options) -> Result<ExitCode> {
 fn service(options: &Options) -> Result<Service> {
     let mut config = Config { listen: vec![endpoint(options)?], ..Config::default() };
     config.timeout = options.timeout;
+    config.dialect = Dialect::TokyoTyrant;
     // More loops than cores only take turns.
     config.threads = options.threads.unwrap_or(config.threads).min(config.threads);
     for (forbid, names) in &options.masks {
         if *forbid { config.mask.mask(names) } else { config.mask.unmask(names) }
     }
+    config.server_id = options.server_id;
+    config.update_log = options.update_log.as_ref().map(|folder| Settings {
+        file_bytes_max: options.update_log_file_bytes,
+        is_asynchronous: options.update_log_asynchronous,
+        ..Settings::new(folder)
+    });
+    let port = options.master_port;
+    config.following = Following {
+        master: options.master_host.clone().map(|host| Master { host, port }),
+        position: options.position.clone(),
+        check: options.check,
+    };
     let mut notices = Vec::new();
     if options.multiple > 0 {
         notices.push(format!(

@@ -19,19 +19,24 @@ usage: PROG [options] [dbname]
   -log path       append the log to this file (standard output)
   -ld             log connections too
   -le             log errors only
+  -ulog path      log what changes into files of this folder; takes -sid
+  -ulim num       bytes from which the next file begins (1g); 0 for never; k, m, g may follow
+  -uas            acknowledge changes up to 0.1 s before they are in the update log
+  -sid num        number of this server among those that replicate each other, 1 to 65535
+  -mhost name     follow this server; takes -sid
+  -mport num      port of that server (1978)
+  -rts path       file that remembers how far it has followed (ttserver.rts)
+  -rcc            stop following where an operation ends otherwise than on that server
   -mul num        accepted: one database is opened, whose writers do not wait for each other
   -mask expr      forbid commands; names separated by comma or space
   -unmask expr    allow commands again
   --version       print the version
 
-Not supported by this version, refused by name: -ulog -ulim -uas -sid -mhost -mport -rts -rcc
--skel -ext -extpc
+Not supported by this version, refused by name: -skel -ext -extpc
 ";
 
 /// Options of the original that this version refuses.
-const REFUSED: &[&str] = &[
-    "-ulog", "-ulim", "-uas", "-sid", "-mhost", "-mport", "-rts", "-rcc", "-skel", "-ext", "-extpc",
-];
+const REFUSED: &[&str] = &["-skel", "-ext", "-extpc"];
 
 /// Most databases that the original's `-mul` takes.
 const MULTIPLE_MAX: u32 = 127;
@@ -71,6 +76,22 @@ pub(super) struct Options {
     pub log: Option<PathBuf>,
     /// How much it tells.
     pub verbosity: crate::logging::Verbosity,
+    /// Folder of the update log.
+    pub update_log: Option<PathBuf>,
+    /// Bytes of one of its files.
+    pub update_log_file_bytes: u64,
+    /// Do not wait until changes are in it.
+    pub update_log_asynchronous: bool,
+    /// Number among the servers that replicate each other; 0 is none.
+    pub server_id: u32,
+    /// Master to follow.
+    pub master_host: Option<String>,
+    /// Its port.
+    pub master_port: u16,
+    /// File that remembers how far it has followed.
+    pub position: PathBuf,
+    /// Stop where an operation ends otherwise than on the master.
+    pub check: bool,
     /// Databases that the original would split the records over; 0 if not given.
     pub multiple: u32,
     /// Changes of the mask in their order: whether to forbid, and the names.
@@ -91,6 +112,14 @@ impl Default for Options {
             kill: false,
             log: None,
             verbosity: crate::logging::Verbosity::Info,
+            update_log: None,
+            update_log_file_bytes: server::update_log::FILE_BYTES_MAX,
+            update_log_asynchronous: false,
+            server_id: 0,
+            master_host: None,
+            master_port: 1978,
+            position: "ttserver.rts".into(),
+            check: false,
             multiple: 0,
             masks: Vec::new(),
             database: "*".into(),
@@ -142,6 +171,18 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
             "-log" => options.log = Some(value()?.into()),
             "-ld" => options.verbosity = Verbosity::Debug,
             "-le" => options.verbosity = Verbosity::Error,
+            "-ulog" => options.update_log = Some(value()?.into()),
+            "-ulim" => {
+                let bytes = crate::sizes::bytes(&value()?);
+                options.update_log_file_bytes =
+                    bytes.map_err(|why| Refusal::Usage(format!("-ulim: {why}")))?;
+            }
+            "-uas" => options.update_log_asynchronous = true,
+            "-sid" => options.server_id = number(&argument, &value()?)?,
+            "-mhost" => options.master_host = Some(value()?),
+            "-mport" => options.master_port = number(&argument, &value()?)?,
+            "-rts" => options.position = value()?.into(),
+            "-rcc" => options.check = true,
             "-mul" => {
                 options.multiple = number(&argument, &value()?)?;
                 if options.multiple > MULTIPLE_MAX {
@@ -210,6 +251,7 @@ mod tests {
     #[test]
     fn every_option_is_understood() {
         let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
+                    -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc \
                     -mask allwrite,out -unmask put casket.tch#bnum=10";
         let expected = Options {
             host: Some("::1".into()),
@@ -221,6 +263,14 @@ mod tests {
             kill: true,
             log: Some("l".into()),
             verbosity: Verbosity::Debug,
+            update_log: Some("u".into()),
+            update_log_file_bytes: 2048,
+            update_log_asynchronous: true,
+            server_id: 3,
+            master_host: Some("m".into()),
+            master_port: 1980,
+            position: "r".into(),
+            check: true,
             multiple: 8,
             masks: vec![(true, "allwrite,out".into()), (false, "put".into())],
             database: "casket.tch#bnum=10".into(),

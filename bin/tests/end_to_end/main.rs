@@ -3,6 +3,7 @@
 mod fixed;
 mod import;
 mod process;
+mod replication;
 mod serve;
 mod table;
 mod tcrmgr;

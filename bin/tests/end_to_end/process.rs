@@ -19,6 +19,7 @@ pub(crate) fn path(program: &str) -> &'static str {
         "tyrant" => env!("CARGO_BIN_EXE_tyrant"),
         "ttserver" => env!("CARGO_BIN_EXE_ttserver"),
         "tcrmgr" => env!("CARGO_BIN_EXE_tcrmgr"),
+        "ttulmgr" => env!("CARGO_BIN_EXE_ttulmgr"),
         other => panic!("there is no program {other}"),
     }
 }

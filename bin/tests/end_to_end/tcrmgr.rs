@@ -179,7 +179,6 @@ fn a_wrong_command_line_shows_the_usage() {
         assert!(output.stdout.is_empty(), "{line}");
         assert!(String::from_utf8(output.stderr).unwrap().starts_with("usage:\n"), "{line}");
     }
-    assert!(fail("tcrmgr", &["repl", "localhost"]).contains("repl is not supported"));
 }
 
 #[test]

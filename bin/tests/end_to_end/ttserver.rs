@@ -23,10 +23,7 @@ fn an_unknown_option_shows_the_usage() {
 
 #[test]
 fn options_of_later_issues_are_refused_by_name() {
-    for option in [
-        "-ulog", "-ulim", "-uas", "-sid", "-mhost", "-mport", "-rts", "-rcc", "-skel", "-ext",
-        "-extpc",
-    ] {
+    for option in ["-skel", "-ext", "-extpc"] {
         let error = fail("ttserver", &[option, "1"]);
         assert!(error.ends_with(&format!(": {option} is not supported by this version\n")));
     }
@@ -40,6 +37,13 @@ fn mul_opens_one_database_and_says_so() {
     let log = server.log();
     assert!(log.contains("\tINFO\t-mul 3: one database is opened"), "{log}");
     assert!(server.folder.path().join("casket.tch").is_dir());
+}
+
+#[test]
+fn memcached_commands_are_answered_as_the_original_does() {
+    let server = Server::ttserver("*", &[]);
+    let request = "set a 0 0 3\r\nabc\r\nincr a 4\r\nget\r\n";
+    server.exchange(request, "STORED\r\n4\r\nCLIENT_ERROR error\r\n");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One connection: bytes of requests out, responses in.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 
 use crate::{Address, Error, Result, Settings};
@@ -25,15 +25,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Self> {
-        let stream = match address {
-            Address::Tcp { host, port } => Stream::Tcp(connect(host, *port, settings)?),
-            Address::Unix(path) => {
-                Stream::Unix(UnixStream::connect(path).map_err(Error::ConnectionRefused)?)
-            }
-        };
-        stream.configure(settings).map_err(Error::ConnectionRefused)?;
         Ok(Self {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(Stream::open(address, settings)?),
             response_bytes_max: settings.response_bytes_max,
             budget: 0,
             broken: false,
@@ -177,12 +170,40 @@ fn connect(host: &str, port: u16, settings: &Settings) -> Result<TcpStream> {
     }
 }
 
-enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Stream {
+    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Self> {
+        let stream = match address {
+            Address::Tcp { host, port } => Stream::Tcp(connect(host, *port, settings)?),
+            Address::Unix(path) => {
+                Stream::Unix(UnixStream::connect(path).map_err(Error::ConnectionRefused)?)
+            }
+        };
+        stream.configure(settings).map_err(Error::ConnectionRefused)?;
+        Ok(stream)
+    }
+
+    /// Another handle of the same socket.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+        }
+    }
+
+    /// Ends it for all its handles.
+    pub(crate) fn shut_down(&self) {
+        // It can only fail if the stream has ended already.
+        let _ = match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
     fn configure(&self, settings: &Settings) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {

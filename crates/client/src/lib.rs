@@ -34,6 +34,7 @@ mod pipeline;
 mod pool;
 mod settings;
 mod table;
+mod updates;
 
 pub use address::Address;
 pub use client::{Client, Pair};
@@ -41,4 +42,5 @@ pub use error::{Error, Result};
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};
 pub use settings::Settings;
-pub use table::{Row, Search};
+pub use table::{Row, Search, SetOperation};
+pub use updates::{Interrupter, UpdateStream};

@@ -1,6 +1,7 @@
 //! Settings of a server, and every limit of it with its default.
 
-use crate::Mask;
+use crate::update_log;
+use crate::{Dialect, Following, Mask};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,8 +62,16 @@ pub struct Config {
     pub stop_wait: Duration,
     /// Commands refused.
     pub mask: Mask,
-    /// Number of this server among those that replicate each other.
+    /// Rules of the memcached protocol that are followed.
+    pub dialect: Dialect,
+    /// Whether a client may stop the server with memcached's `shutdown`.
+    pub shutdown_command: bool,
+    /// Number of this server among those that replicate each other, up to 65535; 0 is none.
     pub server_id: u32,
+    /// Where to log what changes, if anywhere; takes an id.
+    pub update_log: Option<update_log::Settings>,
+    /// Whom to follow; takes an id.
+    pub following: Following,
 }
 
 /// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
@@ -90,7 +99,11 @@ impl Default for Config {
             pool_queue_max: 1024,
             stop_wait: Duration::from_secs(1),
             mask: Mask::NONE,
+            dialect: Dialect::Memcached,
+            shutdown_command: false,
             server_id: 0,
+            update_log: None,
+            following: Following::default(),
         }
     }
 }

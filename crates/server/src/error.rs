@@ -23,6 +23,15 @@ pub enum Error {
     /// There is nothing to listen on.
     #[error("no endpoint to listen on is given")]
     NoEndpoint,
+    /// A server that logs what changes, or follows another, has no id.
+    #[error("an update log and a master take a server id from 1 to 65535, not {0}")]
+    ServerId(u32),
+    /// The update log cannot be opened.
+    #[error("update log: {0}")]
+    UpdateLog(#[from] crate::update_log::Error),
+    /// Changes that a killed process has left cannot be looked up.
+    #[error("cannot log changes that were under way: {0}")]
+    Unfinished(#[source] cabinet::Error),
     /// The operating system refused something that an event loop needs.
     #[error("cannot {operation}: {source}")]
     System {

@@ -49,6 +49,11 @@ impl Failure {
         }
     }
 
+    /// Whether it follows from what is in the database, so that every copy of it fails alike.
+    pub(crate) fn is_of_the_data(self) -> bool {
+        matches!(self, Self::Invalid | Self::ExistingRecord | Self::NoRecord)
+    }
+
     /// The answer to `misc error`.
     pub(crate) fn text(failure: Option<Self>) -> String {
         match failure {

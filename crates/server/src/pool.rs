@@ -13,6 +13,7 @@ use cabinet::LogPosition;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Something that may wait, and the number of the loop that wants to know how it ended.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// When all records are to be removed.
+    clear_at: Option<Instant>,
     stopping: bool,
 }
 
@@ -83,6 +86,12 @@ impl Pool {
         self.queue.lock().jobs.len() < self.queue_max
     }
 
+    /// Has a thread of the pool remove all records then, or never.
+    pub(crate) fn clear_at(&self, at: Option<Instant>) {
+        self.queue.lock().clear_at = at;
+        self.filled.notify_all();
+    }
+
     /// Lets the threads end. Jobs that none of them has begun are dropped.
     pub(crate) fn stop(&self) {
         let mut queue = self.queue.lock();
@@ -92,22 +101,47 @@ impl Pool {
         self.filled.notify_all();
     }
 
-    fn take(&self) -> Option<Job> {
+    fn take(&self) -> Option<Work> {
         let mut queue = self.queue.lock();
         while !queue.stopping {
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
+            if let Some(at) = queue.clear_at
+                && at <= Instant::now()
+            {
+                queue.clear_at = None;
+                return Some(Work::Clear);
             }
-            self.filled.wait(&mut queue);
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(Work::Job(job));
+            }
+            match queue.clear_at {
+                Some(at) => drop(self.filled.wait_until(&mut queue, at)),
+                None => self.filled.wait(&mut queue),
+            }
         }
         None
     }
 }
 
+/// What a thread of the pool has to do next.
+enum Work {
+    Job(Job),
+    /// Remove all records, as `flush_all` has asked a while ago.
+    Clear,
+}
+
 /// The life of a thread of the pool.
 pub(crate) fn work(shared: &Shared) {
     let counters = shared.new_counters();
-    while let Some(Job { event_loop, task }) = shared.pool.take() {
+    while let Some(work) = shared.pool.take() {
+        let Job { event_loop, task } = match work {
+            Work::Job(job) => job,
+            Work::Clear => {
+                if let Err(error) = shared.database.clear() {
+                    tracing::error!("cannot remove the records at the time of flush_all: {error}");
+                }
+                continue;
+            }
+        };
         for port in shared.ports.iter() {
             if port.parking.swap(false, Ordering::SeqCst) {
                 port.wake();
@@ -129,6 +163,11 @@ pub(crate) fn work(shared: &Shared) {
                 let step = execute::step(&mut context, &request, &mut output);
                 let hold = context.mutated.then(|| shared.database.appended());
                 let next = match step {
+                    // What is not in the log must not be acknowledged.
+                    _ if context.mutated && !shared.flush_update_log() => {
+                        output.clear();
+                        Next::Close
+                    }
                     Step::Executed { next, .. } => next,
                     // What the loop parsed as a whole request is one here too, and where
                     // waiting is allowed nothing blocks.

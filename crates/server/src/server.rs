@@ -2,12 +2,9 @@
 
 use crate::event_loop::EventLoop;
 use crate::listener::Listener;
-use crate::port::ring;
 use crate::shared::Shared;
 use crate::{Config, Error, Result, acceptor, pool};
 use cabinet::Database;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +21,6 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
-    bell: Arc<OwnedFd>,
 }
 
 impl Handle {
@@ -32,8 +28,7 @@ impl Handle {
     /// replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no lock and
     /// allocates nothing, so a signal handler may call it.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        ring(&self.bell);
+        self.shared.stop();
     }
 }
 
@@ -47,10 +42,8 @@ impl Server {
         for endpoint in &config.listen {
             listeners.extend(Listener::bind(endpoint)?);
         }
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(Error::system("make an eventfd"))?;
         let shared = Shared::new(config, database)?;
-        let handle = Handle { shared: Arc::clone(&shared), bell: Arc::new(bell) };
+        let handle = Handle { shared: Arc::clone(&shared) };
         Ok(Self { shared, listeners, handle })
     }
 
@@ -70,7 +63,7 @@ impl Server {
         let mut loops = Vec::new();
         let mut pool = Vec::new();
         let started = start(&shared, &handle, &mut loops, &mut pool);
-        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &handle.bell));
+        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &shared.bell));
         drop(listeners);
 
         shared.stopping.store(true, Ordering::SeqCst);
@@ -79,7 +72,12 @@ impl Server {
         }
         let served = loops.into_iter().map(join).fold(accepted, Result::and);
         shared.pool.stop();
+        shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
+        if let Some(log) = &shared.update_log {
+            log.wake();
+        }
+        shared.replication.stop_serving();
         for port in shared.ports.iter() {
             // What came for a loop after it ended.
             drop(port.take());
@@ -119,6 +117,26 @@ fn start(
             pool::work(&shared);
             Ok(())
         })?);
+    }
+    let mut begin = |name: &str, life: fn(&Shared)| -> Result<()> {
+        let shared = Arc::clone(shared);
+        let guard = StopOnDrop(handle.clone());
+        pool.push(spawn(name.into(), move || {
+            let _guard = guard;
+            life(&shared);
+            Ok(())
+        })?);
+        Ok(())
+    };
+    if shared.update_log.is_some() {
+        begin("update-log", |shared| {
+            if let Some(log) = &shared.update_log {
+                log.look_after(|| shared.is_stopping());
+            }
+        })?;
+    }
+    if shared.replication.can_follow() {
+        begin("follower", |shared| shared.replication.run(shared))?;
     }
     Ok(())
 }

@@ -1,15 +1,24 @@
 //! What all threads of a server share.
 
 use crate::budget::Budget;
+use crate::cas_numbers::CasNumbers;
 use crate::counters::{Count, Counters};
 use crate::failure::LastFailure;
+use crate::hits::Hits;
 use crate::pool::Pool;
-use crate::port::Port;
+use crate::port::{Port, ring};
+use crate::replication::Replication;
 use crate::session::Cursor;
+use crate::settle::settle;
+use crate::store::Store;
+use crate::update_log::UpdateLog;
 use crate::{Config, Error, Result};
 use cabinet::name::Kind;
 use cabinet::{Database, Durability};
 use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::fcntl_dupfd_cloexec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -19,9 +28,13 @@ use std::time::Instant;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// For threads that may wait. Neither handle waits for durability.
-    pub(crate) database: Database,
+    pub(crate) database: Store,
     /// For event loops.
-    pub(crate) nonblocking: Database,
+    pub(crate) nonblocking: Store,
+    /// Either without the update log, for clients that ask for that.
+    unlogged: [Store; 2],
+    pub(crate) update_log: Option<Arc<UpdateLog>>,
+    pub(crate) replication: Replication,
     /// Writes are acknowledged only once they are durable.
     pub(crate) holds_replies: bool,
     /// Kind of the database, unless it is an engine from elsewhere.
@@ -32,9 +45,15 @@ pub(crate) struct Shared {
     /// The iterator of connections that have started none of their own.
     pub(crate) cursor: Mutex<Cursor>,
     pub(crate) last_failure: LastFailure,
+    pub(crate) hits: Hits,
+    pub(crate) cas_numbers: CasNumbers,
     pub(crate) started: Instant,
     pub(crate) stopping: AtomicBool,
+    /// Rung when the server is to stop.
+    pub(crate) bell: OwnedFd,
     counters: Mutex<Vec<Arc<Counters>>>,
+    /// All counts when they were reset last.
+    totals_at_reset: Mutex<Vec<u64>>,
 }
 
 impl Shared {
@@ -42,7 +61,19 @@ impl Shared {
         let ports = (0..config.threads.max(1))
             .map(|_| Port::new().map_err(Error::system("make an eventfd")))
             .collect::<Result<Arc<[Port]>>>()?;
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(Error::system("make an eventfd"))?;
         let database = database.deferred();
+        let server_id = config.server_id;
+        let takes_id = config.update_log.is_some() || config.following.master.is_some();
+        let id = u16::try_from(server_id).map_err(|_| Error::ServerId(server_id))?;
+        if takes_id && id == 0 {
+            return Err(Error::ServerId(server_id));
+        }
+        let log = config.update_log.clone();
+        let opened = log.map(|settings| UpdateLog::open(settings, &database)).transpose()?;
+        let (update_log, unfinished) = opened.unzip();
+        let update_log = update_log.map(Arc::new);
         let holds_replies = database.durability() == Durability::Always;
         if holds_replies {
             // The engine's thread must not be the one that drops the database, so the listener
@@ -56,21 +87,53 @@ impl Shared {
                 }
             }));
         }
+        let kind = Kind::of_path(&database.path());
+        let database = Store::new(database, update_log.clone(), id);
+        if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
+            settle(&database, log, &unfinished).map_err(Error::Unfinished)?;
+        }
+        let nonblocking = database.nonblocking();
         Ok(Arc::new(Self {
+            replication: Replication::new(&config.following, server_id),
+            update_log,
+            unlogged: [nonblocking.unlogged(), database.unlogged()],
             pool: Pool::new(config.pool_queue_max),
             budget: Budget::new(config.buffer_bytes_max),
             config,
-            kind: Kind::of_path(&database.path()),
-            nonblocking: database.nonblocking(),
+            kind,
+            nonblocking,
             database,
             holds_replies,
             ports,
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),
+            hits: Hits::default(),
+            cas_numbers: CasNumbers::default(),
             started: Instant::now(),
             stopping: AtomicBool::new(false),
+            bell,
             counters: Mutex::default(),
+            totals_at_reset: Mutex::default(),
         }))
+    }
+
+    /// The database without its update log.
+    pub(crate) fn unlogged(&self, may_block: bool) -> &Store {
+        &self.unlogged[usize::from(may_block)]
+    }
+
+    /// Serves the client of this socket as a replica from now on.
+    pub(crate) fn hand_to_replica(self: &Arc<Self>, socket: &OwnedFd, from_us: u64, replica: u32) {
+        match fcntl_dupfd_cloexec(socket, 0) {
+            Ok(socket) => self.replication.serve(self, socket, from_us, replica),
+            Err(error) => tracing::error!("replica {replica} cannot be served: {error}"),
+        }
+    }
+
+    /// Sees to it that what was changed so far is in the update log; says whether it is.
+    #[inline]
+    pub(crate) fn flush_update_log(&self) -> bool {
+        self.update_log.as_ref().is_none_or(|log| log.flush())
     }
 
     /// A set of counters for one thread.
@@ -83,6 +146,24 @@ impl Shared {
     /// Sum of a count over all threads.
     pub(crate) fn total(&self, what: Count) -> u64 {
         self.counters.lock().iter().map(|counters| counters.value(what)).sum()
+    }
+
+    /// The same since the counts were reset.
+    pub(crate) fn total_since_reset(&self, what: Count) -> u64 {
+        let before = self.totals_at_reset.lock().get(what as usize).copied().unwrap_or(0);
+        self.total(what).saturating_sub(before)
+    }
+
+    /// Has the counts of memcached's `stats` begin anew.
+    pub(crate) fn reset_totals(&self) {
+        let totals = Count::ALL.iter().map(|what| self.total(*what)).collect();
+        *self.totals_at_reset.lock() = totals;
+    }
+
+    /// Has the server stop. Takes no lock and allocates nothing.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        ring(&self.bell);
     }
 
     /// Connections at present.

@@ -41,6 +41,17 @@ pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, Stri
         ("rnum", database.len().to_string()),
         ("size", database.size_bytes().to_string()),
         ("bigend", u8::from(cfg!(target_endian = "big")).to_string()),
+    ]);
+    if let Some((master, follower)) = shared.replication.followed() {
+        let (executed_us, delay_seconds) = follower.progress();
+        facts.extend([
+            ("mhost", master.host),
+            ("mport", master.port.to_string()),
+            ("rts", executed_us.to_string()),
+            ("delay", format!("{delay_seconds:.6}")),
+        ]);
+    }
+    facts.extend([
         ("fd", descriptor.to_string()),
         ("loadavg", format!("{:.6}", process.load_average)),
         ("memsize", process.virtual_bytes.to_string()),
@@ -64,7 +75,7 @@ pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
         line(&mut text, name, &value);
     }
     text.push_str(&counters(shared));
-    for (name, value) in own_figures(shared) {
+    for (name, value) in own_figures(shared, |count| shared.total(count)) {
         line(&mut text, &name, &value);
     }
     text
@@ -79,61 +90,17 @@ pub(crate) fn counters(shared: &Shared) -> String {
     text
 }
 
-/// Names and values of memcached's `stats`: the original's, and then our own.
-pub(crate) fn memcached(shared: &Shared) -> Vec<(String, String)> {
-    let process = Process::now();
-    let sum = |counts: &[Count]| counts.iter().map(|count| shared.total(*count)).sum::<u64>();
-    let sets = sum(&[
-        Count::Put,
-        Count::PutKeep,
-        Count::PutCat,
-        Count::PutShift,
-        Count::PutNoReply,
-        Count::CompareAndSwap,
-    ]);
-    let (set_misses, deletes) = (shared.total(Count::PutMiss), shared.total(Count::Out));
-    let (delete_misses, gets) = (shared.total(Count::OutMiss), shared.total(Count::Get));
-    let get_misses = shared.total(Count::GetMiss);
-    let records = shared.database.len().to_string();
-    let figures = [
-        ("pid", std::process::id().to_string()),
-        ("uptime", format!("{:.0}", uptime_seconds(shared).floor())),
-        ("time", format!("{:.0}", seconds_since_1970().floor())),
-        ("version", VERSION.to_owned()),
-        ("pointer_size", usize::BITS.to_string()),
-        ("rusage_user", format!("{:.6}", process.user_seconds)),
-        ("rusage_system", format!("{:.6}", process.system_seconds)),
-        ("cmd_set", sets.to_string()),
-        ("cmd_set_hits", sets.saturating_sub(set_misses).to_string()),
-        ("cmd_set_misses", set_misses.to_string()),
-        ("cmd_delete", deletes.to_string()),
-        ("cmd_delete_hits", deletes.saturating_sub(delete_misses).to_string()),
-        ("cmd_delete_misses", delete_misses.to_string()),
-        ("cmd_get", gets.to_string()),
-        ("cmd_get_hits", gets.saturating_sub(get_misses).to_string()),
-        ("cmd_get_misses", get_misses.to_string()),
-        ("cmd_flush", shared.total(Count::Vanish).to_string()),
-        ("curr_items", records.clone()),
-        ("total_items", records),
-        ("bytes", shared.database.size_bytes().to_string()),
-        ("threads", shared.ports.len().to_string()),
-    ];
-    let mut all: Vec<_> =
-        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    all.extend(own_figures(shared));
-    all
-}
-
-/// Figures that the original has not.
-fn own_figures(shared: &Shared) -> Vec<(String, String)> {
+/// Figures that the original has not; `total` is what was counted.
+pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<(String, String)> {
     let now_ms = shared.milliseconds_at(Instant::now());
     let mut figures = vec![
         ("curr_connections".to_owned(), shared.connections().to_string()),
         ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
         ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
+        ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
     for count in &Count::ALL[OWN_COUNTS..] {
-        figures.push((count.label().to_owned(), shared.total(*count).to_string()));
+        figures.push((count.label().to_owned(), total(*count).to_string()));
     }
     for (number, port) in shared.ports.iter().enumerate() {
         let busy = port.busy_percent(now_ms).to_string();
@@ -162,27 +129,27 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-fn seconds_since_1970() -> f64 {
+pub(crate) fn seconds_since_1970() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-fn uptime_seconds(shared: &Shared) -> f64 {
+pub(crate) fn uptime_seconds(shared: &Shared) -> f64 {
     shared.started.elapsed().as_secs_f64()
 }
 
 /// What the system says about this process; 0 where it says nothing.
 #[derive(Default)]
-struct Process {
+pub(crate) struct Process {
     /// Average of runnable processes over 5 minutes.
     load_average: f64,
     virtual_bytes: u64,
     resident_bytes: u64,
-    user_seconds: f64,
-    system_seconds: f64,
+    pub(crate) user_seconds: f64,
+    pub(crate) system_seconds: f64,
 }
 
 impl Process {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let load_average = load.split(' ').nth(1).and_then(|field| field.parse().ok());

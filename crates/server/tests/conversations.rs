@@ -8,8 +8,16 @@
 
 mod support;
 
+use cabinet::Database;
+use server::{Config, Dialect};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{Client, Running};
+
+/// A server that follows the original's rules where those of memcached are others.
+fn start(database: Database) -> Running {
+    let config = Config { dialect: Dialect::TokyoTyrant, ..support::config() };
+    support::start_with(config, database)
+}
 
 /// What is expected in place of what the original answered.
 enum Expected {
@@ -154,48 +162,48 @@ const TABLE: Exceptions = &[
 #[test]
 fn a_hash_database_answers_the_binary_protocol_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
-    let server = support::start(support::hash(folder.path()));
+    let server = start(support::hash(folder.path()));
     replay(&server, include_str!("fixtures/conversation-hash-binary.jsonl"), HASH_BINARY);
 }
 
 #[test]
 fn a_hash_database_answers_memcached_and_http_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
-    let server = support::start(support::hash(folder.path()));
+    let server = start(support::hash(folder.path()));
     let conversation = include_str!("fixtures/conversation-memcached-http.jsonl");
     replay(&server, conversation, MEMCACHED_HTTP);
 }
 
 #[test]
 fn an_on_memory_hash_database_answers_as_the_original() {
-    let server = support::start(support::memory());
+    let server = start(support::memory());
     replay(&server, include_str!("fixtures/conversation-memory-hash.jsonl"), MEMORY_HASH);
 }
 
 #[test]
 fn an_on_memory_tree_database_answers_as_the_original() {
-    let server = support::start(support::memory_tree());
+    let server = start(support::memory_tree());
     replay(&server, include_str!("fixtures/conversation-memory-tree.jsonl"), &[]);
 }
 
 #[test]
 fn a_fixed_length_database_answers_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
-    let server = support::start(support::fixed(folder.path()));
+    let server = start(support::fixed(folder.path()));
     replay(&server, include_str!("fixtures/conversation-fixed.jsonl"), &[]);
 }
 
 #[test]
 fn a_tree_answers_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
-    let server = support::start(support::tree(folder.path()));
+    let server = start(support::tree(folder.path()));
     replay(&server, include_str!("fixtures/conversation-btree.jsonl"), &[]);
 }
 
 #[test]
 fn a_table_answers_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
-    let server = support::start(support::table(folder.path()));
+    let server = start(support::table(folder.path()));
     replay(&server, include_str!("fixtures/conversation-table.jsonl"), TABLE);
 }
 

@@ -33,6 +33,18 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// The same with an optional plus.
+#[inline]
+pub(crate) fn unsigned_with_plus(text: &[u8]) -> Option<u64> {
+    unsigned(text.strip_prefix(b"+").unwrap_or(text))
+}
+
+/// The low 32 bits of such a number.
+#[inline]
+pub(crate) fn low_32_bits(text: &[u8]) -> Option<u32> {
+    unsigned_with_plus(text).map(|number| number as u32)
+}
+
 /// The same with an optional sign.
 #[inline]
 pub(crate) fn signed(text: &[u8]) -> Option<i64> {
@@ -65,6 +77,9 @@ mod tests {
         assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(signed(b"-9223372036854775809"), None);
         assert_eq!(signed(b"+7"), Some(7));
+        assert_eq!(unsigned_with_plus(b"+7"), Some(7));
+        assert_eq!(low_32_bits(b"4294967295"), Some(u32::MAX));
+        assert_eq!(low_32_bits(b"4294967297"), Some(1));
     }
 
     #[test]
@@ -73,5 +88,7 @@ mod tests {
             assert_eq!(signed(text), None, "{text:?}");
         }
         assert_eq!(unsigned(b"-1"), None);
+        assert_eq!(unsigned(b"+1"), None);
+        assert_eq!(unsigned_with_plus(b"++1"), None);
     }
 }

@@ -4,23 +4,27 @@
 //! from the bytes it was parsed from. Every parser here answers a [`Parse`] and is a fuzz target.
 //!
 //! ```
-//! use wire::{Parse, Protocol, memcached, sniff};
+//! use wire::memcached::{self, Dialect};
+//! use wire::{Parse, Protocol, sniff};
 //!
 //! let received = b"get color\r\nget si";
 //! assert_eq!(sniff(received), Some(Protocol::Memcached));
-//! let Parse::Complete(request, length) = memcached::parse(received) else { panic!() };
+//! let Parse::Complete(request, length) = memcached::parse(Dialect::Memcached, received) else { panic!() };
 //! let memcached::Request::Get { keys, cas: false } = request else { panic!() };
 //! assert_eq!(keys.iter().collect::<Vec<_>>(), [b"color"]);
 //! assert_eq!(&received[length..], b"get si");
-//! assert!(matches!(memcached::parse(&received[length..]), Parse::Incomplete(_)));
+//! let rest = memcached::parse(Dialect::Memcached, &received[length..]);
+//! assert!(matches!(rest, Parse::Incomplete(_)));
 //! ```
 
+mod base64;
 pub mod binary;
 mod decimal;
 pub mod http;
 pub mod limits;
 pub mod memcached;
 mod sniff;
+pub mod update_log;
 
 pub use sniff::{Protocol, sniff};
 

@@ -9,9 +9,25 @@ pub const BINARY_COUNT_MAX: usize = 1 << 20;
 /// Names of `ext` and `misc` functions are shorter than this, in bytes, as the original.
 pub const FUNCTION_NAME_BYTES_LIMIT: usize = 1024;
 
+/// Longest body of an entry of the update log, in bytes: a request with the longest key and the
+/// longest value fits, and one of many arguments has as much room.
+pub const UPDATE_BODY_BYTES_MAX: usize = 1 << 30;
+
 /// Longest command line of the memcached protocol, in bytes, its line end included. A multi-get
 /// of tens of thousands of keys fits.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest key of the memcached protocol, in bytes, as memcached.
+pub const MEMCACHED_KEY_BYTES_MAX: usize = 250;
+
+/// Longest value that a line of the memcached protocol can announce, in bytes, as memcached.
+pub const MEMCACHED_VALUE_BYTES_MAX: usize = i32::MAX as usize - 2;
+
+/// Most flags of a meta command, as memcached.
+pub const META_FLAGS_MAX: usize = 17;
+
+/// Longest opaque token of a meta command, in bytes, as memcached.
+pub const META_OPAQUE_BYTES_MAX: usize = 31;
 
 /// Longest head of an HTTP request, in bytes. A key of 64 KiB fits with every byte
 /// percent-encoded.

@@ -26,7 +26,9 @@ pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
         [] => None,
         [binary::MAGIC, ..] => Some(Protocol::Binary),
         // Most requests by far.
-        [b'g', b'e', b't', b' ', ..] | [b's', b'e', b't', b' ', ..] => Some(Protocol::Memcached),
+        [b'g' | b's', b'e', b't', b' ', ..] | [b'm', b'g' | b's', b' ', ..] => {
+            Some(Protocol::Memcached)
+        }
         _ => text(bytes),
     }
 }

@@ -121,13 +121,14 @@ impl Worker {
             descriptor,
             mutated: false,
         };
+        let mut replicate = None;
         let blocked = loop {
             let rest = &input[consumed..];
             if rest.is_empty() || output.len() > room {
                 break None;
             }
             if consumed >= ahead {
-                ahead = consumed + execute::look_ahead(&self.shared.nonblocking, rest).max(1);
+                ahead = consumed + execute::look_ahead(&self.shared, rest).max(1);
             }
             match execute::step(&mut context, rest, output) {
                 Step::Executed { bytes, next } => {
@@ -137,6 +138,10 @@ impl Worker {
                         Next::CloseIfQuiet if consumed < input.len() => {}
                         Next::CloseIfQuiet | Next::Close => connection.stage = Stage::Closing,
                         Next::Refuse => connection.stage = Stage::Refusing,
+                        Next::Replicate { from_us, replica } => {
+                            replicate = Some((from_us, replica));
+                            connection.stage = Stage::Closing;
+                        }
                     }
                     if connection.stage != Stage::Open {
                         // What follows is not looked at.
@@ -151,7 +156,19 @@ impl Worker {
                 Step::Blocked { bytes } => break Some(bytes),
             }
         };
-        if context.mutated && self.shared.holds_replies {
+        let mutated = context.mutated;
+        if mutated && !self.shared.flush_update_log() {
+            // What is not in the log must not be acknowledged.
+            output.clear();
+            connection.stage = Stage::Closing;
+            return input.len();
+        }
+        if let Some((from_us, replica)) = replicate {
+            // The socket has another owner from now on.
+            output.clear();
+            self.shared.hand_to_replica(connection.socket(), from_us, replica);
+        }
+        if mutated && self.shared.holds_replies {
             let position = self.shared.database.appended();
             self.hold(token, connection, position);
         }
@@ -213,7 +230,7 @@ impl Worker {
         connection.stage = match answer.next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
-            Next::CloseIfQuiet | Next::Close => Stage::Closing,
+            Next::CloseIfQuiet | Next::Close | Next::Replicate { .. } => Stage::Closing,
             Next::Refuse => Stage::Refusing,
         };
         if let Some(position) = answer.hold

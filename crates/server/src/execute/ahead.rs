@@ -1,7 +1,9 @@
 //! Looking ahead in a pipeline: the keys of the next requests are named to the database before
 //! the first of them is executed, so that the cache misses of finding them overlap.
 
+use crate::shared::Shared;
 use cabinet::Database;
+use wire::memcached::Dialect;
 use wire::{Parse, Protocol, binary, memcached};
 
 /// Most keys that are named at once.
@@ -9,19 +11,19 @@ pub(super) const KEYS_AHEAD_MAX: usize = 16;
 
 /// Names the keys of the whole requests at the beginning of `input`; answers how many bytes of
 /// requests that was. Requests with several keys see to it themselves.
-pub(crate) fn look_ahead(database: &Database, input: &[u8]) -> usize {
+pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
     let mut keys = [&[][..]; KEYS_AHEAD_MAX];
     let mut count = 0;
     let mut seen = 0;
     while count < KEYS_AHEAD_MAX {
         let rest = &input[seen..];
-        let Some((key, bytes)) = next_key(rest) else { break };
+        let Some((key, bytes)) = next_key(shared.config.dialect, rest) else { break };
         keys[count] = key;
         count += 1;
         seen += bytes;
     }
     if count > 1 {
-        database.prefetch(&keys[..count]);
+        shared.nonblocking.prefetch(&keys[..count]);
     }
     seen
 }
@@ -66,12 +68,12 @@ impl<'k, I: Iterator<Item = &'k [u8]>> Iterator for Grouped<'_, 'k, I> {
 }
 
 /// The one key of the request at the beginning of `input`, and the request's length.
-fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
+fn next_key(dialect: Dialect, input: &[u8]) -> Option<(&[u8], usize)> {
     if input.is_empty() {
         return None;
     }
     match wire::sniff(input)? {
-        Protocol::Memcached => match memcached::parse(input) {
+        Protocol::Memcached => match memcached::parse(dialect, input) {
             Parse::Complete(request, bytes) => Some((memcached_key(&request)?, bytes)),
             _ => None,
         },
@@ -95,6 +97,7 @@ fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
         | memcached::Request::Increment { key, .. }
         | memcached::Request::Decrement { key, .. }
         | memcached::Request::Touch { key, .. } => Some(key),
+        memcached::Request::Meta(meta) => (!meta.key.is_base64).then_some(meta.key.token),
         _ => None,
     }
 }
@@ -121,7 +124,7 @@ mod tests {
         let input = b"get a\r\nset bb 0 0 2\r\nxy\r\n\xc8\x30\0\0\0\x03ccc\xc8\x30\0\0";
         let mut rest = &input[..];
         let mut keys = Vec::new();
-        while let Some((key, bytes)) = next_key(rest) {
+        while let Some((key, bytes)) = next_key(Dialect::Memcached, rest) {
             keys.push(key);
             rest = &rest[bytes..];
         }
@@ -141,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_request_with_several_keys_ends_it() {
-        assert_eq!(next_key(b"get a b\r\n"), None);
-        assert_eq!(next_key(b"stats\r\n"), None);
-        assert_eq!(next_key(b"GET /a HTTP/1.1\r\n\r\n"), None);
+        assert_eq!(next_key(Dialect::Memcached, b"get a b\r\n"), None);
+        assert_eq!(next_key(Dialect::Memcached, b"stats\r\n"), None);
+        assert_eq!(next_key(Dialect::Memcached, b"GET /a HTTP/1.1\r\n\r\n"), None);
     }
 }

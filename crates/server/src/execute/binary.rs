@@ -5,6 +5,7 @@ use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
+use crate::replication;
 use crate::session::Cursor;
 use crate::status;
 use cabinet::{Database, Meta};
@@ -14,6 +15,9 @@ use std::path::Path;
 use wire::binary::reply::{self, List};
 use wire::binary::{COMMAND_BYTES, Progress, Request, Strings, double_from_parts, parse_resuming};
 use wire::{Invalid, Parse};
+
+/// Bit of the options of `misc`: it is left out of the update log.
+const NOT_LOGGED: u32 = 1;
 
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
@@ -50,6 +54,16 @@ fn execute(
     if context.refuses(command, Protocol::Binary) {
         return Ok(refuse(context, command, output));
     }
+    perform(context, request, output)
+}
+
+/// Executes a request, whatever the mask says.
+#[inline]
+pub(super) fn perform(
+    context: &mut Context<'_>,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
     let database = context.database;
     let done = match request {
         Request::Get { key } => {
@@ -177,27 +191,43 @@ fn execute(
             reply::value(output, status::text(context.shared, context.descriptor).as_bytes());
             return Ok(Next::GoOn);
         }
-        Request::Misc { name, options: _, arguments } => {
-            return call_misc(context, name, arguments, output);
+        Request::Misc { name, options, arguments } => {
+            let logged = context.database;
+            if options & NOT_LOGGED != 0 {
+                context.database = context.shared.unlogged(context.may_block);
+            }
+            let next = call_misc(context, name, arguments, output);
+            context.database = logged;
+            return next;
         }
         Request::Ext { .. } => {
             context.counters.count(Count::Ext);
             context.fail("do_ext", Failure::Invalid);
             false
         }
-        Request::Restore { .. } => {
+        Request::Restore { path, timestamp_us, options } => {
+            context.wait()?;
             context.counters.count(Count::Restore);
-            context.fail("do_restore", Failure::Invalid);
-            false
+            let path = Path::new(std::ffi::OsStr::from_bytes(path));
+            let check = replication::checks(options);
+            let restored = replication::restore(context.shared, path, timestamp_us, check);
+            context.mutated = true;
+            if !restored {
+                context.fail("do_restore", Failure::Miscellaneous);
+            }
+            restored
         }
-        Request::SetMaster { .. } => {
+        Request::SetMaster { host, port, timestamp_us, options } => {
             context.counters.count(Count::SetMaster);
-            context.fail("do_setmst", Failure::Invalid);
-            false
+            let set = context.shared.replication.set_master(host, port, timestamp_us, options);
+            if !set {
+                context.fail("do_setmst", Failure::Invalid);
+            }
+            set
         }
-        Request::Replicate { .. } => {
+        Request::Replicate { timestamp_us, server_id } => {
             context.counters.count(Count::Replicate);
-            return Ok(Next::Close);
+            return Ok(Next::Replicate { from_us: timestamp_us, replica: server_id });
         }
     };
     reply::status(output, done);

@@ -11,18 +11,21 @@ mod functions;
 mod http;
 mod memcached;
 mod misc;
+mod repeat;
 mod table;
 mod tree;
 
 pub(crate) use ahead::look_ahead;
 pub(crate) use http::Reading as HttpReading;
+pub(crate) use repeat::{Repeater, Trouble};
 
 use crate::counters::{Count, Counters};
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
 use crate::session::{Cursor, Place, Session};
 use crate::shared::Shared;
-use cabinet::{Database, Error};
+use crate::store::Store;
+use cabinet::Error;
 use wire::Parse;
 
 /// Most keys that a request may look up on an event loop; longer ones are left to the pool, so
@@ -33,7 +36,7 @@ const INLINE_KEYS_MAX: usize = 1024;
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
     /// Waits for the disk only if `may_block`.
-    pub(crate) database: &'a Database,
+    pub(crate) database: &'a Store,
     /// Whether this thread may wait.
     pub(crate) may_block: bool,
     pub(crate) counters: &'a Counters,
@@ -78,6 +81,13 @@ pub(crate) enum Next {
     Close,
     /// It is closed, after the client was given time to read why.
     Refuse,
+    /// It belongs to a replica from now on.
+    Replicate {
+        /// Since when it wants to know what changed, in microseconds since 1970.
+        from_us: u64,
+        /// Its server id.
+        replica: u32,
+    },
 }
 
 /// Why a request ends before its reply.

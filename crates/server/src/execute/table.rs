@@ -3,8 +3,10 @@
 use super::misc::Take;
 use super::{Context, Halt};
 use crate::failure::Failure;
+use crate::store::Store;
+use crate::update_log::Scope;
+use cabinet::Meta;
 use cabinet::table::{IndexChange, Row, SearchRequest, Table};
-use cabinet::{Database, Meta};
 
 /// Calls a function, if it is one of these; answers whether it succeeded.
 pub(super) fn call(
@@ -16,21 +18,20 @@ pub(super) fn call(
 ) -> Result<Option<bool>, Halt> {
     let done = match (name, arguments) {
         (b"put", [key, columns @ ..]) => {
-            let record = |database: &Database, value: &[u8]| database.put(key, value).map(|_| ());
-            let row = |key: &[u8], row: &Row| table.put(key, row);
-            store(context, "do_misc: put", (table, key, columns), record, row)?.is_some()
+            let record = |store: &Store, value: &[u8]| store.put(key, value).map(|_| true);
+            let row = |key: &[u8], row: &Row| table.put(key, row).map(|()| true);
+            store(context, "do_misc: put", (table, name, key, columns), record, row)?.is_some()
         }
         (b"putcat", [key, columns @ ..]) => {
-            let record = |database: &Database, value: &[u8]| database.put_cat(key, value);
-            let row = |key: &[u8], row: &Row| table.put_cat(key, row);
-            store(context, "do_misc: putcat", (table, key, columns), record, row)?.is_some()
+            let record = |store: &Store, value: &[u8]| store.put_cat(key, value).map(|()| true);
+            let row = |key: &[u8], row: &Row| table.put_cat(key, row).map(|()| true);
+            store(context, "do_misc: putcat", (table, name, key, columns), record, row)?.is_some()
         }
         (b"putkeep", [key, columns @ ..]) => {
-            let record =
-                |database: &Database, value: &[u8]| database.put_keep(key, value, Meta::NONE);
+            let record = |store: &Store, value: &[u8]| store.put_keep(key, value, Meta::NONE);
             let row = |key: &[u8], row: &Row| table.put_keep(key, row);
             let operation = "do_misc: putkeep";
-            let stored = store(context, operation, (table, key, columns), record, row)?;
+            let stored = store(context, operation, (table, name, key, columns), record, row)?;
             if stored == Some(false) {
                 context.fail(operation, Failure::ExistingRecord);
             }
@@ -38,10 +39,11 @@ pub(super) fn call(
         }
         (b"get", [key, ..]) => get(context, key, take)?,
         (b"setindex", [_, _, ..]) => set_indices(context, table, arguments)?,
-        (b"search" | b"metasearch", _) => search(context, table, arguments, take)?,
+        (b"search" | b"metasearch", _) => search(context, (table, name), arguments, take)?,
         (b"genuid", _) => {
             context.wait()?;
-            let uid = context.attempt_write("do_misc: genuid", table.generate_uid())?;
+            let uid = context.database.generate_uid(table);
+            let uid = context.attempt_write("do_misc: genuid", uid)?;
             if let Ok(uid) = &uid {
                 take(uid.to_string().as_bytes());
             }
@@ -53,26 +55,29 @@ pub(super) fn call(
 }
 
 /// Stores a row: as any record, where its columns can be joined, which may not have to wait;
-/// otherwise as a row. Says what either says, or `None` if it failed.
-fn store<T>(
+/// otherwise as a row, by the function `name`. Says whether it was stored, or `None` if it failed.
+fn store(
     context: &mut Context<'_>,
     operation: &'static str,
-    (table, key, columns): (&Table, &[u8], &[&[u8]]),
-    record: impl FnOnce(&Database, &[u8]) -> cabinet::Result<T>,
-    row: impl FnOnce(&[u8], &Row) -> cabinet::Result<T>,
-) -> Result<Option<T>, Halt> {
+    (table, name, key, columns): (&Table, &[u8], &[u8], &[&[u8]]),
+    record: impl FnOnce(&Store, &[u8]) -> cabinet::Result<bool>,
+    row: impl FnOnce(&[u8], &Row) -> cabinet::Result<bool>,
+) -> Result<Option<bool>, Halt> {
     let is_plain = columns.iter().all(|part| !part.contains(&0));
     let stored = if is_plain {
         record(context.database, &columns.join(&0))
     } else {
         context.wait()?;
-        Row::from_parts(columns.iter().copied()).and_then(|columns| {
+        let store = context.database;
+        Row::from_parts(columns.iter().copied()).and_then(|parts| {
             // The next identifier in place of an empty key.
             let key = match key {
-                b"" => table.generate_uid()?.to_string().into_bytes(),
+                b"" => store.generate_uid(table)?.to_string().into_bytes(),
                 key => key.to_vec(),
             };
-            row(&key, &columns)
+            let arguments = [&[&key[..]], columns].concat();
+            let stored = |stored: &bool| *stored;
+            store.function(Scope::Key(&key), name, &arguments, stored, || row(&key, &parts))
         })
     };
     Ok(context.attempt_write(operation, stored)?.ok())
@@ -101,12 +106,14 @@ fn set_indices(
     arguments: &[&[u8]],
 ) -> Result<bool, Halt> {
     context.wait()?;
-    for [column, change] in arguments.as_chunks::<2>().0 {
-        let Some(change) = IndexChange::parse(change) else {
+    for [column, kind] in arguments.as_chunks::<2>().0 {
+        let Some(change) = IndexChange::parse(kind) else {
             context.fail("do_misc: setindex", Failure::Invalid);
             return Ok(false);
         };
-        let set = table.set_index(column, change);
+        let set = || table.set_index(column, change);
+        let arguments = [*column, *kind];
+        let set = context.database.function(Scope::Nothing, b"setindex", &arguments, |_| true, set);
         if context.attempt_write("do_misc: setindex", set)?.is_err() {
             return Ok(false);
         }
@@ -116,17 +123,19 @@ fn set_indices(
 
 fn search(
     context: &mut Context<'_>,
-    table: &Table,
+    (table, name): (&Table, &[u8]),
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
     context.wait()?;
     let request = SearchRequest::parse(arguments.iter().copied());
-    let answer = table.answer(&request);
+    let answer = || table.answer(&request);
     let answer = if request.out {
+        // It may find any row, so nothing else may change meanwhile where that is logged.
+        let answer = context.database.function(Scope::All, name, arguments, |_| true, answer);
         context.attempt_write("do_misc: search", answer)?
     } else {
-        context.attempt("do_misc: search", answer)?
+        context.attempt("do_misc: search", answer())?
     };
     let Ok(answer) = answer else { return Ok(false) };
     for element in &answer.elements {

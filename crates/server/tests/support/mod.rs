@@ -7,9 +7,11 @@
 
 mod calls;
 mod engine;
+mod replicas;
 
 pub(crate) use calls::{MISC_FAILURE, list, misc};
 pub(crate) use engine::ManualEngine;
+pub(crate) use replicas::{following, logged, logging, master, records, wait_until_equal};
 
 use cabinet::{Database, Options};
 use server::{Config, Endpoint, Handle, Server};

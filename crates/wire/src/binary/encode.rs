@@ -71,12 +71,7 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
         Request::Size => writer.lone(command::SIZE),
         Request::Stat => writer.lone(command::STAT),
         Request::Misc { name, options, arguments } => {
-            check_name(name)?;
-            writer.command(command::MISC);
-            writer.words(&[name.len() as u32, options, arguments.len() as u32]);
-            writer.bytes(&[name]);
-            writer.list(arguments);
-            Ok(())
+            writer.misc(name, &[name.len() as u32, options, arguments.len() as u32], arguments)
         }
         Request::Replicate { timestamp_us, server_id } => {
             let [high, low] = halves(timestamp_us);
@@ -84,6 +79,17 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
             writer.words(&[high, low, server_id]);
             Ok(())
         }
+    }
+}
+
+/// As [`encode`], for a request in an update log, where `misc` goes without its options.
+pub(crate) fn encode_logged(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
+    match *request {
+        Request::Misc { name, options: _, arguments } => {
+            let mut writer = Writer { out };
+            writer.misc(name, &[name.len() as u32, arguments.len() as u32], arguments)
+        }
+        _ => encode(request, out),
     }
 }
 
@@ -128,6 +134,15 @@ impl Writer<'_> {
 
     fn list(&mut self, list: Strings<'_>) {
         self.out.extend_from_slice(list.as_bytes());
+    }
+
+    fn misc(&mut self, name: &[u8], words: &[u32], arguments: Strings<'_>) -> Result<(), Invalid> {
+        check_name(name)?;
+        self.command(command::MISC);
+        self.words(words);
+        self.bytes(&[name]);
+        self.list(arguments);
+        Ok(())
     }
 
     fn lone(&mut self, command: u8) -> Result<(), Invalid> {

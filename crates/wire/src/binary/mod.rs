@@ -12,6 +12,8 @@ mod strings;
 
 pub use double::{double_from_parts, double_to_parts};
 pub use encode::encode;
+pub(crate) use encode::encode_logged;
+pub(crate) use parse::parse_logged;
 pub use parse::{Progress, parse, parse_resuming};
 pub use strings::{Strings, StringsBuffer, StringsIter};
 

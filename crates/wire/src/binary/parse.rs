@@ -30,7 +30,15 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
 /// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
 #[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
-    let mut reader = Reader { bytes, position: 0, progress };
+    finish(Reader { bytes, position: 0, progress, is_logged: false })
+}
+
+/// As [`parse`], for a request in an update log, where `misc` comes without its options.
+pub(crate) fn parse_logged(bytes: &[u8]) -> Parse<Request<'_>> {
+    finish(Reader { bytes, position: 0, progress: &mut Progress::default(), is_logged: true })
+}
+
+fn finish<'a>(mut reader: Reader<'a, '_>) -> Parse<Request<'a>> {
     match request(&mut reader) {
         Ok(request) => Parse::Complete(request, reader.position),
         Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
@@ -125,7 +133,12 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
         command::SIZE => Request::Size,
         command::STAT => Request::Stat,
         command::MISC => {
-            let [name, options, count] = reader.words()?;
+            let [name, options, count] = if reader.is_logged {
+                let [name, count] = reader.words()?;
+                [name, 0, count]
+            } else {
+                reader.words()?
+            };
             check_name(name)?;
             let (name, arguments) = reader.list(count, name as usize)?;
             Request::Misc { name, options, arguments }
@@ -167,6 +180,8 @@ struct Reader<'a, 'p> {
     bytes: &'a [u8],
     position: usize,
     progress: &'p mut Progress,
+    /// The request is in an update log.
+    is_logged: bool,
 }
 
 impl<'a> Reader<'a, '_> {

@@ -1,0 +1,5 @@
+//! The original's tool for update logs.
+
+fn main() -> std::process::ExitCode {
+    programs::ttulmgr::run()
+}

@@ -1,0 +1,86 @@
+//! Options of `tyrant serve` about the update log and replication.
+
+use crate::sizes;
+use server::update_log::{FILE_BYTES_MAX, Retention, Settings};
+use server::{Config, Following, Master};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ReplicationArguments {
+    /// Number of this server among those that replicate each other, 1 to 65535
+    #[arg(
+        long,
+        visible_alias = "sid",
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    server_id: u32,
+    /// Log what changes into files of this folder; takes --server-id
+    #[arg(long, visible_alias = "ulog", value_name = "DIR")]
+    update_log: Option<PathBuf>,
+    /// Bytes from which the next file of the update log begins, 0 for never; k, m, g may follow
+    #[arg(long, visible_alias = "ulim", value_name = "N", default_value_t = FILE_BYTES_MAX, value_parser = sizes::bytes)]
+    update_log_file_bytes: u64,
+    /// Acknowledge changes up to 0.1 s before they are in the update log
+    #[arg(long, visible_alias = "uas")]
+    update_log_asynchronous: bool,
+    /// Remove files of the update log that all replicas have passed, and any over so many bytes
+    #[arg(long, value_name = "N", value_parser = sizes::bytes)]
+    update_log_keep_bytes: Option<u64>,
+    /// Remove files of the update log that all replicas have passed, and any not written for so
+    /// many seconds
+    #[arg(long, value_name = "S")]
+    update_log_keep_seconds: Option<u64>,
+    /// Follow this server; takes --server-id
+    #[arg(long, value_name = "HOST:PORT", value_parser = master)]
+    master: Option<Master>,
+    /// File that remembers how far this server has followed
+    #[arg(long, visible_alias = "rts", value_name = "PATH", default_value = "tyrant.rts")]
+    position_file: PathBuf,
+    /// Stop following where an operation ends otherwise than it did on the master
+    #[arg(long, visible_alias = "rcc")]
+    check_consistency: bool,
+}
+
+impl ReplicationArguments {
+    pub(super) fn configure(self, config: &mut Config) {
+        config.server_id = self.server_id;
+        let retention = Retention {
+            bytes_max: self.update_log_keep_bytes,
+            age_max: self.update_log_keep_seconds.map(Duration::from_secs),
+        };
+        config.update_log = self.update_log.map(|folder| Settings {
+            folder,
+            file_bytes_max: self.update_log_file_bytes,
+            is_asynchronous: self.update_log_asynchronous,
+            retention,
+        });
+        config.following = Following {
+            master: self.master,
+            position: self.position_file,
+            check: self.check_consistency,
+        };
+    }
+}
+
+fn master(text: &str) -> Result<Master, String> {
+    match text.parse() {
+        Ok(client::Address::Tcp { host, port }) => Ok(Master { host, port }),
+        _ => Err("not HOST:PORT".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_is_a_host_and_a_port() {
+        let expected = Master { host: "example.org".into(), port: 1979 };
+        assert_eq!(master("example.org:1979"), Ok(expected));
+        master("example.org:x").unwrap_err();
+        master("/tmp/socket").unwrap_err();
+    }
+}

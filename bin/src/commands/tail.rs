@@ -1,0 +1,190 @@
+//! `tyrant tail`: what changes on a server, line by line.
+
+use crate::transfer::text::{Format, escape, write_member};
+use crate::updates::name;
+use anyhow::{Context, Result, bail};
+use client::{Settings, UpdateStream};
+use std::io::{BufWriter, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::binary::{Request, double_from_parts};
+use wire::update_log::{Message, Operation};
+
+/// The id under which a server is asked: no server's, so nothing is left out, and no old files are
+/// kept because of it.
+const SERVER_ID: u32 = 0x7fff_ffff;
+
+/// Longest silence of a server, which says every second that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Print what changes on a server, as its update log has it, until it is interrupted.
+#[derive(Debug, clap::Args)]
+pub(super) struct Tail {
+    /// Server as HOST:PORT, or the path of its Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
+    server: String,
+    /// Since when: microseconds since 1970, or now
+    #[arg(long, value_name = "TIME", default_value = "now", value_parser = timestamp)]
+    from: u64,
+    /// How lines are written
+    #[arg(long, value_enum, default_value = "tsv")]
+    format: Format,
+    /// End after so many lines
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+}
+
+impl Tail {
+    pub(super) fn run(&self) -> Result<()> {
+        let address = self
+            .server
+            .parse()
+            .with_context(|| format!("{:?} is neither HOST:PORT nor a socket", self.server))?;
+        let settings = Settings { read_timeout: Some(SILENCE_MAX), ..Settings::default() };
+        let mut updates = UpdateStream::open(&address, &settings, self.from.max(1), SERVER_ID)?;
+        updates
+            .server_id()
+            .context("the server sends no updates: it has no update log, or not so old a one")?;
+        let mut output = BufWriter::new(std::io::stdout().lock());
+        let mut left = self.max.unwrap_or(u64::MAX);
+        while left > 0 {
+            if !updates.has_next() {
+                output.flush()?;
+            }
+            let Message::Update { timestamp_us, origin, body } = updates.next()? else { continue };
+            let Ok(operation) = Operation::parse(body) else {
+                bail!("the update of {timestamp_us} is no operation");
+            };
+            let update = Update { timestamp_us, origin, operation };
+            match self.format {
+                Format::Tsv => update.write_tsv(&mut output)?,
+                Format::Jsonl => update.write_json(&mut output)?,
+            }
+            left -= 1;
+        }
+        Ok(output.flush()?)
+    }
+}
+
+fn timestamp(text: &str) -> Result<u64, String> {
+    if text == "now" {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
+    }
+    text.parse().map_err(|_| "neither a number of microseconds nor now".to_owned())
+}
+
+struct Update<'a> {
+    timestamp_us: u64,
+    origin: u32,
+    operation: Operation<'a>,
+}
+
+impl Update<'_> {
+    /// Time stamp, server, command, whether it succeeded, and its arguments, with TABs between.
+    fn write_tsv(&self, output: &mut dyn Write) -> Result<()> {
+        let Self { timestamp_us, origin, operation } = self;
+        let outcome = if operation.succeeded { "ok" } else { "failed" };
+        write!(output, "{timestamp_us}\t{origin}\t{}\t{outcome}", name(&operation.request))?;
+        let Arguments { strings, number } = arguments(&operation.request);
+        for (_, argument) in strings {
+            output.write_all(b"\t")?;
+            escape(argument, output)?;
+        }
+        if let Some((_, number)) = number {
+            write!(output, "\t{number}")?;
+        }
+        Ok(output.write_all(b"\n")?)
+    }
+
+    fn write_json(&self, output: &mut dyn Write) -> Result<()> {
+        let Self { timestamp_us, origin, operation } = self;
+        let (name, succeeded) = (name(&operation.request), operation.succeeded);
+        write!(output, r#"{{"timestamp_us":{timestamp_us},"server_id":{origin},"#)?;
+        write!(output, r#""command":"{name}","succeeded":{succeeded}"#)?;
+        let Arguments { strings, number } = arguments(&operation.request);
+        for (name, argument) in strings {
+            output.write_all(b",")?;
+            write_member(&name, argument, output)?;
+        }
+        if let Some((name, number)) = number {
+            write!(output, r#","{name}":{number}"#)?;
+        }
+        Ok(output.write_all(b"}\n")?)
+    }
+}
+
+/// What a request has with it, by names.
+struct Arguments<'a> {
+    strings: Vec<(String, &'a [u8])>,
+    number: Option<(&'static str, String)>,
+}
+
+fn arguments<'a>(request: &Request<'a>) -> Arguments<'a> {
+    let named = |name: &str, argument: &'a [u8]| (name.to_owned(), argument);
+    let (strings, number) = match *request {
+        Request::Put { key, value }
+        | Request::PutKeep { key, value }
+        | Request::PutCat { key, value } => (vec![named("key", key), named("value", value)], None),
+        Request::PutShift { key, value, width } => {
+            let strings = vec![named("key", key), named("value", value)];
+            (strings, Some(("width", width.to_string())))
+        }
+        Request::Out { key } => (vec![named("key", key)], None),
+        Request::AddInt { key, addend } => {
+            (vec![named("key", key)], Some(("addend", addend.to_string())))
+        }
+        Request::AddDouble { key, integral, fractional } => {
+            let addend = double_from_parts(integral, fractional);
+            // What is not finite is no number to JSON.
+            let number = if addend.is_finite() { format!("{addend:?}") } else { "null".into() };
+            (vec![named("key", key)], Some(("addend", number)))
+        }
+        Request::Optimize { parameters } => (vec![named("parameters", parameters)], None),
+        Request::Misc { name, arguments, .. } => {
+            let numbered = |(number, argument)| (format!("argument_{number}"), argument);
+            let arguments = (1..).zip(arguments.iter()).map(numbered);
+            (std::iter::once(named("function", name)).chain(arguments).collect(), None)
+        }
+        _ => (Vec::new(), None),
+    };
+    Arguments { strings, number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(request: Request<'_>) -> [String; 2] {
+        let operation = Operation { request, succeeded: true };
+        let update = Update { timestamp_us: 7, origin: 3, operation };
+        let (mut tsv, mut json) = (Vec::new(), Vec::new());
+        update.write_tsv(&mut tsv).unwrap();
+        update.write_json(&mut json).unwrap();
+        [tsv, json].map(|line| String::from_utf8(line).unwrap())
+    }
+
+    #[test]
+    fn an_update_is_a_line_whatever_its_bytes() {
+        let put = lines(Request::Put { key: b"a\tb", value: b"1\n" });
+        assert_eq!(put[0], "7\t3\tput\tok\ta\\tb\t1\\n\n");
+        assert_eq!(
+            put[1],
+            concat!(
+                r#"{"timestamp_us":7,"server_id":3,"command":"put","succeeded":true,"#,
+                r#""key":"a\tb","value":"1\n"}"#,
+                "\n"
+            )
+        );
+        let [tsv, json] = lines(Request::AddDouble { key: b"d", integral: 1, fractional: 0 });
+        assert!(tsv.ends_with("\td\t1.0\n") && json.ends_with("\"addend\":1.0}\n"), "{tsv}{json}");
+        let [tsv, json] = lines(Request::Sync);
+        assert!(tsv.ends_with("\tsync\tok\n") && json.ends_with("true}\n"), "{tsv}{json}");
+    }
+
+    #[test]
+    fn a_time_is_a_number_of_microseconds_or_now() {
+        assert_eq!(timestamp("12"), Ok(12));
+        assert!(timestamp("now").unwrap() > 1_700_000_000_000_000);
+        timestamp("soon").unwrap_err();
+    }
+}

@@ -1,0 +1,30 @@
+//! Numbers of bytes on the command line.
+
+/// A number, with one of the original's suffixes if need be: k, m, g, t, p, e are powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let suffixes = ["k", "m", "g", "t", "p", "e"];
+    let lower = text.to_ascii_lowercase();
+    let found = (1_u32..).zip(suffixes).find_map(|(power, suffix)| {
+        lower.strip_suffix(suffix).map(|digits| (digits.to_owned(), power))
+    });
+    let (digits, power) = found.unwrap_or((lower, 0));
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
+    number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too much"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn suffixes_are_powers_of_1024() {
+        assert_eq!(bytes("0"), Ok(0));
+        assert_eq!(bytes("102400"), Ok(102_400));
+        assert_eq!(bytes("100k"), Ok(102_400));
+        assert_eq!(bytes("2G"), Ok(2 << 30));
+        assert_eq!(bytes("15e"), Ok(15 << 60));
+        for text in ["", "k", "-1", "1kk", "1x", "16e", "1.5g"] {
+            bytes(text).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Update logs and replication between programs: killed, started again, tailed, taken apart.
+
+use crate::process::{Server, fail, path, run, succeed, wait_for};
+use rustix::process::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const STORED: &str = "STORED\r\n";
+
+fn master() -> Server {
+    Server::ttserver("casket.tch", &["-ulog", "ulog", "-sid", "1"])
+}
+
+fn replica(of: &Server) -> Server {
+    let port = of.port.to_string();
+    let options = ["-ulog", "ulog", "-sid", "2", "-mhost", "127.0.0.1", "-mport", &port];
+    Server::ttserver("casket.tch", &options)
+}
+
+fn list(server: &Server) -> Vec<String> {
+    let listed = succeed("tyrant", &["list", "--hex", "--server", &server.address(), "--values"]);
+    let mut lines: Vec<String> = listed.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn wait_until_equal(one: &Server, other: &Server) {
+    wait_for("equal databases", || (list(one) == list(other)).then_some(()));
+}
+
+fn export(folder: &Path, options: &[&str]) -> String {
+    let arguments = [&["export"], options, &[folder.to_str().expect("UTF-8")]].concat();
+    succeed("ttulmgr", &arguments)
+}
+
+#[test]
+fn a_replica_and_its_master_go_on_where_they_were_when_they_are_killed() {
+    let mut master = master();
+    let mut replica = replica(&master);
+    let append = |server: &Server, round: u32| {
+        // Twice would show.
+        let address = server.address();
+        let put = ["put", "--server", &address, "--append", "list", &format!("{round} ")];
+        succeed("tyrant", &put);
+    };
+    for round in 0..4 {
+        append(&master, round);
+        if round % 2 == 0 {
+            replica.end(Signal::KILL);
+            append(&master, round + 10);
+            replica.restart();
+        } else {
+            master.end(Signal::KILL);
+            master.restart();
+            append(&master, round + 10);
+        }
+        wait_until_equal(&master, &replica);
+    }
+    let list = succeed("tyrant", &["get", "--server", &replica.address(), "list"]);
+    assert_eq!(list, "0 10 1 11 2 12 3 13 \n");
+}
+
+#[test]
+fn a_replica_killed_while_it_follows_executes_nothing_twice() {
+    let master = master();
+    let mut replica = replica(&master);
+    let mut stream = master.connect();
+    // 20,000 additions of 1 to each of four numbers, in a pipeline.
+    let mut requests = Vec::new();
+    for number in 0..20_000_u32 {
+        let key = b'a' + (number % 4) as u8;
+        requests.extend_from_slice(b"\xc8\x60\0\0\0\x01\0\0\0\x01");
+        requests.push(key);
+    }
+    let mut reader = stream.try_clone().unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut replies = vec![0; 20_000 * 5];
+        std::io::Read::read_exact(&mut reader, &mut replies).unwrap();
+    });
+    stream.write_all(&requests).unwrap();
+    for _ in 0..5 {
+        replica.end(Signal::KILL);
+        replica.restart();
+    }
+    reading.join().unwrap();
+    wait_until_equal(&master, &replica);
+    let sums = succeed("tyrant", &["get", "--hex", "--server", &replica.address(), "61"]);
+    assert_eq!(sums.replace(' ', "").trim().to_ascii_lowercase(), "88130000");
+}
+
+#[test]
+fn tyrant_serve_follows_too() {
+    let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let options = ["--sid", "2", "--master", &master.address()];
+    let replica = Server::tyrant("casket.tch", &options);
+    master.exchange("set a 5 0 1\r\nb\r\n", STORED);
+    wait_until_equal(&master, &replica);
+    replica.exchange("get a\r\n", "VALUE a 5 1\r\nb\r\nEND\r\n");
+    // The master, changed at run time, with the original's tool.
+    let port = replica.port.to_string();
+    succeed("tcrmgr", &["setmst", "-port", &port, "127.0.0.1", ""]);
+}
+
+#[test]
+fn an_update_log_without_a_server_id_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let ulog = folder.path().join("ulog");
+    let error = fail(
+        "ttserver",
+        &["-port", "0", "-host", "/nowhere/s", "-ulog", ulog.to_str().unwrap(), "*"],
+    );
+    assert!(!error.is_empty());
+    let error = fail(
+        "tyrant",
+        &["serve", "*", "--port", "0", "--host", "127.0.0.1", "--ulog", ulog.to_str().unwrap()],
+    );
+    assert!(error.contains("take a server id"), "{error}");
+}
+
+#[test]
+fn the_originals_log_is_exported_as_the_original_exported_it_and_imported_again() {
+    let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/captured");
+    let text = fs::read_to_string(captured.join("update-log.tsv")).unwrap();
+    let log = captured.join("update-log");
+    assert_eq!(export(&log, &[]), text);
+    assert_eq!(export(&log, &["-sid", "3"]), "");
+    let last: Vec<&str> = text.lines().rev().take(2).collect();
+    assert_eq!(export(&log, &["-ts", "1795226398388952"]), format!("{}\n{}\n", last[1], last[0]));
+    let folder = tempfile::tempdir().unwrap();
+    let imported = folder.path().join("imported");
+    let mut import = Command::new(path("ttulmgr"))
+        .args(["import", imported.to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = import.stdin.take().unwrap();
+    input.write_all(b"no entry\n").unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    assert!(import.wait().unwrap().success());
+    let bytes = |folder: &Path, number: u32| {
+        fs::read(folder.join(format!("{number:08}.ulog"))).unwrap_or_default()
+    };
+    assert_eq!(bytes(&imported, 1), [bytes(&log, 1), bytes(&log, 2)].concat());
+    let output = run("ttulmgr", &["export"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("usage:\n"));
+}
+
+#[test]
+fn tail_prints_what_was_and_what_comes() {
+    let master = master();
+    master.exchange("set a 0 0 1\r\nb\r\n", STORED);
+    let address = master.address();
+    let tail = |arguments: &[&str]| {
+        let mut child = Command::new(path("tyrant"))
+            .args(["tail", "--server", &address, "--from", "0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
+    };
+    let (mut child, mut lines) = tail(&["--max", "2"]);
+    assert!(lines.next().unwrap().unwrap().ends_with("\t1\tput\tok\ta\tb"));
+    master.exchange("delete a\r\n", "DELETED\r\n");
+    assert!(lines.next().unwrap().unwrap().ends_with("\t1\tout\tok\ta"));
+    assert!(child.wait().unwrap().success());
+    let (mut child, mut lines) = tail(&["--format", "jsonl", "--max", "1"]);
+    let line = lines.next().unwrap().unwrap();
+    let put = r#""server_id":1,"command":"put","succeeded":true,"key":"a","value":"b"}"#;
+    assert!(line.starts_with(r#"{"timestamp_us":1"#) && line.ends_with(put), "{line}");
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_originals_tool_prints_what_a_master_sends() {
+    let master = master();
+    master.exchange("set a 0 0 1\r\nb\r\n", STORED);
+    let port = master.port.to_string();
+    let mut child = Command::new(path("tcrmgr"))
+        .args(["repl", "-port", &port, "-ph", "127.0.0.1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(line.ends_with("\t1:1\tput\tC8 10 00 00 00 01 00 00 00 01 61 62 00"), "{line}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Requests of all kinds on few records, the `round`th thousand of them.
+fn requests(client: u32, round: u32) -> Vec<u8> {
+    let mut requests = Vec::new();
+    for number in 0..1000 {
+        let key = format!("{}", (number * 7 + round) % 50);
+        let bytes = key.len() as u8;
+        match number % 5 {
+            0 => requests.extend(format!("set {key} {client} 0 3\r\n{number:03}\r\n").bytes()),
+            1 => requests.extend(format!("delete {key}\r\n").bytes()),
+            2 => requests.extend(format!("append list{client} 0 0 2\r\n,{client}\r\n").bytes()),
+            3 => requests.extend(format!("set list{client} 0 0 1\r\n{client}\r\n").bytes()),
+            _ => {
+                requests.extend_from_slice(b"\xc8\x60\0\0\0");
+                requests.extend_from_slice(&[bytes + 1, 0, 0, 0, 1, b'n']);
+                requests.extend(key.bytes());
+            }
+        }
+    }
+    requests
+}
+
+/// Talks to a server until it is gone; says so once it has answered a good deal.
+fn load(server: &Server, client: u32, warmed: &std::sync::mpsc::Sender<()>) {
+    let stream = server.connect();
+    let mut reader = stream.try_clone().expect("another handle");
+    let mut writer = stream;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It fails when the server has gone.
+            (0..).take_while(|round| writer.write_all(&requests(client, *round)).is_ok()).count()
+        });
+        let mut read = 0;
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(bytes @ 1..) = std::io::Read::read(&mut reader, &mut buffer) {
+            read += bytes;
+            if read > 30_000 {
+                // The receiver has heard enough.
+                let _ = warmed.send(());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_master_that_is_killed_under_load_and_its_replica_end_equal() {
+    let mut master = master();
+    let replica = replica(&master);
+    for _ in 0..4 {
+        let (warmed, is_warm) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for client in 1..4 {
+                let (master, warmed) = (&master, warmed.clone());
+                scope.spawn(move || load(master, client, &warmed));
+            }
+            is_warm.recv().unwrap();
+            master.signal(Signal::KILL);
+        });
+        master.end(Signal::KILL);
+        master.restart();
+        wait_until_equal(&master, &replica);
+    }
+}

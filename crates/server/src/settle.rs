@@ -1,0 +1,66 @@
+//! Logging what became of changes that were under way when the process was killed.
+//!
+//! Nobody knows whether they were made, so the records are logged as they are: that is right in
+//! either case, and nothing that is repeated adds up.
+
+use crate::store::Store;
+use crate::update_log::{Scope, Subject, Unfinished, UpdateLog};
+use cabinet::Result;
+
+/// Logs the records of these changes as they are.
+pub(crate) fn settle(store: &Store, log: &UpdateLog, unfinished: &[Unfinished]) -> Result<()> {
+    let mut store = store.clone();
+    for Unfinished { id, source, subject } in unfinished {
+        store.set_source(*source);
+        match subject {
+            Subject::Key(key) => log_record(&store, key)?,
+            Subject::All if store.is_empty() => store.clear()?,
+            Subject::All => tracing::error!(
+                "update log: the process was killed while it changed many records: replicas may \
+                 have others, and need a new copy"
+            ),
+        }
+        log.settled(*id);
+    }
+    if !unfinished.is_empty() {
+        tracing::info!("update log: {} changes that were under way are logged", unfinished.len());
+    }
+    Ok(())
+}
+
+fn log_record(store: &Store, key: &[u8]) -> Result<()> {
+    let mut arguments = vec![key.to_vec()];
+    if store.has_duplicates() {
+        let values = store.get_all(key)?;
+        call(store, b"outlist", &arguments)?;
+        let pairs = values.into_iter().flat_map(|value| [key.to_vec(), value]);
+        let pairs: Vec<Vec<u8>> = pairs.collect();
+        return if pairs.is_empty() { Ok(()) } else { call(store, b"putlist", &pairs) };
+    }
+    if store.table().is_some() {
+        let row = store.read_row(key, |row| {
+            for (name, value) in row.columns() {
+                arguments.extend([name.to_vec(), value.to_vec()]);
+            }
+        })?;
+        let name: &[u8] = if row.is_some() { b"put" } else { b"outlist" };
+        return call(store, name, &arguments);
+    }
+    if let Some(numbered) = store.as_numbered()
+        && !key.iter().any(u8::is_ascii_digit)
+    {
+        // What was given the next id is the last one now.
+        let id = if key == b"prev" || key == b"min" { numbered.min() } else { numbered.max() };
+        return id.map_or(Ok(()), |id| log_record(store, id.to_string().as_bytes()));
+    }
+    match store.read(key, |entry| (entry.value.to_vec(), entry.meta))? {
+        Some((value, meta)) => store.log_as_is(key, &value, meta),
+        None => call(store, b"outlist", &arguments),
+    }
+}
+
+fn call(store: &Store, name: &[u8], arguments: &[Vec<u8>]) -> Result<()> {
+    let key = arguments.first().map_or(Scope::All, |key| Scope::Key(key));
+    let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+    store.function(key, name, &arguments, |()| true, || Ok(()))
+}

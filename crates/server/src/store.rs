@@ -1,0 +1,402 @@
+//! The one place where records change: the database, and its update log if there is one.
+//!
+//! It has a method for everything of [`Database`] that changes something, under the same name; what
+//! only reads is the database's own. With a log each change is made and logged under the lock of
+//! its key, as the request of the binary protocol that does the same. Without one nothing is added.
+//!
+//! As the original does, an operation is logged that found a record where there should be none, or
+//! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
+//! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
+//! or an expiry as `misc put` with a third argument, which the original ignores.
+
+use crate::update_log::{Held, Scope, Source, UpdateLog};
+use cabinet::table::Table;
+use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
+use wire::binary::{Request, Strings, StringsBuffer, double_to_parts};
+use wire::update_log::Operation;
+
+/// What begins the third argument of `misc put` that carries flags and expiry. Four bytes of the
+/// one and eight of the other follow, big-endian.
+const META_MARK: &[u8] = b"\0tyrant meta\0";
+
+/// Length of a value from which adding to its end is logged as that.
+const APPENDED_TO_BYTES_MIN: usize = 128;
+
+/// A database whose changes are logged.
+#[derive(Clone)]
+pub(crate) struct Store {
+    database: Database,
+    /// Whether the handle waits for the disk.
+    may_wait: bool,
+    log: Option<Arc<UpdateLog>>,
+    source: Source,
+}
+
+impl Deref for Store {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
+
+impl Store {
+    /// A store whose changes are logged as those of the server `id`.
+    pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
+        Self { database, may_wait: true, log, source: Source { origin: id, master: 0 } }
+    }
+
+    /// The same for threads that must not wait for the disk.
+    pub(crate) fn nonblocking(&self) -> Self {
+        Self { database: self.database.nonblocking(), may_wait: false, ..self.clone() }
+    }
+
+    /// The same without the log.
+    pub(crate) fn unlogged(&self) -> Self {
+        Self { log: None, ..self.clone() }
+    }
+
+    /// Changes from now on are logged as coming from there.
+    pub(crate) fn set_source(&mut self, source: Source) {
+        self.source = source;
+    }
+
+    fn begin<'s>(&'s self, log: &'s UpdateLog, scope: Scope<'_>) -> Result<Held<'s>> {
+        log.begin(&self.database, self.source, scope, self.may_wait)
+    }
+
+    fn append(&self, log: &UpdateLog, request: Request<'_>, succeeded: bool) {
+        log.append(self.source, &Operation { request, succeeded });
+    }
+
+    /// Makes a change; logs `request` with whether it did what it should, as `outcome` sees it.
+    fn change<T>(
+        &self,
+        scope: Scope<'_>,
+        request: Request<'_>,
+        outcome: impl FnOnce(&T) -> bool,
+        change: impl FnOnce(&Database) -> Result<T>,
+    ) -> Result<T> {
+        let Some(log) = &self.log else { return change(&self.database) };
+        let _held = self.begin(log, scope)?;
+        let result = change(&self.database);
+        match &result {
+            Ok(done) => self.append(log, request, outcome(done)),
+            Err(Error::NotANumber { .. }) => self.append(log, request, false),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Executes an operation that was logged elsewhere, and logs it as it came. `None` if it must
+    /// be tried again.
+    pub(crate) fn repeat(
+        &self,
+        request: &Request<'_>,
+        execute: impl FnOnce() -> Option<bool>,
+    ) -> Result<Option<bool>> {
+        let Some(log) = &self.log else { return Ok(execute()) };
+        let _held = self.begin(log, scope_of(request))?;
+        let done = execute();
+        if let Some(succeeded) = done {
+            self.append(log, request.clone(), succeeded);
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
+        self.put_with(key, value, Meta::NONE)
+    }
+
+    pub(crate) fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
+        let key = self.given(key)?;
+        let _held = self.begin(log, Scope::Key(&key))?;
+        let version = self.database.put_with(&key, value, meta)?;
+        self.log_put(log, &key, value, meta);
+        Ok(version)
+    }
+
+    pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
+        let key = self.given(key)?;
+        let _held = self.begin(log, Scope::Key(&key))?;
+        let stored = self.database.put_keep(&key, value, meta)?;
+        if stored && meta != Meta::NONE {
+            self.log_put(log, &key, value, meta);
+        } else {
+            self.append(log, Request::PutKeep { key: &key, value }, stored);
+        }
+        Ok(stored)
+    }
+
+    pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
+        let _held = self.begin(log, Scope::Key(key))?;
+        let stored = self.database.replace(key, value, meta)?;
+        if stored {
+            self.log_put(log, key, value, meta);
+        }
+        Ok(stored)
+    }
+
+    pub(crate) fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        let key = self.given(key)?;
+        let request = Request::PutCat { key: &key, value: suffix };
+        self.change(Scope::Key(&key), request, |()| true, |database| database.put_cat(&key, suffix))
+    }
+
+    pub(crate) fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
+        let in_request = u32::try_from(width).unwrap_or(u32::MAX).min(i32::MAX as u32);
+        let request = Request::PutShift { key, value: suffix, width: in_request };
+        let shift = |database: &Database| database.put_shift(key, suffix, width);
+        self.change(Scope::Key(key), request, |()| true, shift)
+    }
+
+    pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
+        let Some(log) = &self.log else { return self.database.extend(key, part, front) };
+        if front {
+            // The protocol has no word for it.
+            return self.modify(key, |entry| match entry {
+                None => (Change::Keep, false),
+                Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
+            });
+        }
+        let _held = self.begin(log, Scope::Key(key))?;
+        let extended = self.database.extend(key, part, front)?;
+        if extended {
+            self.append(log, Request::PutCat { key, value: part }, true);
+        }
+        Ok(extended)
+    }
+
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<bool> {
+        let request = Request::Out { key };
+        self.change(Scope::Key(key), request, |removed| *removed, |database| database.remove(key))
+    }
+
+    pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        let key = self.given(key)?;
+        let request = Request::AddInt { key: &key, addend };
+        self.change(Scope::Key(&key), request, |_| true, |database| database.add_int(&key, addend))
+    }
+
+    pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        let key = self.given(key)?;
+        let (integral, fractional) = double_to_parts(addend);
+        let request = Request::AddDouble { key: &key, integral, fractional };
+        let add = |database: &Database| database.add_double(&key, addend);
+        self.change(Scope::Key(&key), request, |sum: &f64| !sum.is_nan(), add)
+    }
+
+    pub(crate) fn compare_and_swap(
+        &self,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Swap> {
+        let Some(log) = &self.log else {
+            return self.database.compare_and_swap(key, version, value, meta);
+        };
+        let _held = self.begin(log, Scope::Key(key))?;
+        let swap = self.database.compare_and_swap(key, version, value, meta)?;
+        if matches!(swap, Swap::Stored(_)) {
+            self.log_put(log, key, value, meta);
+        }
+        Ok(swap)
+    }
+
+    pub(crate) fn modify<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        self.modify_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
+    pub(crate) fn modify_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
+        let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
+        let _held = self.begin(log, Scope::Key(key))?;
+        let mut changed = Change::Keep;
+        let mut appended_from = None;
+        let answer = self.database.modify_versioned(key, |entry| {
+            let (change, answer) = decide(entry);
+            appended_from = entry.and_then(|entry| appended(&entry, &change));
+            changed = match &change {
+                Change::Remove if entry.is_none() => Change::Keep,
+                change => change.clone(),
+            };
+            (change, answer)
+        })?;
+        match (changed, appended_from) {
+            (Change::Keep, _) => {}
+            (Change::Put(value, _), Some(from)) => {
+                self.append(log, Request::PutCat { key, value: &value[from..] }, true);
+            }
+            (Change::Put(value, meta), None) => self.log_put(log, key, &value, meta),
+            (Change::Remove, _) => self.append(log, Request::Out { key }, true),
+        }
+        Ok(answer)
+    }
+
+    pub(crate) fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
+        let name: &[u8] = match side {
+            Side::After => b"putdup",
+            Side::Before => b"putdupback",
+        };
+        let put = || self.database.put_duplicate(key, value, side);
+        self.function(Scope::Key(key), name, &[key, value], |_| true, put)
+    }
+
+    pub(crate) fn remove_all(&self, key: &[u8]) -> Result<usize> {
+        let remove = || self.database.remove_all(key);
+        self.function(Scope::Key(key), b"outlist", &[key], |_| true, remove)
+    }
+
+    pub(crate) fn clear(&self) -> Result<()> {
+        self.change(Scope::All, Request::Vanish, |()| true, Database::clear)
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.change(Scope::Nothing, Request::Sync, |()| true, Database::sync)?;
+        if let Some(log) = &self.log
+            && !log.sync()
+        {
+            return Err(Error::Poisoned("update log: it cannot be made durable".into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn retune(&self, tuning: &str) -> Result<()> {
+        let request = Request::Optimize { parameters: tuning.as_bytes() };
+        self.change(Scope::Nothing, request, |()| true, |database| database.retune(tuning))
+    }
+
+    /// A number that `table`, which is this store's, has not given out before.
+    pub(crate) fn generate_uid(&self, table: &Table) -> Result<u64> {
+        self.function(Scope::Nothing, b"genuid", &[], |_| true, || table.generate_uid())
+    }
+
+    /// Makes a change that is logged as the call of a versatile function, which did what it should
+    /// if `outcome` says so.
+    pub(crate) fn function<T>(
+        &self,
+        scope: Scope<'_>,
+        name: &[u8],
+        arguments: &[&[u8]],
+        outcome: impl FnOnce(&T) -> bool,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(log) = &self.log else { return call() };
+        let Some(strings) = strings(arguments) else {
+            return Err(Error::NotSupported("so long an argument, in an update log".into()));
+        };
+        let _held = self.begin(log, scope)?;
+        let done = call()?;
+        let arguments = strings.strings();
+        self.append(log, Request::Misc { name, options: 0, arguments }, outcome(&done));
+        Ok(done)
+    }
+
+    /// Logs that a record is what it is.
+    pub(crate) fn log_as_is(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        if let Some(log) = &self.log {
+            let _held = self.begin(log, Scope::Key(key))?;
+            self.log_put(log, key, value, meta);
+        }
+        Ok(())
+    }
+
+    /// The key that a row is stored under: in a table the next identifier in place of an empty one,
+    /// so that the log says which.
+    fn given<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        if !key.is_empty() || self.log.is_none() {
+            return Ok(Cow::Borrowed(key));
+        }
+        match self.database.table() {
+            None => Ok(Cow::Borrowed(key)),
+            Some(_) if !self.may_wait => Err(Error::WouldBlock),
+            Some(table) => Ok(self.generate_uid(table)?.to_string().into_bytes().into()),
+        }
+    }
+
+    fn log_put(&self, log: &UpdateLog, key: &[u8], value: &[u8], meta: Meta) {
+        if meta == Meta::NONE {
+            self.append(log, Request::Put { key, value }, true);
+            return;
+        }
+        let mut mark = META_MARK.to_vec();
+        mark.extend_from_slice(&meta.flags.to_be_bytes());
+        mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
+        // Without room for the arguments the record would not have been stored.
+        let strings = strings(&[key, value, &mark]);
+        let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
+        self.append(log, Request::Misc { name: b"put", options: 0, arguments }, true);
+    }
+}
+
+/// Where the new part of a value begins, if all that changes is that something long gets longer: a
+/// list that grows by and by would be logged as a whole each time.
+fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
+    match change {
+        Change::Put(value, meta)
+            if entry.value.len() >= APPENDED_TO_BYTES_MIN
+                && *meta == entry.meta
+                && value.len() > entry.value.len()
+                && value.starts_with(entry.value) =>
+        {
+            Some(entry.value.len())
+        }
+        _ => None,
+    }
+}
+
+fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
+    let mut strings = StringsBuffer::default();
+    for argument in arguments {
+        strings.push(argument).ok()?;
+    }
+    Some(strings)
+}
+
+/// A record with flags or an expiry, if that is what a logged call of `misc` stores.
+pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a [u8], Meta)> {
+    let Request::Misc { name: b"put", arguments, .. } = request else { return None };
+    let mut arguments = arguments.iter();
+    let (key, value, mark) = (arguments.next()?, arguments.next()?, arguments.next()?);
+    if arguments.next().is_some() {
+        return None;
+    }
+    let (flags, expiry) = mark.strip_prefix(META_MARK)?.split_first_chunk::<4>()?;
+    let expires_at_ms = u64::from_be_bytes(expiry.try_into().ok()?);
+    Some((key, value, Meta { flags: u32::from_be_bytes(*flags), expires_at_ms }))
+}
+
+/// What an operation of a log changes.
+fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
+    match request {
+        Request::Put { key, .. }
+        | Request::PutKeep { key, .. }
+        | Request::PutCat { key, .. }
+        | Request::PutShift { key, .. }
+        | Request::Out { key }
+        | Request::AddInt { key, .. }
+        | Request::AddDouble { key, .. } => Scope::Key(key),
+        Request::Sync | Request::Optimize { .. } => Scope::Nothing,
+        Request::Misc {
+            name: b"put" | b"putkeep" | b"putcat" | b"putdup" | b"putdupback" | b"out",
+            arguments,
+            ..
+        } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
+        Request::Misc { name: b"genuid" | b"setindex" | b"get" | b"getlist", .. } => Scope::Nothing,
+        _ => Scope::All,
+    }
+}

@@ -1,0 +1,207 @@
+//! The files of an update log: names, the one that is written, where the next begins.
+//!
+//! `00000001.ulog`, `00000002.ulog` and so on, as the original names them. An entry that takes a
+//! file to its limit is the last one in it, so files are a little longer than the limit.
+
+use super::reader::Scan;
+use super::{Error, Result};
+use cabinet::io::{RealStorage, Storage};
+use std::any::Any;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
+use wire::{Invalid, Parse};
+
+/// A place in a log: behind the last entry that readers may read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Number of the file, from 1 on.
+    pub file: u64,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}
+
+/// The path of a file of the log.
+pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:08}.ulog"))
+}
+
+/// Numbers of the files in a folder, in their order.
+pub(super) fn numbers(folder: &Path) -> Result<Vec<u64>> {
+    let failed = |source| Error::Io { operation: "read", path: folder.to_owned(), source };
+    let mut numbers = Vec::new();
+    for item in std::fs::read_dir(folder).map_err(failed)? {
+        let name = item.map_err(failed)?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".ulog"));
+        // The original writes eight digits, and no sign is a digit.
+        let is_number = |text: &&str| text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit());
+        if let Some(number) = number.filter(is_number).and_then(|text| text.parse().ok()) {
+            numbers.push(number);
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The end of a log, where entries are written.
+#[derive(Debug)]
+pub struct Files {
+    folder: PathBuf,
+    file_bytes_max: u64,
+    number: u64,
+    file: File,
+    /// Bytes of the present file.
+    bytes: u64,
+    /// Time stamp of the last entry found on opening, 0 if there was none.
+    last_timestamp_us: u64,
+    /// Nobody else writes this log.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl Files {
+    /// Opens the log in `folder`, which is made if it is not there, and goes on in the last file. Fails
+    /// if somebody else has it open.
+    /// A new file begins after an entry that reaches `file_bytes_max`; 0 is no limit.
+    ///
+    /// An entry at the very end that a crash left unfinished is cut off, and the log says so. If the
+    /// last file has something else in it than entries, it stays as it is and a new one begins.
+    pub fn open(folder: &Path, file_bytes_max: u64) -> Result<Self> {
+        if !folder.is_dir() {
+            let failed = |source| Error::Io { operation: "make", path: folder.to_owned(), source };
+            std::fs::create_dir(folder).map_err(failed)?;
+        }
+        let lock_path = folder.join("lock");
+        let lock = RealStorage.lock(&lock_path).map_err(|source| Error::Io {
+            operation: "lock",
+            path: lock_path,
+            source,
+        })?;
+        let numbers = numbers(folder)?;
+        let mut number = numbers.last().copied().unwrap_or(1);
+        let mut last_timestamp_us = 0;
+        for &number in numbers.iter().rev() {
+            last_timestamp_us = Scan::of(&path(folder, number))?.last_timestamp_us;
+            if last_timestamp_us != 0 {
+                break;
+            }
+        }
+        let mut file = open(folder, number)?;
+        let mut scan = Scan::of(&path(folder, number))?;
+        if scan.is_damaged {
+            tracing::error!(
+                "{} holds no entry at byte {}: the update log goes on in a new file",
+                path(folder, number).display(),
+                scan.bytes
+            );
+            number += 1;
+            file = open(folder, number)?;
+            scan.bytes = 0;
+        } else if scan.cut_bytes > 0 {
+            let path = path(folder, number);
+            tracing::warn!(
+                "{}: {} bytes of an unfinished entry cut",
+                path.display(),
+                scan.cut_bytes
+            );
+            let failed = |source| Error::Io { operation: "cut", path, source };
+            file.set_len(scan.bytes).map_err(failed)?;
+        }
+        let folder = folder.to_owned();
+        let bytes = scan.bytes;
+        Ok(Self { folder, file_bytes_max, number, file, bytes, last_timestamp_us, _lock: lock })
+    }
+
+    /// Time stamp of the last entry that was there on opening, in microseconds since 1970.
+    pub fn last_timestamp_us(&self) -> u64 {
+        self.last_timestamp_us
+    }
+
+    /// Where the next entry goes.
+    pub fn place(&self) -> Place {
+        Place { file: self.number, offset: self.bytes }
+    }
+
+    /// Writes an entry.
+    pub fn append(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let mut bytes = Vec::with_capacity(ENTRY_HEADER_BYTES + entry.body.len());
+        entry.encode(&mut bytes).map_err(|_| Error::EntryTooLong { bytes: entry.body.len() })?;
+        self.write(&mut bytes)
+    }
+
+    /// Writes whole entries, and takes from `entries` what it has written. After an error the
+    /// same bytes can be given again.
+    pub(super) fn write(&mut self, entries: &mut Vec<u8>) -> Result<()> {
+        let mut written = 0;
+        let result = self.write_counting(entries, &mut written);
+        entries.drain(..written);
+        result
+    }
+
+    fn write_counting(&mut self, entries: &[u8], written: &mut usize) -> Result<()> {
+        while *written < entries.len() {
+            if self.file_bytes_max > 0 && self.bytes >= self.file_bytes_max {
+                self.begin_next()?;
+            }
+            let rest = &entries[*written..];
+            let part = self.up_to_limit(rest)?;
+            // A piece of an entry that an error left behind is overwritten from its beginning.
+            let write = self.file.write_all_at(&rest[..part], self.bytes);
+            write.map_err(|source| self.failed("write to", source))?;
+            self.bytes += part as u64;
+            *written += part;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the entries that go into the present file.
+    fn up_to_limit(&self, entries: &[u8]) -> Result<usize> {
+        if self.file_bytes_max == 0 || self.bytes + (entries.len() as u64) < self.file_bytes_max {
+            return Ok(entries.len());
+        }
+        let mut end = 0;
+        while end < entries.len() && self.bytes + (end as u64) < self.file_bytes_max {
+            match Entry::parse(&entries[end..]) {
+                Parse::Complete(_, length) => end += length,
+                // Only whole entries are ever given.
+                Parse::Incomplete(_) | Parse::Invalid(_) => return Ok(entries.len()),
+            }
+        }
+        Ok(end)
+    }
+
+    fn begin_next(&mut self) -> Result<()> {
+        self.file = open(&self.folder, self.number + 1)?;
+        self.number += 1;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|source| self.failed("sync", source))
+    }
+
+    fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
+        Error::Io { operation, path: path(&self.folder, self.number), source }
+    }
+}
+
+fn open(folder: &Path, number: u64) -> Result<File> {
+    let path = path(folder, number);
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|source| Error::Io { operation: "open", path, source })
+}
+
+/// Why bytes are no entry, in words.
+pub(super) fn what(invalid: Invalid) -> &'static str {
+    match invalid {
+        Invalid::TooLarge => "an entry over the limit",
+        Invalid::UnknownCommand | Invalid::BadParameters => "no entry",
+    }
+}

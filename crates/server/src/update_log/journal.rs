@@ -1,0 +1,415 @@
+//! What a process that is killed would otherwise take with it: entries that are not in the file of
+//! the log yet, and changes that were made but not logged.
+//!
+//! The journal is a mapped file, so what is appended to it outlives the process at once. A change
+//! notes first which record it is about to make; then comes its entry, then that it is done. After a
+//! kill the entries that the log lacks are added to it, and the records of changes that were not done
+//! are logged as they are: nobody knows whether they were changed, and what they are is right in
+//! either case.
+//!
+//! It goes on in a new file when one is full. The old one is removed when its entries are in the
+//! log. It is for a killed process only: after the system itself has stopped it is ignored.
+
+use super::Source;
+use cabinet::io::{Appender, File, Open, RealStorage, Storage};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::Parse;
+use wire::update_log::Entry;
+
+/// Bytes of a file of the journal, unless an entry is longer.
+const PART_BYTES: usize = 4 << 20;
+
+/// Name of its files, before their number.
+const PREFIX: &str = "journal.";
+
+/// What a file begins with, before the identity of the system's present life.
+const MAGIC: &[u8] = b"tyrant journal 1\n";
+
+/// Kind, id of the change, length of what follows.
+const HEADER_BYTES: usize = 1 + 8 + 4;
+
+const BEGUN: u8 = 1;
+const ENTRY: u8 = 2;
+const DONE: u8 = 3;
+
+/// What a change is about to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The record under a key.
+    Key(Vec<u8>),
+    /// Any record.
+    All,
+}
+
+/// A change that was begun and not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    pub(crate) id: u64,
+    /// Where it came from: it must not be sent back to there.
+    pub(crate) source: Source,
+    pub(crate) subject: Subject,
+}
+
+pub(super) struct Journal {
+    folder: PathBuf,
+    part: Part,
+    /// Made ahead, so that writers do not wait for it.
+    spare: Option<Part>,
+    next_number: u64,
+    /// Changes that were begun and are not done, as bytes of their subjects.
+    begun: BTreeMap<u64, Vec<u8>>,
+    next_id: u64,
+    /// Files that are full, each with the bytes that were ever appended to the log when it was.
+    full: Vec<(PathBuf, u64)>,
+    /// Bytes that were ever appended to the log.
+    appended: u64,
+}
+
+/// One file.
+struct Part {
+    path: PathBuf,
+    appender: Appender,
+    /// Keeps it mapped.
+    _file: Arc<dyn File>,
+}
+
+/// What a journal has that the log lacks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Recovered {
+    /// Whole entries, in their order.
+    pub(super) entries: Vec<u8>,
+    /// Time stamp of the last of them, or of the log.
+    pub(super) last_timestamp_us: u64,
+    unfinished: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Recovered {
+    /// Reads the journal in a folder, whose log ends with `last_timestamp_us`.
+    pub(super) fn of(folder: &Path, last_timestamp_us: u64) -> io::Result<Self> {
+        let mut recovered = Self { last_timestamp_us, ..Self::default() };
+        for (_, path) in parts(folder)? {
+            let bytes = std::fs::read(&path)?;
+            let Some(mut rest) = bytes.strip_prefix(&head()?[..]) else { continue };
+            while let Some((record, behind)) = Record::split(rest) {
+                recovered.take(&record);
+                rest = behind;
+            }
+        }
+        Ok(recovered)
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        match record.kind {
+            BEGUN => {
+                self.unfinished.insert(record.id, record.bytes.to_vec());
+            }
+            DONE => {
+                self.unfinished.remove(&record.id);
+            }
+            _ => {
+                if let Parse::Complete(entry, length) = Entry::parse(record.bytes)
+                    && length == record.bytes.len()
+                    && entry.timestamp_us > self.last_timestamp_us
+                {
+                    self.entries.extend_from_slice(record.bytes);
+                    self.last_timestamp_us = entry.timestamp_us;
+                }
+            }
+        }
+    }
+}
+
+struct Record<'a> {
+    kind: u8,
+    id: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record at the beginning, and what follows; `None` at the end.
+    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (&[kind, ref rest @ ..], behind) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (id, length) = rest.split_first_chunk::<8>()?;
+        let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+        if !matches!(kind, BEGUN | ENTRY | DONE) || length > behind.len() {
+            return None;
+        }
+        let (bytes, behind) = behind.split_at(length);
+        Some((Self { kind, id: u64::from_le_bytes(*id), bytes }, behind))
+    }
+}
+
+impl Journal {
+    /// Begins anew, with what an earlier life has left unfinished, whose files are removed.
+    pub(super) fn begin(
+        folder: &Path,
+        recovered: Recovered,
+    ) -> io::Result<(Self, Vec<Unfinished>)> {
+        let before = parts(folder)?;
+        let number = before.last().map_or(1, |(number, _)| number + 1);
+        let mut journal = Self {
+            folder: folder.to_owned(),
+            part: Part::create(folder, number, PART_BYTES)?,
+            spare: None,
+            next_number: number + 1,
+            begun: BTreeMap::new(),
+            next_id: 1,
+            full: Vec::new(),
+            appended: 0,
+        };
+        let mut unfinished = Vec::new();
+        for subject in recovered.unfinished.into_values() {
+            let id = journal.note(subject.clone())?;
+            let Some((&[o0, o1, m0, m1], subject)) = subject.split_first_chunk::<4>() else {
+                continue;
+            };
+            let (origin, master) = (u16::from_le_bytes([o0, o1]), u16::from_le_bytes([m0, m1]));
+            let subject = match subject.split_first() {
+                Some((_, key)) => Subject::Key(key.to_vec()),
+                None => Subject::All,
+            };
+            unfinished.push(Unfinished { id, source: Source { origin, master }, subject });
+        }
+        for (_, path) in before {
+            std::fs::remove_file(path)?;
+        }
+        Ok((journal, unfinished))
+    }
+
+    /// A change of the record under `key`, or of any, is about to be made; answers its id.
+    pub(super) fn change(&mut self, source: Source, key: Option<&[u8]>) -> io::Result<u64> {
+        let (origin, master) = (source.origin.to_le_bytes(), source.master.to_le_bytes());
+        self.note(match key {
+            Some(key) => [&origin[..], &master, b"k", key].concat(),
+            None => [origin, master].concat(),
+        })
+    }
+
+    fn note(&mut self, subject: Vec<u8>) -> io::Result<u64> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.append(BEGUN, id, &subject)?;
+        self.begun.insert(id, subject);
+        Ok(id)
+    }
+
+    /// An entry, with which so many bytes will ever have been appended to the log. If it cannot be
+    /// taken, its change is still known to be unfinished.
+    pub(super) fn entry(&mut self, bytes: &[u8], appended: u64) -> io::Result<()> {
+        self.appended = appended;
+        self.append(ENTRY, 0, bytes)
+    }
+
+    /// A change is done.
+    pub(super) fn done(&mut self, id: u64) {
+        if self.begun.remove(&id).is_some() {
+            // If this cannot be taken, the record is logged once more after a kill.
+            let _ = self.append(DONE, id, &[]);
+        }
+    }
+
+    fn append(&mut self, kind: u8, id: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.part.append(kind, id, bytes) {
+            return Ok(());
+        }
+        self.go_on(HEADER_BYTES + bytes.len())?;
+        match self.part.append(kind, id, bytes) {
+            true => Ok(()),
+            false => Err(io::Error::other("an entry does not fit into the journal")),
+        }
+    }
+
+    /// Goes on in a new file, where there is room for so many bytes.
+    fn go_on(&mut self, bytes: usize) -> io::Result<()> {
+        let begun: usize = self.begun.values().map(|subject| HEADER_BYTES + subject.len()).sum();
+        let needed = bytes + begun;
+        let part = match self.spare.take() {
+            Some(spare) if needed <= PART_BYTES / 2 => spare,
+            _ => {
+                let number = self.next_number;
+                self.next_number += 1;
+                Part::create(&self.folder, number, PART_BYTES.max(2 * needed))?
+            }
+        };
+        let full = std::mem::replace(&mut self.part, part);
+        self.full.push((full.path, self.appended));
+        for (id, subject) in &self.begun {
+            if !self.part.append(BEGUN, *id, subject) {
+                return Err(io::Error::other("the journal is full"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The log has been written up to so many bytes.
+    pub(super) fn forget(&mut self, written: u64) {
+        while self.full.first().is_some_and(|(_, mark)| *mark <= written) {
+            let (path, _) = self.full.remove(0);
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!("update log: cannot remove {}: {error}", path.display());
+            }
+        }
+    }
+
+    /// The number of a file to be made ahead, if there is none.
+    pub(super) fn wants_spare(&mut self) -> Option<u64> {
+        self.spare.is_none().then(|| {
+            self.next_number += 1;
+            self.next_number - 1
+        })
+    }
+
+    /// Takes a file that was made ahead.
+    pub(super) fn give_spare(&mut self, spare: Spare) {
+        self.spare = Some(spare.0);
+    }
+}
+
+/// A file that was made ahead.
+pub(super) struct Spare(Part);
+
+impl Spare {
+    pub(super) fn create(folder: &Path, number: u64) -> io::Result<Self> {
+        Part::create(folder, number, PART_BYTES).map(Self)
+    }
+}
+
+impl Part {
+    fn create(folder: &Path, number: u64, bytes: usize) -> io::Result<Self> {
+        let path = folder.join(format!("{PREFIX}{number:08}"));
+        let file = RealStorage.open(&path, Open::New)?;
+        let head = head()?;
+        let capacity = bytes + head.len();
+        let map = file.map(capacity, 0)?;
+        file.prepare(&map, capacity as u64)?;
+        let mut appender = Appender::of(&map).ok_or_else(|| io::Error::other("a map in use"))?;
+        if !appender.append(&[&head], head.len()) {
+            return Err(io::Error::other("a journal without room"));
+        }
+        Ok(Self { path, appender, _file: file })
+    }
+
+    fn append(&mut self, kind: u8, id: u64, bytes: &[u8]) -> bool {
+        let Ok(length) = u32::try_from(bytes.len()) else { return false };
+        let mut header = [0; HEADER_BYTES];
+        header[0] = kind;
+        header[1..9].copy_from_slice(&id.to_le_bytes());
+        header[9..].copy_from_slice(&length.to_le_bytes());
+        self.appender.append(&[&header, bytes], HEADER_BYTES + bytes.len())
+    }
+}
+
+/// What a file begins with: nothing is said of one that was written before the system last started.
+fn head() -> io::Result<Vec<u8>> {
+    let mut head = MAGIC.to_vec();
+    head.extend(std::fs::read("/proc/sys/kernel/random/boot_id")?);
+    Ok(head)
+}
+
+/// The files of the journal in a folder, by their numbers.
+fn parts(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut parts = Vec::new();
+    for item in std::fs::read_dir(folder)? {
+        let item = item?;
+        let name = item.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            parts.push((number, item.path()));
+        }
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = Source { origin: 300, master: 4 };
+
+    fn begin(folder: &Path) -> (Journal, Vec<Unfinished>) {
+        let recovered = Recovered::of(folder, 0).expect("files");
+        Journal::begin(folder, recovered).expect("room")
+    }
+
+    fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let entry = Entry { timestamp_us, origin: 1, master: 0, body };
+        entry.encode(&mut bytes).expect("an entry within the limit");
+        bytes
+    }
+
+    #[test]
+    fn entries_that_the_log_lacks_are_recovered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = begin(folder.path());
+        for timestamp_us in 1..=3 {
+            journal.entry(&entry(timestamp_us, b"body"), 0).expect("room");
+        }
+        let lacking = Recovered::of(folder.path(), 1).expect("files");
+        assert_eq!(lacking.entries, [entry(2, b"body"), entry(3, b"body")].concat());
+        assert_eq!(lacking.last_timestamp_us, 3);
+        assert_eq!(Recovered::of(folder.path(), 3).expect("files").entries, b"");
+    }
+
+    #[test]
+    fn changes_that_are_not_done_stay_unfinished_until_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = begin(folder.path());
+        let done = journal.change(SOURCE, Some(b"done")).expect("room");
+        journal.change(SOURCE, Some(b"")).expect("room");
+        journal.change(SOURCE, None).expect("room");
+        journal.done(done);
+        let expected = [Subject::Key(Vec::new()), Subject::All];
+        for _ in 0..2 {
+            let (mut journal, unfinished) = begin(folder.path());
+            let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
+            assert_eq!(subjects, expected);
+            assert!(unfinished.iter().all(|one| one.source == SOURCE));
+            // Killed once more before it has done anything about them.
+            journal.entry(&entry(9, b""), 0).expect("room");
+        }
+        let (mut journal, unfinished) = begin(folder.path());
+        unfinished.iter().for_each(|one| journal.done(one.id));
+        assert_eq!(begin(folder.path()).1, []);
+    }
+
+    #[test]
+    fn a_journal_that_goes_on_in_new_files_loses_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = begin(folder.path());
+        journal.change(SOURCE, Some(b"long under way")).expect("room");
+        let number = journal.wants_spare().expect("a number");
+        journal.give_spare(Spare::create(folder.path(), number).expect("room"));
+        // One entry is longer than a file.
+        let lengths = [PART_BYTES / 2, PART_BYTES / 2, 3 * PART_BYTES, 10, PART_BYTES];
+        let mut all = Vec::new();
+        for (timestamp_us, length) in (1..).zip(lengths) {
+            let entry = entry(timestamp_us, &vec![7; length]);
+            all.extend_from_slice(&entry);
+            journal.entry(&entry, all.len() as u64).expect("room");
+        }
+        assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, all);
+        // What is in the log need not be here.
+        journal.forget(all.len() as u64);
+        let recovered = Recovered::of(folder.path(), 0).expect("files");
+        assert!(recovered.entries.len() < all.len() && all.ends_with(&recovered.entries));
+        assert_eq!(recovered.unfinished.len(), 1);
+    }
+
+    #[test]
+    fn a_journal_of_an_earlier_life_of_the_system_is_ignored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = begin(folder.path());
+        journal.change(SOURCE, Some(b"key")).expect("room");
+        let path = journal.part.path.clone();
+        drop(journal);
+        let mut bytes = std::fs::read(&path).expect("a file");
+        bytes[MAGIC.len()] ^= 1;
+        std::fs::write(&path, bytes).expect("room");
+        assert_eq!(begin(folder.path()).1, []);
+    }
+}

@@ -1,0 +1,413 @@
+//! The update log: every change in per-key order, in files as the original writes them.
+//!
+//! `docs/formats/update-log.md` draws the bytes, `docs/replication.md` says what it is good for.
+//!
+//! A writer makes its change and puts the entry into a buffer, both under the lock of the key
+//! ([`order`]). Before its client hears of it, [`UpdateLog::flush`] writes the buffer to the file:
+//! whoever comes first writes for all that are in it, in one system call. So an acknowledged
+//! change is in the file.
+//!
+//! The [`journal`] keeps what is not in the file yet from going with a process that is killed.
+//!
+//! Locks, in this order: of keys, then of the file, then of the buffer; nothing else is locked
+//! under them.
+
+mod error;
+mod files;
+mod journal;
+mod order;
+mod reader;
+mod retention;
+
+pub use error::{Error, Result};
+pub use files::{Files, Place};
+pub use reader::Reader;
+pub use retention::Retention;
+
+pub(crate) use journal::{Subject, Unfinished};
+pub(crate) use order::Scope;
+pub(crate) use retention::now_us;
+
+use cabinet::Database;
+use cabinet::name::Kind;
+use journal::{Journal, Recovered, Spare};
+use order::{KeyOrder, Locks};
+use parking_lot::{Condvar, Mutex};
+use retention::Keeper;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
+
+/// Default of [`Settings::file_bytes_max`], as the original.
+pub const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes in the buffer from which a writer writes them out itself, also where it need not wait.
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+
+/// Time between two looks of the log's own thread.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Looks between two of which files are removed that are no longer kept.
+const TICKS_OF_RETENTION: u32 = 10;
+
+/// How a server logs what changes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folder of the files; made if it is not there.
+    pub folder: PathBuf,
+    /// Bytes of a file from which the next one begins; 0 is no limit.
+    pub file_bytes_max: u64,
+    /// Clients do not wait until their changes are in the file, which takes 0.1 s at most.
+    pub is_asynchronous: bool,
+    /// Which files are kept.
+    pub retention: Retention,
+}
+
+impl Settings {
+    /// The defaults, in this folder: nothing is ever removed.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            file_bytes_max: FILE_BYTES_MAX,
+            is_asynchronous: false,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// Where an operation came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Server on which it was first executed.
+    pub(crate) origin: u16,
+    /// Server that it was received from, 0 if it was executed here first.
+    pub(crate) master: u16,
+}
+
+/// The update log of a running server.
+pub(crate) struct UpdateLog {
+    settings: Settings,
+    order: KeyOrder,
+    files: Mutex<Files>,
+    buffer: Mutex<Buffer>,
+    /// Bytes ever put into the buffer, and ever written to files.
+    appended: AtomicU64,
+    written: AtomicU64,
+    has_failed: AtomicBool,
+    /// Why, while it has.
+    failure: Mutex<Option<Failed>>,
+    /// What readers may read.
+    end: Mutex<Place>,
+    grown: Condvar,
+    keeper: Keeper,
+}
+
+struct Buffer {
+    entries: Vec<u8>,
+    last_timestamp_us: u64,
+    /// Not for databases that a kill leaves nothing of.
+    journal: Option<Journal>,
+}
+
+/// A change under way. It is done when this is dropped.
+pub(crate) struct Held<'l> {
+    log: &'l UpdateLog,
+    change: Option<u64>,
+    _locks: Locks<'l>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.change {
+            self.log.settled(id);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Failed {
+    path: PathBuf,
+    kind: std::io::ErrorKind,
+    text: String,
+    /// An entry is missing, which no later write can make good.
+    is_final: bool,
+}
+
+impl UpdateLog {
+    /// Opens the log of a database. Answers also the changes that were under way when the process
+    /// was killed that had it before: whoever has logged what became of one says that it is
+    /// [`settled`](Self::settled).
+    pub(crate) fn open(settings: Settings, database: &Database) -> Result<(Self, Vec<Unfinished>)> {
+        let mut files = Files::open(&settings.folder, settings.file_bytes_max)?;
+        let mut last_timestamp_us = files.last_timestamp_us();
+        let mut journal = None;
+        let mut unfinished = Vec::new();
+        if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
+            let folder = &settings.folder;
+            let failed =
+                |source| Error::Io { operation: "keep a journal in", path: folder.clone(), source };
+            let mut recovered = Recovered::of(folder, last_timestamp_us).map_err(failed)?;
+            last_timestamp_us = recovered.last_timestamp_us;
+            if !recovered.entries.is_empty() {
+                tracing::info!("update log: {} bytes recovered", recovered.entries.len());
+                files.write(&mut recovered.entries)?;
+            }
+            let begun = Journal::begin(folder, recovered).map_err(failed)?;
+            journal = Some(begun.0);
+            unfinished = begun.1;
+        }
+        let log = Self {
+            order: KeyOrder::new(database),
+            buffer: Mutex::new(Buffer { entries: Vec::new(), last_timestamp_us, journal }),
+            appended: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            end: Mutex::new(files.place()),
+            grown: Condvar::new(),
+            files: Mutex::new(files),
+            keeper: Keeper::open(&settings.folder, settings.retention)?,
+            settings,
+        };
+        Ok((log, unfinished))
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.settings.folder
+    }
+
+    /// What is known of replicas.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// Begins a change: it is ended by dropping what this answers, after [`UpdateLog::append`]. Fails
+    /// while the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
+    /// to wait and must not.
+    pub(crate) fn begin(
+        &self,
+        database: &Database,
+        source: Source,
+        scope: Scope<'_>,
+        may_wait: bool,
+    ) -> cabinet::Result<Held<'_>> {
+        if self.has_failed.load(Ordering::Relaxed)
+            && let Some(failed) = &*self.failure.lock()
+        {
+            return Err(failed.refusal());
+        }
+        let locks = self.order.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
+        let key = match scope {
+            Scope::Key(key) => Some(key),
+            Scope::All => None,
+            Scope::Nothing => return Ok(Held { log: self, change: None, _locks: locks }),
+        };
+        let change = self.buffer.lock().journal.as_mut().map(|journal| journal.change(source, key));
+        let change = change.transpose().map_err(|source| cabinet::Error::Io {
+            operation: "keep the journal of the update log in",
+            path: self.settings.folder.clone(),
+            source,
+        })?;
+        Ok(Held { log: self, change, _locks: locks })
+    }
+
+    /// What became of a change is in the log, or it was none.
+    pub(crate) fn settled(&self, change: u64) {
+        if let Some(journal) = &mut self.buffer.lock().journal {
+            journal.done(change);
+        }
+    }
+
+    /// Puts an entry into the buffer. Time stamps rise from entry to entry, whatever the clock does.
+    pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
+        let mut buffer = self.buffer.lock();
+        let timestamp_us = now_us().max(buffer.last_timestamp_us.saturating_add(1));
+        let start = buffer.entries.len();
+        let Source { origin, master } = source;
+        let header = Entry { timestamp_us, origin, master, body: &[] };
+        let encoded =
+            header.encode(&mut buffer.entries).and_then(|()| operation.encode(&mut buffer.entries));
+        let body = buffer.entries.len() - start - ENTRY_HEADER_BYTES;
+        if encoded.is_err() || body > wire::limits::UPDATE_BODY_BYTES_MAX {
+            // Requests and records are limited to much less, so this is a change that cannot be.
+            buffer.entries.truncate(start);
+            drop(buffer);
+            self.fail(&Error::EntryTooLong { bytes: body });
+            return;
+        }
+        let size_at = start + ENTRY_HEADER_BYTES - 4;
+        buffer.entries[size_at..size_at + 4].copy_from_slice(&(body as u32).to_be_bytes());
+        buffer.last_timestamp_us = timestamp_us;
+        let length = (ENTRY_HEADER_BYTES + body) as u64;
+        let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
+        let Buffer { entries, journal, .. } = &mut *buffer;
+        if let Some(journal) = journal
+            && let Err(error) = journal.entry(&entries[start..], appended)
+        {
+            tracing::warn!("update log: the journal lacks an entry: {error}");
+        }
+        let is_full = buffer.entries.len() > BUFFER_BYTES_MAX;
+        drop(buffer);
+        if is_full {
+            // If it fails, later changes hear of it.
+            let _ = self.write();
+        }
+    }
+
+    /// Sees to it that all changes so far are in the file, before their clients hear of them. Says
+    /// whether they are; if not, the log of the server says why.
+    pub(crate) fn flush(&self) -> bool {
+        self.settings.is_asynchronous && !self.has_failed.load(Ordering::Relaxed) || self.write()
+    }
+
+    /// Makes everything durable; says whether it is.
+    pub(crate) fn sync(&self) -> bool {
+        if !self.write() {
+            return false;
+        }
+        match self.files.lock().sync() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!("update log: {error}");
+                false
+            }
+        }
+    }
+
+    fn write(&self) -> bool {
+        let wanted = self.appended.load(Ordering::SeqCst);
+        if self.written.load(Ordering::SeqCst) >= wanted {
+            return !self.has_failed.load(Ordering::Relaxed);
+        }
+        let mut files = self.files.lock();
+        // Somebody else may have written it meanwhile.
+        if self.written.load(Ordering::SeqCst) >= wanted {
+            return true;
+        }
+        let mut buffer = self.buffer.lock();
+        let mut entries = std::mem::take(&mut buffer.entries);
+        if let Some(journal) = &mut buffer.journal {
+            journal.forget(self.written.load(Ordering::SeqCst));
+        }
+        drop(buffer);
+        let before = entries.len();
+        let result = files.write(&mut entries);
+        self.written.fetch_add((before - entries.len()) as u64, Ordering::SeqCst);
+        if !entries.is_empty() {
+            // What could not be written goes before what has come since.
+            let mut buffer = self.buffer.lock();
+            entries.append(&mut buffer.entries);
+            buffer.entries = entries;
+        }
+        *self.end.lock() = files.place();
+        drop(files);
+        self.grown.notify_all();
+        match result {
+            Ok(()) => self.recover(),
+            Err(error) => self.fail(&error),
+        }
+        !self.has_failed.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, error: &Error) {
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            tracing::error!("update log: {error}: changes are refused until it can be written");
+        }
+        let (path, kind) = match error {
+            Error::Io { path, source, .. } => (path.clone(), source.kind()),
+            _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
+        };
+        let is_final = !matches!(error, Error::Io { .. });
+        *failure = Some(Failed { path, kind, text: error.to_string(), is_final });
+        self.has_failed.store(true, Ordering::SeqCst);
+    }
+
+    fn recover(&self) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            let mut failure = self.failure.lock();
+            if failure.as_ref().is_some_and(|failed| failed.is_final) {
+                return;
+            }
+            *failure = None;
+            self.has_failed.store(false, Ordering::SeqCst);
+            tracing::warn!("update log: it can be written again");
+        }
+    }
+
+    /// What readers may read.
+    pub(crate) fn end(&self) -> Place {
+        *self.end.lock()
+    }
+
+    /// Waits until there is more to read than up to `seen`, or for `patience`; says whether there
+    /// is.
+    pub(crate) fn wait_beyond(&self, seen: Place, patience: Duration) -> bool {
+        let mut end = self.end.lock();
+        if *end == seen {
+            self.grown.wait_for(&mut end, patience);
+        }
+        *end != seen
+    }
+
+    /// Has those who wait look again.
+    pub(crate) fn wake(&self) {
+        // Whoever is about to wait holds this.
+        drop(self.end.lock());
+        self.grown.notify_all();
+    }
+
+    /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
+    /// and removes files that are no longer kept.
+    pub(crate) fn look_after(&self, is_stopping: impl Fn() -> bool) {
+        let mut tick: u32 = 0;
+        while !is_stopping() {
+            std::thread::sleep(TICK);
+            self.write();
+            self.prepare_journal();
+            if tick.is_multiple_of(TICKS_OF_RETENTION)
+                && let Err(error) = self.keeper.keep(&self.settings.folder, self.end().file)
+            {
+                tracing::error!("update log: {error}");
+            }
+            tick = tick.wrapping_add(1);
+        }
+        self.write();
+    }
+}
+
+/// The end of the log in a folder that nobody writes, or that is written meanwhile.
+pub(crate) fn end_of(folder: &Path) -> Result<Place> {
+    let Some(file) = files::numbers(folder)?.pop() else { return Ok(Place::default()) };
+    let path = files::path(folder, file);
+    let metadata = std::fs::metadata(&path);
+    let offset = metadata.map_err(|source| Error::Io { operation: "look at", path, source })?.len();
+    Ok(Place { file, offset })
+}
+
+impl UpdateLog {
+    /// Makes the next file of the journal ahead.
+    fn prepare_journal(&self) {
+        let number = self.buffer.lock().journal.as_mut().and_then(Journal::wants_spare);
+        let Some(number) = number else { return };
+        // Without one it is made when it is needed, and what is wrong is said then.
+        if let Ok(spare) = Spare::create(&self.settings.folder, number)
+            && let Some(journal) = &mut self.buffer.lock().journal
+        {
+            journal.give_spare(spare);
+        }
+    }
+}
+
+impl Failed {
+    /// What a change hears that cannot be logged.
+    fn refusal(&self) -> cabinet::Error {
+        match self.kind {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                cabinet::Error::NoSpace { path: self.path.clone() }
+            }
+            _ => cabinet::Error::Poisoned(format!("update log: {}", self.text)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The order of changes of a record: the one in which they are made is the one in which they are
+//! logged.
+//!
+//! Whoever changes a record holds the lock of its key from before the change until it is in the
+//! buffer of the log. Writers of different keys meet only where two of them share one of the
+//! [`LOCKS`], and at the buffer.
+
+use cabinet::{Database, Order};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+/// Number of locks that the keys are spread over.
+const LOCKS: usize = 256;
+
+/// Longest time that a thread waits for a lock if it must not wait for the disk.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// What an operation changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope<'k> {
+    /// The record under a key.
+    Key(&'k [u8]),
+    /// Any records.
+    All,
+    /// No record.
+    Nothing,
+}
+
+/// Locks held by an operation.
+pub(super) enum Locks<'l> {
+    None,
+    One { _lock: MutexGuard<'l, ()> },
+    All { _locks: Vec<MutexGuard<'l, ()>> },
+}
+
+/// How a key finds its lock.
+#[derive(Clone, Copy, Debug)]
+enum Spread {
+    ByBytes,
+    /// Several keys mean the same record, as their digits say.
+    ById,
+    /// Keys that differ may mean the same record.
+    Together,
+}
+
+#[derive(Debug)]
+pub(super) struct KeyOrder {
+    locks: Box<[Mutex<()>]>,
+    spread: Spread,
+}
+
+impl KeyOrder {
+    pub(super) fn new(database: &Database) -> Self {
+        let spread = if database.as_numbered().is_some() {
+            Spread::ById
+        } else if matches!(database.order(), None | Some(Order::Lexical)) {
+            Spread::ByBytes
+        } else {
+            Spread::Together
+        };
+        Self { locks: (0..LOCKS).map(|_| Mutex::default()).collect(), spread }
+    }
+
+    /// Locks what an operation changes. `None` if another thread holds it for long and `may_wait`
+    /// is not set.
+    pub(super) fn lock(
+        &self,
+        database: &Database,
+        scope: Scope<'_>,
+        may_wait: bool,
+    ) -> Option<Locks<'_>> {
+        let lock = |index: usize| {
+            let lock = &self.locks[index];
+            if may_wait { Some(lock.lock()) } else { lock.try_lock_for(PATIENCE) }
+        };
+        let index = match scope {
+            Scope::Nothing => return Some(Locks::None),
+            Scope::All => None,
+            Scope::Key(key) => self.index(database, key),
+        };
+        match index {
+            Some(index) => lock(index).map(|lock| Locks::One { _lock: lock }),
+            // In the order of their numbers, so that two of these do not wait for each other.
+            None => (0..LOCKS)
+                .map(lock)
+                .collect::<Option<_>>()
+                .map(|locks| Locks::All { _locks: locks }),
+        }
+    }
+
+    /// The lock of a key; `None` if it takes all of them.
+    fn index(&self, database: &Database, key: &[u8]) -> Option<usize> {
+        let mut hasher = DefaultHasher::new();
+        match self.spread {
+            Spread::ByBytes => key.hash(&mut hasher),
+            Spread::Together => return Some(0),
+            Spread::ById => {
+                // `next` means another record each time.
+                if !key.iter().any(u8::is_ascii_digit) {
+                    return None;
+                }
+                database.as_numbered().and_then(|numbered| numbered.id(key)).hash(&mut hasher);
+            }
+        }
+        Some(hasher.finish() as usize % LOCKS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(name: &str) -> (Database, KeyOrder) {
+        let database = Database::open(name).expect("a database");
+        let order = KeyOrder::new(&database);
+        (database, order)
+    }
+
+    #[test]
+    fn writers_of_one_key_wait_for_each_other_and_others_do_not() {
+        let (database, order) = order("*");
+        let held = order.lock(&database, Scope::Key(b"a"), false);
+        assert!(held.is_some());
+        assert!(order.lock(&database, Scope::Key(b"a"), false).is_none());
+        assert!(order.lock(&database, Scope::All, false).is_none());
+        assert!(order.lock(&database, Scope::Nothing, false).is_some());
+        let free = (0..=255_u8)
+            .filter(|key| order.lock(&database, Scope::Key(&[*key, 0]), false).is_some());
+        assert!(free.count() > 200);
+        drop(held);
+        assert!(order.lock(&database, Scope::All, false).is_some());
+    }
+
+    #[test]
+    fn keys_that_mean_the_same_record_have_the_same_lock() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("casket.tcf").display().to_string();
+        let (database, order) = order(&name);
+        let _held = order.lock(&database, Scope::Key(b"7"), false);
+        assert!(order.lock(&database, Scope::Key(b"007"), false).is_none());
+        assert!(order.lock(&database, Scope::Key(b"next"), false).is_none());
+        assert!(order.lock(&database, Scope::Key(b"8"), false).is_some());
+    }
+}

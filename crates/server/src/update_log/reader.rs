@@ -1,0 +1,276 @@
+//! Reading an update log, also while it grows.
+
+use super::files::{Place, numbers, path, what};
+use super::{Error, Result};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use wire::Parse;
+use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
+
+/// Bytes read at once, unless an entry is longer.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The clocks of the servers whose entries are in a log may differ by so much: reading begins so
+/// far before the time that is asked for, as in the original.
+const CLOCK_DEVIATION_US: u64 = 30_000_000;
+
+/// Reads the entries of a log in their order.
+#[derive(Debug)]
+pub struct Reader {
+    folder: PathBuf,
+    number: u64,
+    file: File,
+    /// Of the first byte of `buffer` that is not read yet.
+    offset: u64,
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were given out.
+    taken: usize,
+    from_us: u64,
+}
+
+impl Reader {
+    /// A reader of the entries at or after `from_us`, in microseconds since 1970. `None` if there
+    /// is no file yet. [`Error::NotKept`] if entries since then have been removed.
+    pub fn open(folder: &Path, from_us: u64) -> Result<Option<Self>> {
+        let numbers = numbers(folder)?;
+        let Some(&oldest) = numbers.first() else { return Ok(None) };
+        let begins_before = |number: u64| -> Result<bool> {
+            let first = first_timestamp(&path(folder, number))?;
+            Ok(first.is_some_and(|first| first <= from_us.saturating_sub(CLOCK_DEVIATION_US)))
+        };
+        let mut start = None;
+        for &number in numbers.iter().rev() {
+            if begins_before(number)? {
+                start = Some(number);
+                break;
+            }
+        }
+        let number = match start {
+            Some(number) => number,
+            None if oldest == 1 => oldest,
+            // What is asked for may all be in the oldest file, if only just.
+            None if first_timestamp(&path(folder, oldest))?
+                .is_some_and(|first| first <= from_us) =>
+            {
+                oldest
+            }
+            None => return Err(Error::NotKept { from_us }),
+        };
+        let file = open(folder, number)?;
+        let folder = folder.to_owned();
+        Ok(Some(Self { folder, number, file, offset: 0, buffer: Vec::new(), taken: 0, from_us }))
+    }
+
+    /// The number of the file that it has come to.
+    pub fn file(&self) -> u64 {
+        self.number
+    }
+
+    /// The next entry before `end`; without an `end`, before the end of the last file, where an
+    /// entry that is not whole yet is left alone.
+    pub fn next(&mut self, end: Option<Place>) -> Result<Option<Entry<'_>>> {
+        loop {
+            let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
+                Parse::Complete(entry, length) => (length, entry.timestamp_us >= self.from_us),
+                Parse::Incomplete(needed) => {
+                    if self.fill(needed, end)? || self.begin_next(end)? {
+                        continue;
+                    }
+                    return Ok(None);
+                }
+                Parse::Invalid(invalid) => {
+                    return Err(Error::Corrupted {
+                        file: path(&self.folder, self.number),
+                        offset: self.offset - (self.buffer.len() - self.taken) as u64,
+                        what: what(invalid),
+                    });
+                }
+            };
+            let start = self.taken;
+            self.taken += length;
+            if is_wanted {
+                match Entry::parse(&self.buffer[start..]) {
+                    Parse::Complete(entry, _) => return Ok(Some(entry)),
+                    // It was whole a moment ago.
+                    Parse::Incomplete(_) | Parse::Invalid(_) => return Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Reads on until `needed` bytes are there; says whether any have come.
+    fn fill(&mut self, needed: usize, end: Option<Place>) -> Result<bool> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let before = self.buffer.len();
+        let limit = match end {
+            Some(end) if end.file == self.number => end.offset,
+            _ => u64::MAX,
+        };
+        while self.buffer.len() < needed && self.offset < limit {
+            let have = self.buffer.len();
+            // Grows by what there is, whatever an entry announces.
+            let wanted = (needed - have).clamp(CHUNK_BYTES, 16 * CHUNK_BYTES);
+            let wanted = wanted.min(usize::try_from(limit - self.offset).unwrap_or(usize::MAX));
+            self.buffer.resize(have + wanted, 0);
+            let read = self.file.read_at(&mut self.buffer[have..], self.offset);
+            let read = read.map_err(|source| Error::Io {
+                operation: "read",
+                path: path(&self.folder, self.number),
+                source,
+            });
+            self.buffer.truncate(have + *read.as_ref().unwrap_or(&0));
+            match read? {
+                0 => break,
+                read => self.offset += read as u64,
+            }
+        }
+        Ok(self.buffer.len() > before)
+    }
+
+    /// Goes on with the next file, if there is one before `end`; says whether there is.
+    fn begin_next(&mut self, end: Option<Place>) -> Result<bool> {
+        if end.is_some_and(|end| end.file <= self.number) {
+            return Ok(false);
+        }
+        let next = numbers(&self.folder)?.into_iter().find(|number| *number > self.number);
+        let Some(next) = next else { return Ok(false) };
+        if !self.buffer.is_empty() {
+            // More may have come to this file before the next began.
+            let needed = match Entry::parse(&self.buffer) {
+                Parse::Incomplete(needed) => needed,
+                Parse::Complete(..) | Parse::Invalid(_) => return Ok(true),
+            };
+            if self.fill(needed, None)? {
+                return Ok(true);
+            }
+            let file = path(&self.folder, self.number);
+            let offset = self.offset - self.buffer.len() as u64;
+            return Err(Error::Corrupted { file, offset, what: "an unfinished entry" });
+        }
+        // The same: the end may have been seen before the last entry was written.
+        if self.fill(1, None)? {
+            return Ok(true);
+        }
+        self.file = open(&self.folder, next)?;
+        self.number = next;
+        self.offset = 0;
+        Ok(true)
+    }
+}
+
+fn open(folder: &Path, number: u64) -> Result<File> {
+    let path = path(folder, number);
+    File::open(&path).map_err(|source| Error::Io { operation: "open", path, source })
+}
+
+/// Time stamp of the first entry of a file, if there is one.
+pub(super) fn first_timestamp(path: &Path) -> Result<Option<u64>> {
+    let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mut header = [0; ENTRY_HEADER_BYTES];
+    match file.read_exact_at(&mut header, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    Ok(timestamp_of(&header))
+}
+
+fn timestamp_of(header: &[u8; ENTRY_HEADER_BYTES]) -> Option<u64> {
+    let [magic, timestamp @ .., _, _, _, _, _, _, _, _] = *header;
+    (magic == wire::update_log::ENTRY_MAGIC).then_some(u64::from_be_bytes(timestamp))
+}
+
+/// What is in a file of a log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Scan {
+    /// Bytes of whole entries at its beginning.
+    pub(super) bytes: u64,
+    /// Bytes behind them, of an entry that is not whole, or zeros.
+    pub(super) cut_bytes: u64,
+    /// What is behind them is neither.
+    pub(super) is_damaged: bool,
+    /// Time stamp of the last of them, 0 without any.
+    pub(super) last_timestamp_us: u64,
+}
+
+impl Scan {
+    /// Goes from header to header through a file. One that is not there is empty.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let length = file.metadata().map_err(failed)?.len();
+        let mut scan = Self::default();
+        let mut window = Window { file, start: 0, bytes: Vec::new() };
+        while scan.bytes < length {
+            let header = window.at(scan.bytes).map_err(failed)?;
+            let size = match Entry::parse(header) {
+                Parse::Complete(_, size) | Parse::Incomplete(size) => size as u64,
+                Parse::Invalid(_) => {
+                    scan.is_damaged = !window.is_zero_from(scan.bytes).map_err(failed)?;
+                    scan.cut_bytes = length - scan.bytes;
+                    return Ok(scan);
+                }
+            };
+            if scan.bytes + size > length {
+                scan.cut_bytes = length - scan.bytes;
+                return Ok(scan);
+            }
+            if let Some(timestamp) = header.first_chunk().and_then(timestamp_of) {
+                scan.last_timestamp_us = timestamp;
+            }
+            scan.bytes += size;
+        }
+        Ok(scan)
+    }
+}
+
+/// A part of a file, for looking at many headers with few reads.
+struct Window {
+    file: File,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// At least a header's bytes from `offset` on, fewer at the end of the file.
+    fn at(&mut self, offset: u64) -> std::io::Result<&[u8]> {
+        let within = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        if self.bytes.len().saturating_sub(within) < ENTRY_HEADER_BYTES {
+            self.start = offset;
+            self.bytes.resize(CHUNK_BYTES, 0);
+            let mut filled = 0;
+            while filled < CHUNK_BYTES {
+                match self.file.read_at(&mut self.bytes[filled..], offset + filled as u64)? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            self.bytes.truncate(filled);
+            return Ok(&self.bytes);
+        }
+        Ok(&self.bytes[within..])
+    }
+
+    /// Whether there are only zeros from `offset` to the end of the file.
+    fn is_zero_from(&mut self, mut offset: u64) -> std::io::Result<bool> {
+        loop {
+            let bytes = self.at(offset)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            if bytes.len() < ENTRY_HEADER_BYTES {
+                return Ok(true);
+            }
+            offset += bytes.len() as u64;
+        }
+    }
+}

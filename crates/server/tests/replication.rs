@@ -1,0 +1,438 @@
+//! Replication on the original's wire: real servers, and masters and replicas made of a socket.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::Config;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use support::{
+    PATIENCE, Running, following, hash, logged, logging, memory, records, start_with, table,
+    wait_until, wait_until_equal,
+};
+use wire::binary::{Request, encode};
+use wire::update_log::{Message, Operation};
+
+const STORED: &[u8] = b"STORED\r\n";
+
+/// What server 3, the original, sent to a replica.
+const STREAM: &[u8] = include_bytes!("fixtures/replication-stream.bin");
+
+/// Time stamp of the last update in it.
+const LAST_US: u64 = 1_795_226_398_393_705;
+
+fn request(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes).unwrap();
+    bytes
+}
+
+fn set_master(host: &str, port: u16, timestamp_us: u64, options: u32) -> Vec<u8> {
+    let (host, port) = (host.as_bytes(), port.into());
+    request(&Request::SetMaster { host, port, timestamp_us, options })
+}
+
+fn set(server: &Running, key: &str, value: &str) {
+    let bytes = value.len();
+    server.connect().exchange(format!("set {key} 0 0 {bytes}\r\n{value}\r\n"), STORED);
+}
+
+/// A master and what it holds.
+fn start_master(folder: &Path) -> (Running, Database) {
+    let database = hash(folder);
+    (start_with(logging(1, folder), database.clone()), database)
+}
+
+fn start_replica(folder: &Path, master: SocketAddr) -> (Running, Database) {
+    let database = hash(folder);
+    (start_with(following(2, folder, master), database.clone()), database)
+}
+
+/// A figure of `stat`.
+fn stat(server: &Running, name: &str) -> Option<String> {
+    let mut client = server.connect();
+    client.send(b"\xc8\x88");
+    let header = client.read(5);
+    let text = client.read(u32::from_be_bytes(header[1..].try_into().unwrap()) as usize);
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}\t")));
+    line.map(str::to_owned)
+}
+
+#[test]
+fn a_replica_gets_what_was_there_and_what_comes() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    set(&master, "before", "1");
+    let (replica, copy) = start_replica(other.path(), master.address);
+    wait_until_equal(&copy, &source);
+    set(&master, "after", "2");
+    master.connect().exchange("set n 0 0 1\r\n5\r\nincr n 2\r\n", b"STORED\r\n7\r\n");
+    let add = request(&Request::AddInt { key: b"int", addend: 5 });
+    master.connect().exchange(add, b"\0\0\0\0\x05");
+    master.connect().exchange("delete before\r\n", b"DELETED\r\n");
+    wait_until_equal(&copy, &source);
+    assert_eq!(records(&copy).len(), 3);
+    // What it executed is in its own log, with where it came from.
+    let from_master: Vec<_> = logged(&one.path().join("ulog"))
+        .into_iter()
+        .map(|(origin, _, body)| (origin, 1, body))
+        .collect();
+    wait_until(|| logged(&other.path().join("ulog")) == from_master);
+    assert_eq!(stat(&replica, "mport"), Some(master.address.port().to_string()));
+    assert_eq!(stat(&master, "mhost"), None);
+    assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_replica_of_a_replica_gets_it_too() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [one, two, three] = &folders;
+    let (master, source) = start_master(one.path());
+    let (between, _) = start_replica(two.path(), master.address);
+    let last = hash(three.path());
+    let _last = start_with(following(3, three.path(), between.address), last.clone());
+    set(&master, "a", "1");
+    wait_until_equal(&last, &source);
+    let entries = logged(&three.path().join("ulog"));
+    assert_eq!(entries.iter().map(|entry| (entry.0, entry.1)).collect::<Vec<_>>(), [(1, 2)]);
+}
+
+#[test]
+fn rows_of_a_table_are_replicated() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, copy) = (table(one.path()), table(other.path()));
+    let master = start_with(logging(1, one.path()), source.clone());
+    let _replica = start_with(following(2, other.path(), master.address), copy.clone());
+    let put = request(&Request::Put { key: b"", value: b"name\0Ann\0age\x0030" });
+    master.connect().exchange(put, b"\0");
+    wait_until_equal(&copy, &source);
+    assert_eq!(copy.table().unwrap().last_uid(), 1);
+}
+
+#[test]
+fn a_replica_goes_on_where_it_was_when_its_master_comes_back() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let address = master.address;
+    let (_replica, copy) = start_replica(other.path(), address);
+    let cat = |server: &Running| {
+        let cat = request(&Request::PutCat { key: b"list", value: b"x" });
+        server.connect().exchange(cat, b"\0");
+    };
+    cat(&master);
+    wait_until_equal(&copy, &source);
+    drop((master, source));
+    let mut config = logging(1, one.path());
+    config.listen =
+        vec![server::Endpoint::Tcp { host: Some("127.0.0.1".into()), port: address.port() }];
+    let source = hash(one.path());
+    let master = start_with(config, source.clone());
+    cat(&master);
+    wait_until_equal(&copy, &source);
+    assert_eq!(copy.get(b"list").unwrap().as_deref(), Some(&b"xx"[..]));
+}
+
+#[test]
+fn a_replica_that_was_away_goes_on_where_it_was() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    for round in 0..3 {
+        let add = request(&Request::AddInt { key: b"n", addend: 1 });
+        master.connect().exchange(add, [0, 0, 0, 0, round * 2 + 1]);
+        {
+            let (_replica, copy) = start_replica(other.path(), master.address);
+            wait_until_equal(&copy, &source);
+        }
+        let add = request(&Request::AddInt { key: b"n", addend: 1 });
+        master.connect().exchange(add, [0, 0, 0, 0, round * 2 + 2]);
+    }
+    let (_replica, copy) = start_replica(other.path(), master.address);
+    wait_until_equal(&copy, &source);
+}
+
+#[test]
+fn two_masters_of_each_other_converge_and_nothing_goes_round() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (first, left) = start_master(one.path());
+    let (second, right) = start_replica(other.path(), first.address);
+    let port = second.address.port();
+    first.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+    std::thread::scope(|scope| {
+        for (server, name) in [(&first, "l"), (&second, "r")] {
+            scope.spawn(move || {
+                for number in 0..100 {
+                    set(server, &format!("{name}{number}"), "v");
+                }
+            });
+        }
+    });
+    wait_until(|| records(&left).len() == 200);
+    wait_until_equal(&left, &right);
+    // Each has its own and the other's, once.
+    let count = |folder: &Path, origin: u16, master: u16| {
+        let entries = logged(&folder.join("ulog"));
+        assert_eq!(entries.len(), 200);
+        entries.iter().filter(|entry| (entry.0, entry.1) == (origin, master)).count()
+    };
+    assert_eq!((count(one.path(), 1, 0), count(one.path(), 2, 2)), (100, 100));
+    assert_eq!((count(other.path(), 2, 0), count(other.path(), 1, 1)), (100, 100));
+}
+
+#[test]
+fn three_masters_in_a_ring_converge_and_nothing_goes_round() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let databases: Vec<_> = folders.iter().map(|folder| hash(folder.path())).collect();
+    let servers: Vec<_> = (1..)
+        .zip(&folders)
+        .zip(&databases)
+        .map(|((id, folder), database)| start_with(logging(id, folder.path()), database.clone()))
+        .collect();
+    for (number, server) in servers.iter().enumerate() {
+        let port = servers[(number + 1) % 3].address.port();
+        server.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+    }
+    for (number, server) in servers.iter().enumerate() {
+        set(server, &format!("key{number}"), "v");
+        let add =
+            request(&Request::PutCat { key: format!("list{number}").as_bytes(), value: b"x" });
+        server.connect().exchange(add, b"\0");
+    }
+    for database in &databases {
+        wait_until(|| records(database).len() == 6);
+        wait_until_equal(database, &databases[0]);
+    }
+    assert_eq!(databases[0].get(b"list0").unwrap().as_deref(), Some(&b"x"[..]));
+    for folder in &folders {
+        assert_eq!(logged(&folder.path().join("ulog")).len(), 6);
+    }
+}
+
+#[test]
+fn a_master_is_set_and_left_at_run_time() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let copy = memory();
+    let replica = start_with(logging(2, other.path()), copy.clone());
+    set(&master, "a", "1");
+    replica.connect().exchange(set_master("127.0.0.1", master.address.port(), 0, 0), b"\0");
+    wait_until_equal(&copy, &source);
+    replica.connect().exchange(set_master("", 0, 0, 0), b"\0");
+    assert_eq!(stat(&replica, "mhost"), None);
+    wait_until(|| stat(&master, "replicas").as_deref() == Some("0"));
+    set(&master, "b", "2");
+    let position = fs::read_to_string(other.path().join("rts")).unwrap();
+    // From another time on: `a` is behind that.
+    copy.remove(b"a").unwrap();
+    let behind_a = position.trim_end().parse().unwrap();
+    let again = set_master("127.0.0.1", master.address.port(), behind_a, 0);
+    replica.connect().exchange(again, b"\0");
+    wait_until(|| copy.get(b"b").unwrap().is_some());
+    assert_eq!(records(&copy).len(), 1);
+}
+
+#[test]
+fn a_server_without_an_id_follows_nobody() {
+    let server = support::start(memory());
+    server.connect().exchange(set_master("127.0.0.1", 1978, 0, 0), b"\x01");
+    server.connect().exchange(set_master("", 0, 0, 0), b"\0");
+}
+
+/// The beginning of what a master sends, for server 99 from 1 on.
+fn ask(server: &Running, timestamp_us: u64, server_id: u32) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&request(&Request::Replicate { timestamp_us, server_id })).unwrap();
+    stream
+}
+
+#[test]
+fn what_a_master_sends_is_what_the_original_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (master, _) = start_master(folder.path());
+    set(&master, "a", "1");
+    let mut stream = ask(&master, 1, 99);
+    let mut received = vec![0; 4 + 1 + 17 + 13];
+    stream.read_exact(&mut received).unwrap();
+    assert_eq!(received[..5], *b"\0\0\0\x01\xca");
+    let update = wire::update_log::Message::parse(&received[5..]);
+    let wire::Parse::Complete(Message::Update { origin: 1, body, .. }, 30) = update else {
+        panic!("{update:?}")
+    };
+    let put = Request::Put { key: b"a", value: b"1" };
+    assert_eq!(Operation::parse(body).unwrap(), Operation { request: put, succeeded: true });
+    // It is heard of every second, also when there is nothing.
+    let mut beat = [0];
+    stream.read_exact(&mut beat).unwrap();
+    assert_eq!(beat, [0xca]);
+}
+
+#[test]
+fn a_replica_that_cannot_be_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (master, _) = start_master(folder.path());
+    let without_log = support::start(memory());
+    // Time stamp 0, id 0, the master's own id, and a server without an update log.
+    for mut stream in
+        [ask(&master, 0, 9), ask(&master, 1, 0), ask(&master, 1, 1), ask(&without_log, 1, 9)]
+    {
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    }
+}
+
+/// A master made of a socket: takes a replica, answers what it asked for.
+fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut handshake = [0; 14];
+    stream.read_exact(&mut handshake).unwrap();
+    assert_eq!(handshake[..2], *b"\xc8\xa0");
+    let timestamp_us = u64::from_be_bytes(handshake[2..10].try_into().unwrap());
+    (stream, timestamp_us, u32::from_be_bytes(handshake[10..].try_into().unwrap()))
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn the_originals_stream_makes_the_originals_records_however_often_it_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let (_replica, copy) = start_replica(folder.path(), address);
+    let (server_id, messages) = STREAM.split_at(4);
+    let mut rest = messages;
+    let mut connections = 0;
+    while !rest.is_empty() {
+        let (mut stream, from_us, replica_id) = take(&listener);
+        assert_eq!(replica_id, 2);
+        stream.write_all(server_id).unwrap();
+        // Up to 300 bytes a connection, cut anywhere, of what it asks for.
+        rest = messages;
+        while let wire::Parse::Complete(message, length) = Message::parse(rest) {
+            if matches!(message, Message::Update { timestamp_us, .. } if timestamp_us >= from_us) {
+                break;
+            }
+            rest = &rest[length..];
+        }
+        stream.write_all(&rest[..rest.len().min(300)]).unwrap();
+        connections += 1;
+    }
+    assert!(connections > 10);
+    wait_until(|| fs::read_to_string(folder.path().join("rts")).unwrap() == format!("{LAST_US}\n"));
+    let records = records(&copy);
+    assert_eq!(records.len(), 64);
+    assert_eq!(records[&b"key1"[..]], b"value-number-1+cat");
+    assert_eq!(records[&b"key2"[..]], b"-2tail");
+    assert_eq!(records[&b"n"[..]], 5_i32.to_le_bytes());
+    assert!(logged(&folder.path().join("ulog")).iter().all(|entry| (entry.0, entry.1) == (3, 3)));
+}
+
+fn update(timestamp_us: u64, request: Request<'_>, succeeded: bool) -> Vec<u8> {
+    let mut body = Vec::new();
+    Operation { request, succeeded }.encode(&mut body).unwrap();
+    let mut bytes = Vec::new();
+    Message::Update { timestamp_us, origin: 3, body: &body }.encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// What a replica's folder is left with by a process that is killed between noting that it is
+/// about to execute an operation and the position behind it.
+#[test]
+fn an_operation_that_was_executed_when_the_process_was_killed_is_not_executed_again() {
+    for was_executed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let config =
+            || Config { update_log: None, ..following(2, folder.path(), address_of_nobody()) };
+        let cat = || update(20, Request::PutCat { key: b"list", value: b"b" }, true);
+        let (listener, address) = listen();
+        let database = hash(folder.path());
+        let mut first = config();
+        first.following.master = Some(support::master(address));
+        {
+            let _replica = start_with(first, database.clone());
+            let (mut stream, ..) = take(&listener);
+            stream.write_all(b"\0\0\0\x03").unwrap();
+            let put = update(10, Request::PutCat { key: b"list", value: b"a" }, true);
+            stream.write_all(&[put, cat()].concat()).unwrap();
+            wait_until(|| fs::read(folder.path().join("rts")).unwrap_or_default() == b"20\n");
+        }
+        // The note of the second is still there; the position is taken back before it.
+        fs::write(folder.path().join("rts"), b"10\n").unwrap();
+        if !was_executed {
+            database.put(b"list", b"a").unwrap();
+        }
+        let (listener, address) = listen();
+        let mut second = config();
+        second.following.master = Some(support::master(address));
+        let _replica = start_with(second, database.clone());
+        let (mut stream, from_us, _) = take(&listener);
+        assert_eq!(from_us, 11);
+        stream.write_all(b"\0\0\0\x03").unwrap();
+        stream.write_all(&cat()).unwrap();
+        wait_until(|| fs::read(folder.path().join("rts")).unwrap() == b"20\n");
+        assert_eq!(database.get(b"list").unwrap().as_deref(), Some(&b"ab"[..]), "{was_executed}");
+    }
+}
+
+/// An address that is replaced.
+fn address_of_nobody() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 1))
+}
+
+#[test]
+fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let mut config = following(2, folder.path(), address);
+    config.following.check = true;
+    let database = memory();
+    let replica = start_with(config, database.clone());
+    let (mut stream, ..) = take(&listener);
+    stream.write_all(b"\0\0\0\x03").unwrap();
+    let differs = || update(20, Request::Out { key: b"missing" }, true);
+    let behind = || update(30, Request::Put { key: b"behind", value: b"v" }, true);
+    let first = update(10, Request::Put { key: b"first", value: b"v" }, true);
+    stream.write_all(&[first, differs(), behind()].concat()).unwrap();
+    // It ends the connection and does not come back.
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(fs::read(folder.path().join("rts")).unwrap(), b"10\n");
+    replica.connect().exchange(set_master("127.0.0.1", address.port(), 0, 0), b"\0");
+    let (mut stream, from_us, _) = take(&listener);
+    assert_eq!(from_us, 11);
+    stream.write_all(b"\0\0\0\x03").unwrap();
+    stream.write_all(&[differs(), behind()].concat()).unwrap();
+    wait_until(|| database.get(b"behind").unwrap().is_some());
+}
+
+#[test]
+fn a_master_that_sends_what_is_no_update_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let replica = start_with(following(2, folder.path(), address), memory());
+    for nonsense in [&b"\0\0\0\x03nonsense"[..], b"\0\0\0", b"", b"\0\0\0\x03\xc9\xff\xff"] {
+        let (mut stream, ..) = take(&listener);
+        stream.write_all(nonsense).unwrap();
+    }
+    // It has come back each time.
+    take(&listener);
+    replica.connect().expect_open();
+}
+
+#[test]
+fn a_replica_is_written_to_by_its_master_whatever_the_mask_keeps_from_clients() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let mut config = following(2, other.path(), master.address);
+    config.mask.mask("allwrite");
+    let copy = memory();
+    let _replica = start_with(config, copy.clone());
+    set(&master, "a", "1");
+    wait_until_equal(&copy, &source);
+}

@@ -1,0 +1,66 @@
+//! Servers that log what changes, and follow each other.
+
+use super::{PATIENCE, config};
+use cabinet::Database;
+use server::update_log::{Reader, Settings};
+use server::{Config, Following, Master};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Settings of a server that logs into `ulog` of a folder and remembers its position there.
+pub(crate) fn logging(id: u32, folder: &Path) -> Config {
+    let following = Following { position: folder.join("rts"), ..Following::default() };
+    let update_log = Some(Settings::new(folder.join("ulog")));
+    Config { server_id: id, update_log, following, ..config() }
+}
+
+/// The same for one that follows the server at `address`.
+pub(crate) fn following(id: u32, folder: &Path, address: SocketAddr) -> Config {
+    let mut config = logging(id, folder);
+    config.following.master = Some(master(address));
+    config
+}
+
+/// The server at an address, as a master.
+pub(crate) fn master(address: SocketAddr) -> Master {
+    Master { host: address.ip().to_string(), port: address.port() }
+}
+
+/// All records of a database.
+pub(crate) fn records(database: &Database) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut records = BTreeMap::new();
+    database
+        .for_each(|entry| {
+            records.insert(entry.key.to_vec(), entry.value.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    records
+}
+
+/// Waits until two databases hold the same.
+pub(crate) fn wait_until_equal(one: &Database, other: &Database) {
+    let start = std::time::Instant::now();
+    loop {
+        let (left, right) = (records(one), records(other));
+        if left == right {
+            return;
+        }
+        if start.elapsed() > PATIENCE {
+            assert_eq!(left, right);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// What is in the update log of a folder: origin, master, body.
+pub(crate) fn logged(folder: &Path) -> Vec<(u16, u16, Vec<u8>)> {
+    let mut entries = Vec::new();
+    let mut reader = Reader::open(folder, 0).unwrap().unwrap();
+    while let Some(entry) = reader.next(None).unwrap() {
+        entries.push((entry.origin, entry.master, entry.body.to_vec()));
+    }
+    entries
+}

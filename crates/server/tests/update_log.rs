@@ -1,0 +1,506 @@
+//! What a server writes to its update log, and what it makes of one that is there.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::Dialect;
+use server::update_log::{Error, Files, Place, Reader, Settings};
+use std::fs;
+use std::path::Path;
+use support::{hash, logged, logging, memory, records, start_with, table, tree, wait_until};
+use wire::Parse;
+use wire::binary::{Request, StringsBuffer, encode};
+use wire::update_log::{Entry, Operation};
+
+const STORED: &[u8] = b"STORED\r\n";
+
+/// The original's log of server 3.
+const MASTER: [&[u8]; 2] = [
+    include_bytes!("fixtures/update-log/00000001.ulog"),
+    include_bytes!("fixtures/update-log/00000002.ulog"),
+];
+
+fn originals() -> Vec<(u16, u16, Vec<u8>)> {
+    let bytes = MASTER.concat();
+    let mut rest = &bytes[..];
+    let mut entries = Vec::new();
+    while let Parse::Complete(entry, length) = Entry::parse(rest) {
+        entries.push((entry.origin, entry.master, entry.body.to_vec()));
+        rest = &rest[length..];
+    }
+    entries
+}
+
+/// A folder with the original's log in it.
+fn originals_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, bytes) in (1..).zip(MASTER) {
+        fs::write(folder.path().join(format!("{number:08}.ulog")), bytes).unwrap();
+    }
+    folder
+}
+
+fn request(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes).unwrap();
+    bytes
+}
+
+fn misc(name: &[u8], options: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    let mut strings = StringsBuffer::default();
+    for argument in arguments {
+        strings.push(argument).unwrap();
+    }
+    request(&Request::Misc { name, options, arguments: strings.strings() })
+}
+
+fn restore(folder: &Path, timestamp_us: u64, options: u32) -> Vec<u8> {
+    let path = folder.to_str().unwrap().as_bytes();
+    request(&Request::Restore { path, timestamp_us, options })
+}
+
+#[test]
+fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = logging(3, folder.path());
+    config.dialect = Dialect::TokyoTyrant;
+    let server = start_with(config, hash(folder.path()));
+    let mut client = server.connect();
+    let mut expected = originals();
+    for (_, _, body) in &expected {
+        let operation = Operation::parse(body).unwrap();
+        let status: &[u8] = if operation.succeeded { &[0] } else { &[1] };
+        match operation.request {
+            // These came by way of other protocols.
+            Request::Put { key: b"mc" | b"bin" | b"web key", .. }
+            | Request::PutCat { key: b"mc", .. }
+            | Request::Out { key: b"mc" | b"key4" } => {}
+            Request::Sync => {}
+            Request::Misc { name, arguments, .. } => {
+                let arguments: Vec<&[u8]> = arguments.iter().collect();
+                client.send(&misc(name, 0, &arguments));
+                client.read(if name == b"get" { 10 } else { 5 });
+            }
+            Request::AddInt { .. } => {
+                client.send(&request(&operation.request));
+                client.read(5);
+            }
+            Request::AddDouble { .. } => {
+                client.send(&request(&operation.request));
+                client.read(17);
+            }
+            plain => client.exchange(request(&plain), status),
+        }
+    }
+    client.exchange(misc(b"put", 1, &[b"unlogged", b"1"]), b"\0\0\0\0\0");
+    client.exchange("set mc 0 0 3\r\nabc\r\n", STORED);
+    client.exchange("incr mc 1\r\n", "1\r\n");
+    client.exchange("append mc 0 0 1\r\nz\r\n", STORED);
+    client.exchange("prepend mc 0 0 1\r\ny\r\n", STORED);
+    client.exchange("replace mc 0 0 2\r\nrr\r\n", STORED);
+    client.exchange("delete mc\r\n", "DELETED\r\n");
+    client.exchange("set bin 0 0 4\r\n\0\x01\r\n\r\n", STORED);
+    client.send(b"PUT /web%20key HTTP/1.1\r\nContent-Length: 8\r\n\r\nvia http");
+    client.read_until(b"Created\n");
+    client.send(b"DELETE /key4 HTTP/1.1\r\n\r\n");
+    client.read_until(b"OK\n");
+    client.exchange(b"\xc8\x70", b"\0");
+    // What only reads is left out, and a list is logged as the records that it stores.
+    let put = |key: &[u8], value: &[u8]| {
+        let mut body = request(&Request::Put { key, value });
+        body.push(0);
+        (3, 0, body)
+    };
+    expected.retain(|(_, _, body)| !body.windows(7).any(|part| part == b"\x01get\0\0\0"));
+    let list = expected.iter().position(|(_, _, body)| body[1] == 0x90).unwrap();
+    expected.splice(list..=list, [put(b"a", b"1"), put(b"b", b"2")]);
+    expected.retain(|(_, _, body)| body[1] != 0x90);
+    assert_eq!(logged(&folder.path().join("ulog")), expected);
+}
+
+#[test]
+fn a_log_that_is_restored_makes_its_records_and_is_logged_again_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    let server = start_with(logging(9, folder.path()), database.clone());
+    let from = originals_folder();
+    server.connect().exchange(restore(from.path(), 0, 1), b"\0");
+    let records = records(&database);
+    assert_eq!(records.len(), 64);
+    assert_eq!(records[&b"key1"[..]], b"value-number-1+cat");
+    assert_eq!(records[&b"key2"[..]], b"-2tail");
+    assert_eq!(records[&b"n"[..]], 5_i32.to_le_bytes());
+    assert_eq!(records[&b"d"[..]], 1.5_f64.to_le_bytes());
+    // Its own is the same, times aside, with the servers that it came from.
+    assert_eq!(logged(&folder.path().join("ulog")), originals());
+}
+
+#[test]
+fn a_restore_begins_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    let server = start_with(logging(9, folder.path()), database.clone());
+    let from = originals_folder();
+    // The time stamp of `put mc abc`.
+    server.connect().exchange(restore(from.path(), 1_795_226_397_340_709, 0), b"\0");
+    assert_eq!(records(&database).into_keys().collect::<Vec<_>>(), [&b"bin"[..], b"web key"]);
+}
+
+#[test]
+fn a_restore_that_checks_ends_where_something_goes_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    database.put(b"nosuch", b"is there").unwrap();
+    let server = start_with(logging(9, folder.path()), database.clone());
+    let from = originals_folder();
+    server.connect().exchange(restore(from.path(), 0, 1), b"\x01");
+    // `out nosuch` did not fail, so what comes after it was not done.
+    assert_eq!(database.get(b"a").unwrap(), None);
+    server.connect().exchange(restore(from.path(), 1_795_226_397_333_166, 0), b"\0");
+    assert_eq!(database.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn restoring_what_is_not_there_fails_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(logging(9, folder.path()), memory());
+    server.connect().exchange(restore(&folder.path().join("none"), 0, 0), b"\x01");
+    let bad = tempfile::tempdir().unwrap();
+    fs::write(bad.path().join("00000001.ulog"), b"no entry").unwrap();
+    server.connect().exchange(restore(bad.path(), 0, 0), b"\x01");
+    assert_eq!(logged(&folder.path().join("ulog")), []);
+}
+
+/// A log restored on a server with a second one of its kind gives equal databases.
+fn assert_is_repeated(name: &str, open: fn(&Path) -> Database, requests: &[(Vec<u8>, usize)]) {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (first, second) = (open(one.path()), open(other.path()));
+    {
+        let server = start_with(logging(1, one.path()), first.clone());
+        let mut client = server.connect();
+        for (request, reply_bytes) in requests {
+            client.send(request);
+            client.read(*reply_bytes);
+        }
+    }
+    let server = start_with(logging(2, other.path()), second.clone());
+    server.connect().exchange(restore(&one.path().join("ulog"), 0, 1), b"\0");
+    assert_eq!(records(&second), records(&first), "{name}");
+    assert!(!records(&first).is_empty(), "{name}");
+    assert_eq!(logged(&other.path().join("ulog")), logged(&one.path().join("ulog")), "{name}");
+}
+
+#[test]
+fn duplicates_are_repeated() {
+    let requests = [
+        (misc(b"putlist", 0, &[b"a", b"1", b"a", b"2", b"b", b"3", b"c", b"4"]), 5),
+        (misc(b"putdupback", 0, &[b"a", b"0"]), 5),
+        (misc(b"out", 0, &[b"a"]), 5),
+        (misc(b"outlist", 0, &[b"b"]), 5),
+        (request(&Request::Out { key: b"c" }), 1),
+    ];
+    assert_is_repeated("tree", tree, &requests);
+}
+
+#[test]
+fn rows_are_repeated_under_the_keys_that_they_were_given() {
+    let requests = [
+        (misc(b"setindex", 0, &[b"age", b"DEC"]), 5),
+        (misc(b"put", 0, &[b"", b"age", b"30"]), 5),
+        (misc(b"put", 0, &[b"", b"age", b"4\x000"]), 5),
+        (misc(b"putkeep", 0, &[b"1", b"age", b"5\x000"]), 5),
+        (misc(b"putcat", 0, &[b"1", b"name", b"Ann"]), 5),
+        (request(&Request::AddInt { key: b"", addend: 7 }), 5),
+        (misc(b"put", 0, &[b"x", b"age", b"70"]), 5),
+        (misc(b"genuid", 0, &[]), 10),
+        (misc(b"search", 0, &[b"addcond\0age\0NUMGE\x0060", b"out"]), 5),
+    ];
+    assert_is_repeated("table", table, &requests);
+}
+
+#[test]
+fn ids_are_repeated_as_they_were_given_out() {
+    let put = |key: &'static [u8]| (request(&Request::Put { key, value: b"v" }), 1);
+    let requests = [put(b"007"), put(b"next"), put(b"prev"), put(b"min"), put(b"next")];
+    assert_is_repeated("fixed", support::fixed, &requests);
+}
+
+#[test]
+fn flags_and_expiry_are_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = start_with(logging(1, one.path()), hash(one.path()));
+    server.connect().exchange("set a 7 0 1\r\nx\r\n", STORED);
+    server.connect().exchange("add b 8 2000 1\r\ny\r\n", STORED);
+    server.connect().exchange("set c 0 1000 1\r\ny\r\ntouch c 3000\r\n", b"STORED\r\nTOUCHED\r\n");
+    let database = hash(other.path());
+    let second = start_with(logging(2, other.path()), database.clone());
+    second.connect().exchange(restore(&one.path().join("ulog"), 0, 1), b"\0");
+    let meta = |key: &[u8]| database.read(key, |entry| entry.meta).unwrap().unwrap();
+    assert_eq!((meta(b"a").flags, meta(b"a").expires_at_ms), (7, 0));
+    assert_eq!(meta(b"b").flags, 8);
+    assert!(meta(b"c").expires_at_ms > meta(b"b").expires_at_ms);
+    drop(folder);
+}
+
+#[test]
+fn changes_of_a_key_are_logged_in_their_order_whoever_makes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    let mut config = logging(1, folder.path());
+    config.threads = 4;
+    let server = start_with(config, database.clone());
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.connect();
+                for number in 0..200 {
+                    let key = number % 5;
+                    let value = format!("{writer}-{number:03}");
+                    let set = format!("set key{key} 0 0 5\r\n{value}\r\n");
+                    client.exchange(set, STORED);
+                }
+            });
+        }
+    });
+    let other = tempfile::tempdir().unwrap();
+    let second = hash(other.path());
+    let repeating = start_with(logging(2, other.path()), second.clone());
+    repeating.connect().exchange(restore(&folder.path().join("ulog"), 0, 1), b"\0");
+    assert_eq!(records(&second), records(&database));
+    assert_eq!(logged(&folder.path().join("ulog")).len(), 800);
+}
+
+#[test]
+fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let ulog = folder.path().join("ulog");
+    let database = memory();
+    let mut config = logging(1, folder.path());
+    config.update_log = Some(Settings { file_bytes_max: 1, ..Settings::new(&ulog) });
+    let server = start_with(config, database.clone());
+    server.connect().exchange("set a 0 0 1\r\n1\r\n", STORED);
+    // The next file cannot be made.
+    fs::create_dir(ulog.join("00000002.ulog")).unwrap();
+    let mut unlucky = server.connect();
+    unlucky.send(b"set b 0 0 1\r\n2\r\n");
+    unlucky.expect_close();
+    let mut client = server.connect();
+    client.send(b"set c 0 0 1\r\n3\r\n");
+    let refusal = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    assert!(refusal.starts_with("SERVER_ERROR ") && refusal.contains("update log"), "{refusal}");
+    assert_eq!(database.get(b"c").unwrap(), None);
+    client.exchange("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+    fs::remove_dir(ulog.join("00000002.ulog")).unwrap();
+    wait_until(|| {
+        client.send(b"set d 0 0 1\r\n4\r\n");
+        client.read_until(b"\r\n") == STORED
+    });
+    let keys: Vec<u8> = logged(&ulog).iter().map(|(_, _, body)| body[10]).collect();
+    assert_eq!(keys, b"abd");
+}
+
+#[test]
+fn without_an_id_nothing_is_logged_and_nobody_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (id, is_good) in [(0, false), (1, true), (65_535, true), (65_536, false)] {
+        let bound = server::Server::bind(logging(id, folder.path()), memory());
+        assert_eq!(bound.is_ok(), is_good, "{id}");
+    }
+}
+
+/// A log of entries with the time stamps 1, 2, ..., each of 17 + 10 bytes.
+fn write(folder: &Path, file_bytes_max: u64, entries: u64) {
+    let mut files = Files::open(folder, file_bytes_max).unwrap();
+    for timestamp_us in files.last_timestamp_us() + 1..=entries {
+        let entry = Entry { timestamp_us, origin: 1, master: 0, body: b"0123456789" };
+        files.append(&entry).unwrap();
+    }
+}
+
+fn read(folder: &Path, from_us: u64) -> Vec<u64> {
+    let mut reader = Reader::open(folder, from_us).unwrap().unwrap();
+    let mut timestamps = Vec::new();
+    while let Some(entry) = reader.next(None).unwrap() {
+        timestamps.push(entry.timestamp_us);
+    }
+    timestamps
+}
+
+#[test]
+fn a_file_ends_with_the_entry_that_takes_it_to_its_limit() {
+    for (limit, first_file) in [(53, 54), (54, 54), (55, 81), (0, 108)] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), limit, 4);
+        let bytes = fs::metadata(folder.path().join("00000001.ulog")).unwrap().len();
+        assert_eq!(bytes, first_file, "{limit}");
+        assert_eq!(read(folder.path(), 0), [1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn a_log_that_somebody_else_writes_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files::open(folder.path(), 0).unwrap();
+    assert!(matches!(Files::open(folder.path(), 0), Err(Error::Io { operation: "lock", .. })));
+    drop(files);
+    Files::open(folder.path(), 0).unwrap();
+}
+
+#[test]
+fn a_log_goes_on_in_its_last_file() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 54, 3);
+    write(folder.path(), 54, 6);
+    assert_eq!(read(folder.path(), 0), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(read(folder.path(), 5), [5, 6]);
+    assert_eq!(read(folder.path(), 7), [] as [u64; 0]);
+    assert!(!folder.path().join("00000004.ulog").exists());
+}
+
+#[test]
+fn an_entry_that_a_crash_left_unfinished_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 0, 3);
+    let path = folder.path().join("00000001.ulog");
+    let whole = fs::read(&path).unwrap();
+    for torn in 55..81 {
+        fs::write(&path, &whole[..torn]).unwrap();
+        assert_eq!(read(folder.path(), 0), [1, 2], "{torn}");
+        write(folder.path(), 0, 3);
+        assert_eq!(fs::read(&path).unwrap(), whole, "{torn}");
+    }
+    // As a system leaves a file that crashed before its blocks were written.
+    fs::write(&path, [&whole[..], &[0; 5000]].concat()).unwrap();
+    write(folder.path(), 0, 4);
+    assert_eq!(read(folder.path(), 0), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_is_no_entry_is_an_error_and_never_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 0, 3);
+    let path = folder.path().join("00000001.ulog");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[27] = 0x55;
+    fs::write(&path, &bytes).unwrap();
+    // Writing goes on elsewhere, so that nothing that may be read by hand is lost.
+    write(folder.path(), 0, 2);
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
+    assert_eq!(reader.next(None).unwrap().unwrap().timestamp_us, 1);
+    let error = reader.next(None).unwrap_err();
+    assert!(matches!(error, Error::Corrupted { offset: 27, .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_longer_kept_is_an_error_and_never_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 1, 5);
+    fs::remove_file(folder.path().join("00000001.ulog")).unwrap();
+    assert!(matches!(Reader::open(folder.path(), 1), Err(Error::NotKept { from_us: 1 })));
+    assert_eq!(read(folder.path(), 2), [2, 3, 4, 5]);
+}
+
+#[test]
+fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 54, 5);
+    let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
+    let mut next = |file, offset| {
+        let entry = reader.next(Some(Place { file, offset })).unwrap();
+        entry.map(|entry| entry.timestamp_us)
+    };
+    assert_eq!(next(1, 27), Some(1));
+    assert_eq!(next(1, 27), None);
+    assert_eq!(next(2, 0), Some(2));
+    assert_eq!(next(2, 0), None);
+    assert_eq!(next(3, 27), Some(3));
+}
+
+/// What a process leaves that is killed while it changes these keys; an empty one is any.
+fn leave_journal(ulog: &Path, keys: &[&[u8]]) {
+    fs::create_dir_all(ulog).unwrap();
+    let mut journal = b"tyrant journal 1\n".to_vec();
+    journal.extend(fs::read("/proc/sys/kernel/random/boot_id").unwrap());
+    for (id, key) in (1_u64..).zip(keys) {
+        // Server 1 was changing it, for a client of its own.
+        let mut subject = vec![1, 0, 0, 0];
+        if !key.is_empty() {
+            subject.extend([b"k", *key].concat());
+        }
+        journal.push(1);
+        journal.extend(id.to_le_bytes());
+        journal.extend((subject.len() as u32).to_le_bytes());
+        journal.extend(subject);
+    }
+    // The rest of the file was never written.
+    journal.resize(4096, 0);
+    fs::write(ulog.join("journal.00000001"), journal).unwrap();
+}
+
+/// Changes that a killed process has left in a database, logged at the next start, make a copy that
+/// lacks them equal.
+fn assert_is_settled(
+    name: &str,
+    open: fn(&Path) -> Database,
+    keys: &[&[u8]],
+    change: fn(&Database),
+) {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (database, copy) = (open(one.path()), open(other.path()));
+    for database in [&database, &copy] {
+        database.put(b"1", b"a\0old").unwrap();
+        database.put(b"2", b"a\0old").unwrap();
+    }
+    change(&database);
+    assert_ne!(records(&database), records(&copy), "{name}");
+    let ulog = one.path().join("ulog");
+    leave_journal(&ulog, keys);
+    for _ in 0..2 {
+        // Starting again logs nothing more.
+        drop(start_with(logging(1, one.path()), database.clone()));
+    }
+    let server = start_with(logging(2, other.path()), copy.clone());
+    server.connect().exchange(restore(&ulog, 0, 1), b"\0");
+    assert_eq!(records(&copy), records(&database), "{name}");
+    assert!(logged(&ulog).len() <= 2 * keys.len(), "{name}");
+}
+
+#[test]
+fn what_a_killed_process_was_changing_is_logged_as_it_is() {
+    let change = |database: &Database| {
+        database.put(b"1", b"a\0new").unwrap();
+        database.remove(b"2").unwrap();
+    };
+    let keys: [&[u8]; 3] = [b"1", b"2", b"3"];
+    assert_is_settled("hash", hash, &keys, change);
+    assert_is_settled("tree", tree, &keys, change);
+    assert_is_settled("table", table, &keys, change);
+    assert_is_settled("fixed", support::fixed, &keys, change);
+    assert_is_settled("an id that was given out", support::fixed, &[b"next"], |database| {
+        database.put(b"next", b"new").unwrap();
+    });
+    assert_is_settled("duplicates", tree, &[b"1"], |database| {
+        database.put_duplicate(b"1", b"a\0more", cabinet::Side::After).unwrap();
+        database.put(b"1", b"a\0first").unwrap();
+    });
+    assert_is_settled("all", hash, &[b""], |database| database.clear().unwrap());
+}
+
+#[test]
+fn flags_and_expiry_of_what_was_changed_are_logged_too() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (database, copy) = (hash(one.path()), hash(other.path()));
+    let meta = cabinet::Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
+    database.put_with(b"k", b"v", meta).unwrap();
+    let ulog = one.path().join("ulog");
+    leave_journal(&ulog, &[b"k"]);
+    drop(start_with(logging(1, one.path()), database));
+    let server = start_with(logging(2, other.path()), copy.clone());
+    server.connect().exchange(restore(&ulog, 0, 1), b"\0");
+    assert_eq!(copy.read(b"k", |entry| entry.meta).unwrap(), Some(meta));
+}

@@ -1,0 +1,81 @@
+//! A record of a file of the update log.
+
+use crate::limits::UPDATE_BODY_BYTES_MAX;
+use crate::{Invalid, Parse};
+
+/// First byte of every entry, in files and on the wire.
+pub const ENTRY_MAGIC: u8 = 0xc9;
+
+/// Bytes before the body: magic, time stamp, two server ids, size of the body.
+pub const ENTRY_HEADER_BYTES: usize = 17;
+
+/// A record of a file of the update log, borrowing from the bytes it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Microseconds since 1970 at which it was written here.
+    pub timestamp_us: u64,
+    /// Server on which the operation was first executed.
+    pub origin: u16,
+    /// Server that the operation was received from; 0 if it was executed here first.
+    pub master: u16,
+    /// The [`Operation`](super::Operation), as bytes.
+    pub body: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Parses the entry at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins there.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Parse<Self> {
+        match bytes.first() {
+            Some(&ENTRY_MAGIC) => {}
+            Some(_) => return Parse::Invalid(Invalid::UnknownCommand),
+            None => return Parse::Incomplete(ENTRY_HEADER_BYTES),
+        }
+        let Some(header) = bytes.first_chunk::<ENTRY_HEADER_BYTES>() else {
+            return Parse::Incomplete(ENTRY_HEADER_BYTES);
+        };
+        let [_, t0, t1, t2, t3, t4, t5, t6, t7, o0, o1, m0, m1, s0, s1, s2, s3] = *header;
+        let size = match checked_size(u32::from_be_bytes([s0, s1, s2, s3])) {
+            Ok(size) => size,
+            Err(invalid) => return Parse::Invalid(invalid),
+        };
+        let end = ENTRY_HEADER_BYTES + size;
+        let Some(body) = bytes.get(ENTRY_HEADER_BYTES..end) else { return Parse::Incomplete(end) };
+        let entry = Self {
+            timestamp_us: u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+            origin: u16::from_be_bytes([o0, o1]),
+            master: u16::from_be_bytes([m0, m1]),
+            body,
+        };
+        Parse::Complete(entry, end)
+    }
+
+    /// Appends it to `out`, as [`Entry::parse`] reads it; [`Invalid::TooLarge`] with `out` as it
+    /// was if the body is over [`UPDATE_BODY_BYTES_MAX`].
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
+        let size = body_size(self.body)?;
+        out.push(ENTRY_MAGIC);
+        out.extend_from_slice(&self.timestamp_us.to_be_bytes());
+        out.extend_from_slice(&self.origin.to_be_bytes());
+        out.extend_from_slice(&self.master.to_be_bytes());
+        out.extend_from_slice(&size.to_be_bytes());
+        out.extend_from_slice(self.body);
+        Ok(())
+    }
+}
+
+/// The size that a header announces, if it is within the limit.
+pub(super) fn checked_size(size: u32) -> Result<usize, Invalid> {
+    match size as usize {
+        size if size <= UPDATE_BODY_BYTES_MAX => Ok(size),
+        _ => Err(Invalid::TooLarge),
+    }
+}
+
+/// The size of a body, if it is within the limit.
+pub(super) fn body_size(body: &[u8]) -> Result<u32, Invalid> {
+    match u32::try_from(body.len()) {
+        Ok(size) if body.len() <= UPDATE_BODY_BYTES_MAX => Ok(size),
+        _ => Err(Invalid::TooLarge),
+    }
+}

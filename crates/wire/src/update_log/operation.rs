@@ -1,0 +1,68 @@
+//! What was done: the body of an entry.
+
+use crate::binary::{Request, encode_logged, parse_logged};
+use crate::{Invalid, Parse};
+
+/// A request that changes something, and whether it did what it should.
+///
+/// The log also has requests that failed, as the original writes them: whoever executes the log
+/// again finds out whether they fail there too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation<'a> {
+    /// What was requested. The options of `misc` are not in the log, and read as 0.
+    pub request: Request<'a>,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+}
+
+impl<'a> Operation<'a> {
+    /// Parses the body of an entry: a request, and a byte that is 0 if it succeeded and 1 if not.
+    /// [`Invalid::UnknownCommand`] for requests that are never in a log.
+    pub fn parse(body: &'a [u8]) -> Result<Self, Invalid> {
+        let Some((status, bytes)) = body.split_last() else { return Err(Invalid::BadParameters) };
+        let succeeded = match status {
+            0 => true,
+            1 => false,
+            _ => return Err(Invalid::BadParameters),
+        };
+        match parse_logged(bytes) {
+            Parse::Complete(request, length) if length == bytes.len() => {
+                if !is_logged(&request) {
+                    return Err(Invalid::UnknownCommand);
+                }
+                Ok(Self { request, succeeded })
+            }
+            Parse::Complete(..) | Parse::Incomplete(_) => Err(Invalid::BadParameters),
+            Parse::Invalid(invalid) => Err(invalid),
+        }
+    }
+
+    /// Appends it to `out`, as [`Operation::parse`] reads it. What that would refuse is refused
+    /// here too, with `out` as it was.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
+        if !is_logged(&self.request) {
+            return Err(Invalid::UnknownCommand);
+        }
+        encode_logged(&self.request, out)?;
+        out.push(u8::from(!self.succeeded));
+        Ok(())
+    }
+}
+
+/// Whether a request can be in an update log. `putnr` is there as `put`.
+fn is_logged(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Put { .. }
+            | Request::PutKeep { .. }
+            | Request::PutCat { .. }
+            | Request::PutShift { .. }
+            | Request::Out { .. }
+            | Request::AddInt { .. }
+            | Request::AddDouble { .. }
+            | Request::Sync
+            | Request::Optimize { .. }
+            | Request::Vanish
+            | Request::Misc { .. }
+    )
+}

@@ -23,6 +23,8 @@ pub trait Kind: Sized {
     const PATH: &str;
     /// Its number in the manifest.
     const NUMBER: u8;
+    /// What the manifest says beside that.
+    const PARAMETERS: [u64; 3] = [0; 3];
     /// Whether what its files say may cut values.
     const CUTS_VALUES: bool = false;
 
@@ -185,7 +187,7 @@ fn make_bases<K: Kind>() -> [Files; 3] {
     let storage = FaultyStorage::new();
     let path = Path::new(K::PATH).join("manifest");
     let file = storage.open(&path, Open::New).expect("a new file");
-    file.write_at(&sign::manifest(K::NUMBER), 0).expect("room");
+    file.write_at(&sign::manifest(K::NUMBER, K::PARAMETERS), 0).expect("room");
 
     let (kind, database) = open::<K>(&storage).expect("a new database");
     for number in 0..KEYS {

@@ -9,8 +9,8 @@ const CHECKPOINT_HEADER_BYTES: usize = 48;
 const CHECKPOINT_TRAILER_BYTES: usize = 16;
 const SALT: u32 = 0x7357_7357;
 
-/// A manifest with a fixed identity, of a kind without parameters of its own.
-pub fn manifest(kind: u8) -> Vec<u8> {
+/// A manifest with a fixed identity, of a kind with these parameters.
+pub fn manifest(kind: u8, parameters: [u64; 3]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..8].copy_from_slice(b"tyrantdb");
     bytes[8] = 1;
@@ -18,6 +18,9 @@ pub fn manifest(kind: u8) -> Vec<u8> {
     bytes[16..24].copy_from_slice(b"identity");
     bytes[24..32].copy_from_slice(b"hashseed");
     bytes[32..36].copy_from_slice(&SALT.to_le_bytes());
+    for (place, parameter) in bytes[36..60].chunks_exact_mut(8).zip(parameters) {
+        place.copy_from_slice(&parameter.to_le_bytes());
+    }
     sign_header(&mut bytes, 0);
     bytes
 }

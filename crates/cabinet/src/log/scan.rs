@@ -114,7 +114,11 @@ impl Scanner {
                     needed = HEADER_BYTES_MAX;
                     continue;
                 }
-                Kind::Block if self.block_end.is_some() || record.value.len() > BLOCK_BYTES_MAX => {
+                Kind::Block
+                    if self.block_end.is_some()
+                        || record.value.len() > BLOCK_BYTES_MAX
+                        || !inner.is_multiple_of(ALIGNMENT) =>
+                {
                     return Ok(Err(self.stop_at(Some("a block that cannot be"))));
                 }
                 Kind::Block => {

@@ -20,6 +20,8 @@ impl Kind for Opened {
     const PATH: &str = "casket.tct";
     /// That of the tree that it is.
     const NUMBER: u8 = 2;
+    /// The journal lies in pages, and which of them are read depends on what is in it.
+    const MEETS_DAMAGE_LATER: bool = true;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         let tree = TreeDatabase::open_on(storage, Path::new(Self::PATH), options, false)?;

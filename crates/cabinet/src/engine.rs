@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Number of a record's last change: unique and rising within a database, never 0 for a record.
+/// Number of a record's last change: unique within a database, rising with the changes of each
+/// key, never 0 for a record.
 pub type Version = u64;
 
 /// A place in an engine's log, in bytes appended since the database was opened. Engines
@@ -228,3 +229,46 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 }
+
+/// What an engine on top of another, in a field of `self`, leaves to it: files and durability.
+macro_rules! delegate_storage {
+    ($engine:ident) => {
+        fn size_bytes(&self) -> u64 {
+            self.$engine.size_bytes()
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.$engine.path()
+        }
+
+        fn sync(&self) -> crate::Result<()> {
+            self.$engine.sync()
+        }
+
+        fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.$engine.copy_to(path)
+        }
+
+        fn durability(&self) -> crate::Durability {
+            self.$engine.durability()
+        }
+
+        fn appended(&self) -> crate::LogPosition {
+            self.$engine.appended()
+        }
+
+        fn durable(&self) -> crate::LogPosition {
+            self.$engine.durable()
+        }
+
+        fn wait_durable(&self, position: crate::LogPosition) -> crate::Result<()> {
+            self.$engine.wait_durable(position)
+        }
+
+        fn on_durable(&self, listener: crate::DurableListener) {
+            self.$engine.on_durable(listener);
+        }
+    };
+}
+
+pub(crate) use delegate_storage;

@@ -2,11 +2,10 @@
 
 use crate::ordered::{Ordered, PlaceChange, Seek, Side, ordered};
 use crate::{
-    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Numbered,
-    Options, Order, Position, Result, Version, Wait,
+    Batch, Change, Engine, Entry, Error, Meta, Numbered, Options, Order, Position, Result, Version,
+    Wait,
 };
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Passes reads on to another engine and refuses everything else.
@@ -74,18 +73,6 @@ impl Engine for ReadOnly {
         self.engine.len()
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.engine.size_bytes()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.engine.path()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.engine.sync()
-    }
-
     fn optimize(&self) -> Result<()> {
         Err(refused())
     }
@@ -98,29 +85,7 @@ impl Engine for ReadOnly {
         Err(refused())
     }
 
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        self.engine.copy_to(path)
-    }
-
-    fn durability(&self) -> Durability {
-        self.engine.durability()
-    }
-
-    fn appended(&self) -> LogPosition {
-        self.engine.appended()
-    }
-
-    fn durable(&self) -> LogPosition {
-        self.engine.durable()
-    }
-
-    fn wait_durable(&self, position: LogPosition) -> Result<()> {
-        self.engine.wait_durable(position)
-    }
-
-    fn on_durable(&self, listener: DurableListener) {
-        self.engine.on_durable(listener);
-    }
+    crate::engine::delegate_storage!(engine);
 
     fn as_ordered(&self) -> Option<&dyn Ordered> {
         self.engine.as_ordered().is_some().then_some(self)

@@ -14,7 +14,7 @@ mod shape;
 mod walk;
 
 use crate::batch::BatchChange;
-use crate::indexed::{Index, Indexed, Place, Running, Table as _, delegate_to_log};
+use crate::indexed::{Index, Indexed, Place, Running, Table as _, delegate_to_running};
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{
@@ -390,5 +390,5 @@ impl Engine for FixedDatabase {
         figures
     }
 
-    delegate_to_log!();
+    delegate_to_running!();
 }

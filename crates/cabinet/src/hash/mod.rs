@@ -7,7 +7,7 @@
 
 mod table;
 
-use crate::indexed::{Index, Indexed, Place, Running, Stretch, delegate_to_log};
+use crate::indexed::{Index, Indexed, Place, Running, Stretch, delegate_to_running};
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{Batch, Change, Engine, Entry, Meta, Options, Position, Result, Version, Wait};
@@ -195,5 +195,5 @@ impl Engine for HashDatabase {
         self.running.figures()
     }
 
-    delegate_to_log!();
+    delegate_to_running!();
 }

@@ -18,7 +18,7 @@ mod recover;
 mod running;
 mod table;
 
-pub(crate) use running::{Running, delegate_to_log};
+pub(crate) use running::{Running, delegate_to_running};
 pub(crate) use table::{Match, Table, find_location};
 
 use crate::compress;

@@ -61,24 +61,12 @@ impl<I: Index> Drop for Running<I> {
     }
 }
 
-/// The operations of an engine that are those of its log, or the same for every [`Index`]. The
+/// The operations of an engine that are the same for every [`Index`], or those of its log. The
 /// engine has a [`Running`] in the field `running`.
-macro_rules! delegate_to_log {
+macro_rules! delegate_to_running {
     () => {
         fn len(&self) -> u64 {
             self.running.len()
-        }
-
-        fn size_bytes(&self) -> u64 {
-            self.running.log.disk_bytes()
-        }
-
-        fn path(&self) -> std::path::PathBuf {
-            self.running.log.directory().to_owned()
-        }
-
-        fn sync(&self) -> crate::Result<()> {
-            self.running.log.sync().map(|_| ())
         }
 
         fn optimize(&self) -> crate::Result<()> {
@@ -89,30 +77,8 @@ macro_rules! delegate_to_log {
             self.running.clear()
         }
 
-        fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
-            self.running.log.snapshot(path)
-        }
-
-        fn durability(&self) -> crate::Durability {
-            self.running.log.settings().durability
-        }
-
-        fn appended(&self) -> crate::LogPosition {
-            self.running.log.appended()
-        }
-
-        fn durable(&self) -> crate::LogPosition {
-            self.running.log.commit().durable()
-        }
-
-        fn wait_durable(&self, position: crate::LogPosition) -> crate::Result<()> {
-            self.running.log.wait_durable(position)
-        }
-
-        fn on_durable(&self, listener: crate::DurableListener) {
-            self.running.log.commit().listen(listener);
-        }
+        crate::log::delegate_to_log!(running.log);
     };
 }
 
-pub(crate) use delegate_to_log;
+pub(crate) use delegate_to_running;

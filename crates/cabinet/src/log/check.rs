@@ -4,7 +4,9 @@ use super::checkpoint::Checkpoint;
 use super::manifest::{self, Nature};
 use super::record::Record;
 use super::scan::{ScanError, Scanner};
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_number, segment_path};
+use super::segment::{
+    SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
+};
 use super::{Identity, error_at};
 use crate::io::{File, Open, Storage};
 use crate::{Damage, Error, Result};
@@ -81,8 +83,8 @@ impl<'s> Files<'s> {
             let path = segment_path(self.directory, number);
             let failed = |error| error_at("read", &path, error);
             let file = self.storage.open(&path, Open::Existing).map_err(failed)?;
-            let header = read_header(&*file, &self.identity).map_err(failed)?;
-            let header = header.and_then(|header| {
+            let bytes = read_header(&*file).map_err(failed)?;
+            let header = SegmentHeader::decode(&bytes, &self.identity).and_then(|header| {
                 if header.number == number { Ok(header) } else { Err("it is another segment") }
             });
             match &header {
@@ -185,13 +187,4 @@ struct OneSegment<'p> {
     /// Where its records end, as far as that is known.
     end: u64,
     is_last: bool,
-}
-
-fn read_header(
-    file: &dyn File,
-    identity: &Identity,
-) -> io::Result<std::result::Result<SegmentHeader, &'static str>> {
-    let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    let filled = file.read_at(&mut bytes, 0)?;
-    Ok(SegmentHeader::decode(&bytes[..filled], identity))
 }

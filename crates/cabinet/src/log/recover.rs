@@ -14,8 +14,8 @@ use super::read::FirstRead;
 use super::record::{Prepared, RECORD_BYTES_MIN, Record};
 use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
-    LiveBytes, Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_number,
-    segment_path,
+    LiveBytes, Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, read_header,
+    segment_number, segment_path,
 };
 use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
@@ -151,15 +151,8 @@ impl Recovery {
             let failed = |error| error_at("read", &path, error);
             let file = self.storage.open(&path, Open::Existing).map_err(failed)?;
             let length = file.length().map_err(failed)?;
-            let mut bytes = [0; SEGMENT_HEADER_BYTES];
-            let mut filled = 0;
-            while filled < bytes.len() {
-                match file.read_at(&mut bytes[filled..], filled as u64).map_err(failed)? {
-                    0 => break,
-                    count => filled += count,
-                }
-            }
-            match SegmentHeader::decode(&bytes[..filled], &self.identity) {
+            let bytes = read_header(&*file).map_err(failed)?;
+            match SegmentHeader::decode(&bytes, &self.identity) {
                 Ok(header) if header.number == number => found.push((header, path, file, length)),
                 // A segment that was just being begun when the power went holds nothing yet.
                 _ if index + 1 == numbers.len() && bytes.iter().all(|byte| *byte == 0) => {

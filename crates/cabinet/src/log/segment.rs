@@ -22,6 +22,7 @@ use super::read::FirstRead;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use crate::io::{File, Map};
 use crossbeam_utils::CachePadded;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -263,6 +264,20 @@ impl SegmentHeader {
         }
         Ok(header)
     }
+}
+
+/// The bytes of a segment's header, or as many of them as there are.
+pub(crate) fn read_header(file: &dyn File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// File name of a segment.

@@ -7,11 +7,9 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition,
-    Meta, Position, Result, Version, Wait,
+    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Position, Result, Version, Wait,
 };
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 impl Table {
     /// One step over the rows as they are stored, under the keys that the engine has.
@@ -182,18 +180,6 @@ impl Engine for Table {
         Table::len(self)
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.engine.size_bytes()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.engine.path()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.engine.sync()
-    }
-
     fn optimize(&self) -> Result<()> {
         self.engine.optimize()
     }
@@ -202,29 +188,7 @@ impl Engine for Table {
         self.clear_rows()
     }
 
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        self.engine.copy_to(path)
-    }
-
-    fn durability(&self) -> Durability {
-        self.engine.durability()
-    }
-
-    fn appended(&self) -> LogPosition {
-        self.engine.appended()
-    }
-
-    fn durable(&self) -> LogPosition {
-        self.engine.durable()
-    }
-
-    fn wait_durable(&self, position: LogPosition) -> Result<()> {
-        self.engine.wait_durable(position)
-    }
-
-    fn on_durable(&self, listener: DurableListener) {
-        self.engine.on_durable(listener);
-    }
+    crate::engine::delegate_storage!(engine);
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         let mut figures = self.engine.figures();

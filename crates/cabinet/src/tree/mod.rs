@@ -40,15 +40,14 @@ mod salvage;
 mod seek;
 mod walk;
 
-use crate::engine::{DurableListener, LogPosition};
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, StoredKind, Usage};
 use crate::ordered::{Ordered, PlaceChange, Seek, Side};
 use crate::{
-    Batch, Change, Clock, Compression, Durability, Engine, Entry, Error, Meta, Options, Order,
-    Position, Result, Version, Wait,
+    Batch, Change, Clock, Compression, Engine, Entry, Error, Meta, Options, Order, Position,
+    Result, Version, Wait,
 };
 use cache::Cache;
 use directory::Directory;
@@ -56,7 +55,7 @@ use leaf::{Handle, State};
 use parking_lot::{Mutex, RwLock};
 use redo::Operation;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -394,18 +393,6 @@ impl Engine for TreeDatabase {
         self.shared.records.load(Ordering::Relaxed)
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.shared.log.disk_bytes()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.shared.log.directory().to_owned()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shared.log.sync().map(|_| ())
-    }
-
     fn optimize(&self) -> Result<()> {
         self.shared.optimize()
     }
@@ -418,29 +405,7 @@ impl Engine for TreeDatabase {
         self.shared.replace_all(batch)
     }
 
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        self.shared.log.snapshot(path)
-    }
-
-    fn durability(&self) -> Durability {
-        self.shared.log.settings().durability
-    }
-
-    fn appended(&self) -> LogPosition {
-        self.shared.log.appended()
-    }
-
-    fn durable(&self) -> LogPosition {
-        self.shared.log.commit().durable()
-    }
-
-    fn wait_durable(&self, position: LogPosition) -> Result<()> {
-        self.shared.log.wait_durable(position)
-    }
-
-    fn on_durable(&self, listener: DurableListener) {
-        self.shared.log.commit().listen(listener);
-    }
+    crate::log::delegate_to_log!(shared.log);
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.shared.figures()

@@ -1,0 +1,44 @@
+//! The operations of an engine that are those of its log.
+
+/// To be used in an implementation of [`crate::Engine`], with the field of `self` that is the log.
+macro_rules! delegate_to_log {
+    ($($log:ident).+) => {
+        fn size_bytes(&self) -> u64 {
+            self.$($log).+.disk_bytes()
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.$($log).+.directory().to_owned()
+        }
+
+        fn sync(&self) -> crate::Result<()> {
+            self.$($log).+.sync().map(|_| ())
+        }
+
+        fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.$($log).+.snapshot(path)
+        }
+
+        fn durability(&self) -> crate::Durability {
+            self.$($log).+.settings().durability
+        }
+
+        fn appended(&self) -> crate::LogPosition {
+            self.$($log).+.appended()
+        }
+
+        fn durable(&self) -> crate::LogPosition {
+            self.$($log).+.commit().durable()
+        }
+
+        fn wait_durable(&self, position: crate::LogPosition) -> crate::Result<()> {
+            self.$($log).+.wait_durable(position)
+        }
+
+        fn on_durable(&self, listener: crate::DurableListener) {
+            self.$($log).+.commit().listen(listener);
+        }
+    };
+}
+
+pub(crate) use delegate_to_log;

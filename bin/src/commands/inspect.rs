@@ -1,6 +1,5 @@
 //! `tyrant inspect`.
 
-use crate::transfer::kind_name;
 use anyhow::{Context, Result, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
 use cabinet::name::{Kind, Specification};
@@ -45,7 +44,7 @@ impl Lines {
 fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
     let header = file.header();
     lines.add("made by", format_args!("Tokyo Cabinet, format {}", header.version));
-    lines.add("kind", kind_name(header.kind));
+    lines.add("kind", header.kind.title());
     let order = match header.byte_order {
         ByteOrder::Little => "little-endian",
         ByteOrder::Big => "big-endian",
@@ -110,7 +109,7 @@ fn order_name(order: Order) -> &'static str {
 fn inspect_database(path: &Path, lines: &mut Lines) -> Result<()> {
     let (version, kind) = manifest(path)?;
     lines.add("made by", format_args!("tyrant, format {version}"));
-    lines.add("kind", kind_name(kind));
+    lines.add("kind", kind.title());
     let name = path.to_str().context("the path is not UTF-8")?;
     let mut specification = Specification::parse(name)?;
     specification.options.create = false;

@@ -220,7 +220,7 @@ pub(crate) fn adopt(name: &str, file: &File) -> Result<Specification> {
 /// What a file is, in a line.
 pub(crate) fn describe(file: &File) -> String {
     let header = file.header();
-    let mut words = vec![format!("{} database", super::kind_name(header.kind))];
+    let mut words = vec![format!("{} database", header.kind.title())];
     if let Shape::Tree { order, .. } = header.shape {
         let order = cabinet::Order::NAMES.iter().find(|(_, other)| Some(*other) == order);
         words.push(format!("in {} order", order.map_or("a custom", |(name, _)| name)));

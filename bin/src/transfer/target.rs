@@ -1,6 +1,5 @@
 //! The database that records are imported into.
 
-use super::kind_name;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::{Row, RowView, Table};
@@ -99,7 +98,7 @@ impl Target {
             _ => bail!(
                 "a key of {} values goes into a B+ tree database, and this is a {} one",
                 values.len(),
-                kind_name(self.kind)
+                self.kind.title()
             ),
         }
     }
@@ -116,7 +115,7 @@ impl Target {
     /// The table that the database is.
     pub(crate) fn table(&self) -> Result<&Table> {
         self.database.table().with_context(|| {
-            format!("a row goes into a table database, and this is a {} one", kind_name(self.kind))
+            format!("a row goes into a table database, and this is a {} one", self.kind.title())
         })
     }
 

@@ -111,6 +111,18 @@ impl Kind {
         }
     }
 
+    /// What it is called.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::MemoryHash => "on-memory hash",
+            Self::MemoryTree => "on-memory tree",
+            Self::Hash => "hash",
+            Self::Tree => "B+ tree",
+            Self::Fixed => "fixed-length",
+            Self::Table => "table",
+        }
+    }
+
     /// Whether nothing of it is on the disk.
     pub fn is_on_memory(self) -> bool {
         matches!(self, Self::MemoryHash | Self::MemoryTree)

@@ -31,7 +31,7 @@ pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, Stri
         ("time", format!("{:.6}", seconds_since_1970())),
         ("pid", std::process::id().to_string()),
         ("sid", shared.config.server_id.to_string()),
-        ("type", kind.map_or("void", kind_name).to_owned()),
+        ("type", kind.map_or("void", Kind::title).to_owned()),
     ];
     if !kind.is_some_and(Kind::is_on_memory) {
         facts.push(("path", path.display().to_string()));
@@ -116,17 +116,6 @@ fn line(text: &mut String, name: &str, value: &str) {
     let value = value.replace(char::is_control, " ");
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{name}\t{value}");
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::MemoryHash => "on-memory hash",
-        Kind::MemoryTree => "on-memory tree",
-        Kind::Hash => "hash",
-        Kind::Tree => "B+ tree",
-        Kind::Fixed => "fixed-length",
-        Kind::Table => "table",
-    }
 }
 
 pub(crate) fn seconds_since_1970() -> f64 {

@@ -19,22 +19,7 @@ impl Kind for Fixed {
     const PARAMETERS: [u64; 3] = [255, 256 << 20, 0];
     const CUTS_VALUES: bool = true;
 
-    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        let opened = FixedDatabase::open_on(storage, Path::new(Self::PATH), options, false)?;
-        Ok(Self(Arc::new(opened)))
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.0) as _
-    }
-
-    fn tend(&self) -> Result<()> {
-        self.0.tend()
-    }
-
-    fn checkpoint(&self) -> Result<()> {
-        self.0.checkpoint()
-    }
+    crate::cover!(FixedDatabase);
 }
 
 static BASES: Bases = Bases::new();

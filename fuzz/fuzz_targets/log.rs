@@ -16,22 +16,7 @@ impl Kind for Hash {
     const PATH: &str = "casket.tch";
     const NUMBER: u8 = 1;
 
-    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        let opened = HashDatabase::open_on(storage, Path::new(Self::PATH), options, false)?;
-        Ok(Self(Arc::new(opened)))
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.0) as _
-    }
-
-    fn tend(&self) -> Result<()> {
-        self.0.tend()
-    }
-
-    fn checkpoint(&self) -> Result<()> {
-        self.0.checkpoint()
-    }
+    crate::cover!(HashDatabase);
 }
 
 static BASES: Bases = Bases::new();

@@ -16,22 +16,7 @@ impl Kind for Tree {
     const PATH: &str = "casket.tcb";
     const NUMBER: u8 = 2;
 
-    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        let opened = TreeDatabase::open_on(storage, Path::new(Self::PATH), options, false)?;
-        Ok(Self(Arc::new(opened)))
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.0) as _
-    }
-
-    fn tend(&self) -> Result<()> {
-        self.0.tend()
-    }
-
-    fn checkpoint(&self) -> Result<()> {
-        self.0.checkpoint()
-    }
+    crate::cover!(TreeDatabase);
 
     fn serve(&self) {
         let database = Database::from_engine(self.engine());

@@ -1,6 +1,7 @@
 //! Changes that happen together or not at all.
 
-use crate::{Meta, Version};
+use crate::limits::BATCH_BYTES_MAX;
+use crate::{Error, Meta, Result, Version};
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,19 @@ impl Batch {
     /// The versions that records have to be at (`None`: do not exist).
     pub fn expected(&self) -> impl Iterator<Item = (&[u8], Option<Version>)> {
         self.expected.iter().map(|(key, version)| (&key[..], *version))
+    }
+
+    /// Fails if keys and values take more than [`BATCH_BYTES_MAX`].
+    pub(crate) fn check_length(&self) -> Result<()> {
+        let change_bytes = |(key, change): &(Vec<u8>, BatchChange)| match change {
+            BatchChange::Put(value, _) => key.len() + value.len(),
+            BatchChange::Remove => key.len(),
+        };
+        let bytes = self.changes.iter().map(change_bytes).sum();
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
+        }
+        Ok(())
     }
 
     /// Whether it changes nothing.

@@ -2,7 +2,7 @@
 //!
 //! The named operations are written here once, over the few that an [`Engine`] has.
 
-use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::name::{Kind, options_of};
 use crate::ordered::ordered;
 use crate::table::{Row, RowView, Table};
@@ -295,18 +295,13 @@ impl Database {
 
     /// Applies all of a batch or nothing.
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        let mut bytes = 0;
         for (key, change) in &batch.changes {
             check_key(key)?;
-            bytes += key.len();
             if let crate::BatchChange::Put(value, _) = change {
                 check_value(value.len())?;
-                bytes += value.len();
             }
         }
-        if bytes > BATCH_BYTES_MAX {
-            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
-        }
+        batch.check_length()?;
         self.engine.write(batch)?;
         self.acknowledge()
     }

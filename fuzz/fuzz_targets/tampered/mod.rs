@@ -42,6 +42,29 @@ pub trait Kind: Sized {
     fn serve(&self) {}
 }
 
+/// The part of a [`Kind`] that is a thin cover of an engine, in a tuple struct around it. Not all
+/// targets need it.
+#[macro_export]
+macro_rules! cover {
+    ($engine:ty) => {
+        fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+            let opened = <$engine>::open_on(storage, Path::new(Self::PATH), options, false)?;
+            Ok(Self(Arc::new(opened)))
+        }
+
+        fn engine(&self) -> Arc<dyn Engine> {
+            Arc::clone(&self.0) as _
+        }
+
+        fn tend(&self) -> Result<()> {
+            self.0.tend()
+        }
+
+        fn checkpoint(&self) -> Result<()> {
+            self.0.checkpoint()
+        }
+    };
+}
 /// Contents by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 

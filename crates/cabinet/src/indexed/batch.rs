@@ -2,7 +2,6 @@
 
 use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
 use crate::batch::BatchChange;
-use crate::limits::BATCH_BYTES_MAX;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check};
 use crate::{Batch, Compression, Error, Meta, Result, Wait};
@@ -27,17 +26,7 @@ impl<I: Index> Indexed<I> {
     /// Applies a batch. All shards it touches are locked, in their order, which single changes,
     /// having one lock each, cannot come across.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        let bytes: usize = batch
-            .changes
-            .iter()
-            .map(|(key, change)| match change {
-                BatchChange::Put(value, _) => key.len() + value.len(),
-                BatchChange::Remove => key.len(),
-            })
-            .sum();
-        if bytes > BATCH_BYTES_MAX {
-            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
-        }
+        batch.check_length()?;
         let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
             if self.version_of(&tables, key)? != *expected {

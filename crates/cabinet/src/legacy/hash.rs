@@ -72,6 +72,17 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
+    /// The next record; damage before it goes to `output`.
+    pub(super) fn next_record(&mut self, output: &mut Output<'_>) -> io::Result<Option<Record>> {
+        while let Some(found) = self.next()? {
+            match found {
+                Found::Record(record) => return Ok(Some(record)),
+                Found::Damage(offset, what) => output.damage(offset, what),
+            }
+        }
+        Ok(None)
+    }
+
     /// Key and value, as stored, of a record found.
     pub(super) fn contents(&mut self, record: &Record) -> io::Result<(&[u8], &[u8])> {
         contents(&mut self.window, record)
@@ -127,14 +138,7 @@ pub(super) fn read(
     show: Show,
 ) -> io::Result<ControlFlow<()>> {
     let mut scan = Scan::new(source, layout);
-    while let Some(found) = scan.next()? {
-        let record = match found {
-            Found::Record(record) => record,
-            Found::Damage(offset, what) => {
-                output.damage(offset, what);
-                continue;
-            }
-        };
+    while let Some(record) = scan.next_record(output)? {
         let (key, stored) = scan.contents(&record)?;
         let shown = codec.decode(stored, order).and_then(|value| show(key, &value, output));
         match shown {

@@ -16,7 +16,7 @@
 
 use super::block::{Layout, Record};
 use super::codec::Codec;
-use super::hash::{Found, Scan, Shortened, contents};
+use super::hash::{Scan, Shortened, contents};
 use super::number::{ByteOrder, Rest};
 use super::source::{ReadAt, Window};
 use super::{Item, Output};
@@ -87,14 +87,7 @@ fn collect(
 ) -> io::Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     let mut scan = Scan::new(source, layout);
-    while let Some(found) = scan.next()? {
-        let record = match found {
-            Found::Record(record) => record,
-            Found::Damage(offset, what) => {
-                output.damage(offset, what);
-                continue;
-            }
-        };
+    while let Some(record) = scan.next_record(output)? {
         // Names are short; those that are not are none.
         let named = Record { key_bytes: record.key_bytes.min(32), value_bytes: 0, ..record };
         let (name, _) = scan.contents(&named)?;

@@ -4,7 +4,6 @@ use super::Shared;
 use super::leaf::{Handle, State};
 use super::redo::Operation;
 use crate::batch::BatchChange;
-use crate::limits::BATCH_BYTES_MAX;
 use crate::log::record::{Kind, Prepared};
 use crate::{Batch, Compression, Error, Meta, Result, Version};
 use parking_lot::RwLockWriteGuard;
@@ -26,17 +25,7 @@ impl Shared {
     /// Applies a batch. All leaves it touches are locked, in their order, which single changes,
     /// having one lock each, cannot come across.
     pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        let bytes: usize = batch
-            .changes
-            .iter()
-            .map(|(key, change)| match change {
-                BatchChange::Put(value, _) => key.len() + value.len(),
-                BatchChange::Remove => key.len(),
-            })
-            .sum();
-        if bytes > BATCH_BYTES_MAX {
-            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
-        }
+        batch.check_length()?;
         let changes = batch.changes.iter().map(|(key, _)| &key[..]);
         let mut keys: Vec<&[u8]> =
             changes.chain(batch.expected.iter().map(|(key, _)| &key[..])).collect();

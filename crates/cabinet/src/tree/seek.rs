@@ -22,6 +22,11 @@ fn with_lower(directory: &Directory<Handle>, index: Index) -> Located {
     (directory.leaf(index).clone(), directory.lower(index).map(<[u8]>::to_vec))
 }
 
+/// The leaf that a key belongs to.
+fn with_key(directory: &Directory<Handle>, key: &[u8]) -> (Handle, ()) {
+    (directory.leaf(directory.find(key)).clone(), ())
+}
+
 /// What a search says to a page: the index of the record it wants, if it is here.
 type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
 
@@ -49,22 +54,24 @@ impl Shared {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
-        let locate =
-            |directory: &Directory<Handle>| (directory.leaf(directory.find(key)).clone(), ());
-        self.look(wait, locate, |view, ()| {
-            let start = view.lower_bound(self.order, key);
-            for index in start..view.len() {
-                let entry = view.record(index);
-                if self.order.compare(entry.key, key).is_ne() {
-                    return false;
+        self.look(
+            wait,
+            |directory| with_key(directory, key),
+            |view, ()| {
+                let start = view.lower_bound(self.order, key);
+                for index in start..view.len() {
+                    let entry = view.record(index);
+                    if self.order.compare(entry.key, key).is_ne() {
+                        return false;
+                    }
+                    if self.is_live(&entry) {
+                        visit(entry);
+                        return true;
+                    }
                 }
-                if self.is_live(&entry) {
-                    visit(entry);
-                    return true;
-                }
-            }
-            false
-        })
+                false
+            },
+        )
     }
 
     /// Shows all live duplicates of a key.
@@ -74,12 +81,14 @@ impl Shared {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<usize> {
-        let locate =
-            |directory: &Directory<Handle>| (directory.leaf(directory.find(key)).clone(), ());
-        self.look(wait, locate, |view, ()| {
-            let group = view.group(self.order, key);
-            self.live(view, group).map(|(_, entry)| visit(entry)).count()
-        })
+        self.look(
+            wait,
+            |directory| with_key(directory, key),
+            |view, ()| {
+                let group = view.group(self.order, key);
+                self.live(view, group).map(|(_, entry)| visit(entry)).count()
+            },
+        )
     }
 
     /// One step of a scan: the records of one leaf.

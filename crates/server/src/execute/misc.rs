@@ -223,6 +223,37 @@ fn iter_next(context: &mut Context<'_>, take: Take<'_>) -> Result<bool, Halt> {
     Ok(false)
 }
 
+/// Records that a scan has found.
+struct Taken {
+    found: usize,
+    max: usize,
+    /// Whether they are within what a reply may hold.
+    length: Result<(), Halt>,
+}
+
+impl Taken {
+    fn up_to(max: usize) -> Self {
+        Self { found: 0, max, length: Ok(()) }
+    }
+
+    /// Takes the next one; breaks if it is the last that is wanted, or the reply is too long.
+    fn record(
+        &mut self,
+        context: &Context<'_>,
+        entry: &Entry<'_>,
+        take: Take<'_>,
+    ) -> ControlFlow<()> {
+        take(entry.key);
+        self.length = context.check_length(take(entry.value));
+        self.found += 1;
+        if self.found < self.max && self.length.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
 fn regex(
     context: &mut Context<'_>,
     pattern: &[u8],
@@ -230,19 +261,10 @@ fn regex(
     take: Take<'_>,
 ) -> Result<bool, Halt> {
     context.wait()?;
-    let mut length = Ok(());
-    let mut found = 0;
-    let scanned = context.database.for_each_match(pattern, |entry| {
-        take(entry.key);
-        length = context.check_length(take(entry.value));
-        found += 1;
-        if found < max && length.is_ok() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
-    length?;
+    let mut taken = Taken::up_to(max);
+    let scanned =
+        context.database.for_each_match(pattern, |entry| taken.record(context, &entry, take));
+    taken.length?;
     Ok(context.attempt("do_misc: regex", scanned)?.is_ok())
 }
 
@@ -295,19 +317,10 @@ fn range_of_ids(
     let end = arguments.get(2).filter(|end| end.iter().any(u8::is_ascii_digit));
     let last = end.and_then(|end| numbered.id(end)).map_or(u64::MAX, |end| end - 1);
     context.wait()?;
-    let mut length = Ok(());
-    let mut found = 0;
-    let scanned = numbered.for_each_in(first..=last, &mut |entry| {
-        take(entry.key);
-        length = context.check_length(take(entry.value));
-        found += 1;
-        if found < max && length.is_ok() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
-    length?;
+    let mut taken = Taken::up_to(max);
+    let scanned =
+        numbered.for_each_in(first..=last, &mut |entry| taken.record(context, &entry, take));
+    taken.length?;
     Ok(context.attempt("do_misc: range", scanned)?.is_ok())
 }
 

@@ -73,7 +73,7 @@ fn weave<'c>(
         let mut shared: Option<usize> = None;
         let mut is_same = false;
         while is_old {
-            let (old, value) = block.entry();
+            let (old, _) = block.entry();
             let is_before = match shared {
                 Some(shared) if block.shared() > shared => true,
                 Some(shared) if block.shared() < shared => false,
@@ -88,13 +88,7 @@ fn weave<'c>(
             if !is_before {
                 break;
             }
-            if follows {
-                writer.push_sharing(block.shared(), old, value);
-            } else {
-                writer.push(old, value);
-            }
-            follows = true;
-            is_old = block.advance();
+            is_old = keep(block, writer, &mut follows);
         }
         if is_same {
             is_old = block.advance();
@@ -106,16 +100,22 @@ fn weave<'c>(
         change = changes.next();
     }
     while is_old {
-        let (old, value) = block.entry();
-        if follows {
-            writer.push_sharing(block.shared(), old, value);
-        } else {
-            writer.push(old, value);
-        }
-        follows = true;
-        is_old = block.advance();
+        is_old = keep(block, writer, &mut follows);
     }
     change
+}
+
+/// Writes the entry at which the block stands, and goes to the next; says whether there is one. `follows`
+/// tells whether the last one written is the one before in the block.
+fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool {
+    let (key, value) = block.entry();
+    if *follows {
+        writer.push_sharing(block.shared(), key, value);
+    } else {
+        writer.push(key, value);
+    }
+    *follows = true;
+    block.advance()
 }
 
 /// Puts what is in the writer in the place of a block; answers how many bytes that takes.

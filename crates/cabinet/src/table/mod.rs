@@ -53,7 +53,7 @@ pub use row::{Row, RowView};
 
 use crate::read_only::ReadOnly;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
-use entries::{Entries, View};
+use entries::{Entries, Keeper, View};
 use index::Index;
 use number::{Number, format_double};
 use parking_lot::{Mutex, RwLock};
@@ -92,7 +92,9 @@ const UIDS_SET_ASIDE: u64 = 1000;
 /// ```
 pub struct Table {
     engine: Arc<dyn Engine>,
-    entries: Entries,
+    entries: Arc<Entries>,
+    /// Of tables that were opened by their path.
+    keeper: Option<Keeper>,
     /// Indices, those not ready yet among them.
     structure: RwLock<Vec<Arc<Index>>>,
     /// The rows as the index of primary keys that they are.
@@ -120,7 +122,10 @@ impl Table {
         let tree = Options { order: Some(crate::Order::Lexical), ..options.clone() };
         let engine: Arc<dyn Engine> = Arc::new(TreeDatabase::open_table(path, &tree)?);
         let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
-        let table = Self::new(engine, options)?;
+        let mut table = Self::new(engine, options)?;
+        if !options.read_only {
+            table.keeper = Some(Keeper::start(&table.entries)?);
+        }
         for index in options.indices.iter().filter(|_| !options.read_only) {
             match table.set_index(&index.column, IndexChange::SetNew(index.kind)) {
                 Ok(()) | Err(Error::IndexExists) => {}
@@ -151,9 +156,10 @@ impl Table {
         let ids = definitions.indices.iter().map(|index| index.id);
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
         let uid = meta::read_uid(&*engine)?;
-        let entries = Entries::new(Arc::clone(&engine), options);
+        let entries = Arc::new(Entries::new(Arc::clone(&engine), options));
         let table = Self {
             entries,
+            keeper: None,
             structure: RwLock::new(definitions.indices),
             rows_index: Arc::new(Index::new(0, b"", IndexKind::Lexical, true)),
             last_index_id: AtomicU32::new(last_id),
@@ -386,6 +392,7 @@ impl Drop for Table {
         if self.is_read_only {
             return;
         }
+        self.keeper = None;
         // What is not flushed now is made anew at the next opening.
         if let Err(error) = self.entries.flush() {
             tracing::warn!("closing {}: {error}", self.engine.path().display());

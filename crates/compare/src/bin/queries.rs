@@ -8,6 +8,7 @@ use clap::Parser;
 use compare::ffi::tokyo_cabinet_table::{self as original, TableDatabase};
 use compare::queries::{Arrival, INDICES, Question, Rows, questions};
 use compare::report;
+use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,23 @@ fn bytes_on_disk(folder: &std::path::Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Adds the time since `start`, which it answers, in nanoseconds.
+fn note(waits: &mut Histogram<u64>, start: Instant) -> Result<Duration> {
+    let time = start.elapsed();
+    waits.record(u64::try_from(time.as_nanos())?)?;
+    Ok(time)
+}
+
+fn print_waits(waits: &Histogram<u64>) {
+    let ms = |share| report::figure(waits.value_at_quantile(share) as f64 / 1e6);
+    println!(
+        "  a row took {} ms at the 99th percentile, {} at the 99.9th, {} at most",
+        ms(0.99),
+        ms(0.999),
+        ms(1.0)
+    );
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -124,12 +142,13 @@ fn main() -> Result<()> {
         table.set_index(column.as_bytes(), IndexChange::Set(kind))?;
     }
     let mut time = Duration::ZERO;
+    let mut waits = Histogram::new(3)?;
     for made in rows.all() {
         let start = Instant::now();
         let parts =
             made.columns.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
         table.put(made.primary.as_bytes(), &Row::from_parts(parts)?)?;
-        time += start.elapsed();
+        time += note(&mut waits, start)?;
     }
     let loaded = time;
     let start = Instant::now();
@@ -147,6 +166,7 @@ fn main() -> Result<()> {
         per_second(time),
         bytes_on_disk(&path)? / 1_000_000
     );
+    print_waits(&waits);
     if arguments.only_load {
         return Ok(());
     }
@@ -158,11 +178,12 @@ fn main() -> Result<()> {
         theirs.set_index(column, kind as i32)?;
     }
     let mut their_time = Duration::ZERO;
+    let mut waits = Histogram::new(3)?;
     for made in rows.all() {
         let joined = made.joined();
         let start = Instant::now();
         theirs.put(made.primary.as_bytes(), &joined)?;
-        their_time += start.elapsed();
+        their_time += note(&mut waits, start)?;
     }
     let their_load = their_time;
     let start = Instant::now();
@@ -174,6 +195,7 @@ fn main() -> Result<()> {
         per_second(their_time),
         bytes_on_disk(&path)? / 1_000_000
     );
+    print_waits(&waits);
     println!(
         "ratio: {:.2} loaded, {:.2} with close and sync\n",
         their_load.as_secs_f64() / loaded.as_secs_f64(),

@@ -232,6 +232,11 @@ impl<'a> Merged<'a> {
         Some(change)
     }
 
+    /// How many are left, at most.
+    pub(super) fn len(&self) -> usize {
+        self.runs.iter().map(|(_, range)| range.len()).sum()
+    }
+
     fn first(&self, at: usize) -> Change<'a> {
         let (run, range) = &self.runs[at];
         let item = &run.items[range.start];

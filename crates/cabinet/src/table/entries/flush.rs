@@ -12,8 +12,13 @@ use std::sync::Arc;
 const BATCH_BYTES: usize = 128 << 10;
 
 /// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some of
-/// them taken in and others not meanwhile. Each may be taken in a second time.
-pub(super) fn flush(engine: &dyn Engine, runs: &[Arc<Changes>]) -> Result<()> {
+/// them taken in and others not meanwhile. Each may be taken in a second time. `advance` hears now and
+/// then how many are left.
+pub(super) fn flush(
+    engine: &dyn Engine,
+    runs: &[Arc<Changes>],
+    advance: impl Fn(usize),
+) -> Result<()> {
     let mut changes = Merged::new(runs.iter().map(|run| (&**run, 0..run.len())));
     let mut change = changes.next();
     let mut writer = Writer::default();
@@ -47,6 +52,7 @@ pub(super) fn flush(engine: &dyn Engine, runs: &[Arc<Changes>]) -> Result<()> {
             engine.write(&batch)?;
             batch = Batch::new();
             bytes = 0;
+            advance(changes.len());
         }
     }
     if batch.is_empty() { Ok(()) } else { engine.write(&batch) }

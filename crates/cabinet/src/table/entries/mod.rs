@@ -2,7 +2,7 @@
 //!
 //! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that they
-//! belong to, all in the order of their keys. A [`View`] shows both together. What a crash
+//! belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`] shows both together. What a crash
 //! would lose is made anew from the [`journal`].
 //!
 //! # Locks
@@ -16,6 +16,7 @@ mod block;
 mod changes;
 mod flush;
 mod journal;
+mod keeper;
 mod physical;
 mod view;
 
@@ -23,6 +24,7 @@ mod view;
 mod tests;
 
 pub(super) use changes::Changes;
+pub(super) use keeper::Keeper;
 pub(super) use view::View;
 
 use crate::limits::BATCH_BYTES_MAX;
@@ -50,6 +52,7 @@ pub(super) struct Entries {
     bytes: AtomicUsize,
     /// Number of the next record of the journal.
     next_sequence: AtomicU64,
+    pace: keeper::Pace,
 }
 
 /// Changes that are not in blocks yet.
@@ -108,6 +111,7 @@ impl Entries {
             state: Mutex::default(),
             bytes: AtomicUsize::new(0),
             next_sequence: AtomicU64::new(0),
+            pace: keeper::Pace::default(),
         }
     }
 
@@ -162,11 +166,14 @@ impl Entries {
         state.runs.clone()
     }
 
-    /// Sees to it that there is room in memory for more. Does nothing while another thread does, unless
-    /// that cannot keep up. The caller holds no stripe.
+    /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another thread
+    /// that does it already, unless these cannot keep up. The caller holds no stripe.
     pub(super) fn make_room(&self) -> Result<()> {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes <= self.budget_bytes {
+            return Ok(());
+        }
+        if bytes <= 2 * self.budget_bytes && self.have_room_made() {
             return Ok(());
         }
         if bytes > 2 * self.budget_bytes {
@@ -188,17 +195,22 @@ impl Entries {
     }
 
     fn flush_locked(&self, _flushing: parking_lot::MutexGuard<'_, ()>) -> Result<()> {
-        let (runs, before) = {
+        let (runs, before, bytes) = {
             let _gate = self.gate.write();
             let mut state = self.state.lock();
             state.seal();
             state.in_flush = state.runs.len();
-            (state.runs.clone(), self.next_sequence.load(Ordering::Acquire))
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            (state.runs.clone(), self.next_sequence.load(Ordering::Acquire), bytes)
         };
         let result = if runs.is_empty() {
             Ok(())
         } else {
-            flush::flush(&*self.engine, &runs).and_then(|()| journal::forget(&*self.engine, before))
+            let changes = runs.iter().map(|run| run.len()).sum();
+            self.pace.begin(changes, bytes);
+            let advance = |left| self.pace.advance(changes - left);
+            flush::flush(&*self.engine, &runs, advance)
+                .and_then(|()| journal::forget(&*self.engine, before))
         };
         let mut state = self.state.lock();
         if result.is_ok() {

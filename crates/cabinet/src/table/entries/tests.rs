@@ -1,4 +1,4 @@
-use super::{Changes, Entries, RowEntries, View};
+use super::{Changes, Entries, Keeper, RowEntries, View};
 use crate::table::cursor::{BackCursor, Cursor, KeyRange, count_up_to};
 use crate::table::keys;
 use crate::{Batch, Engine, MemoryTree, Options, TreeDatabase, io::FaultyStorage};
@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -145,6 +146,72 @@ proptest! {
     }
 }
 
+/// Puts what is no block in the place of the last block of an index.
+fn damage(engine: &dyn Engine, index: u32) {
+    let name = super::physical::last_of(&keys::entries(index));
+    engine.put(&name, b"\x09\x01", crate::Meta::NONE, crate::Wait::Block).unwrap();
+}
+
+fn is_damaged(error: crate::Error) -> bool {
+    matches!(error, crate::Error::Corrupted { .. })
+}
+
+/// Writes rows of an entry each until their changes have taken `budgets` times the budget of memory.
+fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u32> {
+    let mut written = 0;
+    let mut bytes = 0;
+    while bytes < budgets * entries.budget_bytes {
+        let mut changes = Changes::default();
+        let number = u32::to_be_bytes(written);
+        changes.put(|key| key.extend([&keys::entries(index)[..], &number].concat()), |_| {});
+        bytes += changes.memory_bytes();
+        entries.make_room()?;
+        entries.write(Batch::new(), &[RowEntries { primary: b"row", before: None, changes }])?;
+        written += 1;
+    }
+    Ok(written)
+}
+
+#[test]
+fn writers_beside_a_keeper_keep_to_twice_the_budget_and_lose_nothing() {
+    let engine = tree(&FaultyStorage::new());
+    let entries = Arc::new(Entries::new(Arc::clone(&engine), &options()));
+    let keeper = Keeper::start(&entries).unwrap();
+    let bound = 2 * entries.budget_bytes + entries.budget_bytes / 4;
+    std::thread::scope(|scope| {
+        let entries = &entries;
+        let write = |index| scope.spawn(move || write_rows(entries, index, 20).unwrap());
+        let writers: Vec<_> = (1..=3).map(write).collect();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            let bytes = entries.bytes.load(Ordering::Relaxed);
+            assert!(bytes <= bound, "{bytes} bytes of changes in memory");
+            std::thread::yield_now();
+        }
+        for (index, writer) in (1..=3).zip(writers) {
+            let range = KeyRange::of_prefix(keys::entries(index));
+            let changes = entries.changes();
+            let count = count_up_to(View::new(&*engine, &changes), &range, u64::MAX).unwrap();
+            assert_eq!(count, u64::from(writer.join().unwrap()));
+        }
+    });
+    drop(keeper);
+}
+
+#[test]
+fn where_a_keeper_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
+    damage(&*engine, 7);
+    let entries = Arc::new(Entries::new(engine, &options()));
+    let keeper = Keeper::start(&entries).unwrap();
+    assert!(is_damaged(write_rows(&entries, 7, 20).unwrap_err()));
+    let bytes = entries.bytes.load(Ordering::Relaxed);
+    assert!(
+        bytes <= 2 * entries.budget_bytes + entries.budget_bytes / 4,
+        "{bytes} bytes in memory"
+    );
+    drop(keeper);
+}
+
 #[test]
 fn what_is_removed_leaves_no_blocks() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
@@ -157,11 +224,9 @@ fn what_is_removed_leaves_no_blocks() {
 fn blocks_that_do_not_parse_are_an_error() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     play(Arc::clone(&engine), &[Step::Change(7, 0, 10, Some(1))]);
-    let name = super::physical::last_of(&keys::entries(7));
-    engine.put(&name, b"\x09\x01", crate::Meta::NONE, crate::Wait::Block).unwrap();
+    damage(&*engine, 7);
     let entries = Entries::new(Arc::clone(&engine), &options());
     let range = KeyRange::of_prefix(keys::entries(7));
-    let is_damaged = |error| matches!(error, crate::Error::Corrupted { .. });
     assert!(is_damaged(Cursor::new(View::new(&*engine, &[]), range).next().unwrap_err()));
     let mut changes = Changes::default();
     changes.put(|bytes| bytes.extend_from_slice(&key(7, 5)), |_| {});

@@ -1,0 +1,143 @@
+//! A thread that takes changes into blocks, so that no writer has to.
+//!
+//! A flush goes through blocks all over the indices and takes seconds. Meanwhile changes come, so
+//! their writers are paced: what has come beside a flush may be as much of the budget as the
+//! flush has done of its work. So all wait a little, and nobody to the end of it.
+
+use super::Entries;
+use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// Share of the budget by which writers may be ahead of a flush.
+const AHEAD_SHARE: f64 = 1.0 / 16.0;
+
+/// How the thread and writers meet.
+#[derive(Default)]
+pub(super) struct Pace {
+    is_tended: AtomicBool,
+    /// Bytes of memory that the flush under way is to free.
+    bytes: AtomicUsize,
+    /// How many changes it is of, and how many are done.
+    changes: AtomicUsize,
+    done: AtomicUsize,
+    orders: Mutex<Orders>,
+    /// There are orders.
+    wake: Condvar,
+    /// A flush has come further, or has ended.
+    progress: Condvar,
+}
+
+#[derive(Default)]
+struct Orders {
+    flush: bool,
+    stop: bool,
+    is_flushing: bool,
+}
+
+impl Pace {
+    /// A flush of so many changes begins, which take so many bytes.
+    pub(super) fn begin(&self, changes: usize, bytes: usize) {
+        self.done.store(0, Ordering::Relaxed);
+        self.changes.store(changes.max(1), Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// It has done so many.
+    pub(super) fn advance(&self, done: usize) {
+        self.done.store(done, Ordering::Relaxed);
+        let _orders = self.orders.lock();
+        self.progress.notify_all();
+    }
+
+    /// Whether writers are to wait, when so many bytes are in memory.
+    fn is_ahead(&self, bytes: usize, budget_bytes: usize) -> bool {
+        let done = self.done.load(Ordering::Relaxed) as f64;
+        let share = done / self.changes.load(Ordering::Relaxed) as f64;
+        let beside = bytes.saturating_sub(self.bytes.load(Ordering::Relaxed));
+        beside as f64 > budget_bytes as f64 * (share + AHEAD_SHARE)
+    }
+}
+
+impl Entries {
+    /// As [`Entries::make_room`], where a thread sees to it. Says whether it does.
+    pub(super) fn have_room_made(&self) -> bool {
+        let pace = &self.pace;
+        if !pace.is_tended.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut orders = pace.orders.lock();
+        if !orders.is_flushing {
+            orders.flush = true;
+            pace.wake.notify_one();
+            return true;
+        }
+        while orders.is_flushing
+            && pace.is_ahead(self.bytes.load(Ordering::Relaxed), self.budget_bytes)
+        {
+            pace.progress.wait(&mut orders);
+        }
+        true
+    }
+
+    /// The life of the thread.
+    fn tend(&self) {
+        let pace = &self.pace;
+        let mut orders = pace.orders.lock();
+        loop {
+            while !orders.flush && !orders.stop {
+                pace.wake.wait(&mut orders);
+            }
+            if orders.stop {
+                return;
+            }
+            orders.flush = false;
+            orders.is_flushing = true;
+            drop(orders);
+            // A writer that finds no room gets the error when it tries itself.
+            if let Err(error) = self.flush() {
+                tracing::debug!("changes of indices stay in memory: {error}");
+            }
+            orders = pace.orders.lock();
+            orders.is_flushing = false;
+            pace.progress.notify_all();
+        }
+    }
+}
+
+/// The thread. It ends when dropped.
+pub(in crate::table) struct Keeper {
+    entries: Arc<Entries>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(in crate::table) fn start(entries: &Arc<Entries>) -> Result<Self> {
+        let tended = Arc::clone(entries);
+        let thread = std::thread::Builder::new()
+            .name("cabinet-entries".into())
+            .spawn(move || tended.tend())
+            .map_err(|source| Error::Io {
+                operation: "start a thread for",
+                path: entries.engine.path(),
+                source,
+            })?;
+        entries.pace.is_tended.store(true, Ordering::Release);
+        Ok(Self { entries: Arc::clone(entries), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let pace = &self.entries.pace;
+        pace.is_tended.store(false, Ordering::Release);
+        pace.orders.lock().stop = true;
+        pace.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! `server` and `client`; here is what surrounds a server (log, signals, pid file, daemon), and
 //! how results are printed.
 
+mod backup;
 mod bytes;
 pub mod commands;
 mod daemon;

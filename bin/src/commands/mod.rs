@@ -1,5 +1,6 @@
 //! `tyrant`: the server, and commands that talk to a running one.
 
+mod backup;
 mod bench;
 mod export;
 mod import;
@@ -9,6 +10,7 @@ mod queries;
 mod records;
 mod repair;
 mod replication;
+mod restore;
 mod rows;
 mod serve;
 mod tail;
@@ -37,6 +39,10 @@ enum Command {
     Check(repair::Check),
     /// Copy what can be read of a damaged database into a new one
     Salvage(repair::Salvage),
+    /// Keep backups of a database in a folder
+    Backup(backup::Backup),
+    /// Make a database of a backup, as it was then, or at a moment later
+    Restore(restore::Restore),
     /// Import Tokyo Cabinet's files, TSV or JSON lines into a database
     Import(import::Import),
     /// Write the records of a database as TSV or JSON lines
@@ -162,6 +168,8 @@ pub fn run() -> ExitCode {
         Some(Command::Remote(remote)) => remote.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Salvage(salvage)) => salvage.run(),
+        Some(Command::Backup(backup)) => backup.run(),
+        Some(Command::Restore(restore)) => restore.run(),
         Some(Command::Import(import)) => import.run(),
         Some(Command::Export(export)) => export.run(),
         Some(Command::Inspect(inspect)) => inspect.run(),

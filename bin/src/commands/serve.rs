@@ -60,6 +60,9 @@ pub(super) struct Arguments {
     /// Let clients stop the server with memcached's shutdown command
     #[arg(long)]
     shutdown_command: bool,
+    /// Let clients have the server run a command that copies the database: copy @COMMAND
+    #[arg(long)]
+    copy_command: bool,
     #[command(flatten)]
     replication: ReplicationArguments,
     /// Refuse these commands, named as in the original: allwrite,vanish
@@ -95,6 +98,7 @@ impl Arguments {
         config.connections_max = self.connections_max.unwrap_or(config.connections_max);
         config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
         config.shutdown_command = self.shutdown_command;
+        config.copy_command = self.copy_command;
         if self.tokyo_tyrant {
             config.dialect = Dialect::TokyoTyrant;
         }

@@ -63,6 +63,8 @@ fn service(options: &Options) -> Result<Service> {
     let mut config = Config { listen: vec![endpoint(options)?], ..Config::default() };
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
+    // As the original; `-mask copy` forbids it.
+    config.copy_command = true;
     // More loops than cores only take turns.
     config.threads = options.threads.unwrap_or(config.threads).min(config.threads);
     for (forbid, names) in &options.masks {

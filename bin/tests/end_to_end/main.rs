@@ -1,5 +1,6 @@
 //! The real programs, driven as a user drives them.
 
+mod backup;
 mod fixed;
 mod import;
 mod process;

@@ -4,7 +4,7 @@ use crate::io::RealStorage;
 use crate::log::StoredKind;
 use crate::log::check::Files;
 use crate::log::record::{Kind, Record};
-use crate::log::segment::segment_path;
+use crate::log::segment::{segment_name, segment_path};
 use crate::tree::TreeDatabase;
 use crate::{Compression, Database, Entry, Error, Options, Order, Result, Side, Wait, compress};
 use std::fs;
@@ -45,6 +45,15 @@ pub struct Checked {
 /// Verifies every checksum of the database in a directory, which nobody has open, and reports
 /// each place that is damaged. Changes nothing.
 pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<Checked> {
+    check_those(path, &|_| true, report)
+}
+
+/// As [`check`], but of the files of the log goes only through those whose names are `wanted`.
+pub fn check_those(
+    path: impl AsRef<Path>,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Checked> {
     let files = Files::open(&RealStorage, path.as_ref())?;
     let mut damages = 0;
     let mut report = |damage| {
@@ -53,7 +62,8 @@ pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<C
     };
     files.check_checkpoint(&mut report)?;
     check_leaves(&files, path.as_ref(), &mut report);
-    let walked = files.walk(&mut |_| Ok(()), &mut report)?;
+    let wanted = |number| wanted(&segment_name(number));
+    let walked = files.walk_those(&wanted, &mut |_| Ok(()), &mut report)?;
     Ok(Checked {
         segments: walked.segments,
         records: walked.records,

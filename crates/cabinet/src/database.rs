@@ -7,8 +7,8 @@ use crate::name::{Kind, options_of};
 use crate::ordered::ordered;
 use crate::table::{Row, RowView, Table};
 use crate::{
-    Batch, Change, Cursor, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta,
-    Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
+    Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, LogPosition,
+    Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -629,6 +629,11 @@ impl Database {
     /// Writes a consistent copy to `path`, which must not exist, while writes go on.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         self.engine.copy_to(path)
+    }
+
+    /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
+    pub fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+        self.engine.copy_at(path, cut)
     }
 
     /// The durability it was opened with.

@@ -96,6 +96,18 @@ pub enum Position {
     Id(u64),
 }
 
+/// Chooses the moment of a copy: what was changed before the call of its argument is in the copy,
+/// and nothing that is changed after it. It may keep writers from changing anything around that
+/// call, so that what it does beside it belongs to that moment. Where it cannot within a short time it
+/// answers false, without the call, and is asked again.
+pub type Cut<'c> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<bool> + 'c;
+
+/// The [`Cut`] of those who do not mind when it is.
+pub(crate) fn at_once(cut: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    cut()?;
+    Ok(true)
+}
+
 /// Called from a thread of the engine's own after each sync that moved the durable position.
 pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
 
@@ -191,6 +203,13 @@ pub trait Engine: Send + Sync {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     fn copy_to(&self, path: &Path) -> Result<()>;
 
+    /// As `copy_to`, at a moment that `cut` chooses, see [`Cut`].
+    fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+        // What is in memory is copied while writers wait, whoever has them wait.
+        while !cut(&mut || self.copy_to(path))? {}
+        Ok(())
+    }
+
     /// The durability it was opened with.
     fn durability(&self) -> Durability {
         Durability::None
@@ -247,6 +266,10 @@ macro_rules! delegate_storage {
 
         fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
             self.$engine.copy_to(path)
+        }
+
+        fn copy_at(&self, path: &std::path::Path, cut: &mut crate::Cut<'_>) -> crate::Result<()> {
+            self.$engine.copy_at(path, cut)
         }
 
         fn durability(&self) -> crate::Durability {

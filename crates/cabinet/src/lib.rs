@@ -58,6 +58,7 @@ mod error;
 mod fixed;
 mod hash;
 mod indexed;
+mod inventory;
 pub mod io;
 pub mod legacy;
 pub mod limits;
@@ -76,15 +77,17 @@ mod transaction;
 mod tree;
 
 pub use batch::{Batch, BatchChange};
-pub use check::{Checked, Damage, Salvaged, check, salvage};
+pub use check::{Checked, Damage, Salvaged, check, check_those, salvage};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Inclusion, Swap};
 pub use engine::{
-    Change, Durability, DurableListener, Engine, Entry, LogPosition, Meta, Position, Version, Wait,
+    Change, Cut, Durability, DurableListener, Engine, Entry, LogPosition, Meta, Position, Version,
+    Wait,
 };
 pub use error::{Error, Result};
 pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
+pub use inventory::Inventory;
 pub use memory::{MemoryHash, MemoryTree};
 pub use numbered::Numbered;
 pub use options::{Compression, Options};

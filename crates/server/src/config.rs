@@ -66,6 +66,9 @@ pub struct Config {
     pub dialect: Dialect,
     /// Whether a client may stop the server with memcached's `shutdown`.
     pub shutdown_command: bool,
+    /// Whether a client may have the server run a command that makes a copy of the database, with
+    /// `copy` and an `@` in front of it.
+    pub copy_command: bool,
     /// Number of this server among those that replicate each other, up to 65535; 0 is none.
     pub server_id: u32,
     /// Where to log what changes, if anywhere; takes an id.
@@ -101,6 +104,7 @@ impl Default for Config {
             mask: Mask::NONE,
             dialect: Dialect::Memcached,
             shutdown_command: false,
+            copy_command: false,
             server_id: 0,
             update_log: None,
             following: Following::default(),

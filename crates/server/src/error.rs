@@ -29,6 +29,9 @@ pub enum Error {
     /// The update log cannot be opened.
     #[error("update log: {0}")]
     UpdateLog(#[from] crate::update_log::Error),
+    /// An update log cannot be executed again.
+    #[error("{0}")]
+    Replay(String),
     /// Changes that a killed process has left cannot be looked up.
     #[error("cannot log changes that were under way: {0}")]
     Unfinished(#[source] cabinet::Error),

@@ -26,6 +26,7 @@ mod budget;
 mod cas_numbers;
 mod config;
 mod connection;
+mod copy;
 mod counters;
 mod descriptors;
 mod error;
@@ -48,8 +49,9 @@ mod store;
 pub mod update_log;
 
 pub use config::{BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX};
+pub use copy::POSITION_FILE;
 pub use error::{Error, Result};
 pub use mask::{Command, Mask, Protocol};
-pub use replication::{Following, Master};
+pub use replication::{Following, Master, Replayed, replay};
 pub use server::{Handle, Server};
 pub use wire::memcached::Dialect;

@@ -9,11 +9,12 @@
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
 //! or an expiry as `misc put` with a third argument, which the original ignores.
 
-use crate::update_log::{Held, Scope, Source, UpdateLog};
+use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
 use cabinet::table::Table;
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use wire::binary::{Request, Strings, StringsBuffer, double_to_parts};
 use wire::update_log::Operation;
@@ -273,6 +274,27 @@ impl Store {
             return Err(Error::Poisoned("update log: it cannot be made durable".into()));
         }
         Ok(())
+    }
+
+    /// Copies the database to `path` as it is at some moment of the call, which it answers in
+    /// microseconds since 1970. With a log, all that this has up to then is in the copy, and nothing
+    /// else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
+    pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
+        let Some(log) = &self.log else {
+            self.database.copy_to(path)?;
+            return Ok(now_us());
+        };
+        let mut mark = Mark::default();
+        self.database.copy_at(path, &mut |cut| {
+            let Some(_held) = log.hold_changes() else { return Ok(false) };
+            cut()?;
+            mark = log.mark();
+            Ok(true)
+        })?;
+        if path.is_dir() {
+            crate::copy::note_position(path, mark.last_us)?;
+        }
+        Ok(mark.now_us)
     }
 
     pub(crate) fn retune(&self, tuning: &str) -> Result<()> {

@@ -315,7 +315,7 @@ fn a_sum_of_the_least_integer_is_a_success() {
 }
 
 #[test]
-fn copies_are_made_and_shell_commands_are_not_run() {
+fn copies_are_made_and_commands_are_not_run_unless_that_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     let mut client = server.connect();
@@ -330,8 +330,15 @@ fn copies_are_made_and_shell_commands_are_not_run() {
     let copied = cabinet::Database::open_with(&path, &options).unwrap();
     assert_eq!(copied.get(b"k").unwrap().unwrap(), b"v");
     let made = folder.path().join("made");
-    client.exchange(copy(&format!("@touch {}", made.display())), b"\x01");
+    let touch = copy(&format!("@touch {}", made.display()));
+    client.exchange(&touch, b"\x01");
     assert!(!made.exists());
+    let config = server::Config { copy_command: true, ..support::config() };
+    let server = support::start_with(config, memory());
+    server.connect().exchange(&touch, b"\0");
+    server.connect().exchange(copy("@"), b"\x01");
+    server.connect().exchange(copy("@exit 1;"), b"\x01");
+    assert!(made.exists());
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Storage for RealStorage {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::hard_link(from, to) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                fs::copy(from, to).map(|_| ())
+                fs::copy(from, to)?;
+                fs::File::open(to)?.sync_all()
             }
             result => result,
         }

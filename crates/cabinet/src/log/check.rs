@@ -52,6 +52,15 @@ impl<'s> Files<'s> {
         Ok(Self { storage, directory, identity, nature, numbers, _lock: lock })
     }
 
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The numbers of its segments, in their order.
+    pub(crate) fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
     /// Checks the checkpoint, if there is one.
     pub(crate) fn check_checkpoint(&self, report: &mut dyn FnMut(Damage)) -> Result<()> {
         let check = || {
@@ -74,6 +83,16 @@ impl<'s> Files<'s> {
     /// Shows every record that can be read to `visit`, and what cannot to `report`.
     pub(crate) fn walk(
         &self,
+        visit: &mut VisitRecord<'_>,
+        report: &mut dyn FnMut(Damage),
+    ) -> Result<Walked> {
+        self.walk_those(&|_| true, visit, report)
+    }
+
+    /// The same for the segments whose numbers are `wanted`; headers are looked at in all.
+    pub(crate) fn walk_those(
+        &self,
+        wanted: &dyn Fn(u64) -> bool,
         visit: &mut VisitRecord<'_>,
         report: &mut dyn FnMut(Damage),
     ) -> Result<Walked> {
@@ -103,6 +122,9 @@ impl<'s> Files<'s> {
             .unwrap_or(0);
         for index in first..opened.len() {
             let (number, file, _) = &opened[index];
+            if !wanted(*number) {
+                continue;
+            }
             let path = segment_path(self.directory, *number);
             let length = file.length().map_err(|error| error_at("read", &path, error))?;
             let next = opened.get(index + 1).and_then(|(_, _, header)| header.ok());

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(super) const NAME: &str = "checkpoint";
+pub(crate) const NAME: &str = "checkpoint";
 const MAGIC: &[u8; 8] = b"tyrantck";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 48;

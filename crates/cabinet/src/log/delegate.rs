@@ -16,7 +16,11 @@ macro_rules! delegate_to_log {
         }
 
         fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
-            self.$($log).+.snapshot(path)
+            self.$($log).+.snapshot(path, &mut crate::engine::at_once)
+        }
+
+        fn copy_at(&self, path: &std::path::Path, cut: &mut crate::Cut<'_>) -> crate::Result<()> {
+            self.$($log).+.snapshot(path, cut)
         }
 
         fn durability(&self) -> crate::Durability {

@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
 
-const NAME: &str = "manifest";
+pub(crate) const NAME: &str = "manifest";
 const MAGIC: &[u8; 8] = b"tyrantdb";
 const VERSION: u32 = 1;
 const BYTES: usize = 64;

@@ -28,12 +28,12 @@
 mod append;
 mod background;
 pub(crate) mod check;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod commit;
 mod compact;
 mod delegate;
 mod lane;
-mod manifest;
+pub(crate) mod manifest;
 mod read;
 pub(crate) mod record;
 mod recover;

@@ -27,6 +27,14 @@ const AHEAD_BYTES_MIN: usize = 4 << 20;
 /// Name of the file whose blocks are the reserve.
 pub(super) const RESERVE_NAME: &str = "reserve";
 
+/// What a log had come to when its active segment was sealed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealed {
+    /// Segments with a lower number hold everything up to that moment, and nothing else.
+    pub(crate) before: u64,
+    pub(crate) next_sequence: u64,
+}
+
 impl Log {
     /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
     /// begins at `last_at`. False if another segment is needed and the lanes are not settled.
@@ -283,13 +291,13 @@ impl Log {
 
     /// Seals the active segment if there is something in it, so that all before is in segments
     /// that no longer change.
-    pub(crate) fn seal(&self) -> Result<()> {
+    pub(crate) fn seal(&self) -> Result<Sealed> {
         let settled = self.settle();
         let mut tail = self.lock_tail();
         if tail.appender.end() > SEGMENT_HEADER_BYTES {
             self.rotate(&mut tail, 0, false, &settled)?;
         }
-        Ok(())
+        Ok(Sealed { before: tail.segment.number, next_sequence: tail.next_sequence })
     }
 
     /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to

@@ -281,8 +281,13 @@ pub(crate) fn read_header(file: &dyn File) -> io::Result<Vec<u8>> {
 }
 
 /// File name of a segment.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:010}.log")
+}
+
+/// Its path.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("{number:010}.log"))
+    directory.join(segment_name(number))
 }
 
 /// Number in a segment's file name.
@@ -290,7 +295,7 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     let number = digits.parse().ok()?;
     // The same number written otherwise is another file.
-    (segment_path(Path::new(""), number) == Path::new(name)).then_some(number)
+    (segment_name(number) == name).then_some(number)
 }
 
 /// The segments of a log at one moment.

@@ -3,27 +3,57 @@
 //! Sealed segments do not change, so a second name for each is a copy. The copy gets an active
 //! segment of its own: nothing is ever appended to a file that has two names.
 
+use super::room::Sealed;
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
 use super::{Log, checkpoint, error_at, manifest};
 use crate::io::{Appender, Open};
-use crate::{Error, Result};
+use crate::{Cut, Error, Result};
+use parking_lot::MutexGuard;
 use std::path::Path;
 
 impl Log {
-    /// Makes a log at `path` that holds all that was appended before some moment of the call.
-    pub(crate) fn snapshot(&self, path: &Path) -> Result<()> {
-        let _maintenance = self.maintenance.lock();
+    /// Makes a log at `path` that holds all that was appended before `cut` called what it is given,
+    /// and nothing that was appended later.
+    pub(crate) fn snapshot(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
         let failed = |operation| move |error| error_at(operation, path, error);
         if self.storage.list(path).is_ok_and(|names| !names.is_empty()) {
             return Err(failed("create")(std::io::ErrorKind::AlreadyExists.into()));
         }
-        self.seal()?;
-        let next_sequence = self.lock_tail().next_sequence;
-        let active = self.active_number.load(std::sync::atomic::Ordering::Acquire);
-        let segments: Vec<_> =
-            self.segments().in_order().into_iter().filter(|s| s.number < active).collect();
+        let (_maintenance, sealed) = self.cut(cut)?;
+        // Before they have a second name, so that nothing of the copy changes.
+        self.cut_sealed()?;
         self.sync()?;
         self.storage.create_dir(path).map_err(failed("create"))?;
+        let made = self.fill_snapshot(path, sealed);
+        if made.is_err() {
+            // Nothing else was there. What cannot be removed makes no database.
+            for name in self.storage.list(path).unwrap_or_default() {
+                let _ = self.storage.remove(&path.join(name));
+            }
+        }
+        made
+    }
+
+    /// Seals the active segment when `cut` says so. No segment goes before the guard does.
+    fn cut(&self, cut: &mut Cut<'_>) -> Result<(MutexGuard<'_, ()>, Sealed)> {
+        loop {
+            let maintenance = self.maintenance.lock();
+            let mut sealed = None;
+            if cut(&mut || {
+                sealed = Some(self.seal()?);
+                Ok(())
+            })? && let Some(sealed) = sealed
+            {
+                return Ok((maintenance, sealed));
+            }
+            // Whoever `cut` waited for may be waiting for this lock.
+            MutexGuard::unlock_fair(maintenance);
+        }
+    }
+
+    fn fill_snapshot(&self, path: &Path, sealed: Sealed) -> Result<()> {
+        let segments = self.segments().in_order();
+        let segments: Vec<_> = segments.into_iter().filter(|s| s.number < sealed.before).collect();
         for segment in &segments {
             self.storage
                 .link(&segment.path, &segment_path(path, segment.number))
@@ -32,7 +62,7 @@ impl Log {
         let header = SegmentHeader {
             number: segments.last().map_or(0, |last| last.number) + 1,
             clears: false,
-            first_sequence: next_sequence,
+            first_sequence: sealed.next_sequence,
             previous_bytes: segments.last().map_or(0, |last| last.bytes()),
             capacity: self.settings.segment_bytes_min as u64,
         };

@@ -2,6 +2,7 @@
 
 use super::ahead::Grouped;
 use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
+use crate::copy;
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
@@ -174,7 +175,8 @@ pub(super) fn perform(
         Request::Copy { path } => {
             context.wait()?;
             context.counters.count(Count::Copy);
-            copy(context, path)?
+            let copied = copy::copy(context.shared, database, path);
+            context.attempt("do_copy", copied)?.is_ok()
         }
         Request::Count => {
             context.counters.count(Count::Records);
@@ -325,16 +327,6 @@ fn add_double(
     }
     reply::status(output, false);
     Ok(Next::GoOn)
-}
-
-fn copy(context: &mut Context<'_>, path: &[u8]) -> Result<bool, Halt> {
-    // The original ran what follows as a command of the server's shell.
-    if path.is_empty() || path.starts_with(b"@") || path.contains(&0) {
-        context.fail("do_copy", Failure::Invalid);
-        return Ok(false);
-    }
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    Ok(context.attempt("do_copy", context.database.copy_to(path))?.is_ok())
 }
 
 fn call_misc(

@@ -10,6 +10,8 @@ mod sender;
 
 pub use follower::{Following, Master};
 
+pub use restore::{Replayed, replay};
+
 pub(crate) use restore::restore;
 
 use crate::shared::Shared;

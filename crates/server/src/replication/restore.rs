@@ -1,18 +1,49 @@
 //! `restore`: executing the update log in a folder again.
 
+use crate::Config;
 use crate::execute::Repeater;
 use crate::shared::Shared;
 use crate::update_log::{Reader, Source};
+use cabinet::Database;
 use std::path::Path;
 use wire::update_log::Operation;
+
+/// What [`replay`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Operations that were executed.
+    pub operations: u64,
+    /// Of those, how many did not end as when they were logged.
+    pub differing: u64,
+    /// Time stamp of the last of them, in microseconds since 1970.
+    pub last_us: Option<u64>,
+}
+
+/// Executes the update log in a folder on a database that nobody serves: the entries behind
+/// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log does not reach back
+/// so far, if a file is missing from it, and where it cannot be read; what came before has been
+/// executed then.
+pub fn replay(
+    database: Database,
+    folder: &Path,
+    after_us: u64,
+    until_us: u64,
+) -> Result<Replayed, crate::Error> {
+    let config = Config { threads: 1, ..Config::default() };
+    let shared = Shared::new(config, database)?;
+    let span = Span { from_us: after_us.saturating_add(1), until_us };
+    let done = execute(&shared, folder, span, false).map_err(crate::Error::Replay)?;
+    shared.database.sync().map_err(|error| crate::Error::Replay(error.to_string()))?;
+    Ok(done)
+}
 
 /// Executes the entries from `from_us` on, in microseconds since 1970, that are in the folder when
 /// it begins; says whether it came to their end. They are logged here with the servers they came
 /// from. With `check`, it ends where one does not do what it did when it was logged.
 pub(crate) fn restore(shared: &Shared, folder: &Path, from_us: u64, check: bool) -> bool {
-    match execute(shared, folder, from_us, check) {
-        Ok(count) => {
-            tracing::info!("{count} operations of {} restored", folder.display());
+    match execute(shared, folder, Span { from_us, until_us: u64::MAX }, check) {
+        Ok(done) => {
+            tracing::info!("{} operations of {} restored", done.operations, folder.display());
             true
         }
         Err(error) => {
@@ -22,23 +53,37 @@ pub(crate) fn restore(shared: &Shared, folder: &Path, from_us: u64, check: bool)
     }
 }
 
-fn execute(shared: &Shared, folder: &Path, from_us: u64, check: bool) -> Result<u64, String> {
+/// Time stamps of the entries that are executed, both included.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from_us: u64,
+    until_us: u64,
+}
+
+fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Replayed, String> {
     let words = |error: crate::update_log::Error| error.to_string();
     // Where the folder is the one that is written to, what is added meanwhile is left out.
     let end = crate::update_log::end_of(folder).map_err(words)?;
-    let Some(mut reader) = Reader::open(folder, from_us).map_err(words)? else { return Ok(0) };
+    let mut done = Replayed::default();
+    let Some(mut reader) = Reader::open(folder, span.from_us).map_err(words)? else {
+        return Ok(done);
+    };
+    reader.expect_all_files().map_err(words)?;
     let mut repeater = Repeater::new(shared);
-    let mut count = 0;
     while let Some(entry) = reader.next(Some(end)).map_err(words)? {
+        let timestamp_us = entry.timestamp_us;
+        if timestamp_us > span.until_us {
+            break;
+        }
         if shared.is_stopping() {
             return Err("the server stops".into());
         }
-        let timestamp_us = entry.timestamp_us;
         let operation = Operation::parse(entry.body)
             .map_err(|_| format!("the entry of {timestamp_us} is no operation"))?;
         let source = Source { origin: entry.origin, master: entry.master };
-        let done = repeater.repeat(source, &operation);
-        let succeeded = done.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;
+        let repeated = repeater.repeat(source, &operation);
+        let succeeded =
+            repeated.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;
         if succeeded != operation.succeeded {
             let what =
                 format!("the entry of {timestamp_us} ended otherwise than when it was logged");
@@ -46,8 +91,10 @@ fn execute(shared: &Shared, folder: &Path, from_us: u64, check: bool) -> Result<
                 return Err(what);
             }
             tracing::warn!("restoring {}: {what}", folder.display());
+            done.differing += 1;
         }
-        count += 1;
+        done.operations += 1;
+        done.last_us = Some(timestamp_us);
     }
-    Ok(count)
+    Ok(done)
 }

@@ -35,6 +35,12 @@ pub enum Error {
         /// Length of its body.
         bytes: usize,
     },
+    /// A file is missing between others.
+    #[error("{} is missing", file.display())]
+    Missing {
+        /// The file.
+        file: PathBuf,
+    },
     /// The oldest entries that are asked for have been removed.
     #[error("entries since {from_us} us are no longer kept")]
     NotKept {

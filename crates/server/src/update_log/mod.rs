@@ -51,6 +51,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// Looks between two of which files are removed that are no longer kept.
 const TICKS_OF_RETENTION: u32 = 10;
 
+/// Longest time for which changes are kept waiting until all that are under way have ended.
+const HOLD_PATIENCE: Duration = Duration::from_millis(100);
+
 /// How a server logs what changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -101,6 +104,16 @@ pub(crate) struct UpdateLog {
     end: Mutex<Place>,
     grown: Condvar,
     keeper: Keeper,
+}
+
+/// A moment of a log, as time stamps between those of the entries before it and those of the entries
+/// after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    /// That of the last entry, if there is one.
+    pub(crate) last_us: u64,
+    /// The time.
+    pub(crate) now_us: u64,
 }
 
 struct Buffer {
@@ -210,6 +223,22 @@ impl UpdateLog {
             source,
         })?;
         Ok(Held { log: self, change, _locks: locks })
+    }
+
+    /// Has all changes wait until what this answers is dropped. `None` if those under way do not
+    /// end soon.
+    pub(crate) fn hold_changes(&self) -> Option<Held<'_>> {
+        let locks = self.order.lock_all_within(HOLD_PATIENCE)?;
+        Some(Held { log: self, change: None, _locks: locks })
+    }
+
+    /// What the log has come to.
+    pub(crate) fn mark(&self) -> Mark {
+        let mut buffer = self.buffer.lock();
+        let last_us = buffer.last_timestamp_us;
+        let now_us = now_us().max(last_us);
+        buffer.last_timestamp_us = now_us;
+        Mark { last_us: if last_us == 0 { now_us } else { last_us }, now_us }
     }
 
     /// What became of a change is in the log, or it was none.

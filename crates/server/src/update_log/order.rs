@@ -9,7 +9,7 @@ use cabinet::{Database, Order};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of locks that the keys are spread over.
 const LOCKS: usize = 256;
@@ -88,6 +88,13 @@ impl KeyOrder {
                 .collect::<Option<_>>()
                 .map(|locks| Locks::All { _locks: locks }),
         }
+    }
+
+    /// Locks everything, unless that takes longer than `patience`.
+    pub(super) fn lock_all_within(&self, patience: Duration) -> Option<Locks<'_>> {
+        let deadline = Instant::now() + patience;
+        let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
+        locks.collect::<Option<_>>().map(|locks| Locks::All { _locks: locks })
     }
 
     /// The lock of a key; `None` if it takes all of them.

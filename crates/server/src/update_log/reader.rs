@@ -67,6 +67,15 @@ impl Reader {
         self.number
     }
 
+    /// Fails with [`Error::Missing`] if not all files are there from the one that it has come to on.
+    pub fn expect_all_files(&self) -> Result<()> {
+        let numbers = numbers(&self.folder)?.into_iter().filter(|number| *number >= self.number);
+        match (self.number..).zip(numbers).find(|(expected, number)| expected != number) {
+            Some((expected, _)) => Err(Error::Missing { file: path(&self.folder, expected) }),
+            None => Ok(()),
+        }
+    }
+
     /// The next entry before `end`; without an `end`, before the end of the last file, where an
     /// entry that is not whole yet is left alone.
     pub fn next(&mut self, end: Option<Place>) -> Result<Option<Entry<'_>>> {

@@ -1,0 +1,81 @@
+//! Making a backup.
+
+use super::catalog::{Catalog, Stamp};
+use super::repository::Repository;
+use super::source::Source;
+use super::time;
+use crate::transfer::progress::Progress;
+use anyhow::{Context, Result, bail};
+use cabinet::{Damage, Inventory};
+use std::collections::BTreeMap;
+
+/// How a backup is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Making {
+    /// Everything is copied anew, also what is there.
+    pub(crate) full: bool,
+    /// A damaged database is backed up as it is.
+    pub(crate) accept_damage: bool,
+}
+
+/// A backup that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) catalog: Catalog,
+}
+
+/// Makes a backup; shows damage of the database to `report`.
+pub(crate) fn create(
+    repository: &Repository,
+    source: &Source,
+    making: Making,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Made> {
+    let made_us = time::now_us();
+    let snapshot = source.snapshot(repository.id)?;
+    let path = &snapshot.path;
+    let failed = || format!("cannot read {}", path.display());
+    let inventory = Inventory::of(path).with_context(failed)?;
+    let known =
+        if making.full { Default::default() } else { repository.known(inventory.identity)? };
+    // What is known already was looked through when it was copied.
+    let mut present = BTreeMap::new();
+    let mut bytes = 0;
+    for name in &inventory.files {
+        let metadata = path.join(name).metadata().with_context(failed)?;
+        match known.get(&(name.clone(), Stamp::of(&metadata))) {
+            Some(entry) => drop(present.insert(name.as_str(), entry)),
+            None => bytes += metadata.len(),
+        }
+    }
+    let is_new = |name: &str| !present.contains_key(name);
+    let checked = cabinet::check_those(path, &is_new, report).with_context(failed)?;
+    if checked.damages > 0 && !making.accept_damage {
+        bail!(
+            "the database is damaged, and was not backed up: tyrant salvage saves what can be read, \
+             --accept-damage backs it up as it is"
+        );
+    }
+    let progress = Progress::of_bytes("copying", Some(bytes));
+    let mut catalog = Catalog {
+        made_us,
+        kind: inventory.kind,
+        identity: inventory.identity,
+        position_us: snapshot.position_us()?,
+        copied_bytes: 0,
+        files: Vec::new(),
+    };
+    for name in &inventory.files {
+        if let Some(entry) = present.get(name.as_str()) {
+            catalog.files.push((*entry).clone());
+            continue;
+        }
+        let added = repository.add(&path.join(name), name, making.full)?;
+        catalog.copied_bytes += added.copied_bytes;
+        progress.advance(added.entry.sums.bytes);
+        catalog.files.push(added.entry);
+    }
+    let name = repository.finish(&mut catalog)?;
+    Ok(Made { name, catalog })
+}

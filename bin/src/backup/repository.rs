@@ -1,0 +1,347 @@
+//! Repositories: a folder of files, and of catalogs that say which of them make a backup.
+
+use super::catalog::{CATALOG_BYTES_MAX, Catalog, Entry, Stamp, object};
+use super::sums::{Summing, Sums, read_blocks, read_expected, sums_of};
+use super::time;
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::{Damage, Inventory};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+const FIRST_LINE: &str = "tyrant backups\t1";
+
+/// The file that makes a folder a repository.
+const REPOSITORY: &str = "repository";
+const REPOSITORY_NEW: &str = "repository.new";
+const REPOSITORY_BYTES_MAX: u64 = 256;
+
+/// What is being copied, in the folder of files.
+const INCOMING: &str = "incoming";
+
+/// The suffix of a catalog.
+const SUFFIX: &str = ".backup";
+
+/// A repository that is in use.
+pub(crate) struct Repository {
+    folder: PathBuf,
+    /// Random number that it was given when it was made; digests begin from it.
+    pub(super) id: u64,
+    /// Locked for as long as this is there.
+    _file: File,
+}
+
+/// What became of a file that was added.
+pub(super) struct Added {
+    pub(super) entry: Entry,
+    /// Bytes that were copied: none if it was there already.
+    pub(super) copied_bytes: u64,
+}
+
+/// Files of logs that were backed up, by their names and the files they were copied from.
+pub(super) type Known = HashMap<(String, Stamp), Entry>;
+
+impl Repository {
+    /// Opens a repository to add to it, or to take from it; a folder that is not there, or empty,
+    /// becomes one if `create` is set.
+    pub(crate) fn open_to_change(folder: &Path, create: bool) -> Result<Self> {
+        if create && !folder.join(REPOSITORY).exists() {
+            make(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        let repository = Self::open(folder, File::try_lock)?;
+        for below in [repository.files(), repository.backups()] {
+            if !below.is_dir() {
+                fs::create_dir(&below)
+                    .with_context(|| format!("cannot make {}", below.display()))?;
+            }
+        }
+        Ok(repository)
+    }
+
+    /// Opens a repository to read from it.
+    pub(crate) fn open_to_read(folder: &Path) -> Result<Self> {
+        Self::open(folder, File::try_lock_shared)
+    }
+
+    fn open(folder: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Self> {
+        let path = folder.join(REPOSITORY);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                bail!("{} is no repository of backups", folder.display())
+            }
+            file => file.with_context(|| format!("cannot open {}", path.display()))?,
+        };
+        match lock(&file) {
+            Err(TryLockError::WouldBlock) => bail!("{} is in use", folder.display()),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+            Ok(()) => {}
+        }
+        let mut text = String::new();
+        (&file)
+            .take(REPOSITORY_BYTES_MAX)
+            .read_to_string(&mut text)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let id = text
+            .strip_prefix(FIRST_LINE)
+            .and_then(|rest| rest.strip_prefix("\nid\t"))
+            .and_then(|rest| u64::from_str_radix(rest.strip_suffix('\n')?, 16).ok());
+        let id = id.with_context(|| format!("{} is damaged", path.display()))?;
+        Ok(Self { folder: folder.to_owned(), id, _file: file })
+    }
+
+    fn files(&self) -> PathBuf {
+        self.folder.join("files")
+    }
+
+    fn backups(&self) -> PathBuf {
+        self.folder.join("backups")
+    }
+
+    fn catalog_path(&self, name: &str) -> PathBuf {
+        self.backups().join(format!("{name}{SUFFIX}"))
+    }
+
+    /// The names of all backups, oldest first.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let folder = self.backups();
+        let mut names = Vec::new();
+        match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            listed => {
+                for item in listed.with_context(|| format!("cannot read {}", folder.display()))? {
+                    let name = item?.file_name();
+                    names.extend(
+                        name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).map(str::to_owned),
+                    );
+                }
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// A backup by its name, or what is wrong with its catalog.
+    pub(crate) fn catalog(&self, name: &str) -> Result<Result<Catalog, Damage>> {
+        ensure!(!name.contains('/'), "{name:?} is not the name of a backup");
+        let path = self.catalog_path(name);
+        let mut bytes = Vec::new();
+        let file = File::open(&path).with_context(|| format!("there is no backup {name}"))?;
+        file.take(CATALOG_BYTES_MAX)
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => Catalog::decode(&text, &path),
+            Err(error) => {
+                let offset = error.utf8_error().valid_up_to() as u64;
+                Err(Damage { file: path, offset, what: "it is not text".into() })
+            }
+        })
+    }
+
+    /// All backups, oldest first; damaged ones are an error.
+    pub(super) fn catalogs(&self) -> Result<BTreeMap<String, Catalog>> {
+        let names = self.names()?.into_iter();
+        names
+            .map(|name| match self.catalog(&name)? {
+                Ok(catalog) => Ok((name, catalog)),
+                Err(damage) => bail!("{damage}"),
+            })
+            .collect()
+    }
+
+    /// The files of a database's log that are in backups.
+    pub(super) fn known(&self, identity: u64) -> Result<Known> {
+        let mut known = Known::new();
+        for name in self.names()? {
+            // What is damaged is copied again.
+            let Ok(catalog) = self.catalog(&name)? else { continue };
+            if catalog.identity == identity {
+                known.extend(
+                    catalog
+                        .files
+                        .into_iter()
+                        .filter_map(|entry| Some(((entry.name.clone(), entry.stamp?), entry))),
+                );
+            }
+        }
+        known.retain(|_, entry| self.has(&entry.name, &entry.sums));
+        Ok(known)
+    }
+
+    fn has(&self, name: &str, sums: &Sums) -> bool {
+        let path = self.files().join(object(name, sums));
+        path.metadata().is_ok_and(|metadata| metadata.len() == sums.bytes)
+    }
+
+    /// Adds a file that is not known, durably but for its name. With `anew` it is copied even if it is there.
+    pub(super) fn add(&self, source: &Path, name: &str, anew: bool) -> Result<Added> {
+        let failed = || format!("cannot copy {}", source.display());
+        let metadata = source.metadata().with_context(failed)?;
+        let stamp = Inventory::is_of_log(name).then(|| Stamp::of(&metadata));
+        // A killed backup may have left it, and so may one of another copy of the database.
+        if !anew && self.may_have(name, metadata.len())? {
+            let sums = sums_of(source, self.id)?;
+            if self.has(name, &sums) {
+                let entry = Entry { name: name.to_owned(), sums, stamp };
+                return Ok(Added { entry, copied_bytes: 0 });
+            }
+        }
+        let incoming = self.files().join(INCOMING);
+        let sums = copy(source, &incoming, self.id);
+        let sums = sums.inspect_err(|_| drop(fs::remove_file(&incoming)))?;
+        let entry = Entry { name: name.to_owned(), sums, stamp };
+        let object = self.files().join(entry.object());
+        fs::rename(&incoming, &object)
+            .with_context(|| format!("cannot rename to {}", object.display()))?;
+        Ok(Added { copied_bytes: entry.sums.bytes, entry })
+    }
+
+    /// Whether there is a file of this name and length.
+    fn may_have(&self, name: &str, bytes: u64) -> Result<bool> {
+        let prefix = format!("{name}.");
+        for item in fs::read_dir(self.files())? {
+            let item = item?;
+            if item.file_name().to_str().is_some_and(|item| item.starts_with(&prefix))
+                && item.metadata().is_ok_and(|metadata| metadata.len() == bytes)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes a backup of files that were added; answers its name.
+    pub(super) fn finish(&self, catalog: &mut Catalog) -> Result<String> {
+        let names = self.names()?;
+        let mut name = time::name(catalog.made_us);
+        // Names rise, whatever the clock does.
+        while names.last().is_some_and(|last| *last >= name) {
+            catalog.made_us += 1000;
+            name = time::name(catalog.made_us);
+            ensure!(catalog.made_us < u64::MAX / 2, "no name is left for a backup");
+        }
+        sync_folder(&self.files())?;
+        let (path, new) = (self.catalog_path(&name), self.backups().join(INCOMING));
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(catalog.encode().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+        sync_folder(&self.backups())?;
+        Ok(name)
+    }
+
+    /// Removes a backup, but not its files.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        let path = self.catalog_path(name);
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        sync_folder(&self.backups())
+    }
+
+    /// Removes the files that no backup needs; answers their bytes. Fails if a catalog is damaged, as
+    /// nobody knows what that needs.
+    pub(crate) fn sweep(&self) -> Result<u64> {
+        let catalogs = self.catalogs()?;
+        let needed: BTreeSet<String> =
+            catalogs.values().flat_map(|catalog| &catalog.files).map(Entry::object).collect();
+        let mut bytes = 0;
+        for item in fs::read_dir(self.files())? {
+            let item = item?;
+            if !item.file_name().to_str().is_some_and(|name| needed.contains(name)) {
+                bytes += item.metadata()?.len();
+                fs::remove_file(item.path())
+                    .with_context(|| format!("cannot remove {}", item.path().display()))?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Shows a file of a backup to `visit` as far as it is what was backed up; answers where it is
+    /// not.
+    pub(super) fn read(
+        &self,
+        entry: &Entry,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<Damage>> {
+        let file = self.files().join(entry.object());
+        let wrong = read_expected(&file, self.id, &entry.sums, visit)?;
+        Ok(wrong.map(|(offset, what)| Damage { file, offset, what }))
+    }
+
+    /// Reads the files of these backups, each once, and reports what is damaged. Answers the bytes of
+    /// those that are not.
+    pub(crate) fn verify(&self, names: &[String], report: &mut dyn FnMut(Damage)) -> Result<u64> {
+        let mut seen = BTreeSet::new();
+        let mut bytes = 0;
+        for name in names {
+            let catalog = match self.catalog(name)? {
+                Ok(catalog) => catalog,
+                Err(damage) => {
+                    report(damage);
+                    continue;
+                }
+            };
+            for entry in &catalog.files {
+                if !seen.insert(entry.object()) {
+                    continue;
+                }
+                match self.read(entry, &mut |_| Ok(()))? {
+                    Some(damage) => report(damage),
+                    None => bytes += entry.sums.bytes,
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Makes a repository of a folder.
+fn make(folder: &Path) -> Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    for item in fs::read_dir(folder)? {
+        let name = item?.file_name();
+        ensure!(name == REPOSITORY_NEW, "it is not empty: {} is in it", name.display());
+    }
+    let id = RandomState::new().build_hasher().finish();
+    let new = folder.join(REPOSITORY_NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(format!("{FIRST_LINE}\nid\t{id:016x}\n").as_bytes())?;
+    file.sync_all()?;
+    // Somebody else may have been faster.
+    let path = folder.join(REPOSITORY);
+    match renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE) {
+        Err(rustix::io::Errno::EXIST) => {}
+        renamed => renamed?,
+    }
+    sync_folder(folder)
+}
+
+/// Copies a file, durably; answers its sums.
+fn copy(source: &Path, target: &Path, seed: u64) -> Result<Sums> {
+    let failed = || format!("cannot write {}", target.display());
+    let mut file = File::create(target).with_context(failed)?;
+    let mut summing = Summing::new(seed);
+    read_blocks(source, &mut |block| {
+        summing.add(block);
+        file.write_all(block).with_context(failed)
+    })?;
+    file.sync_all().with_context(failed)?;
+    Ok(summing.finish())
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder)
+        .and_then(|file| file.sync_all())
+        .with_context(|| format!("cannot sync {}", folder.display()))
+}

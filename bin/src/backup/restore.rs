@@ -1,0 +1,211 @@
+//! Making a database of a backup.
+
+use super::catalog::Catalog;
+use super::repository::{Repository, sync_folder};
+use super::time;
+use crate::transfer::progress::Progress;
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::Database;
+use cabinet::io::{RealStorage, Storage};
+use cabinet::name::Kind;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use server::{POSITION_FILE, Replayed};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What is restored, and where to.
+#[derive(Clone, Debug)]
+pub(crate) struct Restore {
+    /// Name of the backup; without one the newest, or with `until` the newest before that.
+    pub(crate) backup: Option<String>,
+    /// Path of the database.
+    pub(crate) into: PathBuf,
+    /// What is there already goes.
+    pub(crate) replace: bool,
+    /// What was changed after the backup is changed again.
+    pub(crate) until: Option<Until>,
+}
+
+/// A moment after a backup.
+#[derive(Clone, Debug)]
+pub(crate) struct Until {
+    /// In microseconds since 1970; what was changed in it is included.
+    pub(crate) time_us: u64,
+    /// Folder of the server's update log.
+    pub(crate) update_log: PathBuf,
+}
+
+/// What was restored.
+#[derive(Clone, Debug)]
+pub(crate) struct Restored {
+    pub(crate) backup: String,
+    pub(crate) bytes: u64,
+    pub(crate) records: u64,
+    /// What was executed of the update log.
+    pub(crate) replayed: Option<Replayed>,
+}
+
+impl Restore {
+    /// Restores; whatever goes wrong, nothing is there under the database's name that was not before.
+    pub(crate) fn run(&self, repository: &Repository) -> Result<Restored> {
+        let (backup, catalog) = self.choose(repository)?;
+        let kind = Kind::of_path(&self.into);
+        if kind != Some(catalog.kind) {
+            bail!(
+                "the backup is one of a {} database: {} has another suffix",
+                catalog.kind.title(),
+                self.into.display()
+            );
+        }
+        ensure!(
+            self.replace || !self.into.exists(),
+            "{} exists: --replace removes it when all is restored",
+            self.into.display()
+        );
+        let temporary = Temporary::make(&self.into)?;
+        take_out(repository, &catalog, &temporary.0)?;
+        let mut position_us = catalog.position_us;
+        let (replayed, records) = self.open_and_replay(&temporary.0, &catalog)?;
+        if let Some(replayed) = &replayed {
+            position_us = replayed.last_us.or(position_us);
+        }
+        if let Some(position_us) = position_us {
+            write_durably(&temporary.0.join(POSITION_FILE), format!("{position_us}\n").as_bytes())?;
+        }
+        sync_folder(&temporary.0)?;
+        self.put_in_place(temporary)?;
+        Ok(Restored { backup, bytes: catalog.bytes(), records, replayed })
+    }
+
+    fn choose(&self, repository: &Repository) -> Result<(String, Catalog)> {
+        let read = |name: String| match repository.catalog(&name)? {
+            Ok(catalog) => Ok((name, catalog)),
+            Err(damage) => bail!("{damage}"),
+        };
+        if let Some(name) = &self.backup {
+            return read(name.clone());
+        }
+        for name in repository.names()?.into_iter().rev() {
+            let (name, catalog) = read(name)?;
+            match &self.until {
+                Some(until) if catalog.position_us.is_none_or(|at| at > until.time_us) => {}
+                _ => return Ok((name, catalog)),
+            }
+        }
+        match &self.until {
+            None => bail!("there is no backup yet"),
+            Some(until) => bail!(
+                "there is no backup of a server with an update log from before {}",
+                time::show(until.time_us)
+            ),
+        }
+    }
+
+    /// Sees that the database opens, and brings it to the moment that was asked for.
+    fn open_and_replay(&self, path: &Path, catalog: &Catalog) -> Result<(Option<Replayed>, u64)> {
+        let mut options = cabinet::Options::default();
+        options.create = false;
+        let database =
+            Database::open_with(path, &options).context("cannot open what was restored")?;
+        let Some(until) = &self.until else { return Ok((None, database.len())) };
+        let Some(position_us) = catalog.position_us else {
+            bail!(
+                "the backup is not of a server with an update log: nothing is known to follow it"
+            );
+        };
+        ensure!(
+            position_us <= until.time_us,
+            "the backup is of {}, after the time that was asked for",
+            time::show(position_us)
+        );
+        let log = &until.update_log;
+        let replayed = server::replay(database.clone(), log, position_us, until.time_us)
+            .with_context(|| format!("cannot execute the update log in {}", log.display()))?;
+        Ok((Some(replayed), database.len()))
+    }
+
+    /// Gives it its name.
+    fn put_in_place(&self, temporary: Temporary) -> Result<()> {
+        let into = &self.into;
+        let failed = || format!("cannot rename to {}", into.display());
+        if !into.exists() {
+            renameat_with(CWD, &temporary.0, CWD, into, RenameFlags::NOREPLACE)
+                .with_context(failed)?;
+            return sync_folder(&parent(into));
+        }
+        ensure!(self.replace, "{} exists", into.display());
+        let is_folder = into.is_dir();
+        // Nobody may have open what goes.
+        let lock = is_folder.then(|| RealStorage.lock(&into.join("lock"))).transpose();
+        let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
+        renameat_with(CWD, &temporary.0, CWD, into, RenameFlags::EXCHANGE).with_context(failed)?;
+        // What was there goes with the temporary name.
+        if !is_folder {
+            fs::remove_file(&temporary.0).with_context(failed)?;
+        }
+        sync_folder(&parent(into))
+    }
+}
+
+/// A folder beside a database that becomes it, or goes.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    /// One that a killed restore has left goes first.
+    fn make(into: &Path) -> Result<Self> {
+        let mut suffix = OsString::from("restoring.");
+        suffix.push(into.extension().unwrap_or_default());
+        let path = into.with_extension(suffix);
+        let failed = || format!("cannot make {}", path.display());
+        if path.exists() {
+            fs::remove_dir_all(&path).with_context(failed)?;
+        }
+        fs::create_dir(&path).with_context(failed)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.0.exists()
+            && let Err(error) = fs::remove_dir_all(&self.0)
+        {
+            eprintln!("tyrant: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Copies the files of a backup, durably, each checked.
+fn take_out(repository: &Repository, catalog: &Catalog, folder: &Path) -> Result<()> {
+    let progress = Progress::of_bytes("restoring", Some(catalog.bytes()));
+    for entry in &catalog.files {
+        let path = folder.join(&entry.name);
+        let failed = || format!("cannot write {}", path.display());
+        let mut file = File::create_new(&path).with_context(failed)?;
+        let damage = repository.read(entry, &mut |block| {
+            progress.advance(block.len() as u64);
+            file.write_all(block).with_context(failed)
+        })?;
+        if let Some(damage) = damage {
+            bail!("the backup is damaged: {damage}");
+        }
+        file.sync_all().with_context(failed)?;
+    }
+    Ok(())
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn parent(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}

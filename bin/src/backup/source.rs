@@ -1,0 +1,160 @@
+//! Where a backup comes from: a copy of a database that a server makes, or of one that nobody serves.
+
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::Database;
+use cabinet::name::{Kind, Specification};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What is backed up.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// The database of a running server on this machine.
+    Server {
+        /// Its address.
+        server: String,
+        /// Folder for the copy, by the name that it has for both; beside the database without one.
+        by_way_of: Option<PathBuf>,
+    },
+    /// A database that nobody has open, by its name.
+    Database(String),
+}
+
+/// A copy of a database, which goes when this is dropped.
+pub(super) struct Snapshot {
+    pub(super) path: PathBuf,
+}
+
+impl Source {
+    /// Makes the copy for a repository with this id. One that a killed backup into the same repository
+    /// has left is removed first.
+    pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
+        match self {
+            Self::Database(name) => of_database(name, id),
+            Self::Server { server, by_way_of } => of_server(server, by_way_of.as_deref(), id),
+        }
+    }
+}
+
+impl Snapshot {
+    fn begin(path: PathBuf) -> Result<Self> {
+        if path.is_dir() {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(Self { path })
+    }
+
+    /// Time stamp up to which it has what was in the server's update log, if there is one.
+    pub(super) fn position_us(&self) -> Result<Option<u64>> {
+        let path = self.path.join(server::POSITION_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let position = text.trim_end().parse().ok();
+        Ok(Some(position.with_context(|| format!("{} holds no time stamp", path.display()))?))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path)
+            && self.path.exists()
+        {
+            eprintln!("tyrant: cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// The name of a copy: there is one for each repository.
+fn copy_name(database: &Path, id: u64) -> Result<OsString> {
+    let name = database.file_name();
+    let mut name =
+        name.with_context(|| format!("{} is no database", database.display()))?.to_owned();
+    name.push(format!(".backup-{id:016x}"));
+    Ok(name)
+}
+
+fn of_database(name: &str, id: u64) -> Result<Snapshot> {
+    let mut specification = Specification::parse(name)?;
+    specification.options.create = false;
+    let Specification { kind, path, .. } = &specification;
+    ensure!(!kind.is_on_memory(), "a database in memory has no files to back up");
+    let database = Database::open_specification(&specification)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    let snapshot = Snapshot::begin(path.with_file_name(copy_name(path, id)?))?;
+    database.copy_to(&snapshot.path)?;
+    Ok(snapshot)
+}
+
+fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot> {
+    let client = crate::remote::connect_to(server)?;
+    let stat = client.stat()?;
+    let database = Path::new(OsStr::from_bytes(line_of(&stat, "path").unwrap_or_default()));
+    let kind = Kind::of_path(database).filter(|kind| !kind.is_on_memory());
+    ensure!(
+        kind.is_some(),
+        "{server} serves a database in memory: export it, or copy it to a file"
+    );
+    let folder = match by_way_of {
+        Some(folder) => std::path::absolute(folder)?,
+        None => {
+            let here = on_this_machine(database, &stat).with_context(|| {
+                format!(
+                    "{}, which {server} serves, is not on this machine: run this where the server \
+                     runs, or name a folder that is the same for both with --by-way-of",
+                    database.display()
+                )
+            })?;
+            here.parent().map(Path::to_owned).unwrap_or_default()
+        }
+    };
+    let snapshot = Snapshot::begin(folder.join(copy_name(database, id)?))?;
+    let path = snapshot.path.display();
+    client
+        .copy(snapshot.path.as_os_str().as_bytes())
+        .with_context(|| format!("{server} cannot copy its database to {path}"))?;
+    if !snapshot.path.is_dir() {
+        bail!("{server} has copied its database to {path}, which is not there on this machine");
+    }
+    Ok(snapshot)
+}
+
+/// The value of a line of a server's status.
+fn line_of<'s>(stat: &'s [u8], name: &str) -> Option<&'s [u8]> {
+    stat.split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"\t"))
+}
+
+/// The path of a server's database, if it is there on this machine. A relative one is so to the folder
+/// that the server's process is in.
+fn on_this_machine(database: &Path, stat: &[u8]) -> Option<PathBuf> {
+    let path = if database.is_absolute() {
+        database.to_owned()
+    } else {
+        let process = std::str::from_utf8(line_of(stat, "pid")?).ok()?;
+        ensure_number(process)?;
+        fs::read_link(format!("/proc/{process}/cwd")).ok()?.join(database)
+    };
+    path.join("manifest").exists().then_some(path)
+}
+
+fn ensure_number(text: &str) -> Option<()> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_status_is_found_by_its_whole_name() {
+        let stat = b"pathology\t1\npath\t/a b\nrnum\t7\n";
+        assert_eq!(line_of(stat, "path"), Some(&b"/a b"[..]));
+        assert_eq!(line_of(stat, "pat"), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Moments as they are written on the command line and in names.
+
+use jiff::Timestamp;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A number below this is one of seconds, another one of microseconds.
+const MICROSECONDS_MIN: u64 = 100_000_000_000;
+
+/// Microseconds since 1970 now.
+pub(super) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A moment as RFC 3339 has it (`2026-11-21T12:30:08Z`, with any offset), or in seconds or microseconds
+/// since 1970; in microseconds since 1970.
+pub(crate) fn moment(text: &str) -> Result<u64, String> {
+    if let Ok(number) = text.parse::<u64>() {
+        return Ok(if number < MICROSECONDS_MIN { number * 1_000_000 } else { number });
+    }
+    let timestamp: Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    u64::try_from(timestamp.as_microsecond()).map_err(|_| "a time before 1970".to_owned())
+}
+
+fn timestamp(time_us: u64) -> Timestamp {
+    let time_us = i64::try_from(time_us).unwrap_or(i64::MAX);
+    Timestamp::from_microsecond(time_us).unwrap_or(Timestamp::MAX)
+}
+
+/// As RFC 3339 has it, to the microsecond.
+pub(crate) fn show(time_us: u64) -> String {
+    format!("{:.6}", timestamp(time_us))
+}
+
+/// The name of a backup: the time to the millisecond, so that names are in the order of time.
+pub(super) fn name(time_us: u64) -> String {
+    format!("{:.3}", timestamp(time_us)).replace(['-', ':'], "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_understood_in_every_form() {
+        let us = 1_795_264_208_000_000;
+        for text in [
+            "2026-11-21T12:30:08Z",
+            "2026-11-21T14:30:08+02:00",
+            "2026-11-21 12:30:08Z",
+            "1795264208",
+            "1795264208000000",
+        ] {
+            assert_eq!(moment(text), Ok(us), "{text}");
+        }
+        assert_eq!(moment("2026-11-21T12:30:08.000001Z"), Ok(us + 1));
+        for text in ["", "soon", "2026-11-21", "-1", "1969-12-31T23:59:59Z"] {
+            moment(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn times_are_shown_as_they_are_read_and_names_are_in_their_order() {
+        let us = 1_795_264_208_120_034;
+        assert_eq!(show(us), "2026-11-21T12:30:08.120034Z");
+        assert_eq!(moment(&show(us)), Ok(us));
+        assert_eq!(name(us), "20261121T123008.120Z");
+        assert!(name(us) < name(us + 1000));
+    }
+}

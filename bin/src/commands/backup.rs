@@ -1,0 +1,176 @@
+//! `tyrant backup`.
+
+use crate::backup::{Making, Repository, Source, create, show};
+use anyhow::{Result, bail};
+use cabinet::Damage;
+use clap::Subcommand;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Keep backups of a database in a folder.
+#[derive(Debug, clap::Args)]
+pub(super) struct Backup {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Back up what a server serves, or a database that nobody serves; only what is new is copied
+    Create(Create),
+    /// Print the backups, a line each
+    List(List),
+    /// Verify every checksum of backups
+    Verify(Verify),
+    /// Remove old backups, and the files that no other needs
+    Prune(Prune),
+}
+
+impl Backup {
+    pub(super) fn run(&self) -> Result<()> {
+        match &self.command {
+            Command::Create(create) => create.run(),
+            Command::List(list) => list.run(),
+            Command::Verify(verify) => verify.run(),
+            Command::Prune(prune) => prune.run(),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// Folder of the backups; made if it is not there
+    #[arg(value_name = "REPOSITORY")]
+    repository: PathBuf,
+    /// Server on this machine, as HOST:PORT, or the path of its Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
+    server: String,
+    /// Back up this database, which nobody has open, instead of a server's
+    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    database: Option<String>,
+    /// Folder for the copy that the server makes, on the file system of the database [default: beside it]
+    #[arg(long, value_name = "DIR", conflicts_with = "database")]
+    by_way_of: Option<PathBuf>,
+    /// Copy everything, also what is in the repository already
+    #[arg(long)]
+    full: bool,
+    /// Back up a damaged database as it is
+    #[arg(long)]
+    accept_damage: bool,
+}
+
+impl Create {
+    fn run(&self) -> Result<()> {
+        let source = match &self.database {
+            Some(name) => Source::Database(name.clone()),
+            None => {
+                Source::Server { server: self.server.clone(), by_way_of: self.by_way_of.clone() }
+            }
+        };
+        let repository = Repository::open_to_change(&self.repository, true)?;
+        let making = Making { full: self.full, accept_damage: self.accept_damage };
+        let made = create(&repository, &source, making, &mut print)?;
+        println!(
+            "{}: {} files of {} bytes, {} of them new",
+            made.name,
+            made.catalog.file_count(),
+            made.catalog.bytes(),
+            made.catalog.copied_bytes
+        );
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Folder of the backups
+    #[arg(value_name = "REPOSITORY")]
+    repository: PathBuf,
+}
+
+impl List {
+    fn run(&self) -> Result<()> {
+        let repository = Repository::open_to_read(&self.repository)?;
+        let mut output = std::io::stdout().lock();
+        let mut damages = 0;
+        for name in repository.names()? {
+            match repository.catalog(&name)? {
+                Ok(catalog) => writeln!(
+                    output,
+                    "{name}\t{}\t{}\t{}\t{}\t{}",
+                    catalog.kind.title(),
+                    catalog.file_count(),
+                    catalog.bytes(),
+                    catalog.copied_bytes,
+                    catalog.position_us.map_or("-".to_owned(), show)
+                )?,
+                Err(damage) => {
+                    damages += 1;
+                    print(damage);
+                }
+            }
+        }
+        if damages > 0 {
+            bail!("{damages} backups are damaged");
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Verify {
+    /// Folder of the backups
+    #[arg(value_name = "REPOSITORY")]
+    repository: PathBuf,
+    /// Names of backups [default: all]
+    #[arg(value_name = "BACKUP")]
+    backups: Vec<String>,
+}
+
+impl Verify {
+    fn run(&self) -> Result<()> {
+        let repository = Repository::open_to_read(&self.repository)?;
+        let names =
+            if self.backups.is_empty() { repository.names()? } else { self.backups.clone() };
+        let mut damages = 0;
+        let bytes = repository.verify(&names, &mut |damage| {
+            damages += 1;
+            print(damage);
+        })?;
+        println!("{} backups, {bytes} bytes are good", names.len());
+        if damages > 0 {
+            bail!("{damages} files are damaged; tyrant backup create --full copies them anew");
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Prune {
+    /// Folder of the backups
+    #[arg(value_name = "REPOSITORY")]
+    repository: PathBuf,
+    /// Keep so many of the newest backups, at least one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keep: u64,
+}
+
+impl Prune {
+    fn run(&self) -> Result<()> {
+        let repository = Repository::open_to_change(&self.repository, false)?;
+        let mut names = repository.names()?;
+        let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
+        names.truncate(names.len().saturating_sub(keep));
+        for name in &names {
+            repository.remove(name)?;
+            println!("{name} removed");
+        }
+        let bytes = repository.sweep()?;
+        println!("{} backups removed, {bytes} bytes freed", names.len());
+        Ok(())
+    }
+}
+
+fn print(damage: Damage) {
+    println!("{damage}");
+}

@@ -1,0 +1,584 @@
+//! Backups: made under writes, in part, damaged, killed; restored to what was at some moment.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+use crate::process::{Server, fail, path, run, succeed, wait_for};
+use cabinet::Database;
+use client::Client;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+
+/// Keys that the writer goes round.
+const KEYS: u64 = 50;
+
+fn client(server: &Server) -> Client {
+    Client::connect(("127.0.0.1", server.port)).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A folder for backups, and what goes there.
+struct Backups {
+    folder: TempDir,
+}
+
+impl Backups {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.folder.path().join("backups")
+    }
+
+    fn create(&self, options: &[&str]) -> String {
+        let repository = self.repository();
+        let output =
+            succeed("tyrant", &[&["backup", "create", text(&repository)], options].concat());
+        output.split_once(':').unwrap().0.to_owned()
+    }
+
+    fn create_of(&self, server: &Server) -> String {
+        self.create(&["--server", &server.address()])
+    }
+
+    fn command(&self, command: &str) -> String {
+        succeed("tyrant", &["backup", command, text(&self.repository())])
+    }
+
+    fn verify(&self) {
+        assert!(self.command("verify").ends_with("bytes are good\n"));
+    }
+
+    /// Where to restore to.
+    fn target(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn restore_arguments<'a>(repository: &'a Path, into: &'a Path) -> Vec<&'a str> {
+        vec!["restore", text(repository), "--into", text(into)]
+    }
+
+    fn restore(&self, name: &str, options: &[&str]) -> (PathBuf, String) {
+        let (repository, into) = (self.repository(), self.target(name));
+        let arguments = [&Self::restore_arguments(&repository, &into), options].concat();
+        let output = succeed("tyrant", &arguments);
+        (into, output)
+    }
+
+    fn restore_fails(&self, name: &str, options: &[&str]) -> String {
+        let (repository, into) = (self.repository(), self.target(name));
+        fail("tyrant", &[&Self::restore_arguments(&repository, &into), options].concat())
+    }
+
+    /// Lengths and inodes of the files in the repository.
+    fn files(&self) -> BTreeMap<String, (u64, u64)> {
+        let files = fs::read_dir(self.repository().join("files")).unwrap();
+        files
+            .map(|file| {
+                let file = file.unwrap();
+                let metadata = file.metadata().unwrap();
+                let name = file.file_name().into_string().unwrap();
+                (name, (metadata.len(), metadata.ino()))
+            })
+            .collect()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.files().values().map(|(bytes, _)| bytes).sum()
+    }
+}
+
+/// What a key of the writer is called, where keys are numbers too.
+fn key(number: u64) -> Vec<u8> {
+    (number % KEYS + 1).to_string().into_bytes()
+}
+
+fn value(number: u64, is_table: bool) -> Vec<u8> {
+    if is_table { format!("n\0{number}").into_bytes() } else { number.to_string().into_bytes() }
+}
+
+/// Writes 1, 2, 3 and so on to the keys in turn until it is told to stop; answers how many.
+fn write_on(server: &Server, is_table: bool, from: u64, stop: &AtomicBool) -> u64 {
+    let client = client(server);
+    let mut number = from;
+    while !stop.load(Ordering::Relaxed) {
+        client.put(&key(number), &value(number, is_table)).unwrap();
+        number += 1;
+    }
+    number
+}
+
+/// How many of the writer's numbers are in a database, which has to be those up to some moment.
+fn prefix(path: &Path, is_table: bool) -> u64 {
+    let database = Database::open(text(path)).unwrap();
+    let mut found = Vec::new();
+    for at in 0..KEYS {
+        let number = match database.get(&key(at)).unwrap() {
+            None => continue,
+            Some(_) if is_table => {
+                let row = database.table().unwrap().get(&key(at)).unwrap().unwrap();
+                String::from_utf8(row.get(b"n").unwrap().to_vec()).unwrap()
+            }
+            Some(value) => String::from_utf8(value).unwrap(),
+        };
+        found.push((at, number.parse::<u64>().unwrap()));
+    }
+    assert_eq!(database.len(), found.len() as u64);
+    let last = found.iter().map(|(_, number)| *number).max().unwrap_or(0);
+    for at in 0..KEYS {
+        // The last one that went to this key.
+        let expected = (1..=last).rev().take(KEYS as usize).find(|number| number % KEYS == at);
+        let there = found.iter().find(|(other, _)| *other == at).map(|(_, number)| *number);
+        assert_eq!(there, expected, "key {at} of those up to {last}");
+    }
+    last
+}
+
+#[test]
+fn a_backup_under_writes_restores_to_a_prefix_of_the_history_in_every_kind() {
+    for suffix in ["tch", "tcb", "tcf", "tct"] {
+        let is_table = suffix == "tct";
+        let name = format!("casket.{suffix}");
+        let server = Server::tyrant(&name, &["--update-log", "ulog", "--server-id", "1"]);
+        let backups = Backups::new();
+        let stop = AtomicBool::new(false);
+        let mut made = Vec::new();
+        let written = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| write_on(&server, is_table, 1, &stop));
+            for _ in 0..3 {
+                let before = client(&server).get(&key(0)).unwrap();
+                wait_for("writes", || {
+                    (client(&server).get(&key(0)).unwrap() != before).then_some(())
+                });
+                made.push(backups.create_of(&server));
+            }
+            stop.store(true, Ordering::Relaxed);
+            writer.join().unwrap()
+        });
+        backups.verify();
+        let mut last = 0;
+        for backup in &made {
+            let target = format!("{backup}.{suffix}");
+            let (restored, _) = backups.restore(&target, &["--backup", backup]);
+            assert_eq!(fs::read_to_string(restored.join("position")).unwrap().len(), 17);
+            let here = prefix(&restored, is_table);
+            assert!(last < here && here < written, "{last} {here} {written}");
+            last = here;
+            succeed("tyrant", &["check", text(&restored)]);
+        }
+        let rest: Vec<_> = fs::read_dir(server.folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.contains("backup"))
+            .collect();
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+}
+
+#[test]
+fn a_backup_copies_only_the_segments_that_are_new() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let backups = Backups::new();
+    let client = client(&server);
+    for number in 0..2000_u32 {
+        client.put(&number.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    backups.create_of(&server);
+    let first = backups.files();
+    assert!(backups.file_bytes() > 2_000_000);
+    for number in 0..20_u32 {
+        client.put(&number.to_be_bytes(), &[8; 1000]).unwrap();
+    }
+    let before = backups.file_bytes();
+    let repository = backups.repository();
+    let output =
+        succeed("tyrant", &["backup", "create", text(&repository), "--server", &server.address()]);
+    let copied = backups.file_bytes() - before;
+    assert!((20_000..60_000).contains(&copied), "{copied}");
+    assert!(output.ends_with(&format!(", {copied} of them new\n")), "{output}");
+    // Nor was anything written again that had been there.
+    let second = backups.files();
+    assert!(first.iter().all(|(name, file)| second.get(name) == Some(file)));
+    let segments = second.keys().filter(|name| name.contains(".log.")).count();
+    assert!(segments > first.keys().filter(|name| name.contains(".log.")).count());
+    assert_eq!(backups.command("list").lines().count(), 2);
+    // Another copy of the database has other files, and what is in them is known.
+    let copy = backups.target("copy.tch");
+    client.copy(text(&copy).as_bytes()).unwrap();
+    for file in fs::read_dir(&copy).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+    }
+    let before = backups.file_bytes();
+    backups.create(&["--database", text(&copy)]);
+    assert!(backups.file_bytes() - before < 60_000);
+}
+
+#[test]
+fn pruning_leaves_what_the_backups_that_stay_need() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let backups = Backups::new();
+    let client = client(&server);
+    for round in 0..4_u32 {
+        client.put(&round.to_be_bytes(), &vec![round as u8; 100_000]).unwrap();
+        backups.create_of(&server);
+    }
+    // Nothing is left of the first three but in their backups.
+    client.vanish().unwrap();
+    client.put(b"last", b"1").unwrap();
+    let newest = backups.create_of(&server);
+    let all = backups.file_bytes();
+    let prune = |keep: &str| {
+        succeed("tyrant", &["backup", "prune", text(&backups.repository()), "--keep", keep])
+    };
+    prune("5");
+    assert_eq!(backups.file_bytes(), all);
+    prune("1");
+    assert!(backups.file_bytes() < all - 400_000);
+    assert_eq!(backups.command("list").lines().count(), 1);
+    assert!(backups.command("list").starts_with(&newest));
+    backups.verify();
+    let (restored, _) = backups.restore("restored.tch", &[]);
+    assert_eq!(Database::open(text(&restored)).unwrap().len(), 1);
+    let repository = backups.repository();
+    let keep_none = ["backup", "prune", text(&repository), "--keep", "0"];
+    assert_eq!(run("tyrant", &keep_none).status.code(), Some(2));
+}
+
+#[test]
+fn a_damaged_backup_is_found_with_file_and_offset_and_made_good() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let backups = Backups::new();
+    let client = client(&server);
+    for number in 0..3000_u32 {
+        client.put(&number.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    backups.create_of(&server);
+    let (name, _) = backups.files().into_iter().find(|(_, (bytes, _))| *bytes > 3_000_000).unwrap();
+    let file = backups.repository().join("files").join(&name);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[2_500_000] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    let repository = backups.repository();
+    let output = run("tyrant", &["backup", "verify", text(&repository)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let place = format!("{} at byte 2097152: the checksum", file.display());
+    assert!(said.starts_with(&place), "{said}");
+    let error = backups.restore_fails("restored.tch", &[]);
+    assert!(error.contains(&place), "{error}");
+    assert_eq!(fs::read_dir(backups.folder.path()).unwrap().count(), 1);
+    // Damage that leaves the length is not looked for each time.
+    let full = ["--full", "--server", &server.address()];
+    backups.create(&full);
+    backups.verify();
+    // A file that was cut is no longer one that need not be copied.
+    fs::write(&file, &bytes[..100]).unwrap();
+    backups.create_of(&server);
+    backups.verify();
+    // And a catalog is damaged if anything in it is.
+    let catalog = fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&catalog).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&catalog, &bytes).unwrap();
+    let output = run("tyrant", &["backup", "verify", text(&repository)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with(&format!("{} at byte 0: ", catalog.display())), "{said}");
+}
+
+#[test]
+fn a_damaged_database_is_not_backed_up_unless_that_is_accepted() {
+    let backups = Backups::new();
+    let path = backups.target("casket.tch");
+    let database = Database::open(text(&path)).unwrap();
+    for number in 0..2000_u32 {
+        database.put(&number.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    drop(database);
+    // Behind the log there are no records that would be lost with it.
+    Database::open(text(&path)).unwrap().optimize().unwrap();
+    let segment = fs::read_dir(&path)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .find(|path| path.metadata().unwrap().len() > 1_000_000)
+        .unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[500_000] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let repository = backups.repository();
+    let create = ["backup", "create", text(&repository), "--database", text(&path)];
+    let output = run("tyrant", &create);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(" at byte 4") || said.contains(" at byte 5"), "{said}");
+    assert_eq!(backups.command("list"), "");
+    let output = run("tyrant", &[&create[..], &["--accept-damage"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(backups.command("list").lines().count(), 1);
+}
+
+/// What the writer of [`brings_back_every_moment`] has done after so many operations.
+fn history(operations: usize) -> (String, i32) {
+    let list = (0..operations).step_by(2).map(|number| format!("{number} ")).collect();
+    (list, (operations / 2) as i32)
+}
+
+#[test]
+fn a_database_is_brought_to_any_moment_after_its_backup() {
+    let mut server = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let backups = Backups::new();
+    // Twice, or not at all, would show.
+    let go_on = |server: &Server, operations: std::ops::Range<usize>| {
+        let client = client(server);
+        for number in operations {
+            match number % 2 {
+                0 => client.put_cat(b"list", format!("{number} ").as_bytes()).unwrap(),
+                _ => drop(client.add_int(b"sum", 1).unwrap()),
+            }
+        }
+    };
+    go_on(&server, 0..10);
+    let first = backups.create_of(&server);
+    go_on(&server, 10..20);
+    server.end(Signal::KILL);
+    server.restart();
+    go_on(&server, 20..30);
+    let second = backups.create_of(&server);
+    go_on(&server, 30..40);
+    let log = server.folder.path().join("ulog");
+    let stamps: Vec<String> = succeed("ttulmgr", &["export", text(&log)])
+        .lines()
+        .map(|line| line.split_once('\t').unwrap().0.to_owned())
+        .collect();
+    assert_eq!(stamps.len(), 40);
+    let state = |path: &Path| {
+        let database = Database::open(text(path)).unwrap();
+        let list = database.get(b"list").unwrap().unwrap();
+        let sum = database.get(b"sum").unwrap().unwrap();
+        (String::from_utf8(list).unwrap(), i32::from_le_bytes(sum[..].try_into().unwrap()))
+    };
+    for operations in [10, 11, 25, 30, 31, 40] {
+        let options = ["--until", &stamps[operations - 1], "--update-log", text(&log)];
+        let name = format!("{operations}.tch");
+        let (restored, said) = backups.restore(&name, &options);
+        assert_eq!(state(&restored), history(operations), "{operations}");
+        let expected = if operations < 30 { &first } else { &second };
+        assert!(said.starts_with(expected), "{operations}: {said}");
+        // The older backup leads there as well.
+        let name = format!("{operations}-again.tch");
+        let options = [&options[..], &["--backup", &first]].concat();
+        let (restored, _) = backups.restore(&name, &options);
+        assert_eq!(state(&restored), history(operations), "{operations}");
+        let position = fs::read_to_string(restored.join("position")).unwrap();
+        assert!(operations == 10 || position.trim_end() == stamps[operations - 1]);
+    }
+    let (restored, _) = backups
+        .restore("all.tch", &["--until", "2100-01-01T00:00:00Z", "--update-log", text(&log)]);
+    assert_eq!(state(&restored), history(40));
+    let (restored, _) = backups.restore("first.tch", &["--backup", &first]);
+    assert_eq!(state(&restored), history(10));
+    let early =
+        backups.restore_fails("e.tch", &["--until", &stamps[3], "--update-log", text(&log)]);
+    assert!(early.contains("no backup of a server with an update log from before"), "{early}");
+    let options = ["--backup", &first, "--until", &stamps[3], "--update-log", text(&log)];
+    assert!(backups.restore_fails("e.tch", &options).contains("after the time"));
+    // A log that does not reach back to the backup is of no use.
+    fs::rename(log.join("00000001.ulog"), log.join("00000002.ulog")).unwrap();
+    let options = ["--until", &stamps[39], "--update-log", text(&log), "--backup"];
+    let bytes = fs::read(log.join("00000002.ulog")).unwrap();
+    let entry = b"\xc9";
+    let late = bytes.iter().rposition(|byte| [*byte] == *entry).unwrap();
+    fs::write(log.join("00000002.ulog"), &bytes[late..]).unwrap();
+    let error = backups.restore_fails("e.tch", &[&options[..], &[&first]].concat());
+    assert!(error.contains("no longer kept"), "{error}");
+    assert!(!backups.target("e.tch").exists() && !backups.target("e.restoring.tch").exists());
+}
+
+#[test]
+fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let backups = Backups::new();
+    let client = client(&server);
+    client.put(b"first", b"1").unwrap();
+    backups.create_of(&server);
+    for number in 0..20_000_u32 {
+        client.put_no_reply(&number.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    let repository = backups.repository();
+    let mut killed = 0;
+    for delay_ms in (0..60).step_by(3) {
+        let mut child = Command::new(path("tyrant"))
+            .args(["backup", "create", text(&repository), "--full"])
+            .args(["--server", &server.address()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+        child.kill().unwrap();
+        killed += u32::from(!child.wait().unwrap().success());
+        backups.verify();
+    }
+    assert!(killed > 0);
+    backups.create_of(&server);
+    backups.verify();
+    let (restored, _) = backups.restore("restored.tch", &[]);
+    assert_eq!(Database::open(text(&restored)).unwrap().len(), 20_001);
+    // Nothing is left of those that were killed.
+    let names: Vec<_> = fs::read_dir(server.folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(names.iter().all(|name| !name.contains("backup")), "{names:?}");
+    assert!(!repository.join("files/incoming").exists());
+}
+
+#[test]
+fn a_restore_overwrites_nothing_unless_it_is_told_to() {
+    let backups = Backups::new();
+    let source = backups.target("source.tcb");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    backups.create(&["--database", text(&source)]);
+    let error = backups.restore_fails("source.tcb", &[]);
+    assert!(error.contains("exists"), "{error}");
+    let error = backups.restore_fails("other.tch", &[]);
+    assert!(error.contains("B+ tree"), "{error}");
+    let database = Database::open(text(&source)).unwrap();
+    database.put(b"k", b"newer").unwrap();
+    let error = backups.restore_fails("source.tcb", &["--replace"]);
+    assert!(error.contains("in use"), "{error}");
+    assert_eq!(database.get(b"k").unwrap().unwrap(), b"newer");
+    drop(database);
+    backups.restore("source.tcb", &["--replace"]);
+    let database = Database::open(text(&source)).unwrap();
+    assert_eq!(database.get(b"k").unwrap().unwrap(), b"v");
+    let mut names: Vec<_> = fs::read_dir(backups.folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["backups", "source.tcb"]);
+    // It goes on from there, and so do its backups.
+    database.put(b"k2", b"v2").unwrap();
+    drop(database);
+    backups.create(&["--database", text(&source)]);
+    backups.verify();
+    assert_eq!(backups.command("list").lines().count(), 2);
+}
+
+#[test]
+fn what_cannot_be_backed_up_is_refused_with_the_reason() {
+    let backups = Backups::new();
+    let repository = backups.repository();
+    let server = Server::tyrant("*", &[]);
+    let create = ["backup", "create", text(&repository)];
+    let error = fail("tyrant", &[&create[..], &["--server", &server.address()]].concat());
+    assert!(error.contains("in memory"), "{error}");
+    let error = fail("tyrant", &[&create[..], &["--database", "*"]].concat());
+    assert!(error.contains("in memory"), "{error}");
+    let missing = backups.target("missing.tch");
+    let error = fail("tyrant", &[&create[..], &["--database", text(&missing)]].concat());
+    assert!(error.contains("missing.tch") && !missing.exists(), "{error}");
+    let elsewhere = backups.target("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("file"), "mine").unwrap();
+    let create = ["backup", "create", text(&elsewhere), "--database", text(&missing)];
+    assert!(fail("tyrant", &create).contains("not empty"));
+    let error = fail("tyrant", &["backup", "list", text(&elsewhere)]);
+    assert!(error.contains("no repository of backups"), "{error}");
+    assert_eq!(backups.restore_fails("r.tch", &[]).lines().count(), 1);
+}
+
+/// A script such as users of the original have, but for the `-r`.
+fn script(folder: &Path, lines: &str) -> PathBuf {
+    let path = folder.join("copy.sh");
+    fs::write(&path, format!("#!/bin/sh\nset -e\n{lines}\n")).unwrap();
+    path
+}
+
+#[test]
+fn a_command_makes_the_copy_beside_the_database_as_with_the_original() {
+    let options = ["-ulog", "ulog", "-sid", "1"];
+    let master = Server::ttserver("casket.tch", &options);
+    let client = client(&master);
+    client.put(b"k", b"v").unwrap();
+    client.put_cat(b"list", b"1").unwrap();
+    let folder = master.folder.path();
+    let script = script(folder, "cp -r \"$1\" \"$1.$2\"\necho \"$1.$2\" >\"$(dirname $0)/made\"");
+    let port = master.port.to_string();
+    let command = format!("@sh {}", script.display());
+    succeed("tcrmgr", &["copy", "-port", &port, "127.0.0.1", &command]);
+    let made = fs::read_to_string(folder.join("made")).unwrap();
+    let made = Path::new(made.trim_end());
+    let time = made.extension().unwrap().to_str().unwrap();
+    let copy = folder.join(format!("casket.tch.{time}"));
+    assert!(copy.join("manifest").exists());
+    assert!(!folder.join(".casket.tch.copying").exists());
+    // A replica starts on it, from that time on.
+    client.put_cat(b"list", b"2").unwrap();
+    fs::rename(&copy, folder.join("replica.tch")).unwrap();
+    fs::write(folder.join("rts"), format!("{time}\n")).unwrap();
+    let absolute = |name: &str| folder.join(name).display().to_string();
+    let (database, rts) = (absolute("replica.tch"), absolute("rts"));
+    let options = ["-sid", "2", "-mhost", "127.0.0.1", "-mport", &port, "-rts", &rts];
+    let replica = Server::ttserver(&database, &options);
+    let follower = self::client(&replica);
+    wait_for("the replica", || follower.get(b"list").unwrap().filter(|list| list == b"12"));
+    assert_eq!(follower.get(b"k").unwrap().unwrap(), b"v");
+}
+
+#[test]
+fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
+    let server = Server::ttserver("casket.tch", &[]);
+    let client = client(&server);
+    client.put(b"k", b"v").unwrap();
+    let folder = server.folder.path();
+    let script = script(folder, "echo no tape >&2\nexit 3");
+    client.copy(format!("@sh {}", script.display()).as_bytes()).unwrap_err();
+    assert!(server.log().contains("no tape"), "{}", server.log());
+    assert!(server.log().contains("exit status: 3"), "{}", server.log());
+    assert!(!folder.join(".casket.tch.copying").exists());
+    // And the server goes on.
+    assert_eq!(client.get(b"k").unwrap().unwrap(), b"v");
+    // The original's way to forbid it, and the default of the new program.
+    let made = folder.join("made");
+    let touch = format!("@touch {}", made.display());
+    let masked = Server::ttserver("casket.tch", &["-mask", "copy"]);
+    self::client(&masked).copy(touch.as_bytes()).unwrap_err();
+    let own = Server::tyrant("casket.tch", &[]);
+    self::client(&own).copy(touch.as_bytes()).unwrap_err();
+    assert!(!made.exists());
+    let own = Server::tyrant("casket.tch", &["--copy-command"]);
+    self::client(&own).copy(touch.as_bytes()).unwrap();
+    assert!(made.exists());
+}
+
+#[test]
+fn a_copy_says_up_to_when_it_has_what_was_logged() {
+    let server = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let client = client(&server);
+    client.put(b"k", b"v").unwrap();
+    let folder = server.folder.path();
+    succeed("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
+    client.put(b"k", b"w").unwrap();
+    let position = fs::read_to_string(folder.join("copy.tch/position")).unwrap();
+    let position: u64 = position.trim_end().parse().unwrap();
+    let stamps: Vec<u64> = succeed("ttulmgr", &["export", text(&folder.join("ulog"))])
+        .lines()
+        .map(|line| line.split_once('\t').unwrap().0.parse().unwrap())
+        .collect();
+    assert!(stamps[0] <= position && position < stamps[1], "{stamps:?} {position}");
+}

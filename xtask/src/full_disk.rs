@@ -61,10 +61,10 @@ pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
 }
 
 /// A small file system, unmounted when dropped.
-struct Disk<'a>(&'a Path);
+pub(crate) struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
-    fn mount(folder: &'a Path, size_mib: u32) -> Result<Self> {
+    pub(crate) fn mount(folder: &'a Path, size_mib: u32) -> Result<Self> {
         let size = format!("size={size_mib}m");
         run_program(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder))?;
         Ok(Self(folder))

@@ -3,6 +3,7 @@
 //! What `cargo test` can do stays there. Here is what needs more than the toolchain: clients of
 //! other people, killing the server again and again, a disk that fills up, fuzzing.
 
+mod backup;
 mod clients;
 mod crash;
 mod differential;
@@ -51,6 +52,13 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Back up a server under writes, restore, and look whether that was there at some moment.
+    Backup {
+        #[command(flatten)]
+        load: backup::Load,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Run each fuzz target for a while.
     Fuzz {
         /// Seconds for each.
@@ -76,6 +84,9 @@ impl Build {
 /// Rounds of the crash test that `test` runs; the hundred take their own command.
 const SHORT_CRASH_ROUNDS: u32 = 10;
 
+/// Records of the backups that `test` makes; full size takes its own command.
+const SHORT_BACKUP_RECORDS: u64 = 100_000;
+
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Test => test(),
@@ -85,6 +96,7 @@ fn main() -> Result<()> {
             differential::run(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
+        Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
     }
 }
@@ -96,6 +108,8 @@ fn test() -> Result<()> {
     differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
+    let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };
+    backup::run(Profile::Debug, &load)?;
     println!("all tests passed");
     Ok(())
 }

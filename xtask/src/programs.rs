@@ -75,6 +75,16 @@ impl Server {
 
     /// The same with its log elsewhere.
     pub(crate) fn start_logging(programs: &Path, database: &Path, log: &Path) -> Result<Self> {
+        Self::start_with(programs, database, log, &[])
+    }
+
+    /// The same with further options.
+    pub(crate) fn start_with(
+        programs: &Path,
+        database: &Path,
+        log: &Path,
+        options: &[&str],
+    ) -> Result<Self> {
         let port = free_port()?;
         let child = Command::new(programs.join("tyrant"))
             .arg("serve")
@@ -82,6 +92,7 @@ impl Server {
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .arg("--log")
             .arg(log)
+            .args(options)
             .stdin(Stdio::null())
             .spawn()
             .context("cannot start the server")?;

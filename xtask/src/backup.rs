@@ -129,6 +129,8 @@ struct Writer {
     pace: Duration,
     sent: AtomicU64,
     acknowledged: AtomicU64,
+    /// Longest time that a pipeline of writes took since somebody asked.
+    slowest_us: AtomicU64,
 }
 
 impl Writer {
@@ -136,7 +138,8 @@ impl Writer {
         let together = PIPELINE_DEPTH * WRITERS;
         let pace = rate.map_or(0.0, |rate| together as f64 / f64::from(rate.max(1)));
         let pace = Duration::from_secs_f64(pace);
-        Self { number, keys, pace, sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+        let [sent, acknowledged, slowest_us] = [(); 3].map(|()| AtomicU64::new(0));
+        Self { number, keys, pace, sent, acknowledged, slowest_us }
     }
 
     fn write(&self, port: u16, stop: &AtomicBool) -> Result<()> {
@@ -158,6 +161,8 @@ impl Writer {
                 ensure!(answer == "STORED", "a write was answered with {answer:?}");
             }
             self.acknowledged.store(next, Ordering::SeqCst);
+            let took_us = started.elapsed().as_micros() as u64;
+            self.slowest_us.fetch_max(took_us, Ordering::SeqCst);
             if next > self.keys.of_one {
                 std::thread::sleep(self.pace.saturating_sub(started.elapsed()));
             }
@@ -216,12 +221,16 @@ impl Work<'_> {
             started.elapsed().as_secs_f64()
         );
         let rate = |what: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+            let slowest =
+                || writers.iter().map(|writer| writer.slowest_us.swap(0, Ordering::SeqCst));
+            drop(slowest().collect::<Vec<_>>());
             let (before, started) = (acknowledged().iter().sum::<u64>(), Instant::now());
             work()?;
             let writes = acknowledged().iter().sum::<u64>() - before;
             println!(
-                "{what}: {:.0} writes a second",
-                writes as f64 / started.elapsed().as_secs_f64()
+                "{what}: {:.0} writes a second, the slowest {PIPELINE_DEPTH} in {:.1} ms",
+                writes as f64 / started.elapsed().as_secs_f64(),
+                slowest().max().unwrap_or_default() as f64 / 1000.0
             );
             Ok(())
         };

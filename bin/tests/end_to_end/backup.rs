@@ -226,6 +226,23 @@ fn a_backup_copies_only_the_segments_that_are_new() {
 }
 
 #[test]
+fn the_copy_of_the_server_may_lie_elsewhere() {
+    let server = Server::tyrant("casket.tch", &[]);
+    client(&server).put(b"k", b"v").unwrap();
+    let backups = Backups::new();
+    // Another file system, where there is one.
+    let shared_memory = Path::new("/dev/shm");
+    let elsewhere = match shared_memory.is_dir() {
+        true => tempfile::tempdir_in(shared_memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    };
+    backups.create(&["--server", &server.address(), "--by-way-of", text(elsewhere.path())]);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    let (restored, _) = backups.restore("restored.tch", &[]);
+    assert_eq!(Database::open(text(&restored)).unwrap().get(b"k").unwrap().unwrap(), b"v");
+}
+
+#[test]
 fn pruning_leaves_what_the_backups_that_stay_need() {
     let server = Server::tyrant("casket.tch", &[]);
     let backups = Backups::new();

@@ -89,6 +89,9 @@ impl Log {
             _ => {}
         }
         // The manifest comes last: without it the directory is no database yet.
-        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())
+        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 }

@@ -64,30 +64,50 @@ fn a_replica_and_its_master_go_on_where_they_were_when_they_are_killed() {
 
 #[test]
 fn a_replica_killed_while_it_follows_executes_nothing_twice() {
-    let master = master();
+    let mut master = master();
     let mut replica = replica(&master);
-    let mut stream = master.connect();
-    // 20,000 additions of 1 to each of four numbers, in a pipeline.
-    let mut requests = Vec::new();
-    for number in 0..20_000_u32 {
-        let key = b'a' + (number % 4) as u8;
-        requests.extend_from_slice(b"\xc8\x60\0\0\0\x01\0\0\0\x01");
-        requests.push(key);
-    }
-    let mut reader = stream.try_clone().unwrap();
-    let reading = std::thread::spawn(move || {
-        let mut replies = vec![0; 20_000 * 5];
-        std::io::Read::read_exact(&mut reader, &mut replies).unwrap();
-    });
-    stream.write_all(&requests).unwrap();
-    for _ in 0..5 {
+    // In pipelines: a number is added to 16 sums, and a letter to the ends of 16 lists.
+    let send = |master: &Server| {
+        let mut stream = master.connect();
+        let mut requests = Vec::new();
+        for number in 0..30_000_u32 {
+            let key = b'a' + (number % 16) as u8;
+            requests.extend_from_slice(b"\xc8\x60\0\0\0\x01\0\0\0\x01");
+            requests.push(key);
+            if number % 10 < 2 {
+                requests.extend_from_slice(b"\xc8\x12\0\0\0\x01\0\0\0\x01");
+                requests.extend_from_slice(&[key.to_ascii_uppercase(), b'a' + (number % 23) as u8]);
+            }
+        }
+        let mut reader = stream.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut replies = vec![0; 30_000 * 5 + 6_000];
+            let reading =
+                std::thread::spawn(move || std::io::Read::read_exact(&mut reader, &mut replies));
+            // A master that is killed ends it.
+            let _ = stream.write_all(&requests);
+            let _ = reading.join().unwrap();
+        })
+    };
+    let mut kill_replica = |after_ms: u64| {
+        std::thread::sleep(std::time::Duration::from_millis(after_ms));
         replica.end(Signal::KILL);
         replica.restart();
+    };
+    let sending = send(&master);
+    for after_ms in [3, 20, 1, 40, 7, 13] {
+        kill_replica(after_ms);
     }
-    reading.join().unwrap();
+    sending.join().unwrap();
+    let sending = send(&master);
+    kill_replica(15);
+    master.end(Signal::KILL);
+    kill_replica(0);
+    master.restart();
+    kill_replica(2);
+    sending.join().unwrap();
     wait_until_equal(&master, &replica);
-    let sums = succeed("tyrant", &["get", "--hex", "--server", &replica.address(), "61"]);
-    assert_eq!(sums.replace(' ', "").trim().to_ascii_lowercase(), "88130000");
+    assert_eq!(list(&replica).len(), 32);
 }
 
 #[test]

@@ -403,7 +403,7 @@ pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a 
 }
 
 /// What an operation of a log changes.
-fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
+pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
     match request {
         Request::Put { key, .. }
         | Request::PutKeep { key, .. }

@@ -334,6 +334,64 @@ fn the_originals_stream_makes_the_originals_records_however_often_it_is_cut() {
     assert!(logged(&folder.path().join("ulog")).iter().all(|entry| (entry.0, entry.1) == (3, 3)));
 }
 
+/// 20,000 operations that show in which order and how often they were executed, on 50 keys, and
+/// between them some that are on none or on all.
+fn operations() -> Vec<u8> {
+    let mut operations = Vec::new();
+    for number in 0..20_000_u64 {
+        let key = format!("key{}", number % 50);
+        let value = format!("{number} ");
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let request = match number {
+            5_000 => Request::Vanish,
+            number if number % 1_111 == 0 => Request::Sync,
+            number if number % 97 == 0 => Request::Out { key },
+            number if number % 13 == 0 => Request::PutShift { key, value, width: 100 },
+            _ => Request::PutCat { key, value },
+        };
+        operations.extend(update(1 + number, request, true));
+    }
+    operations
+}
+
+#[test]
+fn operations_are_executed_on_many_threads_as_on_one() {
+    let followed = |threads: usize, seed: u64| {
+        let folder = tempfile::tempdir().unwrap();
+        let (listener, address) = listen();
+        let mut config = following(2, folder.path(), address);
+        config.threads = threads;
+        let copy = hash(folder.path());
+        let replica = start_with(config, copy.clone());
+        let operations = operations();
+        let mut rest = &operations[..];
+        let mut random = seed;
+        while !rest.is_empty() {
+            let (mut stream, from_us, _) = take(&listener);
+            rest = &operations[..];
+            while let wire::Parse::Complete(Message::Update { timestamp_us, .. }, length) =
+                Message::parse(rest)
+                && timestamp_us < from_us
+            {
+                rest = &rest[length..];
+            }
+            // Cut anywhere.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = rest.len().min((random >> 44) as usize);
+            stream.write_all(b"\0\0\0\x03").unwrap();
+            stream.write_all(&rest[..bytes]).unwrap();
+            rest = &rest[bytes..];
+        }
+        wait_until(|| fs::read(folder.path().join("rts")).unwrap_or_default() == b"20000\n");
+        drop(replica);
+        (records(&copy), logged(&folder.path().join("ulog")).len())
+    };
+    let (records, entries) = followed(1, 1);
+    // One key was removed last.
+    assert_eq!((records.len(), entries), (49, 20_000));
+    assert_eq!(followed(4, 2), (records, entries));
+}
+
 fn update(timestamp_us: u64, request: Request<'_>, succeeded: bool) -> Vec<u8> {
     let mut body = Vec::new();
     Operation { request, succeeded }.encode(&mut body).unwrap();
@@ -342,8 +400,26 @@ fn update(timestamp_us: u64, request: Request<'_>, succeeded: bool) -> Vec<u8> {
     bytes
 }
 
-/// What a replica's folder is left with by a process that is killed between noting that it is
-/// about to execute an operation and the position behind it.
+/// Makes of the folder of a replica that has executed the operation of `last_us` what is left by one
+/// that was killed before it noted that, and had come to `before_us`.
+fn take_back(folder: &Path, last_us: u64, before_us: u64) {
+    fs::write(folder.join("rts"), format!("{before_us}\n")).unwrap();
+    let path = folder.join("rts.lanes");
+    let notes = fs::read(&path).unwrap();
+    let mut words: Vec<_> =
+        notes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    // Lines of 8: of the first one, the fourth and fifth are the position; of each lane, the third
+    // is what was executed.
+    words[3..5].fill(before_us);
+    let executed = words.iter_mut().skip(8 + 2).step_by(8);
+    let executed: Vec<_> = executed.filter(|word| **word == last_us).collect();
+    assert_eq!(executed.len(), 1);
+    for word in executed {
+        *word = before_us;
+    }
+    fs::write(path, words.into_iter().flat_map(u64::to_ne_bytes).collect::<Vec<_>>()).unwrap();
+}
+
 #[test]
 fn an_operation_that_was_executed_when_the_process_was_killed_is_not_executed_again() {
     for was_executed in [false, true] {
@@ -363,8 +439,7 @@ fn an_operation_that_was_executed_when_the_process_was_killed_is_not_executed_ag
             stream.write_all(&[put, cat()].concat()).unwrap();
             wait_until(|| fs::read(folder.path().join("rts")).unwrap_or_default() == b"20\n");
         }
-        // The note of the second is still there; the position is taken back before it.
-        fs::write(folder.path().join("rts"), b"10\n").unwrap();
+        take_back(folder.path(), 20, 10);
         if !was_executed {
             database.put(b"list", b"a").unwrap();
         }
@@ -402,7 +477,7 @@ fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
     stream.write_all(&[first, differs(), behind()].concat()).unwrap();
     // It ends the connection and does not come back.
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
-    assert_eq!(fs::read(folder.path().join("rts")).unwrap(), b"10\n");
+    wait_until(|| fs::read(folder.path().join("rts")).unwrap() == b"10\n");
     replica.connect().exchange(set_master("127.0.0.1", address.port(), 0, 0), b"\0");
     let (mut stream, from_us, _) = take(&listener);
     assert_eq!(from_us, 11);

@@ -1,16 +1,18 @@
 //! The border to the operating system: files, mappings, and a storage that fails on purpose.
 //!
-//! All unsafe code of the library is in [`map`]. Everything above works through [`Storage`] and
+//! All unsafe code of the library is in [`map`] and [`words`]. Everything above works through [`Storage`] and
 //! [`File`], so that the same log runs on a real disk and on one whose power fails at will.
 
 mod faulty;
 mod map;
 mod real;
+mod words;
 
 pub use faulty::{Faults, FaultyStorage};
 pub(crate) use map::prefetch;
 pub use map::{Appender, Block, Map};
 pub use real::RealStorage;
+pub use words::Words;
 
 use std::any::Any;
 use std::io;

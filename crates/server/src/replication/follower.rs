@@ -1,19 +1,21 @@
 //! A replica's side: following a master.
 //!
-//! One thread receives the master's update log and executes it. It connects again when the
-//! connection is lost, each time after a longer pause, and goes on behind the last operation that it
-//! has executed, see [`super::position`].
+//! One thread receives the master's update log; [`super::apply`] executes it. It connects again when
+//! the connection is lost, each time after a longer pause, and goes on behind what has been
+//! executed, see [`super::position`].
 
-use super::position::{Doubt, Position};
-use crate::execute::{Repeater, Trouble};
+use super::apply::Applier;
+use super::batch::Batch;
+use super::position::Position;
+use crate::execute::Repeater;
 use crate::shared::Shared;
-use crate::update_log::{Source, now_us};
+use crate::update_log::now_us;
 use client::{Address, Interrupter, Settings, UpdateStream};
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Builder;
 use std::time::Duration;
-use wire::update_log::{Message, Operation};
 
 /// Pause before the first new attempt to connect; each time twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -70,14 +72,20 @@ pub(crate) struct Follower {
     changed: Condvar,
     connection: Mutex<Option<Interrupter>>,
     position: PathBuf,
-    /// Time stamp of the last operation that was executed.
-    executed_us: AtomicU64,
+    progress: Progress,
+}
+
+/// How far it has come, in microseconds since 1970.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Time stamp of the last operation before which all were executed.
+    pub(super) executed_us: AtomicU64,
     /// When the master was last known to have nothing more.
-    caught_up_us: AtomicU64,
+    pub(super) caught_up_us: AtomicU64,
 }
 
 /// Why it stops following.
-enum End {
+pub(super) enum End {
     /// There are new orders.
     Changed,
     /// The connection was lost.
@@ -98,8 +106,7 @@ impl Follower {
             changed: Condvar::new(),
             connection: Mutex::new(None),
             position: following.position.clone(),
-            executed_us: AtomicU64::new(0),
-            caught_up_us: AtomicU64::new(0),
+            progress: Progress::default(),
         }
     }
 
@@ -110,8 +117,8 @@ impl Follower {
 
     /// Time stamp of the last operation that was executed, and seconds that it is behind.
     pub(crate) fn progress(&self) -> (u64, f64) {
-        let executed_us = self.executed_us.load(Ordering::Relaxed);
-        let known_us = executed_us.max(self.caught_up_us.load(Ordering::Relaxed));
+        let executed_us = self.progress.executed_us.load(Ordering::Relaxed);
+        let known_us = executed_us.max(self.progress.caught_up_us.load(Ordering::Relaxed));
         (executed_us, now_us().saturating_sub(known_us) as f64 / 1e6)
     }
 
@@ -133,10 +140,14 @@ impl Follower {
         change(&mut orders);
         orders.generation += 1;
         // Under the lock, so that it is not the next connection that is ended.
+        self.interrupt();
+        self.changed.notify_all();
+    }
+
+    fn interrupt(&self) {
         if let Some(connection) = self.connection.lock().as_ref() {
             connection.interrupt();
         }
-        self.changed.notify_all();
     }
 
     /// The life of the follower's thread.
@@ -158,8 +169,13 @@ impl Follower {
             drop(orders);
             let end = match self.opened(&mut opened, set_us) {
                 Ok(position) => {
-                    let mut path = Path { follower: self, shared, generation, check };
-                    path.follow(&master, position, &mut pause)
+                    let path = Path { follower: self, shared, generation, check };
+                    let from_us = position.timestamp_us();
+                    let end = path.follow(&master, position);
+                    if position.timestamp_us() != from_us {
+                        pause = PAUSE_MIN;
+                    }
+                    end
                 }
                 Err(error) => End::Lost(format!("cannot use {}: {error}", self.position.display())),
             };
@@ -201,9 +217,9 @@ impl Follower {
             None => opened.insert(Position::open(&self.position)?),
         };
         if let Some(set_us) = set_us {
-            position.advance(set_us)?;
+            position.set(set_us)?;
         }
-        self.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
+        self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
         Ok(position)
     }
 }
@@ -221,7 +237,7 @@ impl Path<'_> {
         self.follower.orders.lock().generation != self.generation
     }
 
-    fn follow(&mut self, master: &Master, position: &mut Position, pause: &mut Duration) -> End {
+    fn follow(&self, master: &Master, position: &mut Position) -> End {
         let Master { host, port } = master;
         let settings = Settings {
             connect_timeout: CONNECT_TIMEOUT,
@@ -231,17 +247,13 @@ impl Path<'_> {
         let address = Address::from((&**host, *port));
         let from_us = position.timestamp_us().saturating_add(1);
         let own_id = self.shared.config.server_id;
-        let lost = |error: client::Error| {
-            let source = std::error::Error::source(&error);
-            End::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
-        };
         let mut stream = match UpdateStream::open(&address, &settings, from_us, own_id) {
             Ok(stream) => stream,
-            Err(error) => return lost(error),
+            Err(error) => return lost(&error),
         };
         match stream.interrupter() {
             Ok(interrupter) => *self.follower.connection.lock() = Some(interrupter),
-            Err(error) => return lost(error),
+            Err(error) => return lost(&error),
         }
         if self.is_over() {
             return End::Changed;
@@ -249,117 +261,56 @@ impl Path<'_> {
         let master_id = match stream.server_id().map(u16::try_from) {
             Ok(Ok(master_id)) => master_id,
             Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
-            Err(error) => return lost(error),
+            Err(error) => return lost(&error),
         };
         tracing::info!("replicating from sid={master_id} ({host}:{port}) after {}", from_us - 1);
+        let Self { follower, shared, check, .. } = *self;
+        let interrupt = || follower.interrupt();
+        let applier =
+            Applier::new(shared, &follower.progress, position, master_id, check, &interrupt);
+        let end = std::thread::scope(|scope| {
+            let _guard = applier.guard();
+            let applier = &applier;
+            for number in 0..applier.workers() {
+                let thread = Builder::new().name(format!("apply-{number}"));
+                if let Err(error) = thread.spawn_scoped(scope, move || applier.work(number)) {
+                    applier.close();
+                    return End::Lost(format!("cannot start a thread: {error}"));
+                }
+            }
+            let end = self.receive(&mut stream, applier);
+            applier.close();
+            end
+        });
+        applier.finish().unwrap_or(end)
+    }
+
+    /// Gives to the applier what has arrived, until it ends.
+    fn receive(&self, stream: &mut UpdateStream, applier: &Applier<'_>) -> End {
         let mut repeater = Repeater::new(self.shared);
-        let mut is_first = true;
-        loop {
-            if self.is_over() {
-                return End::Changed;
-            }
-            let message = match stream.next() {
-                Ok(message) => message,
-                Err(_) if self.is_over() => return End::Changed,
-                Err(error) => return lost(error),
-            };
-            match message {
-                Message::NoOperation => {
-                    self.follower.caught_up_us.store(now_us(), Ordering::Relaxed);
-                }
-                Message::Update { timestamp_us, origin, body } => {
-                    let update = Update { timestamp_us, origin, body, master_id, is_first };
-                    if let Err(end) = self.execute(&mut repeater, position, &update) {
-                        return end;
+        let mut batch = Batch::default();
+        while !self.is_over() && !applier.has_failed() {
+            loop {
+                let message = match stream.next() {
+                    Ok(message) => message,
+                    Err(_) if self.is_over() => return End::Changed,
+                    Err(error) => return lost(&error),
+                };
+                let taken = applier.take(&mut batch, message, &mut repeater);
+                if taken.is_err() || batch.is_full() || !stream.has_next() {
+                    applier.submit(&mut batch, &mut repeater);
+                    match taken {
+                        Ok(()) => break,
+                        Err(end) => return end,
                     }
-                    is_first = false;
-                    *pause = PAUSE_MIN;
                 }
             }
         }
-    }
-
-    fn execute(
-        &self,
-        repeater: &mut Repeater<'_>,
-        position: &mut Position,
-        update: &Update<'_>,
-    ) -> Result<(), End> {
-        let &Update { timestamp_us, origin, body, master_id, is_first } = update;
-        let Ok(operation) = Operation::parse(body) else {
-            return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
-        };
-        let source = Source {
-            origin: u16::try_from(origin)
-                .map_err(|_| End::Halted(format!("{origin} is no server id")))?,
-            master: master_id,
-        };
-        let lost = |error: std::io::Error| {
-            End::Lost(format!("cannot write {}: {error}", self.follower.position.display()))
-        };
-        let state = repeater.state(&operation.request);
-        let is_done = is_first && is_already_executed(position.doubt(), timestamp_us, state);
-        // What comes back by way of others was executed here first.
-        let is_own = origin == self.shared.config.server_id;
-        if !is_done && !is_own {
-            if let Some(state) = state {
-                let known = position.doubt() == Some(Doubt { timestamp_us, state });
-                if !known {
-                    position.doubt_next(Doubt { timestamp_us, state }).map_err(lost)?;
-                }
-            }
-            let succeeded = repeater
-                .repeat(source, &operation)
-                .map_err(|trouble: Trouble| End::Lost(trouble.to_string()))?;
-            if succeeded != operation.succeeded {
-                let what =
-                    format!("the update of {timestamp_us} ended otherwise than on the master");
-                // The first one may have been executed before, and fail because of that.
-                if self.check && !is_first {
-                    return Err(End::Halted(what));
-                }
-                tracing::warn!("replication: {what}");
-            }
-            if self.shared.update_log.as_ref().is_some_and(|log| !log.flush()) {
-                return Err(End::Lost("the update log cannot be written".into()));
-            }
-        }
-        position.advance(timestamp_us).map_err(lost)?;
-        self.follower.executed_us.store(timestamp_us, Ordering::Relaxed);
-        Ok(())
+        End::Changed
     }
 }
 
-/// An update, and the circumstances.
-struct Update<'u> {
-    timestamp_us: u64,
-    origin: u32,
-    body: &'u [u8],
-    master_id: u16,
-    /// It is the first one of a connection: it may have been executed by an earlier life.
-    is_first: bool,
-}
-
-/// Whether the operation that was in doubt when this process began has been executed: its records
-/// are no longer what they were before it.
-fn is_already_executed(doubt: Option<Doubt>, timestamp_us: u64, state: Option<u64>) -> bool {
-    match (doubt, state) {
-        (Some(doubt), Some(state)) => doubt.timestamp_us == timestamp_us && doubt.state != state,
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_in_doubt_is_executed_again_only_if_its_records_are_as_before() {
-        let doubt = Some(Doubt { timestamp_us: 7, state: 1 });
-        assert!(!is_already_executed(doubt, 7, Some(1)));
-        assert!(is_already_executed(doubt, 7, Some(2)));
-        assert!(!is_already_executed(doubt, 8, Some(2)));
-        assert!(!is_already_executed(doubt, 7, None));
-        assert!(!is_already_executed(None, 7, Some(2)));
-    }
+fn lost(error: &client::Error) -> End {
+    let source = std::error::Error::source(error);
+    End::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
 }

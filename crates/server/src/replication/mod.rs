@@ -1,9 +1,12 @@
 //! Replication on the original's wire, described in `docs/replication.md`.
 //!
-//! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`restore`] executes
-//! an update log that is there as files.
+//! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes what it
+//! receives, [`restore`] executes an update log that is there as files.
 
+mod apply;
+mod batch;
 mod follower;
+mod lanes;
 mod position;
 mod restore;
 mod sender;

@@ -25,7 +25,7 @@ pub use reader::Reader;
 pub use retention::Retention;
 
 pub(crate) use journal::{Subject, Unfinished};
-pub(crate) use order::Scope;
+pub(crate) use order::{Scope, Spread};
 pub(crate) use retention::now_us;
 
 use cabinet::Database;

@@ -7,9 +7,8 @@
 
 use cabinet::{Database, Order};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Number of locks that the keys are spread over.
 const LOCKS: usize = 256;
@@ -35,9 +34,9 @@ pub(super) enum Locks<'l> {
     All { _locks: Vec<MutexGuard<'l, ()>> },
 }
 
-/// How a key finds its lock.
+/// How keys are told apart: those that may mean the same record go together.
 #[derive(Clone, Copy, Debug)]
-enum Spread {
+pub(crate) enum Spread {
     ByBytes,
     /// Several keys mean the same record, as their digits say.
     ById,
@@ -51,16 +50,40 @@ pub(super) struct KeyOrder {
     spread: Spread,
 }
 
+impl Spread {
+    pub(crate) fn of(database: &Database) -> Self {
+        if database.as_numbered().is_some() {
+            Self::ById
+        } else if matches!(database.order(), None | Some(Order::Lexical)) {
+            Self::ByBytes
+        } else {
+            Self::Together
+        }
+    }
+
+    /// Which of `count` places is that of a key, the same one in every process; `None` if the key
+    /// may mean any record.
+    pub(crate) fn place(self, database: &Database, key: &[u8], count: usize) -> Option<usize> {
+        let hash = match self {
+            Self::ByBytes => xxh3_64(key),
+            Self::Together => 0,
+            Self::ById => {
+                // `next` means another record each time.
+                if !key.iter().any(u8::is_ascii_digit) {
+                    return None;
+                }
+                let id = database.as_numbered().and_then(|numbered| numbered.id(key));
+                xxh3_64(&id.unwrap_or(0).to_le_bytes())
+            }
+        };
+        Some((hash % count as u64) as usize)
+    }
+}
+
 impl KeyOrder {
     pub(super) fn new(database: &Database) -> Self {
-        let spread = if database.as_numbered().is_some() {
-            Spread::ById
-        } else if matches!(database.order(), None | Some(Order::Lexical)) {
-            Spread::ByBytes
-        } else {
-            Spread::Together
-        };
-        Self { locks: (0..LOCKS).map(|_| Mutex::default()).collect(), spread }
+        let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Self { locks, spread: Spread::of(database) }
     }
 
     /// Locks what an operation changes. `None` if another thread holds it for long and `may_wait`
@@ -78,7 +101,7 @@ impl KeyOrder {
         let index = match scope {
             Scope::Nothing => return Some(Locks::None),
             Scope::All => None,
-            Scope::Key(key) => self.index(database, key),
+            Scope::Key(key) => self.spread.place(database, key, LOCKS),
         };
         match index {
             Some(index) => lock(index).map(|lock| Locks::One { _lock: lock }),
@@ -95,23 +118,6 @@ impl KeyOrder {
         let deadline = Instant::now() + patience;
         let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
         locks.collect::<Option<_>>().map(|locks| Locks::All { _locks: locks })
-    }
-
-    /// The lock of a key; `None` if it takes all of them.
-    fn index(&self, database: &Database, key: &[u8]) -> Option<usize> {
-        let mut hasher = DefaultHasher::new();
-        match self.spread {
-            Spread::ByBytes => key.hash(&mut hasher),
-            Spread::Together => return Some(0),
-            Spread::ById => {
-                // `next` means another record each time.
-                if !key.iter().any(u8::is_ascii_digit) {
-                    return None;
-                }
-                database.as_numbered().and_then(|numbered| numbered.id(key)).hash(&mut hasher);
-            }
-        }
-        Some(hasher.finish() as usize % LOCKS)
     }
 }
 

@@ -1,0 +1,374 @@
+//! Executing what a master sends, on all cores.
+//!
+//! The thread that receives operations gathers what has arrived in batches. Each worker goes through
+//! every batch, in their order, and executes the operations of its own lanes, see [`super::lanes`]. So
+//! operations on one key keep their order. An operation on more than one key waits until everything
+//! before it is done, and is executed before anything behind it.
+//!
+//! A batch is done when all workers have gone through it. Then the update log is written for all of
+//! its operations at once, and so is the position. Few operations that find the workers idle are
+//! executed by the thread that received them.
+
+use super::batch::{Batch, Update, lane_of};
+use super::follower::{End, Progress};
+use super::lanes::{ALONE, LANES, Lanes, Notes};
+use super::position::Position;
+use crate::execute::{Repeater, Trouble};
+use crate::shared::Shared;
+use crate::update_log::{Source, Spread, now_us};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::update_log::{Message, Operation};
+
+/// Bytes of operations that wait or are being executed, above which nothing more is received. One
+/// that is longer waits alone.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// Operations that are not worth waking a worker for.
+const FEW: usize = 16;
+
+/// Executes the operations of one connection.
+pub(super) struct Applier<'a> {
+    shared: &'a Shared,
+    progress: &'a Progress,
+    /// An operation that ends otherwise than on the master ends all.
+    check: bool,
+    master: u16,
+    spread: Spread,
+    lanes: Arc<Lanes>,
+    /// What was noted of each lane when the connection began.
+    before: Vec<Notes>,
+    workers: usize,
+    queue: Mutex<Queue<'a>>,
+    /// There is a batch, or there will be none.
+    grown: Condvar,
+    /// A batch is done, or all has failed.
+    shrunk: Condvar,
+    has_failed: AtomicBool,
+    /// Has the thread that receives look up.
+    interrupt: &'a (dyn Fn() + Sync),
+}
+
+struct Queue<'a> {
+    position: &'a mut Position,
+    batches: VecDeque<Arc<Batch>>,
+    /// Number of the first of them.
+    first: u64,
+    /// Of all of them.
+    bytes: usize,
+    is_closed: bool,
+    failure: Option<End>,
+}
+
+impl<'a> Applier<'a> {
+    /// For operations of the server `master`, that come behind `position`.
+    pub(super) fn new(
+        shared: &'a Shared,
+        progress: &'a Progress,
+        position: &'a mut Position,
+        master: u16,
+        check: bool,
+        interrupt: &'a (dyn Fn() + Sync),
+    ) -> Self {
+        let lanes = Arc::clone(position.lanes());
+        lanes.adopt(master);
+        let before = (0..=LANES).map(|lane| lanes.notes(lane)).collect();
+        // Where it has to stop exactly at an operation, nothing behind that may be executed.
+        let workers = match shared.config.threads.min(LANES) {
+            0 | 1 => 0,
+            _ if check => 0,
+            threads => threads,
+        };
+        let queue = Queue {
+            position,
+            batches: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            is_closed: false,
+            failure: None,
+        };
+        Self {
+            shared,
+            progress,
+            check,
+            master,
+            spread: Spread::of(&shared.database),
+            lanes,
+            before,
+            workers,
+            queue: Mutex::new(queue),
+            grown: Condvar::new(),
+            shrunk: Condvar::new(),
+            has_failed: AtomicBool::new(false),
+            interrupt,
+        }
+    }
+
+    /// Workers to be started, each with its number from 0 on.
+    pub(super) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Whether nothing more will be executed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Takes a message: operations are gathered in `batch` and given to the workers in time. Fails
+    /// if it is none; what came before it is executed all the same.
+    pub(super) fn take(
+        &self,
+        batch: &mut Batch,
+        message: Message<'_>,
+        repeater: &mut Repeater<'_>,
+    ) -> Result<(), End> {
+        let Message::Update { timestamp_us, origin, body } = message else {
+            batch.caught_up_us = Some(now_us());
+            return Ok(());
+        };
+        let Ok(operation) = Operation::parse(body) else {
+            return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
+        };
+        let Ok(origin) = u16::try_from(origin) else {
+            return Err(End::Halted(format!("{origin} is no server id")));
+        };
+        // What comes back by way of others was executed here first.
+        let is_own = u32::from(origin) == self.shared.config.server_id;
+        let lane = (!is_own).then(|| lane_of(self.spread, &self.shared.database, &operation));
+        if lane == Some(ALONE) {
+            self.submit(batch, repeater);
+            self.await_idle();
+            batch.push(timestamp_us, origin, lane, body);
+            self.submit(batch, repeater);
+        } else {
+            batch.push(timestamp_us, origin, lane, body);
+        }
+        Ok(())
+    }
+
+    /// Has the operations of a batch executed, and leaves it empty.
+    pub(super) fn submit(&self, batch: &mut Batch, repeater: &mut Repeater<'_>) {
+        let mut batch = std::mem::take(batch);
+        if batch.is_empty() || self.has_failed() {
+            return;
+        }
+        let bytes = batch.size_bytes();
+        let mut queue = self.queue.lock();
+        while !queue.batches.is_empty() && queue.bytes + bytes > WAITING_BYTES_MAX {
+            if self.has_failed() {
+                return;
+            }
+            self.shrunk.wait(&mut queue);
+        }
+        let is_here = self.workers == 0
+            || queue.batches.is_empty()
+                && (batch.updates.len() <= FEW || batch.updates[0].lane == Some(ALONE));
+        batch.is_for_workers = !is_here;
+        *batch.working.get_mut() = if is_here { 1 } else { self.workers };
+        let batch = Arc::new(batch);
+        queue.bytes += bytes;
+        queue.batches.push_back(Arc::clone(&batch));
+        if !is_here {
+            self.grown.notify_all();
+            return;
+        }
+        // Workers pass over it: it is done before there is another one.
+        drop(queue);
+        match self.go_through(&batch, |_| true, repeater) {
+            Ok(()) => self.done(&batch),
+            Err(end) => self.fail(end),
+        }
+    }
+
+    /// Waits until everything is done that was submitted.
+    fn await_idle(&self) {
+        let mut queue = self.queue.lock();
+        while !queue.batches.is_empty() && !self.has_failed() {
+            self.shrunk.wait(&mut queue);
+        }
+    }
+
+    /// All fails if the thread that holds this panics: nobody waits for one that has gone.
+    pub(super) fn guard(&self) -> FailOnPanic<'_, 'a> {
+        FailOnPanic(self)
+    }
+
+    /// The life of a worker: until the queue is closed and empty.
+    pub(super) fn work(&self, number: usize) {
+        let _guard = self.guard();
+        let mut repeater = Repeater::new(self.shared);
+        let mut next = 0;
+        while let Some(batch) = self.next_batch(&mut next) {
+            let is_mine = |lane: usize| lane % self.workers == number;
+            match self.go_through(&batch, is_mine, &mut repeater) {
+                Ok(()) => self.done(&batch),
+                Err(end) => self.fail(end),
+            }
+        }
+    }
+
+    fn next_batch(&self, next: &mut u64) -> Option<Arc<Batch>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if self.has_failed() {
+                return None;
+            }
+            // Those that are gone were executed without this worker.
+            *next = queue.first.max(*next);
+            let index = usize::try_from(*next - queue.first).unwrap_or(usize::MAX);
+            match queue.batches.get(index) {
+                Some(batch) if batch.is_for_workers => {
+                    *next += 1;
+                    return Some(Arc::clone(batch));
+                }
+                None if queue.is_closed => return None,
+                _ => self.grown.wait(&mut queue),
+            }
+        }
+    }
+
+    /// Executes the operations of a batch whose lane `is_mine`.
+    fn go_through(
+        &self,
+        batch: &Batch,
+        is_mine: impl Fn(usize) -> bool,
+        repeater: &mut Repeater<'_>,
+    ) -> Result<(), End> {
+        for update in &batch.updates {
+            if let Some(lane) = update.lane.filter(|lane| is_mine(*lane)) {
+                if self.has_failed() {
+                    return Ok(());
+                }
+                self.execute(batch, update, lane, repeater)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        batch: &Batch,
+        update: &Update,
+        lane: usize,
+        repeater: &mut Repeater<'_>,
+    ) -> Result<(), End> {
+        let timestamp_us = update.timestamp_us;
+        let before = self.before[lane];
+        if timestamp_us <= before.executed_us {
+            return Ok(());
+        }
+        let Ok(operation) = Operation::parse(batch.body(update)) else {
+            return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
+        };
+        let state = repeater.state(&operation.request);
+        // An earlier connection, or an earlier life, may have executed it or not.
+        let is_in_doubt = before.begun_us == timestamp_us;
+        if !is_in_doubt {
+            self.lanes.begin(lane, timestamp_us, state);
+        } else if state.is_some_and(|state| state != before.state) {
+            self.lanes.executed(lane, timestamp_us);
+            return Ok(());
+        }
+        let source = Source { origin: update.origin, master: self.master };
+        let succeeded = repeater
+            .repeat(source, &operation)
+            .map_err(|trouble: Trouble| End::Lost(trouble.to_string()))?;
+        if succeeded != operation.succeeded {
+            let what = format!("the update of {timestamp_us} ended otherwise than on the master");
+            // Where it was executed before, it may fail because of that.
+            if self.check && !is_in_doubt {
+                return Err(End::Halted(what));
+            }
+            tracing::warn!("replication: {what}");
+        }
+        self.lanes.executed(lane, timestamp_us);
+        Ok(())
+    }
+
+    /// A worker has gone through a batch.
+    fn done(&self, batch: &Batch) {
+        if batch.working.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let is_done = |batch: &Arc<Batch>| batch.working.load(Ordering::Acquire) == 0;
+        while !self.has_failed() && queue.batches.front().is_some_and(is_done) {
+            let Some(batch) = queue.batches.pop_front() else { break };
+            queue.first += 1;
+            queue.bytes -= batch.size_bytes();
+            if let Some(last) = batch.updates.last() {
+                self.advance(&mut queue, last.timestamp_us);
+            }
+            if let Some(at_us) = batch.caught_up_us {
+                self.progress.caught_up_us.store(at_us, Ordering::Relaxed);
+            }
+        }
+        drop(queue);
+        self.shrunk.notify_all();
+    }
+
+    /// Everything up to `timestamp_us` was executed.
+    fn advance(&self, queue: &mut MutexGuard<'_, Queue<'_>>, timestamp_us: u64) {
+        let done = if self.shared.flush_update_log() {
+            queue.position.advance(timestamp_us).map_err(|error| position_error(&error))
+        } else {
+            Err(End::Lost("the update log cannot be written".into()))
+        };
+        match done {
+            Ok(()) => self.progress.executed_us.store(timestamp_us, Ordering::Relaxed),
+            Err(end) => self.fail_with(queue, end),
+        }
+    }
+
+    fn fail(&self, end: End) {
+        let mut queue = self.queue.lock();
+        self.fail_with(&mut queue, end);
+    }
+
+    fn fail_with(&self, queue: &mut MutexGuard<'_, Queue<'_>>, end: End) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        queue.failure.get_or_insert(end);
+        self.grown.notify_all();
+        self.shrunk.notify_all();
+        (self.interrupt)();
+    }
+
+    /// There will be no more batches.
+    pub(super) fn close(&self) {
+        self.queue.lock().is_closed = true;
+        self.grown.notify_all();
+    }
+
+    /// Brings the position to the first operation that was not executed. Answers why it has failed,
+    /// if it has.
+    pub(super) fn finish(self) -> Option<End> {
+        let mut queue = self.queue.lock();
+        let batches = std::mem::take(&mut queue.batches);
+        let is_done = |update: &&Update| {
+            let executed_us = update.lane.map(|lane| self.lanes.notes(lane).executed_us);
+            executed_us.is_none_or(|executed_us| update.timestamp_us <= executed_us)
+        };
+        let updates = batches.iter().flat_map(|batch| &batch.updates);
+        if let Some(last) = updates.take_while(is_done).last() {
+            self.advance(&mut queue, last.timestamp_us);
+        }
+        queue.failure.take()
+    }
+}
+
+fn position_error(error: &std::io::Error) -> End {
+    End::Lost(format!("cannot write the position: {error}"))
+}
+
+/// See [`Applier::guard`].
+pub(super) struct FailOnPanic<'w, 'a>(&'w Applier<'a>);
+
+impl Drop for FailOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(End::Lost("a thread has ended".into()));
+        }
+    }
+}

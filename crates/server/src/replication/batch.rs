@@ -1,0 +1,77 @@
+//! Operations that a replica has received, on their way to those who execute them.
+
+use super::lanes::{ALONE, LANES};
+use crate::store::scope_of;
+use crate::update_log::{Scope, Spread};
+use cabinet::Database;
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use wire::update_log::Operation;
+
+/// Bytes from which a batch is given to be executed.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Operations in the order in which they came.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    pub(super) updates: Vec<Update>,
+    /// When the master was known to have nothing beyond them, in microseconds since 1970.
+    pub(super) caught_up_us: Option<u64>,
+    /// Not if whoever received it executes it.
+    pub(super) is_for_workers: bool,
+    /// Threads that are not done with it.
+    pub(super) working: AtomicUsize,
+}
+
+/// An operation of a batch.
+pub(super) struct Update {
+    pub(super) timestamp_us: u64,
+    /// Server on which it was first executed.
+    pub(super) origin: u16,
+    /// `None` if there is nothing to do.
+    pub(super) lane: Option<usize>,
+    body: Range<usize>,
+}
+
+impl Batch {
+    /// Takes an operation that is to be executed on `lane`.
+    pub(super) fn push(
+        &mut self,
+        timestamp_us: u64,
+        origin: u16,
+        lane: Option<usize>,
+        body: &[u8],
+    ) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(body);
+        let body = start..self.bytes.len();
+        self.updates.push(Update { timestamp_us, origin, lane, body });
+    }
+
+    pub(super) fn body(&self, update: &Update) -> &[u8] {
+        &self.bytes[update.body.clone()]
+    }
+
+    /// Bytes of its operations.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.updates.is_empty() && self.caught_up_us.is_none()
+    }
+
+    /// Whether it is long enough to be executed.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES
+    }
+}
+
+/// The lane of an operation.
+pub(super) fn lane_of(spread: Spread, database: &Database, operation: &Operation<'_>) -> usize {
+    match scope_of(&operation.request) {
+        Scope::Key(key) => spread.place(database, key, LANES).unwrap_or(ALONE),
+        Scope::All | Scope::Nothing => ALONE,
+    }
+}

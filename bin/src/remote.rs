@@ -1,7 +1,7 @@
 //! Reaching a running server.
 
 use anyhow::{Context, Result};
-use client::{Address, Client, Settings};
+use client::{Address, Client, Error, Settings};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -31,4 +31,24 @@ pub(crate) fn connect_to(server: &str) -> Result<Client> {
 pub(crate) fn open(address: Address) -> Result<Client> {
     let settings = Settings { read_timeout: None, ..Settings::default() };
     Ok(Client::connect_with(address, settings)?)
+}
+
+/// A figure of a server's `stat`, if it has it.
+pub(crate) fn figure(client: &Client, name: &str) -> Result<Option<String>> {
+    let text = String::from_utf8(client.stat()?).context("the status is not UTF-8")?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+    Ok(value.map(str::to_owned))
+}
+
+/// An error of a command with the reason that the server has for it, where the protocol has no word
+/// for that.
+pub(crate) fn explained(client: &Client, error: anyhow::Error) -> anyhow::Error {
+    let Some(Error::Miscellaneous) = error.downcast_ref() else { return error };
+    let nothing: [&[u8]; 0] = [];
+    match client.misc(b"error", 0, &nothing).ok().and_then(|answer| answer.into_iter().next()) {
+        Some(reason) if !reason.starts_with(b"0:") => {
+            anyhow::anyhow!("{error:#} ({})", String::from_utf8_lossy(&reason))
+        }
+        _ => error,
+    }
 }

@@ -6,6 +6,7 @@ mod export;
 mod import;
 mod inspect;
 mod manage;
+mod promote;
 mod queries;
 mod records;
 mod repair;
@@ -99,6 +100,8 @@ enum Remote {
     Sync(At<manage::Sync>),
     /// Reclaim all dead space now
     Optimize(At<manage::Optimize>),
+    /// Have a replica follow nobody from now on, and let clients write to it
+    Promote(At<promote::Promote>),
     /// Copy the database to a path on the server's machine
     Copy(At<manage::Copy>),
     /// Call a versatile function and print the elements it answers
@@ -129,7 +132,7 @@ impl<T: clap::Args + Run> At<T> {
         let done = self.command.run(&client, &mut output);
         // What was found before an error is printed all the same.
         output.flush()?;
-        done
+        done.map_err(|error| crate::remote::explained(&client, error))
     }
 }
 
@@ -153,6 +156,7 @@ impl Remote {
             Self::Vanish(command) => command.run(),
             Self::Sync(command) => command.run(),
             Self::Optimize(command) => command.run(),
+            Self::Promote(command) => command.run(),
             Self::Copy(command) => command.run(),
             Self::Misc(command) => command.run(),
             Self::Ext(command) => command.run(),

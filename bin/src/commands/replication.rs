@@ -39,6 +39,9 @@ pub(super) struct ReplicationArguments {
     /// File that remembers how far this server has followed
     #[arg(long, visible_alias = "rts", value_name = "PATH", default_value = "tyrant.rts")]
     position_file: PathBuf,
+    /// Let clients write while a master is followed, as two masters of each other need it
+    #[arg(long)]
+    writable_replica: bool,
     /// Stop following where an operation ends otherwise than it did on the master
     #[arg(long, visible_alias = "rcc")]
     check_consistency: bool,
@@ -61,6 +64,7 @@ impl ReplicationArguments {
             master: self.master,
             position: self.position_file,
             check: self.check_consistency,
+            is_writable: self.writable_replica,
         };
     }
 }

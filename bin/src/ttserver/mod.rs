@@ -81,6 +81,8 @@ fn service(options: &Options) -> Result<Service> {
         master: options.master_host.clone().map(|host| Master { host, port }),
         position: options.position.clone(),
         check: options.check,
+        // Two masters may follow each other.
+        is_writable: true,
     };
     let mut notices = Vec::new();
     if options.multiple > 0 {

@@ -124,6 +124,27 @@ fn tyrant_serve_follows_too() {
 }
 
 #[test]
+fn a_promoted_replica_takes_the_place_of_its_master() {
+    let mut master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let error = fail("tyrant", &["promote", "--server", &master.address()]);
+    assert!(error.contains("follows no master"), "{error}");
+    let options = ["--sid", "2", "--master", &master.address()];
+    let mut replica = Server::tyrant("casket.tch", &options);
+    master.exchange("set a 5 0 1\r\nb\r\n", STORED);
+    wait_until_equal(&master, &replica);
+    let error = fail("tyrant", &["put", "--server", &replica.address(), "a", "c"]);
+    let reason = format!("this is a read-only replica of {}", master.address());
+    assert!(error.contains(&reason), "{error}");
+    master.end(Signal::KILL);
+    let promoted = succeed("tyrant", &["promote", "--server", &replica.address()]);
+    let beginning = format!("promoted: it followed {} up to ", master.address());
+    assert!(promoted.starts_with(&beginning), "{promoted}");
+    replica.end(Signal::KILL);
+    replica.restart();
+    succeed("tyrant", &["put", "--server", &replica.address(), "a", "c"]);
+}
+
+#[test]
 fn an_update_log_without_a_server_id_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let ulog = folder.path().join("ulog");

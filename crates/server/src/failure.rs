@@ -73,6 +73,7 @@ impl From<&Error> for Failure {
                 _ => Self::Write,
             },
             Error::Corrupted { .. } => Self::BadRecord,
+            Error::ReadOnly(_) => Self::NoPermission,
             Error::NoSpace { .. } | Error::Poisoned(_) => Self::Write,
             Error::InUse { .. } | Error::Conflict => Self::Lock,
             // The record that is no number is in the way.

@@ -33,6 +33,7 @@ mod error;
 mod event_loop;
 mod execute;
 mod failure;
+mod gate;
 mod hits;
 mod listener;
 mod mask;

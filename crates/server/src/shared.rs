@@ -4,6 +4,7 @@ use crate::budget::Budget;
 use crate::cas_numbers::CasNumbers;
 use crate::counters::{Count, Counters};
 use crate::failure::LastFailure;
+use crate::gate::Gate;
 use crate::hits::Hits;
 use crate::pool::Pool;
 use crate::port::{Port, ring};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     unlogged: [Store; 2],
     pub(crate) update_log: Option<Arc<UpdateLog>>,
     pub(crate) replication: Replication,
+    /// Open unless this is a read-only replica.
+    pub(crate) gate: Arc<Gate>,
     /// Writes are acknowledged only once they are durable.
     pub(crate) holds_replies: bool,
     /// Kind of the database, unless it is an engine from elsewhere.
@@ -92,9 +95,12 @@ impl Shared {
         if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
             settle(&database, log, &unfinished).map_err(Error::Unfinished)?;
         }
+        let gate = Arc::new(Gate::new(config.following.is_writable));
+        let database = database.gated(&gate);
         let nonblocking = database.nonblocking();
         Ok(Arc::new(Self {
-            replication: Replication::new(&config.following, server_id),
+            replication: Replication::new(&config.following, server_id, &gate),
+            gate,
             update_log,
             unlogged: [nonblocking.unlogged(), database.unlogged()],
             pool: Pool::new(config.pool_queue_max),

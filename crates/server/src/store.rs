@@ -9,6 +9,7 @@
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
 //! or an expiry as `misc put` with a third argument, which the original ignores.
 
+use crate::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
 use cabinet::table::Table;
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
@@ -34,6 +35,8 @@ pub(crate) struct Store {
     may_wait: bool,
     log: Option<Arc<UpdateLog>>,
     source: Source,
+    /// Of clients' changes.
+    gate: Option<Arc<Gate>>,
 }
 
 impl Deref for Store {
@@ -47,7 +50,24 @@ impl Deref for Store {
 impl Store {
     /// A store whose changes are logged as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
-        Self { database, may_wait: true, log, source: Source { origin: id, master: 0 } }
+        let source = Source { origin: id, master: 0 };
+        Self { database, may_wait: true, log, source, gate: None }
+    }
+
+    /// The same for clients, whose changes have to pass the gate.
+    pub(crate) fn gated(&self, gate: &Arc<Gate>) -> Self {
+        Self { gate: Some(Arc::clone(gate)), ..self.clone() }
+    }
+
+    /// The same for changes that come from elsewhere.
+    pub(crate) fn ungated(&self) -> Self {
+        Self { gate: None, ..self.clone() }
+    }
+
+    /// Fails if nothing may be changed.
+    #[inline]
+    fn pass(&self) -> Result<()> {
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.pass())
     }
 
     /// The same for threads that must not wait for the disk.
@@ -81,6 +101,10 @@ impl Store {
         outcome: impl FnOnce(&T) -> bool,
         change: impl FnOnce(&Database) -> Result<T>,
     ) -> Result<T> {
+        // What changes no record is nobody's loss.
+        if !matches!(scope, Scope::Nothing) {
+            self.pass()?;
+        }
         let Some(log) = &self.log else { return change(&self.database) };
         let _held = self.begin(log, scope)?;
         let result = change(&self.database);
@@ -113,6 +137,7 @@ impl Store {
     }
 
     pub(crate) fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        self.pass()?;
         let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
         let key = self.given(key)?;
         let _held = self.begin(log, Scope::Key(&key))?;
@@ -122,6 +147,7 @@ impl Store {
     }
 
     pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.pass()?;
         let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
         let _held = self.begin(log, Scope::Key(&key))?;
@@ -135,6 +161,7 @@ impl Store {
     }
 
     pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.pass()?;
         let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
         let _held = self.begin(log, Scope::Key(key))?;
         let stored = self.database.replace(key, value, meta)?;
@@ -158,6 +185,7 @@ impl Store {
     }
 
     pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
+        self.pass()?;
         let Some(log) = &self.log else { return self.database.extend(key, part, front) };
         if front {
             // The protocol has no word for it.
@@ -200,6 +228,7 @@ impl Store {
         value: &[u8],
         meta: Meta,
     ) -> Result<Swap> {
+        self.pass()?;
         let Some(log) = &self.log else {
             return self.database.compare_and_swap(key, version, value, meta);
         };
@@ -224,6 +253,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
+        self.pass()?;
         let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
         let _held = self.begin(log, Scope::Key(key))?;
         let mut changed = Change::Keep;
@@ -317,6 +347,7 @@ impl Store {
         outcome: impl FnOnce(&T) -> bool,
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        self.pass()?;
         let Some(log) = &self.log else { return call() };
         let Some(strings) = strings(arguments) else {
             return Err(Error::NotSupported("so long an argument, in an update log".into()));

@@ -1,24 +1,17 @@
 //! Which mailings went to which address: a table with a column for each date, and the same as a
 //! hash database whose values are lines. It is what Tokyo Cabinet's users wrote about.
 
+use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use client::Client;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// Most clients at a time.
-const CLIENTS_MAX: usize = 1024;
 
 /// One address in so many gets a second mailing.
 const SECOND_MAILINGS: u64 = 8;
 
 /// Dates of mailings.
 const DATES: u64 = 30;
-
-/// Requests between two movements of the progress bar.
-const STRIDE: u64 = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Mailings {
@@ -65,10 +58,7 @@ struct Mailing {
 impl Mailings {
     pub(super) fn run(&self) -> Result<()> {
         ensure!(self.rows > 0, "no rows");
-        ensure!(
-            self.clients.iter().all(|clients| (1..=CLIENTS_MAX).contains(clients)),
-            "from 1 to {CLIENTS_MAX} clients"
-        );
+        check_clients(&self.clients)?;
         println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
         for kind in &self.kinds {
             for &clients in &self.clients {
@@ -80,7 +70,7 @@ impl Mailings {
 
     fn measure(&self, kind: Kind, clients: usize) -> Result<()> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let mut server = OwnServer::start(&parent, kind.database())?;
+        let mut server = OwnServer::start(&parent, kind.database(), &[])?;
         let mailings = self.rows + self.rows / SECOND_MAILINGS;
         let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
             for number in 0..mailings {
@@ -127,51 +117,6 @@ impl Mailings {
     }
 }
 
-/// What a client does: it gets a connection, a test which numbers are its own, and what to call
-/// after each request.
-type Work<'w> = dyn Fn(&Client, &dyn Fn(u64) -> bool, &mut dyn FnMut()) -> Result<()> + Sync + 'w;
-
-/// Runs `work` on so many connections at once; answers how long it took.
-fn in_parallel(
-    server: &OwnServer,
-    clients: usize,
-    name: &'static str,
-    total: u64,
-    work: &Work<'_>,
-) -> Result<Duration> {
-    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
-        .context("the progress bar")?;
-    let bar = ProgressBar::new(total).with_style(style).with_message(name);
-    let started = Instant::now();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..clients)
-            .map(|index| {
-                let bar = &bar;
-                scope.spawn(move || {
-                    let client = server.connect()?;
-                    let mut done = 0;
-                    let own = |number: u64| number % clients as u64 == index as u64;
-                    work(&client, &own, &mut || {
-                        done += 1;
-                        if done % STRIDE == 0 {
-                            bar.inc(STRIDE);
-                        }
-                    })
-                })
-            })
-            .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(result) => result?,
-                Err(_) => bail!("a client panicked"),
-            }
-        }
-        Ok(())
-    })?;
-    bar.finish_and_clear();
-    Ok(started.elapsed())
-}
-
 fn send(kind: Kind, client: &Client, mailing: &Mailing) -> Result<()> {
     let (key, date) = (address(mailing.address), date(mailing.date));
     match kind {
@@ -210,12 +155,4 @@ fn address(number: u64) -> Vec<u8> {
 
 fn date(number: u64) -> String {
     format!("2026-11-{:02}", number + 1)
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that scatters its argument.
-fn scatter(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }

@@ -1,7 +1,9 @@
 //! `tyrant bench`: measurements that anyone can repeat.
 
+mod clients;
 mod mailings;
 mod own_server;
+mod replication;
 
 use anyhow::Result;
 
@@ -15,12 +17,15 @@ pub(super) struct Bench {
 enum What {
     /// Mailings by e-mail address: loads a table and a hash database through a server, looks up
     Mailings(mailings::Mailings),
+    /// Inserts into a server without a replica and with one, side by side
+    Replication(replication::Replication),
 }
 
 impl Bench {
     pub(super) fn run(&self) -> Result<()> {
         match &self.what {
             What::Mailings(mailings) => mailings.run(),
+            What::Replication(replication) => replication.run(),
         }
     }
 }

@@ -5,6 +5,7 @@ use client::Client;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -18,14 +19,17 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    /// Starts a server of the database `name` in a new folder below `parent`.
-    pub(super) fn start(parent: &Path, name: &str) -> Result<Self> {
-        let folder = parent.join(format!("tyrant-bench-{}", std::process::id()));
+    /// Starts a server of the database `name`, with further options, in a new folder below `parent`.
+    pub(super) fn start(parent: &Path, name: &str, options: &[&str]) -> Result<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("tyrant-bench-{}-{number}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let child = Command::new(program)
             .current_dir(&folder)
             .args(["serve", name, "--unix", "socket", "--log", "log"])
+            .args(options)
             .stdin(Stdio::null())
             .spawn();
         let child = match child {
@@ -50,6 +54,18 @@ impl OwnServer {
     /// A new connection to it.
     pub(super) fn connect(&self) -> Result<Client> {
         Ok(Client::connect_unix(&self.folder.join("socket"))?)
+    }
+
+    /// A figure of its `stat`.
+    pub(super) fn figure(&self, name: &str) -> Result<f64> {
+        let text = String::from_utf8(self.connect()?.stat()?)?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        value.with_context(|| format!("the server has no {name}"))?.parse().context("no number")
+    }
+
+    /// Processor time that it has taken, in seconds.
+    pub(super) fn processor_seconds(&self) -> Result<f64> {
+        Ok(self.figure("ru_user")? + self.figure("ru_sys")?)
     }
 
     /// Closes the database; answers the bytes that its files take on the disk.

@@ -210,6 +210,10 @@ pub(super) fn perform(
         Request::Restore { path, timestamp_us, options } => {
             context.wait()?;
             context.counters.count(Count::Restore);
+            if context.attempt("do_restore", context.shared.gate.pass())?.is_err() {
+                reply::status(output, false);
+                return Ok(Next::GoOn);
+            }
             let path = Path::new(std::ffi::OsStr::from_bytes(path));
             let check = replication::checks(options);
             let restored = replication::restore(context.shared, path, timestamp_us, check);

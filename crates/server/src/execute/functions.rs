@@ -16,6 +16,7 @@ pub(super) fn exists(name: &[u8], kind: Option<Kind>) -> bool {
         b"range" => matches!(kind, Tree | MemoryTree | Fixed),
         b"putdup" | b"putdupback" => kind == Tree,
         b"setindex" | b"search" | b"metasearch" | b"genuid" => kind == Table,
+        b"promote" => true,
         _ => false,
     }
 }

@@ -178,7 +178,7 @@ fn put(
     if status != Status::Created {
         context.counters.count(Count::PutMiss);
     }
-    reply::message(output, status);
+    answer(context, status, output);
     Ok(())
 }
 
@@ -194,8 +194,16 @@ fn remove(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result
         }
         Err(error) => status_of(&error),
     };
-    reply::message(output, status);
+    answer(context, status, output);
     Ok(())
+}
+
+/// What became of a write; where only reading is allowed, with the reason.
+fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
+    match context.shared.gate.reason().filter(|_| status == Status::Forbidden) {
+        Some(reason) => reply::explained(output, status, &reason),
+        None => reply::message(output, status),
+    }
 }
 
 /// Whether a function of `misc` is called. The name of a script's function goes first.
@@ -236,7 +244,11 @@ fn post(
         context.check_length(body.len())?;
         reply::response(output, Status::Ok, form::CONTENT_TYPE, &body);
     } else {
-        reply::message(output, Status::InternalServerError);
+        let status = match context.session.last_failure {
+            Some(Failure::NoPermission) => Status::Forbidden,
+            _ => Status::InternalServerError,
+        };
+        answer(context, status, output);
     }
     Ok(())
 }
@@ -274,6 +286,7 @@ fn allowed(context: &Context<'_>) -> String {
 fn status_of(error: &Error) -> Status {
     match error {
         Error::NoSpace { .. } => Status::InsufficientStorage,
+        Error::ReadOnly(_) => Status::Forbidden,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
         _ => Status::InternalServerError,
     }

@@ -113,7 +113,24 @@ fn function(
         (b"error", _) => {
             let failure =
                 context.session.last_failure.or_else(|| context.shared.last_failure.get());
-            take(Failure::text(failure).as_bytes());
+            let mut text = Failure::text(failure);
+            if let (Some(Failure::NoPermission), Some(reason)) =
+                (failure, context.shared.gate.reason())
+            {
+                text.push_str(": ");
+                text.push_str(&reason);
+            }
+            take(text.as_bytes());
+            Ok(true)
+        }
+        (b"promote", _) => {
+            context.wait()?;
+            let Some(promoted) = context.shared.replication.promote() else {
+                context.fail("do_misc: promote", Failure::Invalid);
+                return Ok(false);
+            };
+            take(promoted.master.to_string().as_bytes());
+            take(promoted.position_us.to_string().as_bytes());
             Ok(true)
         }
         // Compaction and the cache look after themselves.

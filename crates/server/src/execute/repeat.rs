@@ -38,8 +38,8 @@ impl<'a> Repeater<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
-            store: shared.database.clone(),
-            unlogged: shared.database.unlogged(),
+            store: shared.database.ungated(),
+            unlogged: shared.database.ungated().unlogged(),
             counters: Counters::default(),
             session: Session::default(),
             output: Vec::new(),

@@ -7,12 +7,16 @@
 use super::apply::Applier;
 use super::batch::Batch;
 use super::position::Position;
+use super::promote::{self, Promoted};
 use crate::execute::Repeater;
+use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::update_log::now_us;
 use client::{Address, Interrupter, Settings, UpdateStream};
 use parking_lot::{Condvar, Mutex};
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
@@ -36,6 +40,16 @@ pub struct Master {
     pub port: u16,
 }
 
+impl fmt::Display for Master {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        match host.contains(':') {
+            true => write!(formatter, "[{host}]:{port}"),
+            false => write!(formatter, "{host}:{port}"),
+        }
+    }
+}
+
 /// Whom a server follows, and how.
 #[derive(Clone, Debug)]
 pub struct Following {
@@ -45,12 +59,15 @@ pub struct Following {
     pub position: PathBuf,
     /// An operation that ends otherwise than on the master stops it.
     pub check: bool,
+    /// Clients may write although a master is followed.
+    pub is_writable: bool,
 }
 
 impl Default for Following {
-    /// No master, and the original's file.
+    /// No master, and the original's file and rules.
     fn default() -> Self {
-        Self { master: None, position: "ttserver.rts".into(), check: false }
+        let position = "ttserver.rts".into();
+        Self { master: None, position, check: false, is_writable: true }
     }
 }
 
@@ -64,6 +81,8 @@ struct Orders {
     /// Rises with each change.
     generation: u64,
     stopping: bool,
+    /// Something may still be executed that an earlier master has sent.
+    is_busy: bool,
 }
 
 /// The follower, as other threads see it.
@@ -73,6 +92,8 @@ pub(crate) struct Follower {
     connection: Mutex<Option<Interrupter>>,
     position: PathBuf,
     progress: Progress,
+    /// Closed while a master is followed, unless clients may write all the same.
+    gate: Arc<Gate>,
 }
 
 /// How far it has come, in microseconds since 1970.
@@ -95,18 +116,18 @@ pub(super) enum End {
 }
 
 impl Follower {
-    pub(super) fn new(following: &Following) -> Self {
-        let orders = Orders {
-            master: following.master.clone(),
-            check: following.check,
-            ..Orders::default()
-        };
+    pub(super) fn new(following: &Following, gate: &Arc<Gate>) -> Self {
+        let master = following.master.clone();
+        let master = master.filter(|master| !promote::was_promoted(&following.position, master));
+        let orders = Orders { master, check: following.check, ..Orders::default() };
+        set_gate(gate, orders.master.as_ref());
         Self {
             orders: Mutex::new(orders),
             changed: Condvar::new(),
             connection: Mutex::new(None),
             position: following.position.clone(),
             progress: Progress::default(),
+            gate: Arc::clone(gate),
         }
     }
 
@@ -125,10 +146,33 @@ impl Follower {
     /// Follows another master, or none, from `set_us` on, or from where it was.
     pub(crate) fn follow(&self, master: Option<Master>, set_us: Option<u64>, check: bool) {
         self.order(|orders| {
+            set_gate(&self.gate, master.as_ref());
+            if master.is_some() {
+                promote::forget(&self.position);
+            }
             orders.master = master;
             orders.set_us = set_us.or(orders.set_us);
             orders.check = check;
         });
+    }
+
+    /// Follows nobody from now on, also after a restart; comes back when everything is executed that
+    /// was received. `None` if there is no master.
+    pub(super) fn promote(&self) -> Option<Promoted> {
+        let mut followed = None;
+        self.order(|orders| followed = orders.master.take());
+        let master = followed?;
+        promote::remember(&self.position, &master);
+        let mut orders = self.orders.lock();
+        while orders.is_busy && !orders.stopping {
+            self.changed.wait(&mut orders);
+        }
+        if orders.master.is_none() {
+            self.gate.open();
+        }
+        let position_us = self.progress.executed_us.load(Ordering::Relaxed);
+        tracing::info!("promoted: no longer a replica of {master}, followed up to {position_us}");
+        Some(Promoted { master, position_us })
     }
 
     pub(super) fn stop(&self) {
@@ -166,6 +210,7 @@ impl Follower {
                 continue;
             };
             let (set_us, check) = (orders.set_us, orders.check);
+            orders.is_busy = true;
             drop(orders);
             let end = match self.opened(&mut opened, set_us) {
                 Ok(position) => {
@@ -181,6 +226,8 @@ impl Follower {
             };
             *self.connection.lock() = None;
             let mut orders = self.orders.lock();
+            orders.is_busy = false;
+            self.changed.notify_all();
             if orders.generation != generation {
                 pause = PAUSE_MIN;
                 continue;
@@ -189,16 +236,12 @@ impl Follower {
             match end {
                 End::Changed => {}
                 End::Lost(reason) => {
-                    tracing::warn!("replicating from {}:{}: {reason}", master.host, master.port);
+                    tracing::warn!("replicating from {master}: {reason}");
                     self.changed.wait_for(&mut orders, pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 End::Halted(reason) => {
-                    tracing::error!(
-                        "replicating from {}:{} stopped: {reason}",
-                        master.host,
-                        master.port
-                    );
+                    tracing::error!("replicating from {master} stopped: {reason}");
                     while orders.generation == generation {
                         self.changed.wait(&mut orders);
                     }
@@ -263,7 +306,7 @@ impl Path<'_> {
             Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
             Err(error) => return lost(&error),
         };
-        tracing::info!("replicating from sid={master_id} ({host}:{port}) after {}", from_us - 1);
+        tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
         let Self { follower, shared, check, .. } = *self;
         let interrupt = || follower.interrupt();
         let applier =
@@ -307,6 +350,13 @@ impl Path<'_> {
             }
         }
         End::Changed
+    }
+}
+
+fn set_gate(gate: &Gate, master: Option<&Master>) {
+    match master {
+        Some(master) => gate.close(&master.to_string()),
+        None => gate.open(),
     }
 }
 

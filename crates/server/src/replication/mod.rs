@@ -8,6 +8,7 @@ mod batch;
 mod follower;
 mod lanes;
 mod position;
+mod promote;
 mod restore;
 mod sender;
 
@@ -15,8 +16,10 @@ pub use follower::{Following, Master};
 
 pub use restore::{Replayed, replay};
 
+pub(crate) use promote::Promoted;
 pub(crate) use restore::restore;
 
+use crate::gate::Gate;
 use crate::shared::Shared;
 use follower::Follower;
 use rustix::fd::OwnedFd;
@@ -35,8 +38,8 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
-    pub(crate) fn new(following: &Following, server_id: u32) -> Self {
-        let follower = (server_id != 0).then(|| Follower::new(following));
+    pub(crate) fn new(following: &Following, server_id: u32, gate: &Arc<Gate>) -> Self {
+        let follower = (server_id != 0).then(|| Follower::new(following, gate));
         Self { senders: Senders::default(), follower }
     }
 
@@ -79,6 +82,11 @@ impl Replication {
         let set_us = (from_us > 0).then_some(from_us);
         follower.follow(master, set_us, checks(options));
         true
+    }
+
+    /// Follows nobody from now on, also after a restart. `None` if there is no master.
+    pub(crate) fn promote(&self) -> Option<Promoted> {
+        self.follower.as_ref()?.promote()
     }
 
     /// Whether this server can follow another.

@@ -65,8 +65,13 @@ pub fn response(out: &mut Vec<u8>, status: Status, content_type: &str, body: &[u
 /// A response whose body is its reason and a line feed.
 pub fn message(out: &mut Vec<u8>, status: Status) {
     let (_, reason) = status.code_and_reason();
-    headers(out, status, TEXT, reason.len() as u64 + 1);
-    out.extend_from_slice(reason.as_bytes());
+    explained(out, status, reason);
+}
+
+/// A response whose body is a text and a line feed.
+pub fn explained(out: &mut Vec<u8>, status: Status, text: &str) {
+    headers(out, status, TEXT, text.len() as u64 + 1);
+    out.extend_from_slice(text.as_bytes());
     out.push(b'\n');
 }
 

@@ -1,0 +1,76 @@
+//! Clients at work on a server, side by side.
+
+use super::own_server::OwnServer;
+use anyhow::{Context, Result, bail, ensure};
+use client::Client;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Most clients at a time.
+const CLIENTS_MAX: usize = 1024;
+
+/// Requests between two movements of the progress bar.
+const STRIDE: u64 = 1000;
+
+/// Whether so many clients can be had.
+pub(super) fn check_clients(clients: &[usize]) -> Result<()> {
+    ensure!(
+        clients.iter().all(|clients| (1..=CLIENTS_MAX).contains(clients)),
+        "from 1 to {CLIENTS_MAX} clients"
+    );
+    Ok(())
+}
+
+/// What a client does: it gets a connection, a test which numbers are its own, and what to call
+/// after each request.
+pub(super) type Work<'w> =
+    dyn Fn(&Client, &dyn Fn(u64) -> bool, &mut dyn FnMut()) -> Result<()> + Sync + 'w;
+
+/// Runs `work` on so many connections at once; answers how long it took.
+pub(super) fn in_parallel(
+    server: &OwnServer,
+    clients: usize,
+    name: &'static str,
+    total: u64,
+    work: &Work<'_>,
+) -> Result<Duration> {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
+        .context("the progress bar")?;
+    let bar = ProgressBar::new(total).with_style(style).with_message(name);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|index| {
+                let bar = &bar;
+                scope.spawn(move || {
+                    let client = server.connect()?;
+                    let mut done = 0;
+                    let own = |number: u64| number % clients as u64 == index as u64;
+                    work(&client, &own, &mut || {
+                        done += 1;
+                        if done % STRIDE == 0 {
+                            bar.inc(STRIDE);
+                        }
+                    })
+                })
+            })
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(result) => result?,
+                Err(_) => bail!("a client panicked"),
+            }
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    Ok(started.elapsed())
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that scatters its argument.
+pub(super) fn scatter(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}

@@ -1,0 +1,167 @@
+//! What a replica costs its master, and whether it keeps up: the same inserts into a server without a
+//! replica and with one, all on this machine.
+
+use super::clients::{check_clients, in_parallel, scatter};
+use super::own_server::OwnServer;
+use anyhow::{Result, ensure};
+use client::Client;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a replica to have everything.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Time between two looks how far it has come.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Name of the databases.
+const DATABASE: &str = "casket.tch";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Replication {
+    /// Records that are inserted
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    value_bytes: usize,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    clients: usize,
+    /// Requests that a client sends at once, a measurement for each number
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,64")]
+    depths: Vec<usize>,
+    /// Times that each is measured, without and with a replica in turn
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+    /// Have the replica keep an update log too
+    #[arg(long)]
+    replica_logs: bool,
+    /// Folder for the databases; folders of their own are made in it and removed
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+}
+
+/// A measurement.
+struct Figures {
+    records_per_second: f64,
+    /// Processor time a record, in microseconds.
+    master_us: f64,
+    replica: Option<ReplicaFigures>,
+}
+
+struct ReplicaFigures {
+    processor_us: f64,
+    /// Time from the end of the inserts until it has all of them.
+    behind: Duration,
+}
+
+impl Replication {
+    pub(super) fn run(&self) -> Result<()> {
+        check_clients(&[self.clients])?;
+        ensure!(self.records > 0 && self.rounds > 0, "nothing to do");
+        ensure!(self.depths.iter().all(|depth| *depth > 0), "from 1 request at once");
+        println!(
+            "requests at once\treplicas\trecords/s\tof without\tmaster CPU us/record\t\
+             replica CPU us/record\treplica behind s"
+        );
+        for &depth in &self.depths {
+            for _ in 0..self.rounds {
+                let without = self.measure(depth, false)?;
+                without.print(depth, 1.0);
+                let with = self.measure(depth, true)?;
+                with.print(depth, with.records_per_second / without.records_per_second);
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, depth: usize, has_replica: bool) -> Result<Figures> {
+        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+        let logging = ["--update-log", "ulog", "--server-id"];
+        let listening = ["--host", "127.0.0.1", "--port", &port];
+        let master =
+            OwnServer::start(&parent, DATABASE, &[&logging[..], &["1"], &listening].concat())?;
+        let replica = has_replica.then(|| self.start_replica(&parent, &port)).transpose()?;
+        let before = master.processor_seconds()?;
+        let value = vec![b'x'; self.value_bytes];
+        let took =
+            in_parallel(&master, self.clients, "insert", self.records, &|client, own, done| {
+                let mut keys = (0..self.records).filter(|number| own(*number)).peekable();
+                while keys.peek().is_some() {
+                    let batch = keys.by_ref().take(depth);
+                    insert(client, batch, &value, done)?;
+                }
+                Ok(())
+            })?;
+        let replica = match replica {
+            None => None,
+            Some(replica) => {
+                let behind = self.await_all(&replica)?;
+                let processor_us = self.each_us(replica.processor_seconds()?);
+                Some(ReplicaFigures { processor_us, behind })
+            }
+        };
+        let master_us = self.each_us(master.processor_seconds()? - before);
+        let records_per_second = self.records as f64 / took.as_secs_f64();
+        Ok(Figures { records_per_second, master_us, replica })
+    }
+
+    fn start_replica(&self, parent: &Path, port: &str) -> Result<OwnServer> {
+        let master = format!("127.0.0.1:{port}");
+        let mut options = vec!["--server-id", "2", "--master", &master];
+        if self.replica_logs {
+            options.extend(["--update-log", "ulog"]);
+        }
+        OwnServer::start(parent, DATABASE, &options)
+    }
+
+    /// Waits until the replica has everything; answers how long that was.
+    fn await_all(&self, replica: &OwnServer) -> Result<Duration> {
+        let client = replica.connect()?;
+        let started = Instant::now();
+        while client.count()? < self.records {
+            ensure!(started.elapsed() < PATIENCE, "the replica does not get everything");
+            std::thread::sleep(LOOK);
+        }
+        Ok(started.elapsed())
+    }
+
+    fn each_us(&self, seconds: f64) -> f64 {
+        seconds * 1e6 / self.records as f64
+    }
+}
+
+fn insert(
+    client: &Client,
+    numbers: impl Iterator<Item = u64>,
+    value: &[u8],
+    done: &mut dyn FnMut(),
+) -> Result<()> {
+    let mut pipeline = client.pipeline();
+    let mut count = 0;
+    for number in numbers {
+        // 16 bytes, in no order.
+        pipeline.put(format!("{:016x}", scatter(number)).as_bytes(), value)?;
+        count += 1;
+    }
+    pipeline.run()?;
+    (0..count).for_each(|_| done());
+    Ok(())
+}
+
+impl Figures {
+    fn print(&self, depth: usize, share: f64) {
+        let replica = self.replica.as_ref();
+        println!(
+            "{depth}\t{}\t{:.0}\t{share:.2}\t{:.2}\t{}\t{}",
+            usize::from(replica.is_some()),
+            self.records_per_second,
+            self.master_us,
+            replica.map_or("-".into(), |figures| format!("{:.2}", figures.processor_us)),
+            replica.map_or("-".into(), |figures| format!("{:.3}", figures.behind.as_secs_f64())),
+        );
+    }
+}

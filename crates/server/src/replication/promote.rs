@@ -1,0 +1,55 @@
+//! What remains of a replica that was promoted: a file beside that of its position (`.promoted`) with the
+//! master that it no longer follows. Without it a restart with the same options would follow that again.
+
+use super::follower::Master;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A replica that has become a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Promoted {
+    /// The master that it had.
+    pub(crate) master: Master,
+    /// Time stamp of the last operation that it has executed, in microseconds since 1970.
+    pub(crate) position_us: u64,
+}
+
+fn path(position: &Path) -> PathBuf {
+    let mut name = position.as_os_str().to_owned();
+    name.push(".promoted");
+    name.into()
+}
+
+/// Remembers that `master` is no longer followed.
+pub(super) fn remember(position: &Path, master: &Master) {
+    let path = path(position);
+    if let Err(error) = std::fs::write(&path, format!("{master}\n")) {
+        tracing::error!("cannot write {}: {error}: a restart follows {master}", path.display());
+    }
+}
+
+/// A master is followed again.
+pub(super) fn forget(position: &Path) {
+    let path = path(position);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+        _ => {}
+    }
+}
+
+/// Whether the server was promoted while it followed `master`.
+pub(super) fn was_promoted(position: &Path, master: &Master) -> bool {
+    let path = path(position);
+    let remembered = std::fs::read_to_string(&path).unwrap_or_default();
+    let was = remembered.trim_end() == master.to_string();
+    if was {
+        tracing::warn!(
+            "not following {master}: this server was promoted. To follow it again, remove {} and \
+             restart, or send setmst",
+            path.display()
+        );
+    }
+    was
+}

@@ -5,9 +5,10 @@ use crate::logging::Verbosity;
 use crate::serving::{Import, Service};
 use anyhow::Result;
 use clap::Parser;
-use server::{Config, Dialect, Endpoint};
+use server::{Config, Dialect, Endpoint, Users, UsersError};
 use std::num::{NonZeroUsize, ParseIntError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,12 @@ pub(super) struct Arguments {
     /// Let clients have the server run a command that copies the database: copy @COMMAND
     #[arg(long)]
     copy_command: bool,
+    /// Serve those only of whom this file has a line, name:password
+    #[arg(long, value_name = "FILE", value_parser = users)]
+    users: Option<Arc<Users>>,
+    /// Serve Tokyo Tyrant's protocol to everybody all the same, as replicas and tools need it
+    #[arg(long, requires = "users")]
+    open_tokyo_tyrant: bool,
     #[command(flatten)]
     replication: ReplicationArguments,
     /// Refuse these commands, named as in the original: allwrite,vanish
@@ -99,6 +106,8 @@ impl Arguments {
         config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
         config.shutdown_command = self.shutdown_command;
         config.copy_command = self.copy_command;
+        config.users = self.users;
+        config.opens_tokyo_tyrant = self.open_tokyo_tyrant;
         if self.tokyo_tyrant {
             config.dialect = Dialect::TokyoTyrant;
         }
@@ -137,6 +146,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO) => Err("longer than nothing, please".to_owned()),
         duration => duration.map_err(|error| error.to_string()),
     }
+}
+
+fn users(path: &str) -> Result<Arc<Users>, UsersError> {
+    Users::read(Path::new(path)).map(Arc::new)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -1,9 +1,10 @@
 //! Settings of a server, and every limit of it with its default.
 
 use crate::update_log;
-use crate::{Dialect, Following, Mask};
+use crate::{Dialect, Following, Mask, Users};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A place to listen.
@@ -69,6 +70,10 @@ pub struct Config {
     /// Whether a client may have the server run a command that makes a copy of the database, with
     /// `copy` and an `@` in front of it.
     pub copy_command: bool,
+    /// Who may use the server, if not everybody may.
+    pub users: Option<Arc<Users>>,
+    /// Whether everybody may use Tokyo Tyrant's protocol, which has no passwords, all the same.
+    pub opens_tokyo_tyrant: bool,
     /// Number of this server among those that replicate each other, up to 65535; 0 is none.
     pub server_id: u32,
     /// Where to log what changes, if anywhere; takes an id.
@@ -105,6 +110,8 @@ impl Default for Config {
             dialect: Dialect::Memcached,
             shutdown_command: false,
             copy_command: false,
+            users: None,
+            opens_tokyo_tyrant: false,
             server_id: 0,
             update_log: None,
             following: Following::default(),

@@ -65,6 +65,8 @@ counts! {
     IncrementMiss "incr_misses",
     DecrementHit "decr_hits",
     DecrementMiss "decr_misses",
+    Authentication "auth_cmds",
+    AuthenticationError "auth_errors",
     BytesRead "bytes_read",
     BytesWritten "bytes_written",
     Accepted "connections_accepted",

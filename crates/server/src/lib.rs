@@ -1,7 +1,7 @@
 //! The network server over [`cabinet`]: one port, every protocol, all cores.
 //!
-//! Requests of the original's binary protocol, of memcached's text protocol and of HTTP/1.x come
-//! over the same sockets, and may take turns on one connection.
+//! Requests of the original's binary protocol, of memcached's protocols and of HTTP/1.x come over
+//!  the same sockets, and may take turns on one connection.
 //!
 //! ```no_run
 //! # fn open() -> cabinet::Database { unimplemented!() }
@@ -48,6 +48,7 @@ mod slab;
 mod status;
 mod store;
 pub mod update_log;
+mod users;
 
 pub use config::{BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX};
 pub use copy::POSITION_FILE;
@@ -55,4 +56,5 @@ pub use error::{Error, Result};
 pub use mask::{Command, Mask, Protocol};
 pub use replication::{Following, Master, Replayed, replay};
 pub use server::{Handle, Server};
+pub use users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use wire::memcached::Dialect;

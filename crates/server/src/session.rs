@@ -16,6 +16,10 @@ pub(crate) struct Session {
     pub(crate) http: HttpReading,
     /// The same for a request of the binary protocol.
     pub(crate) binary: wire::binary::Progress,
+    /// Its client is one of [`crate::Users`].
+    pub(crate) is_authenticated: bool,
+    /// SASL has begun, and name and password come with its next step.
+    pub(crate) expects_credentials: bool,
 }
 
 impl Session {

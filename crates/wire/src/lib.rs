@@ -23,6 +23,7 @@ mod decimal;
 pub mod http;
 pub mod limits;
 pub mod memcached;
+pub mod memcached_binary;
 mod sniff;
 pub mod update_log;
 

@@ -2,7 +2,7 @@
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::memcached::{is_verb, tokens};
-use crate::{binary, http};
+use crate::{binary, http, memcached_binary};
 
 /// A protocol of the shared port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Protocol {
     Binary,
     /// [`memcached`](crate::memcached), and whatever else comes as a line of text.
     Memcached,
+    /// [`memcached_binary`].
+    MemcachedBinary,
     /// [`http`].
     Http,
 }
@@ -18,13 +20,14 @@ pub enum Protocol {
 /// Protocol of the request at the start of `bytes`; `None` if that takes more bytes.
 ///
 /// As in the original the question is open anew with each request of a connection. The first byte
-/// tells the binary protocol; else the first token tells memcached, and the third HTTP.
+/// tells a binary protocol; else the first token tells memcached, and the third HTTP.
 #[inline]
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
     match bytes {
         [] => None,
         [binary::MAGIC, ..] => Some(Protocol::Binary),
+        [memcached_binary::MAGIC, ..] => Some(Protocol::MemcachedBinary),
         // Most requests by far.
         [b'g' | b's', b'e', b't', b' ', ..] | [b'm', b'g' | b's', b' ', ..] => {
             Some(Protocol::Memcached)
@@ -66,8 +69,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_tells_the_binary_protocol() {
+    fn the_first_byte_tells_a_binary_protocol() {
         assert_eq!(sniff(b"\xc8"), Some(Protocol::Binary));
+        assert_eq!(sniff(b"\x80"), Some(Protocol::MemcachedBinary));
         assert_eq!(sniff(b""), None);
     }
 

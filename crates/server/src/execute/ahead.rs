@@ -4,7 +4,7 @@
 use crate::shared::Shared;
 use cabinet::Database;
 use wire::memcached::Dialect;
-use wire::{Parse, Protocol, binary, memcached};
+use wire::{Parse, Protocol, binary, memcached, memcached_binary};
 
 /// Most keys that are named at once.
 pub(super) const KEYS_AHEAD_MAX: usize = 16;
@@ -81,6 +81,10 @@ fn next_key(dialect: Dialect, input: &[u8]) -> Option<(&[u8], usize)> {
             Parse::Complete(request, bytes) => Some((binary_key(&request)?, bytes)),
             _ => None,
         },
+        Protocol::MemcachedBinary => match memcached_binary::parse(input) {
+            Parse::Complete(request, bytes) => Some((memcached_binary_key(&request)?, bytes)),
+            _ => None,
+        },
         Protocol::Http => None,
     }
 }
@@ -98,6 +102,23 @@ fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
         | memcached::Request::Decrement { key, .. }
         | memcached::Request::Touch { key, .. } => Some(key),
         memcached::Request::Meta(meta) => (!meta.key.is_base64).then_some(meta.key.token),
+        _ => None,
+    }
+}
+
+fn memcached_binary_key<'a>(request: &memcached_binary::Request<'a>) -> Option<&'a [u8]> {
+    use memcached_binary::Command as C;
+    match request.command {
+        C::Get { key, .. }
+        | C::GetAndTouch { key, .. }
+        | C::Touch { key, .. }
+        | C::Store { key, .. }
+        | C::Append { key, .. }
+        | C::Prepend { key, .. }
+        | C::Delete { key } => Some(key),
+        C::Increment(sum) | C::Decrement(sum) => Some(sum.key),
+        // It names none, and the end of many gets is one.
+        C::NoOp => Some(b""),
         _ => None,
     }
 }

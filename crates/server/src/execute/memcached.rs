@@ -1,10 +1,14 @@
 //! memcached's text protocol.
 
 mod admin;
+pub(super) mod binary;
+mod conditional;
 mod expiry;
 mod meta;
 mod number;
+mod sasl;
 mod stats;
+mod store;
 mod sum;
 
 use super::ahead::Grouped;
@@ -14,14 +18,14 @@ use crate::failure::Failure;
 use crate::hits::Hit;
 use crate::mask::{Command, Protocol};
 use crate::status;
-use cabinet::{Change, Entry, Error, Meta, Swap, Version};
+use cabinet::{Change, Entry, Error, Meta, Version};
+use conditional::Removed;
 use number::Operation;
 use std::time::Instant;
+use store::{extended, store};
 use wire::Parse;
-use wire::memcached::reply::{
-    self, DELETED, END, EXISTS, NOT_FOUND, NOT_STORED, OK, STORED, TOUCHED,
-};
-use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, Store, parse};
+use wire::memcached::reply::{self, DELETED, END, NOT_FOUND, OK, TOUCHED};
+use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, parse};
 
 /// Executes the request at the beginning of `input`.
 #[inline]
@@ -77,14 +81,10 @@ fn execute(
             get_and_touch(context, keys, exptime, cas, output)?;
         }
         Request::Delete { key, noreply } => {
-            let removed = context.attempt_write("do_mc_delete", context.database.remove(key))?;
-            let removed = or_absent(removed, false);
-            context.counters.count(Count::Out);
-            if let Ok(false) = removed {
-                context.miss("do_mc_delete", Count::OutMiss);
-            }
+            let removed = conditional::remove(context, key, None)?;
             conclude(output, noreply, removed, |output, removed| {
-                output.extend_from_slice(if removed { DELETED } else { NOT_FOUND });
+                let is_removed = removed == Removed::Yes;
+                output.extend_from_slice(if is_removed { DELETED } else { NOT_FOUND });
             });
         }
         Request::Increment { key, amount, noreply } if is_original => {
@@ -251,102 +251,6 @@ fn touch<T>(
         }
         touched
     }))
-}
-
-#[inline]
-fn store(context: &mut Context<'_>, request: &Store<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
-    let Store { mode, key, flags, exptime, value, noreply: _ } = *request;
-    let database = context.database;
-    let meta = Meta { flags, expires_at_ms: expiry::expires_at_ms(exptime) };
-    let (count, line) = match mode {
-        Mode::Set => (Count::Put, database.put_with(key, value, meta).map(|_| STORED)),
-        Mode::Add => (Count::PutKeep, database.put_keep(key, value, meta).map(stored)),
-        Mode::Replace => (Count::Put, database.replace(key, value, meta).map(stored)),
-        Mode::Append => (Count::Put, extend(context, key, value, false).map(stored)),
-        Mode::Prepend => (Count::Put, extend(context, key, value, true).map(stored)),
-        Mode::CompareAndSwap(number) => {
-            (Count::CompareAndSwap, compare_and_swap(context, key, number, value, meta))
-        }
-    };
-    let line = context.attempt_write("do_mc_store", line)?;
-    let line = match mode {
-        // To store where nothing can be is a failure; to look first finds nothing.
-        Mode::Set => line,
-        Mode::CompareAndSwap(_) => or_absent(line, NOT_FOUND),
-        _ => or_absent(line, NOT_STORED),
-    };
-    context.counters.count(count);
-    match line {
-        Ok(line) => {
-            output.extend_from_slice(line);
-            if line == STORED {
-                note(context, key, false);
-            } else {
-                context.counters.count(Count::PutMiss);
-                let is_there = mode == Mode::Add || line == EXISTS;
-                let failure = if is_there { Failure::ExistingRecord } else { Failure::NoRecord };
-                context.fail("do_mc_store", failure);
-            }
-            if count == Count::CompareAndSwap {
-                context.counters.count(match line {
-                    STORED => Count::CasHit,
-                    EXISTS => Count::CasBadValue,
-                    _ => Count::CasMiss,
-                });
-            }
-        }
-        Err(error) => {
-            context.counters.count(Count::PutMiss);
-            failure(output, &error);
-        }
-    }
-    Ok(())
-}
-
-fn stored(stored: bool) -> &'static [u8] {
-    if stored { STORED } else { NOT_STORED }
-}
-
-fn compare_and_swap(
-    context: &Context<'_>,
-    key: &[u8],
-    number: u64,
-    value: &[u8],
-    meta: Meta,
-) -> cabinet::Result<&'static [u8]> {
-    let shared = context.shared;
-    if shared.cas_numbers.is_used() {
-        return context.database.modify(key, |entry| match entry {
-            None => (Change::Keep, NOT_FOUND),
-            Some(entry) if shared.cas_numbers.matches(entry.version, number) => {
-                (Change::Put(value.to_vec(), meta), STORED)
-            }
-            Some(_) => (Change::Keep, EXISTS),
-        });
-    }
-    Ok(match context.database.compare_and_swap(key, number, value, meta)? {
-        Swap::Stored(_) => STORED,
-        Swap::Changed => EXISTS,
-        Swap::Missing => NOT_FOUND,
-    })
-}
-
-/// append and prepend: says whether there was a record.
-fn extend(context: &Context<'_>, key: &[u8], part: &[u8], is_front: bool) -> cabinet::Result<bool> {
-    if context.shared.config.dialect == Dialect::TokyoTyrant {
-        return context.database.extend(key, part, is_front);
-    }
-    context.database.modify(key, |entry| match entry {
-        None => (Change::Keep, false),
-        Some(entry) => (extended(&entry, part, is_front), true),
-    })
-}
-
-/// A longer value under the same flags and expiry, which nobody has called stale yet.
-fn extended(entry: &Entry<'_>, part: &[u8], is_front: bool) -> Change {
-    let (first, second) = if is_front { (part, entry.value) } else { (entry.value, part) };
-    let expires_at_ms = expiry::unmarked(entry.meta.expires_at_ms);
-    Change::Put([first, second].concat(), Meta { expires_at_ms, ..entry.meta })
 }
 
 /// The number for compare-and-swap of what was just stored: the version, unless the client has

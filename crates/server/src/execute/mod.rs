@@ -6,6 +6,7 @@
 //! that changes a second time.
 
 mod ahead;
+mod authentication;
 mod binary;
 mod functions;
 mod http;
@@ -102,8 +103,22 @@ enum Halt {
 /// Executes the request at the beginning of `input`, which is not empty, and appends its reply.
 #[inline]
 pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    match wire::sniff(input) {
+    match &context.shared.config.users {
+        None => dispatch(context, wire::sniff(input), input, output),
+        Some(users) => authentication::step(context, users, input, output),
+    }
+}
+
+#[inline]
+fn dispatch(
+    context: &mut Context<'_>,
+    protocol: Option<wire::Protocol>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    match protocol {
         Some(wire::Protocol::Memcached) => memcached::step(context, input, output),
+        Some(wire::Protocol::MemcachedBinary) => memcached::binary::step(context, input, output),
         Some(wire::Protocol::Binary) => binary::step(context, input, output),
         Some(wire::Protocol::Http) => http::step(context, input, output),
         None => Step::Incomplete { needed: input.len() + 1 },

@@ -7,10 +7,12 @@
 
 mod calls;
 mod engine;
+mod packets;
 mod replicas;
 
 pub(crate) use calls::{MISC_FAILURE, list, misc};
 pub(crate) use engine::ManualEngine;
+pub(crate) use packets::{Packet, Response};
 pub(crate) use replicas::{following, logged, logging, master, records, wait_until_equal};
 
 use cabinet::{Database, Options};

@@ -9,12 +9,14 @@
 //! chunked) with [`Status::NotImplemented`]; and then close, for the end of the request is
 //! unknown.
 
+mod authorization;
 mod body;
 pub mod form;
 mod head;
 pub mod reply;
 mod url;
 
+pub use authorization::BasicCredentials;
 pub use body::{BodyLength, Progress, Request, parse, parse_resuming};
 pub use head::{Head, Method, head};
 pub use reply::Status;

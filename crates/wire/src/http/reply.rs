@@ -19,6 +19,7 @@ pub enum Status {
     Ok,
     Created,
     BadRequest,
+    Unauthorized,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -40,6 +41,7 @@ impl Status {
             Status::Ok => ("200", "OK"),
             Status::Created => ("201", "Created"),
             Status::BadRequest => ("400", "Bad Request"),
+            Status::Unauthorized => ("401", "Unauthorized"),
             Status::Forbidden => ("403", "Forbidden"),
             Status::NotFound => ("404", "Not Found"),
             Status::MethodNotAllowed => ("405", "Method Not Allowed"),
@@ -82,6 +84,21 @@ pub fn headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_le
     out.extend_from_slice(b"Content-Length: ");
     decimal::write(out, content_length);
     out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// A response that asks for a name and a password, and ends the connection.
+pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
+    let (_, reason) = Status::Unauthorized.code_and_reason();
+    status_line(out, Status::Unauthorized);
+    header(out, "WWW-Authenticate", "Basic realm=\"tyrant\", charset=\"UTF-8\"");
+    header(out, "Connection", "close");
+    header(out, "Content-Type", TEXT);
+    header(out, "Content-Length", &(reason.len() + 1).to_string());
+    end_of_headers(out);
+    if !is_head {
+        out.extend_from_slice(reason.as_bytes());
+        out.push(b'\n');
+    }
 }
 
 /// A response without any header: what answers HEAD where there is none.

@@ -24,6 +24,14 @@ pub const ERROR: &[u8] = b"ERROR\r\n";
 pub const FORBIDDEN: &[u8] = b"CLIENT_ERROR forbidden\r\n";
 /// The database failed, in the original's words.
 pub const UNEXPECTED: &[u8] = b"SERVER_ERROR unexpected\r\n";
+/// A client that has not said who it is asks for something else.
+pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+/// Name and password are nobody's.
+pub const AUTHENTICATION_FAILED: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
+/// The data of the first `set` are no name and password.
+pub const BAD_AUTHENTICATION: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
+/// The data of the first `set` do not end where they should.
+pub const BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 /// The value is longer than the server takes, in memcached's words.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 

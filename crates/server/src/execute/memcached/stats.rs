@@ -20,13 +20,7 @@ pub(super) fn execute(
 ) -> Result<(), Halt> {
     context.counters.count(Count::Stat);
     let shared = context.shared;
-    let figures = match argument {
-        b"" => general(shared),
-        b"settings" => settings(shared),
-        b"items" => items(shared),
-        b"slabs" => pairs(&[("active_slabs", "0"), ("total_malloced", "0")]),
-        b"sizes" => pairs(&[("sizes_status", "disabled")]),
-        b"conns" => connections(shared),
+    match argument {
         b"reset" => {
             shared.reset_totals();
             output.extend_from_slice(b"RESET\r\n");
@@ -37,10 +31,11 @@ pub(super) fn execute(
             return Ok(());
         }
         b"cachedump" => return cache_dump(context, rest, output),
-        _ => {
-            output.extend_from_slice(reply::ERROR);
-            return Ok(());
-        }
+        _ => {}
+    }
+    let Some(figures) = figures(shared, argument) else {
+        output.extend_from_slice(reply::ERROR);
+        return Ok(());
     };
     for (name, value) in figures {
         reply::stat(output, &name, &value);
@@ -49,7 +44,20 @@ pub(super) fn execute(
     Ok(())
 }
 
-type Figures = Vec<(String, String)>;
+/// Names and values that an argument asks for; `None` if it is none that does.
+pub(super) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
+    Some(match argument {
+        b"" => general(shared),
+        b"settings" => settings(shared),
+        b"items" => items(shared),
+        b"slabs" => pairs(&[("active_slabs", "0"), ("total_malloced", "0")]),
+        b"sizes" => pairs(&[("sizes_status", "disabled")]),
+        b"conns" => connections(shared),
+        _ => return None,
+    })
+}
+
+pub(super) type Figures = Vec<(String, String)>;
 
 fn pairs(figures: &[(&str, &str)]) -> Figures {
     figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -133,7 +141,7 @@ fn settings(shared: &Shared) -> Figures {
         ("num_threads", shared.ports.len().to_string()),
         ("detail_enabled", on_off(false)),
         ("cas_enabled", on_off(true)),
-        ("auth_enabled_sasl", on_off(false)),
+        ("auth_enabled_sasl", on_off(config.users.is_some())),
         ("item_size_max", config.request_bytes_max.to_string()),
         ("dump_enabled", on_off(true)),
     ]

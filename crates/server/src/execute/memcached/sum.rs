@@ -1,7 +1,8 @@
 //! incr and decr, of both dialects.
 
+use super::conditional::{self, Arithmetic, Counted};
 use super::number::Operation;
-use super::{conclude, expiry, note};
+use super::{conclude, expiry};
 use crate::counters::Count;
 use crate::execute::{Context, Halt, leading_number, or_absent};
 use crate::failure::Failure;
@@ -44,30 +45,13 @@ pub(super) fn count(
     noreply: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let sum = context.database.modify(key, |entry| {
-        let Some(entry) = entry else { return (Change::Keep, None) };
-        match operation.apply(entry.value) {
-            None => (Change::Keep, Some(None)),
-            Some(sum) => {
-                let after = counted(&entry, sum.is_in_place);
-                (Change::Put(sum.text, after), Some(Some((sum.number, sum.is_in_place))))
-            }
-        }
-    });
-    let sum = or_absent(context.attempt_write("do_mc_incr", sum)?, None);
-    context.counters.count(Count::AddInt);
-    match sum {
-        Ok(None) => context.fail("do_mc_incr", Failure::NoRecord),
-        Ok(Some(Some((_, false)))) => note(context, key, false),
-        _ => {}
-    }
-    if let Ok(found @ (None | Some(Some(_)))) = sum {
-        count_arithmetic(context, matches!(operation, Operation::Add(_)), found.is_some());
-    }
-    conclude(output, noreply, sum, |output, sum| match sum {
-        Some(Some((number, _))) => reply::number(output, number),
-        Some(None) => output.extend_from_slice(reply::NOT_NUMERIC),
-        None => output.extend_from_slice(NOT_FOUND),
+    let arithmetic = Arithmetic { key, operation, compare: None, initial: None, assign: None };
+    let counted = conditional::count(context, &arithmetic, |expires_at_ms, _| expires_at_ms)?;
+    conclude(output, noreply, counted, |output, counted| match counted {
+        Counted::Yes(number) => reply::number(output, number.number),
+        // There is nothing to compare with.
+        Counted::Missing | Counted::Changed => output.extend_from_slice(NOT_FOUND),
+        Counted::NoNumber => output.extend_from_slice(reply::NOT_NUMERIC),
     });
     Ok(())
 }
@@ -78,13 +62,4 @@ pub(super) fn counted(entry: &Entry<'_>, is_in_place: bool) -> Meta {
     let expires_at_ms = entry.meta.expires_at_ms;
     let expires_at_ms = if is_in_place { expires_at_ms } else { expiry::unmarked(expires_at_ms) };
     Meta { expires_at_ms, ..entry.meta }
-}
-
-pub(super) fn count_arithmetic(context: &Context<'_>, is_increment: bool, is_found: bool) {
-    context.counters.count(match (is_increment, is_found) {
-        (true, true) => Count::IncrementHit,
-        (true, false) => Count::IncrementMiss,
-        (false, true) => Count::DecrementHit,
-        (false, false) => Count::DecrementMiss,
-    });
 }

@@ -2,25 +2,13 @@
 
 use super::answer;
 use crate::counters::Count;
+use crate::execute::memcached::conditional::{self, Removed, Store, Stored};
 use crate::execute::memcached::expiry::{self, Marks};
-use crate::execute::memcached::{extended, failure, note, shown};
+use crate::execute::memcached::{failure, shown};
 use crate::execute::{Context, Halt, or_absent};
-use crate::failure::Failure;
 use cabinet::Change;
+use wire::memcached::Meta;
 use wire::memcached::reply::{CODE_EXISTS, CODE_NOT_FOUND, CODE_NOT_STORED, CODE_OK};
-use wire::memcached::{Meta, MetaMode};
-
-/// How `ms` ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stored {
-    Yes,
-    /// The condition was not met.
-    No,
-    /// The record has another number.
-    Changed,
-    /// There is no record to compare with.
-    Missing,
-}
 
 /// Executes `ms`.
 pub(super) fn set(
@@ -29,93 +17,28 @@ pub(super) fn set(
     key: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let shared = context.shared;
     let marks = Marks { is_base64: meta.key.is_base64, ..Marks::default() };
     let expires_at_ms = expiry::expires_at_ms(meta.exptime.unwrap_or(0));
-    let fresh = cabinet::Meta {
-        flags: meta.client_flags,
-        expires_at_ms: expiry::marked(expires_at_ms, marks),
+    let store = Store {
+        mode: meta.mode,
+        key,
+        value: meta.value,
+        fresh: cabinet::Meta {
+            flags: meta.client_flags,
+            expires_at_ms: expiry::marked(expires_at_ms, marks),
+        },
+        compare: meta.compare,
+        takes_stale: meta.invalidate,
+        assign: meta.assign,
     };
-    let (database, value) = (context.database, meta.value);
-    let stored = if meta.mode == MetaMode::Set && meta.compare.is_none() {
-        database.put_with(key, value, fresh).map(|version| (Stored::Yes, version))
-    } else {
-        database.modify_versioned(key, |entry| {
-            let Some(entry) = entry else {
-                return match (meta.mode, meta.compare) {
-                    (MetaMode::Add, _) => (Change::Put(value.to_vec(), fresh), Stored::Yes),
-                    (MetaMode::Append | MetaMode::Prepend, _) | (_, None) => {
-                        (Change::Keep, Stored::No)
-                    }
-                    (_, Some(_)) => (Change::Keep, Stored::Missing),
-                };
-            };
-            let is_same =
-                meta.compare.is_none_or(|number| shared.cas_numbers.matches(entry.version, number));
-            match meta.mode {
-                MetaMode::Add => (Change::Keep, Stored::No),
-                // 0 is no number of a record: here it means that there is none to compare.
-                MetaMode::Append | MetaMode::Prepend if is_same || meta.compare == Some(0) => {
-                    let is_front = meta.mode == MetaMode::Prepend;
-                    (extended(&entry, value, is_front), Stored::Yes)
-                }
-                MetaMode::Set | MetaMode::Replace if is_same => {
-                    (Change::Put(value.to_vec(), fresh), Stored::Yes)
-                }
-                MetaMode::Set | MetaMode::Replace
-                    if meta.invalidate
-                        && meta.compare.is_some_and(|number| {
-                            number != 0 && number < shared.cas_numbers.number(entry.version)
-                        }) =>
-                {
-                    // A value that comes too late leaves the time of the record as it was, and
-                    // does not take from anybody the right to renew it.
-                    let old = entry.meta.expires_at_ms;
-                    let is_won = expiry::marks(old).is_won;
-                    let expires_at_ms =
-                        expiry::marked(old, Marks { is_stale: true, is_won, ..marks });
-                    let stale = cabinet::Meta { expires_at_ms, ..fresh };
-                    (Change::Put(value.to_vec(), stale), Stored::Yes)
-                }
-                _ => (Change::Keep, Stored::Changed),
-            }
-        })
-    };
-    let stored = context.attempt_write("do_mc_store", stored)?;
-    let stored = match (meta.mode, meta.compare) {
-        (MetaMode::Set, None) => stored,
-        (MetaMode::Set | MetaMode::Replace, Some(_)) => or_absent(stored, (Stored::Missing, 0)),
-        _ => or_absent(stored, (Stored::No, 0)),
-    };
-    context.counters.count(match meta.mode {
-        MetaMode::Add => Count::PutKeep,
-        _ if meta.compare.is_some() => Count::CompareAndSwap,
-        _ => Count::Put,
-    });
-    let (stored, version) = match stored {
-        Ok(stored) => stored,
-        Err(error) => {
-            context.counters.count(Count::PutMiss);
-            failure(output, &error);
-            return Ok(());
-        }
-    };
-    if stored == Stored::Yes {
-        let number = shown(context, version, meta.assign);
-        note(context, key, false);
-        if !meta.is_quiet {
-            answer(output, CODE_OK, meta, Some(number));
-        }
-        return Ok(());
+    match conditional::store(context, &store)? {
+        Ok(Stored::Yes(_)) if meta.is_quiet => {}
+        Ok(Stored::Yes(number)) => answer(output, CODE_OK, meta, Some(number)),
+        Ok(Stored::No) => answer(output, CODE_NOT_STORED, meta, Some(0)),
+        Ok(Stored::Changed) => answer(output, CODE_EXISTS, meta, Some(0)),
+        Ok(Stored::Missing) => answer(output, CODE_NOT_FOUND, meta, Some(0)),
+        Err(error) => failure(output, &error),
     }
-    context.counters.count(Count::PutMiss);
-    let (code, failure) = match stored {
-        Stored::Changed => (CODE_EXISTS, Failure::ExistingRecord),
-        Stored::Missing => (CODE_NOT_FOUND, Failure::NoRecord),
-        _ => (CODE_NOT_STORED, Failure::ExistingRecord),
-    };
-    context.fail("do_mc_store", failure);
-    answer(output, code, meta, Some(0));
     Ok(())
 }
 
@@ -126,14 +49,22 @@ pub(super) fn delete(
     key: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
+    if !meta.invalidate && !meta.removes_value {
+        let removed = conditional::remove(context, key, meta.compare)?;
+        match removed {
+            Ok(Removed::Yes) if meta.is_quiet => {}
+            Ok(Removed::Yes) => answer(output, CODE_OK, meta, None),
+            Ok(Removed::Changed) => answer(output, CODE_EXISTS, meta, None),
+            Ok(Removed::Missing) => answer(output, CODE_NOT_FOUND, meta, None),
+            Err(error) => failure(output, &error),
+        }
+        return Ok(());
+    }
     let shared = context.shared;
     let removed = context.database.modify_versioned(key, |entry| {
         let Some(entry) = entry else { return (Change::Keep, CODE_NOT_FOUND) };
         if !meta.compare.is_none_or(|number| shared.cas_numbers.matches(entry.version, number)) {
             return (Change::Keep, CODE_EXISTS);
-        }
-        if !meta.invalidate && !meta.removes_value {
-            return (Change::Remove, CODE_OK);
         }
         let mut after = entry.meta;
         let value = if meta.removes_value {

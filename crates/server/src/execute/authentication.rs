@@ -1,0 +1,138 @@
+//! Who may use a server that has users.
+//!
+//! A connection is its user's from the moment on that memcached's protocols have taken a name and
+//! a password: the text protocol in a `set` that must be its first command, the binary one by SASL.
+//! Then it speaks all protocols but HTTP, of which every request carries its own, since a proxy
+//! may send those of several users over one connection. Tokyo Tyrant's protocol has no passwords.
+
+use super::{Context, Next, Step, dispatch};
+use crate::counters::Count;
+use crate::users::Users;
+use wire::http::{BasicCredentials, Head, Method, head};
+use wire::memcached::{Error, Mode, Request, parse};
+use wire::memcached_binary::{self, Echo};
+use wire::{Parse, Protocol, http, memcached};
+
+/// Longest request that is taken of a client that has not said who it is, in bytes. Heads of HTTP
+/// have a limit of their own.
+const STRANGER_BYTES_MAX: usize = 64 << 10;
+
+impl Context<'_> {
+    /// Whether the connection may do what it asks for.
+    #[inline]
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.session.is_authenticated || self.shared.config.users.is_none()
+    }
+
+    /// Gives the connection to whom these are the name and the password of; says whether they are.
+    pub(super) fn authenticate(
+        &mut self,
+        users: &Users,
+        credentials: Option<(&[u8], &[u8])>,
+    ) -> bool {
+        let is_user = self.admits(users, credentials);
+        self.session.is_authenticated = is_user;
+        is_user
+    }
+
+    fn admits(&self, users: &Users, credentials: Option<(&[u8], &[u8])>) -> bool {
+        let is_user = credentials.is_some_and(|(name, password)| users.admit(name, password));
+        self.counters.count(Count::Authentication);
+        if !is_user {
+            self.counters.count(Count::AuthenticationError);
+            tracing::debug!("authentication failed");
+        }
+        is_user
+    }
+}
+
+/// Executes the request at the beginning of `input`, if its client may.
+pub(super) fn step(
+    context: &mut Context<'_>,
+    users: &Users,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    let protocol = wire::sniff(input);
+    let may_go_on = match protocol {
+        Some(Protocol::Http) => match head(input) {
+            Parse::Complete(head, _) if !is_of_user(context, users, &head) => {
+                return challenge(context, &head, input, output);
+            }
+            // What is no head is nobody's request.
+            _ => true,
+        },
+        Some(Protocol::Binary) if context.shared.config.opens_tokyo_tyrant => true,
+        _ => context.session.is_authenticated,
+    };
+    if may_go_on {
+        return dispatch(context, protocol, input, output);
+    }
+    let known = &input[..input.len().min(STRANGER_BYTES_MAX)];
+    let step = match protocol {
+        Some(Protocol::Binary) => None,
+        Some(Protocol::Memcached) => introduce(context, users, known, output),
+        _ => Some(dispatch(context, protocol, known, output)),
+    };
+    match step {
+        Some(Step::Incomplete { needed }) if needed > STRANGER_BYTES_MAX => {}
+        Some(step) => return step,
+        None => {}
+    }
+    context.counters.count(Count::Refused);
+    match (protocol, Echo::of(input)) {
+        (Some(Protocol::Binary), _) => wire::binary::reply::status(output, false),
+        (Some(Protocol::MemcachedBinary), Some(echo)) => {
+            let status = memcached_binary::Status::NotAuthenticated;
+            memcached_binary::reply::failure(output, echo, status);
+        }
+        _ => output.extend_from_slice(memcached::reply::UNAUTHENTICATED),
+    }
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
+}
+
+/// The first command of memcached's text protocol. `None` if it will never end.
+fn introduce(
+    context: &mut Context<'_>,
+    users: &Users,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Option<Step> {
+    let (request, bytes) = match parse(context.shared.config.dialect, input) {
+        Parse::Complete(request, bytes) => (request, bytes),
+        Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
+        Parse::Invalid(_) => return None,
+    };
+    output.extend_from_slice(match request {
+        Request::Store(store) if store.mode == Mode::Set => {
+            let words: Vec<&[u8]> = store
+                .value
+                .split(|byte| *byte == b' ')
+                .filter(|word| !word.is_empty())
+                .take(2)
+                .collect();
+            match *words {
+                [name, password] if context.authenticate(users, Some((name, password))) => {
+                    memcached::reply::STORED
+                }
+                [_, _] => memcached::reply::AUTHENTICATION_FAILED,
+                _ => memcached::reply::BAD_AUTHENTICATION,
+            }
+        }
+        Request::Bad { error: Error::BadDataChunk, .. } => memcached::reply::BAD_TERMINATION,
+        _ => memcached::reply::UNAUTHENTICATED,
+    });
+    Some(Step::Executed { bytes, next: Next::GoOn })
+}
+
+fn is_of_user(context: &Context<'_>, users: &Users, head: &Head<'_>) -> bool {
+    let credentials = head.header("Authorization").and_then(BasicCredentials::decode);
+    context.admits(users, credentials.as_ref().map(BasicCredentials::parts))
+}
+
+/// Asks for a name and a password. The body that may follow is not read, so the connection ends.
+fn challenge(context: &Context<'_>, head: &Head<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    context.counters.count(Count::Refused);
+    http::reply::challenge(output, head.method == Method::Head);
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
+}

@@ -1,0 +1,83 @@
+//! Authentication over memcached's binary protocol: the mechanism PLAIN of SASL.
+
+use super::binary::Stop;
+use crate::execute::Context;
+use crate::users::Users;
+use wire::memcached_binary::reply::{self, Status};
+use wire::memcached_binary::{Echo, plain_credentials};
+
+/// The one mechanism.
+const MECHANISM: &[u8] = b"PLAIN";
+
+/// Longest name of a mechanism, in bytes, as memcached has it.
+const MECHANISM_BYTES_MAX: usize = 32;
+
+/// Names the mechanisms.
+pub(super) fn list_mechanisms(
+    context: &Context<'_>,
+    echo: Echo,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    users(context)?;
+    reply::text(output, echo, MECHANISM);
+    Ok(())
+}
+
+/// Takes name and password; without them they are expected with the next step.
+pub(super) fn authenticate(
+    context: &mut Context<'_>,
+    echo: Echo,
+    mechanism: &[u8],
+    data: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let users = users(context)?;
+    if mechanism.len() > MECHANISM_BYTES_MAX {
+        return Err(Status::InvalidArguments.into());
+    }
+    context.session.is_authenticated = false;
+    context.session.expects_credentials = mechanism == MECHANISM && data.is_empty();
+    if context.session.expects_credentials {
+        reply::authentication_goes_on(output, echo);
+        return Ok(());
+    }
+    let credentials = plain_credentials(data).filter(|_| mechanism == MECHANISM);
+    conclude(context, users, credentials, echo, output)
+}
+
+/// Takes name and password as a step of their own.
+pub(super) fn go_on(
+    context: &mut Context<'_>,
+    echo: Echo,
+    mechanism: &[u8],
+    data: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let users = users(context)?;
+    if mechanism.len() > MECHANISM_BYTES_MAX {
+        return Err(Status::InvalidArguments.into());
+    }
+    context.session.is_authenticated = false;
+    let is_expected = std::mem::take(&mut context.session.expects_credentials);
+    let credentials = plain_credentials(data).filter(|_| is_expected);
+    conclude(context, users, credentials, echo, output)
+}
+
+fn conclude(
+    context: &mut Context<'_>,
+    users: &Users,
+    credentials: Option<(&[u8], &[u8])>,
+    echo: Echo,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    if !context.authenticate(users, credentials) {
+        return Err(Status::NotAuthenticated.into());
+    }
+    reply::text(output, echo, b"Authenticated");
+    Ok(())
+}
+
+/// Whoever may use the server, if not everybody may.
+fn users<'a>(context: &Context<'a>) -> Result<&'a Users, Stop> {
+    context.shared.config.users.as_deref().ok_or(Stop::Status(Status::UnknownCommand))
+}

@@ -1,0 +1,194 @@
+//! A server that has users serves nobody else, over any protocol.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use server::{Config, Users};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use support::{Client, Packet, Running, config, memory, start_with};
+
+const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+
+/// Longest request that is taken of a stranger, in bytes.
+const STRANGER_BYTES_MAX: usize = 64 << 10;
+
+fn start_with_users(opens_tokyo_tyrant: bool) -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    std::fs::write(&path, "ann:secret\nbob:other\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let users = Some(Arc::new(Users::read(&path).unwrap()));
+    start_with(Config { users, opens_tokyo_tyrant, ..config() }, memory())
+}
+
+fn sasl<'a>(opcode: u8, mechanism: &'a [u8], data: &'a [u8]) -> Packet<'a> {
+    Packet { opcode, key: mechanism, value: data, ..Packet::default() }
+}
+
+/// Status and text of the answer.
+fn ask(client: &mut Client, packet: &Packet<'_>) -> (u16, String) {
+    let response = client.ask(packet);
+    (response.status, String::from_utf8(response.value).unwrap())
+}
+
+fn refusal() -> (u16, String) {
+    (0x20, "Auth failure.".into())
+}
+
+const GET: Packet<'static> = Packet { opcode: 0, extras: b"", key: b"k", value: b"", number: 0 };
+
+#[test]
+fn the_binary_protocol_takes_a_name_and_a_password() {
+    let server = start_with_users(false);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &sasl(0x20, b"", b"")), (0, "PLAIN".into()));
+    assert_eq!(ask(&mut client, &sasl(0x0b, b"", b"")).0, 0);
+    for (mechanism, message) in [
+        (&b"PLAIN"[..], &b"\0ann\0other"[..]),
+        (b"PLAIN", b"\0ann\0secret\0"),
+        (b"PLAIN", b"x\0ann\0secret"),
+        (b"PLAIN", b"ann secret"),
+        (b"CRAM-MD5", b"\0ann\0secret"),
+    ] {
+        assert_eq!(ask(&mut client, &sasl(0x21, mechanism, message)), refusal());
+    }
+    assert_eq!(ask(&mut client, &sasl(0x22, b"PLAIN", b"\0ann\0secret")), refusal());
+    assert_eq!(ask(&mut client, &sasl(0x21, &[b'm'; 33], b"")).0, 4);
+    let done = (0, "Authenticated".to_owned());
+    assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"\0ann\0secret")), done);
+    assert_eq!(ask(&mut client, &GET).0, 1);
+    // In two steps.
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"")), (0x21, String::new()));
+    assert_eq!(ask(&mut client, &sasl(0x22, b"PLAIN", b"\0bob\0other")), done);
+    assert_eq!(ask(&mut client, &GET).0, 1);
+    // Whoever fails is nobody again.
+    assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"\0bob\0secret")), refusal());
+    assert_eq!(ask(&mut client, &GET), refusal());
+}
+
+#[test]
+fn a_stranger_is_refused_by_the_binary_protocol_and_sent_away() {
+    let server = start_with_users(false);
+    for opcode in [0x00, 0x01, 0x0a, 0x10, 0x07, 0x09, 0x50] {
+        let mut client = server.connect();
+        let extras: &[u8] = if opcode == 0x01 { &[0; 8] } else { b"" };
+        let key: &[u8] = if matches!(opcode, 0x0a | 0x07) { b"" } else { b"k" };
+        let packet = Packet { opcode, extras, key, ..Packet::default() };
+        assert_eq!(ask(&mut client, &packet), refusal(), "{opcode:x}");
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        client.expect_close();
+    }
+}
+
+#[test]
+fn the_text_protocol_takes_them_as_its_first_value() {
+    let server = start_with_users(false);
+    let mut client = server.connect();
+    for line in ["get k", "quit", "version", "mg k v", "stats", "foo", "shutdown", "flush_all"] {
+        client.exchange(format!("{line}\r\n"), UNAUTHENTICATED);
+    }
+    client.exchange("add k 0 0 10\r\nann secret\r\n", UNAUTHENTICATED);
+    client.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");
+    let format = "CLIENT_ERROR bad authentication token format\r\n";
+    client.exchange("set k 0 0 3\r\nann\r\n", format);
+    let termination = "CLIENT_ERROR bad command line termination\r\n";
+    client.exchange("set k 0 0 9\r\nann secret\r\n", termination);
+    // Its end is left over.
+    client.expect(UNAUTHENTICATED);
+    client.exchange("set x 1 2 10\r\nann secret\r\n", "STORED\r\n");
+    // It was no value, and the connection is ann's for every protocol but HTTP.
+    client.exchange("get x\r\n", "END\r\n");
+    assert_eq!(ask(&mut client, &GET).0, 1);
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
+    client.send(b"GET /x HTTP/1.1\r\n\r\n");
+    assert!(client.read_to_end().starts_with(b"HTTP/1.1 401 "));
+}
+
+#[test]
+fn every_request_of_http_carries_them() {
+    let server = start_with_users(false);
+    let get = |authorization: &str| format!("GET /k HTTP/1.1\r\n{authorization}\r\n");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        client.send(get("Authorization: Basic YW5uOnNlY3JldA==\r\n").as_bytes());
+        assert!(client.read_until(b"Not Found\n").starts_with(b"HTTP/1.1 404 "));
+    }
+    for authorization in [
+        "",
+        "Authorization: Basic YW5uOm90aGVy\r\n",
+        "Authorization: Basic !\r\n",
+        "Authorization: Bearer YW5uOnNlY3JldA==\r\n",
+    ] {
+        let mut client = server.connect();
+        client.send(get(authorization).as_bytes());
+        let reply = String::from_utf8(client.read_until(b"Unauthorized\n")).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+        assert!(reply.contains("\r\nWWW-Authenticate: Basic realm="), "{reply}");
+    }
+    // A stranger's value is not waited for.
+    let mut client = server.connect();
+    client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+    assert!(client.read_until(b"Unauthorized\n").starts_with(b"HTTP/1.1 401 "));
+    let mut client = server.connect();
+    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(client.read_to_end().ends_with(b"\r\n\r\n"));
+}
+
+#[test]
+fn tokyo_tyrants_protocol_is_shut_unless_it_is_opened() {
+    let server = start_with_users(false);
+    for request in [&b"\xc8\x80"[..], b"\xc8\x30\0\0\0\x01k", b"\xc8\xa0", b"\xc8"] {
+        let mut client = server.connect();
+        client.send(request);
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.read_to_end(), [1]);
+    }
+    let server = start_with_users(true);
+    let mut client = server.connect();
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
+    client.exchange(b"get k\r\n", UNAUTHENTICATED);
+}
+
+#[test]
+fn a_stranger_cannot_send_much() {
+    let server = start_with_users(false);
+    let announcements = [
+        format!("set k 0 0 {STRANGER_BYTES_MAX}\r\n").into_bytes(),
+        vec![b'x'; STRANGER_BYTES_MAX],
+    ];
+    for announcement in announcements {
+        let mut client = server.connect();
+        client.send(&announcement);
+        client.expect(UNAUTHENTICATED);
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        client.expect_close();
+    }
+    let mut client = server.connect();
+    let mut packet = sasl(0x21, b"PLAIN", b"").bytes();
+    packet[8..12].copy_from_slice(&(STRANGER_BYTES_MAX as u32).to_be_bytes());
+    client.send(&packet);
+    let response = client.response();
+    assert_eq!((response.status, &response.value[..]), (0x20, &b"Auth failure."[..]));
+    // The longest request is taken.
+    let line = format!("set k 0 0 {}\r\n", STRANGER_BYTES_MAX - 19);
+    let mut request = line.into_bytes();
+    request.resize(STRANGER_BYTES_MAX - 2, b' ');
+    request.extend_from_slice(b"\r\n");
+    let mut client = server.connect();
+    client.exchange(request, b"CLIENT_ERROR bad authentication token format\r\n");
+}
+
+#[test]
+fn failures_are_counted() {
+    let server = start_with_users(false);
+    let mut client = server.connect();
+    client.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");
+    client.exchange("set k 0 0 10\r\nann secret\r\n", "STORED\r\n");
+    client.send(b"stats\r\n");
+    let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    assert!(text.contains("STAT auth_cmds 2\r\n") && text.contains("STAT auth_errors 1\r\n"));
+}

@@ -1,0 +1,136 @@
+//! The memcached binary protocol.
+//!
+//! A request is a header of [`HEADER_BYTES`] bytes, which begins with [`MAGIC`], and a body: extras
+//! of a length that the command fixes, a key and a value. Numbers are big-endian.
+//!
+//! | byte | request | response |
+//! |---|---|---|
+//! | 0 | `80` | `81` |
+//! | 1 | opcode | the same |
+//! | 2 | bytes of the key, u16 | the same |
+//! | 4 | bytes of the extras, u8 | the same |
+//! | 5 | data type, ignored | 0 |
+//! | 6 | partition, ignored, u16 | [`Status`] |
+//! | 8 | bytes of the body, u32 | the same |
+//! | 12 | opaque, anything | the request's |
+//! | 16 | the number the record must have, or 0, u64 | the number it has, or 0 |
+
+mod opcode;
+mod parse;
+pub mod reply;
+mod sasl;
+
+pub use parse::parse;
+pub use reply::Status;
+pub use sasl::plain_credentials;
+
+/// First byte of every request.
+pub const MAGIC: u8 = 0x80;
+
+/// Bytes before the body, of requests and responses.
+pub const HEADER_BYTES: usize = 24;
+
+/// A request, borrowing from the bytes it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What its responses repeat.
+    pub echo: Echo,
+    /// Whether the response that is expected most is not wanted: a miss of a get, the success of
+    /// anything else.
+    pub is_quiet: bool,
+    /// The number that the record must have; `None` if it does not matter.
+    pub compare: Option<u64>,
+    /// What it asks for.
+    pub command: Command<'a>,
+}
+
+/// What the responses to a request have of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// The opcode, quiet or not.
+    pub opcode: u8,
+    /// Bytes that mean something to the client.
+    pub opaque: [u8; 4],
+}
+
+impl Echo {
+    /// That of the header at the start of `bytes`, if it is there.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<HEADER_BYTES>()?;
+        let [_, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _] =
+            *header;
+        Some(Self { opcode, opaque })
+    }
+}
+
+/// What a request asks for. Expiries are seconds as memcached means them, but never negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
+pub enum Command<'a> {
+    /// `get`, `getk`: the value of a record, and with `wants_key` its key.
+    Get { key: &'a [u8], wants_key: bool },
+    /// `gat`, `gatk`: the same, and set the expiry.
+    GetAndTouch { key: &'a [u8], expiry: u32, wants_key: bool },
+    /// Set the expiry.
+    Touch { key: &'a [u8], expiry: u32 },
+    /// `set`, `add`, `replace`.
+    Store { mode: Mode, key: &'a [u8], flags: u32, expiry: u32, value: &'a [u8] },
+    /// Add behind the value that is there.
+    Append { key: &'a [u8], value: &'a [u8] },
+    /// Add before the value that is there.
+    Prepend { key: &'a [u8], value: &'a [u8] },
+    /// Remove a record.
+    Delete { key: &'a [u8] },
+    /// Add to a decimal number.
+    Increment(Arithmetic<'a>),
+    /// Subtract from a decimal number.
+    Decrement(Arithmetic<'a>),
+    /// Remove all records, after `delay` seconds.
+    Flush { delay: u32 },
+    /// A response, which tells that everything before was executed.
+    NoOp,
+    /// Version of the server.
+    Version,
+    /// Statistics: the argument, empty if there is none.
+    Stat { argument: &'a [u8] },
+    /// Accepted and ignored.
+    Verbosity,
+    /// Close the connection.
+    Quit,
+    /// The names of the mechanisms of authentication.
+    SaslMechanisms,
+    /// Begin authentication.
+    SaslAuthenticate { mechanism: &'a [u8], data: &'a [u8] },
+    /// Go on with it.
+    SaslStep { mechanism: &'a [u8], data: &'a [u8] },
+    /// Not a command.
+    Unknown,
+    /// A command whose key, extras or value are not what it has. The header alone has been taken
+    /// off, and the connection is of no use afterwards.
+    Malformed,
+    /// A header whose key and extras are longer than the body, likewise.
+    BadLengths,
+}
+
+/// When a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In any case.
+    Set,
+    /// If there is no record.
+    Add,
+    /// If there is a record.
+    Replace,
+}
+
+/// What to do with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What is added or subtracted.
+    pub amount: u64,
+    /// What a new record begins with, and its expiry; without it none is made.
+    pub create: Option<(u64, u32)>,
+}

@@ -37,6 +37,18 @@ impl Connection {
         Ok(line.to_owned())
     }
 
+    /// So many bytes of an answer.
+    pub(crate) fn read(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        let mut received = vec![0; bytes];
+        self.stream.read_exact(&mut received).context("half an answer")?;
+        Ok(received)
+    }
+
+    /// Whether the server has closed, once that is known.
+    pub(crate) fn is_at_end(&mut self) -> Result<bool> {
+        Ok(self.stream.fill_buf().context("no answer")?.is_empty())
+    }
+
     /// All that comes up to `end`, and `end` itself.
     pub(crate) fn read_until(&mut self, end: &[u8]) -> Result<Vec<u8>> {
         let mut received = Vec::new();

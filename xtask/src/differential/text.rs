@@ -1,0 +1,395 @@
+//! Conversations of the text protocol: requests, valid and not, that go out many at once, so that
+//! also what is left of a request that was refused is read alike.
+//!
+//! What must differ is made alike before the comparison, and nothing else is: see [`normalise`].
+
+use super::random::Random;
+use crate::memcached::Connection;
+use anyhow::Result;
+use std::collections::HashMap;
+
+/// Longest key of memcached, in bytes.
+const MEMCACHED_KEY_BYTES_MAX: usize = 250;
+
+/// Requests of a conversation.
+const REQUESTS: usize = 60;
+
+/// Asked at the end: what was answered before is whole when this is.
+const END: (&[u8], &[u8]) = (b"\r\nmn\r\nversion\r\n", b"MN\r\nVERSION ");
+
+/// Has the conversation of a seed with memcached and with the server, and compares.
+pub(super) fn compare_answers(seed: u64, memcached: u16, server: u16) -> Result<()> {
+    let conversation = Conversation::new(seed);
+    let expected = ask(memcached, &conversation.bytes())?;
+    let answered = ask(server, &conversation.bytes())?;
+    compare(&conversation, &normalise(&expected), &normalise(&answered))
+}
+
+/// All that a server answers.
+pub(super) fn ask(port: u16, requests: &[u8]) -> Result<Vec<u8>> {
+    let mut connection = Connection::open(port)?;
+    connection.send(&[requests, END.0].concat())?;
+    connection.read_until(END.1)
+}
+
+fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Result<()> {
+    if expected == answered {
+        return Ok(());
+    }
+    let same = expected.lines().zip(answered.lines()).take_while(|(one, other)| one == other);
+    let same = same.count();
+    let context = |text: &str| {
+        text.lines().skip(same.saturating_sub(3)).take(6).collect::<Vec<_>>().join("\n  ")
+    };
+    anyhow::bail!(
+        "after {same} lines memcached answers\n  {}\nand the server\n  {}\nto\n{}",
+        context(expected),
+        context(answered),
+        conversation.text()
+    )
+}
+
+/// The text of an answer, in which are alike:
+///
+/// - numbers for compare-and-swap (`cN` of the meta commands, the last number of a `VALUE` of
+///   `gets`, `cas=N` of `me`): each is replaced by how many others were seen before it, so that
+///   what is the same number to one is the same to the other;
+/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to two seconds less are the
+///   same time, as those in conversations are multiples of 100;
+/// - the class of sizes (`cls=`), which memcached alone has, and its version.
+fn normalise(answer: &[u8]) -> String {
+    let mut numbers = HashMap::new();
+    let mut text = String::new();
+    for line in answer.split_inclusive(|byte| *byte == b'\n') {
+        let line = line.escape_ascii().to_string();
+        let tokens: Vec<&str> = line.split(' ').collect();
+        let is_gets = tokens[0] == "VALUE" && tokens.len() == 5;
+        let is_meta = matches!(tokens[0], "VA" | "HD" | "ME");
+        for (place, token) in tokens.iter().enumerate() {
+            if place > 0 {
+                text.push(' ');
+            }
+            let end = token.find('\\').unwrap_or(token.len());
+            let (token, line_end) = token.split_at(end);
+            // The tokens of a meta command begin behind its code, and behind the size of a value.
+            let is_flag = is_meta && place > usize::from(tokens[0] != "HD");
+            let mut number = |text: &str| {
+                let next = numbers.len();
+                format!("#{}", numbers.entry(text.to_owned()).or_insert(next))
+            };
+            text.push_str(&match token.split_at_checked(1) {
+                _ if tokens[0] == "VERSION" && place > 0 => String::new(),
+                _ if is_gets && place == 4 => number(token),
+                Some(("c", digits)) if is_flag && is_number(digits) && digits != "0" => {
+                    format!("c{}", number(digits))
+                }
+                Some(("t" | "l", digits)) if is_flag && is_number(digits) => {
+                    format!("{}{}", &token[..1], hundreds(digits))
+                }
+                _ if is_flag && token.starts_with("cas=") => format!("cas={}", number(&token[4..])),
+                _ if is_flag && token.starts_with("cls=") => "cls=".to_owned(),
+                _ if is_flag && token.starts_with("la=") => format!("la={}", hundreds(&token[3..])),
+                _ if is_flag && token.starts_with("exp=-") && token != "exp=-1" => {
+                    format!("exp=-{}", hundreds(&token[5..]))
+                }
+                _ => token.to_owned(),
+            });
+            text.push_str(line_end);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A time in hundreds of seconds, as it was a few seconds ago.
+fn hundreds(text: &str) -> String {
+    /// Longest time that a conversation takes.
+    const SLACK_SECONDS: u64 = 20;
+    text.parse().map_or(text.to_owned(), |seconds: u64| {
+        // Below zero memcached goes on at 2^32.
+        if seconds <= SLACK_SECONDS || seconds > u64::from(u32::MAX / 2) {
+            "0".to_owned()
+        } else {
+            ((seconds + SLACK_SECONDS) / 100 * 100).to_string()
+        }
+    })
+}
+
+/// Requests from a seed.
+struct Conversation {
+    requests: Vec<Vec<u8>>,
+}
+
+impl Conversation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        // Both servers begin a conversation with no records.
+        let mut requests = vec![b"flush_all\r\n".to_vec()];
+        for _ in 0..REQUESTS {
+            let request = request(&mut random);
+            // memcached changes a number in its place, and keeps its length, unless an answer that
+            // shows it is still on its way; and a get of a key that is too long takes the answer
+            // before it along. This has it send all answers, and ends what is left of data that
+            // were too long.
+            let is_sum =
+                [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
+            if is_sum || request.len() > MEMCACHED_KEY_BYTES_MAX {
+                requests.push(b"\r\nmn\r\n".to_vec());
+            }
+            requests.push(request);
+        }
+        Self { requests }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.requests.concat()
+    }
+
+    fn text(&self) -> String {
+        let lines = self.requests.iter().map(|request| format!("  {}", request.escape_ascii()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+const KEYS: &[&str] = &["a", "b", "c", "num", "d%20~", "ke"];
+/// memcached shows a key that was not stored as base64 as it is, even where it ends the line: so
+/// here are none that would.
+const BASE64_KEYS: &[&str] = &["YQ==", "Yg==", "bnVt", "eHk=", "w6k=", "YQ", "!!", "YR=="];
+/// None of white space alone: to find a number in one, memcached reads on behind it.
+const VALUES: &[&str] = &[
+    "",
+    "x",
+    "10",
+    "9",
+    "99",
+    "0",
+    "18446744073709551615",
+    "18446744073709551616",
+    "12 ",
+    " 7",
+    "abc",
+    "+5",
+    "1 2",
+    "007",
+    "x\r\ny",
+    "x\n",
+];
+const TIMES: &[&str] = &["0", "100", "500", "1000", "-1", "0", "0", "2592000", "x", "", "1x"];
+const NUMBERS: &[&str] =
+    &["0", "1", "2", "5", "100", "18446744073709551615", "18446744073709551616", "x", "", "-1"];
+
+/// One request, mostly a valid one.
+fn request(random: &mut Random) -> Vec<u8> {
+    let long = "k".repeat(249 + random.below(3));
+    let key = if random.one_in(60) { long.as_str() } else { random.pick(KEYS) };
+    let time = random.time();
+    let noreply = if random.one_in(6) { " noreply" } else { "" };
+    let number = random.number();
+    match random.below(36) {
+        0..=5 => store(random, key, noreply),
+        6 | 7 => format!("get {key}\r\n").into(),
+        8 => format!("gets {key} {}\r\n", random.pick(KEYS)).into(),
+        9 => format!("gat {time} {key}\r\n").into(),
+        10 => format!("gats {time} {key} {}\r\n", random.pick(KEYS)).into(),
+        11 => format!("touch {key} {time}{noreply}\r\n").into(),
+        12 => format!("delete {key}{}{noreply}\r\n", random.pick(&["", "", "", " 0", " 1", " x"]))
+            .into(),
+        13 | 14 => format!("incr {key} {number}{noreply}\r\n").into(),
+        15 => format!("decr {key} {number}{noreply}\r\n").into(),
+        16..=21 => meta_set(random, key),
+        22..=26 => {
+            let flags = random.flags("kOsctfhluvvqvPLbTTNRC", 7);
+            meta_line("mg", key, &flags, random)
+        }
+        27 | 28 => {
+            let flags = random.flags("kOqbIICTPLv", 4);
+            meta_line("md", key, &flags, random)
+        }
+        29..=31 => {
+            // Without T, which memcached forgets where the number needs more room.
+            let flags = random.flags("kOqbCNJDMtcvvD", 5);
+            meta_line("ma", key, &flags, random)
+        }
+        32 => format!("me {key}\r\n").into(),
+        33 => b"mn\r\n".to_vec(),
+        _ => random
+            .pick(&[
+                "get",
+                "gets ",
+                "set a 0 0",
+                "gat",
+                "gat 0",
+                "incr a",
+                "touch a",
+                "delete",
+                "",
+                " ",
+                "x",
+                "mx a",
+                "m",
+                "me",
+                "mg",
+                "ms a",
+                "ma",
+                "md",
+                "verbosity",
+                "verbosity 1",
+                "verbosity x",
+                "verbosity 1 noreply",
+                "verbosity 1 2 3",
+                "flush_all",
+                "flush_all 0",
+                "flush_all noreply",
+                "flush_all x",
+                "flush_all 1 2 3",
+                "stats foo",
+                "stats detail",
+                "stats detail on",
+                "stats cachedump",
+                "stats reset",
+                "lru_crawler",
+                "lru_crawler metadump",
+                "lru_crawler foo bar",
+                "lru_crawler sleep 100",
+                "lru_crawler sleep 1000001",
+                "lru_crawler tocrawl x",
+                "cache_memlimit",
+                "cache_memlimit x",
+                "cache_memlimit 1",
+                "shutdown",
+                "GET a",
+                "mn x",
+            ])
+            .bytes()
+            .chain(*b"\r\n")
+            .collect(),
+    }
+}
+
+fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
+    let verb = random.pick(&["set", "set", "add", "replace", "append", "prepend", "cas"]);
+    let value = random.pick(VALUES);
+    let flags = random.pick(&["0", "0", "7", "4294967295", "4294967296", "x", "-1", "+3"]);
+    let size = match random.below(30) {
+        0 => "x".to_owned(),
+        1 => "-1".to_owned(),
+        2 => (value.len() + 1).to_string(),
+        3 => value.len().saturating_sub(1).to_string(),
+        4 => "2147483646".to_owned(),
+        _ => value.len().to_string(),
+    };
+    let flags = if random.one_in(4) { flags } else { "5" };
+    // No record of either server has these numbers.
+    let number = if verb == "cas" { random.pick(&[" 1", " 0", " x"]) } else { "" };
+    let more = if random.one_in(40) { " more" } else { "" };
+    let time = random.time();
+    format!("{verb} {key} {flags} {time} {size}{number}{more}{noreply}\r\n{value}\r\n").into()
+}
+
+fn meta_set(random: &mut Random, key: &str) -> Vec<u8> {
+    let value = random.pick(VALUES);
+    let flags = random.flags("kOqbcFTMMCIPLfst", 5);
+    let size = match random.below(30) {
+        0 => "x".to_owned(),
+        1 => "-1".to_owned(),
+        2 => (value.len() + 1).to_string(),
+        _ => value.len().to_string(),
+    };
+    let mut line = meta_line("ms", key, &flags, random);
+    line.truncate(line.len() - 2);
+    // The size comes before the flags.
+    let at = line.iter().enumerate().filter(|(_, byte)| **byte == b' ').nth(1);
+    let at = at.map_or(line.len(), |(at, _)| at);
+    line.splice(at..at, format!(" {size}").into_bytes());
+    line.extend_from_slice(format!("\r\n{value}\r\n").as_bytes());
+    line
+}
+
+fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<u8> {
+    let is_base64 = flags.contains(&'b');
+    let key = if is_base64 { random.pick(BASE64_KEYS) } else { key };
+    let mut line = format!("{verb} {key}");
+    for flag in flags {
+        let token = match flag {
+            'O' if random.one_in(10) => "o".repeat(30 + random.below(2)),
+            'O' => random.pick(&["1", "abc", ""]).to_owned(),
+            'P' | 'L' => "path".to_owned(),
+            // Below zero memcached tells times that make no sense.
+            'N' => random.pick(&["0", "100", "500", "x", ""]).to_owned(),
+            'T' => random.time().to_owned(),
+            'R' => random.pick(&["50", "300", "700", "x", ""]).to_owned(),
+            'F' => random.pick(&["0", "3", "4294967295", "x", ""]).to_owned(),
+            'C' => random.pick(&["1", "1", "0", "18446744073709551615", "x"]).to_owned(),
+            'D' | 'J' => random.number().to_owned(),
+            'M' if verb == "ma" => {
+                random.pick(&["I", "D", "+", "-", "I", "D", "x", "", "II"]).to_owned()
+            }
+            'M' => random.pick(&["S", "E", "R", "A", "P", "A", "P", "x", "", "SS"]).to_owned(),
+            _ => String::new(),
+        };
+        line.push_str(&format!(" {flag}{token}"));
+    }
+    if random.one_in(40) {
+        line.push_str(random.pick(&[" z", " k k", " !", " q q"]));
+    }
+    line.push_str("\r\n");
+    line.into_bytes()
+}
+
+impl Random {
+    /// A time, hardly ever a wrong one.
+    fn time(&mut self) -> &'static str {
+        let end = if self.one_in(8) { TIMES.len() } else { TIMES.len() - 3 };
+        TIMES[self.below(end)]
+    }
+
+    /// A number, hardly ever a wrong one.
+    fn number(&mut self) -> &'static str {
+        let end = if self.one_in(8) { NUMBERS.len() } else { NUMBERS.len() - 4 };
+        NUMBERS[self.below(end)]
+    }
+
+    /// Some of these flags, each once.
+    fn flags(&mut self, from: &str, most: usize) -> Vec<char> {
+        let from: Vec<char> = from.chars().collect();
+        let mut flags = Vec::new();
+        for _ in 0..self.below(most + 1) {
+            let flag = from[self.below(from.len())];
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_one_conversation() {
+        assert_eq!(Conversation::new(7).bytes(), Conversation::new(7).bytes());
+        assert_ne!(Conversation::new(7).bytes(), Conversation::new(8).bytes());
+    }
+
+    #[test]
+    fn what_must_differ_is_made_alike_and_nothing_else() {
+        let one = normalise(b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n");
+        let other = normalise(b"HD c400 t100\r\nVALUE k 5 1 400\r\nx\r\nHD c401 k17\r\n");
+        assert_eq!(one, other);
+        for different in [
+            &b"HD c17 t99\r\nVALUE k 5 1 18\r\nx\r\nHD c18 k17\r\n"[..],
+            b"HD c17 t199\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n",
+            b"HD c17 t-1\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n",
+            b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k18\r\n",
+            b"HD c0 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n",
+        ] {
+            assert_ne!(one, normalise(different), "{}", different.escape_ascii());
+        }
+    }
+}

@@ -206,8 +206,9 @@ impl Entries {
         let result = if runs.is_empty() {
             Ok(())
         } else {
-            let changes = runs.iter().map(|run| run.len()).sum();
-            self.pace.begin(changes, bytes);
+            let changes: usize = runs.iter().map(|run| run.len()).sum();
+            // The rest is for what comes after: the journal forgets.
+            self.pace.begin(changes + changes / 7, bytes);
             let advance = |left| self.pace.advance(changes - left);
             flush::flush(&*self.engine, &runs, advance)
                 .and_then(|()| journal::forget(&*self.engine, before))

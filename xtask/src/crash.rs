@@ -7,6 +7,7 @@
 
 use crate::memcached::{Connection, delete_request, set_request};
 use crate::programs::{Profile, Server, build};
+use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
 
@@ -159,17 +160,4 @@ fn value(write: u64) -> Vec<u8> {
     let length = value.len() + (Random(write).below(VALUE_BYTES_MAX)) as usize;
     value.resize(length, b'a' + (write % 26) as u8);
     value
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
 }

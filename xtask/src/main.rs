@@ -4,6 +4,7 @@
 //! other people, killing the server again and again, a disk that fills up, fuzzing.
 
 mod backup;
+mod chaos;
 mod clients;
 mod crash;
 mod differential;
@@ -11,6 +12,7 @@ mod full_disk;
 mod fuzz;
 mod memcached;
 mod programs;
+mod random;
 mod requirements;
 
 use anyhow::Result;
@@ -56,6 +58,14 @@ enum Command {
     Backup {
         #[command(flatten)]
         load: backup::Load,
+    /// Kill servers that follow each other, cut and slow their links (needs root), and compare them.
+    Chaos {
+        /// How long, in seconds.
+        #[arg(long, default_value_t = chaos::SECONDS)]
+        seconds: u64,
+        /// Of what happens; 0 is another one each time.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
         #[command(flatten)]
         build: Build,
     },
@@ -86,6 +96,8 @@ const SHORT_CRASH_ROUNDS: u32 = 10;
 
 /// Records of the backups that `test` makes; full size takes its own command.
 const SHORT_BACKUP_RECORDS: u64 = 100_000;
+/// Seconds of chaos in `test`.
+const SHORT_CHAOS_SECONDS: u64 = 40;
 
 fn main() -> Result<()> {
     match Command::parse() {
@@ -97,6 +109,7 @@ fn main() -> Result<()> {
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
+        Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
     }
 }
@@ -110,6 +123,7 @@ fn test() -> Result<()> {
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
     let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };
     backup::run(Profile::Debug, &load)?;
+    chaos::run(Profile::Debug, SHORT_CHAOS_SECONDS, 0)?;
     println!("all tests passed");
     Ok(())
 }

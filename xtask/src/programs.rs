@@ -40,6 +40,28 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a program whose output is of no interest unless it fails.
+pub(crate) fn run_quietly(command: &[&str]) -> Result<()> {
+    let [program, arguments @ ..] = command else { bail!("no program") };
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {program}"))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {error}", command.join(" "));
+    Ok(())
+}
+
+/// Whether a program can be run, and succeeds.
+pub(crate) fn succeeds(command: &[&str]) -> bool {
+    let [program, arguments @ ..] = command else { return false };
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
 fn line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy()];
     words.extend(command.get_args().map(OsStr::to_string_lossy));

@@ -1,9 +1,9 @@
 //! What the tests need beside the toolchain, installed where that can be done.
 
-use crate::programs::{run, target_folder};
+use crate::programs::{run, succeeds, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Programs, how to see that they are there, and the Debian packages that bring them.
 const PROGRAMS: &[(&[&str], &str)] = &[
@@ -11,6 +11,8 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["curl", "--version"], "curl"),
     (&["memcached", "--version"], "memcached"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
+    (&["ip", "-V"], "iproute2"),
+    (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),
 ];
 
 /// Python packages of the client tests, at the versions they were written with.
@@ -58,15 +60,4 @@ pub(crate) fn python() -> Result<PathBuf> {
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
-}
-
-fn succeeds(command: &[&str]) -> bool {
-    let [program, arguments @ ..] = command else { return false };
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }

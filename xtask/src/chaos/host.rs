@@ -1,0 +1,137 @@
+//! A host with its server, which may be killed and started again with another clock.
+
+use super::network::{Network, address};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to serve: it may have to recover first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The port of all servers.
+const PORT: &str = "1978";
+
+/// Where Debian has the library that makes clocks wrong.
+const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// A server on a host of its own.
+pub(super) struct Host {
+    pub(super) number: u8,
+    folder: PathBuf,
+    program: PathBuf,
+    options: Vec<String>,
+    child: Option<Child>,
+}
+
+/// Whether clocks can be made wrong.
+pub(super) fn can_skew() -> bool {
+    Path::new(FAKE_TIME).exists()
+}
+
+impl Host {
+    /// A host whose server keeps its files in `folder`, and follows another host if there is one.
+    pub(super) fn new(
+        number: u8,
+        folder: PathBuf,
+        programs: &Path,
+        database: &str,
+        master: Option<u8>,
+        further: &[&str],
+    ) -> Result<Self> {
+        std::fs::create_dir(&folder)?;
+        let id = number.to_string();
+        let address_here = address(number);
+        let mut options: Vec<String> = [
+            &["serve", database, "--unix", "socket", "--host", &address_here, "--port", PORT][..],
+            &["--server-id", &id, "--update-log", "ulog", "--log", "log"],
+            further,
+        ]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+        if let Some(master) = master {
+            options.extend(["--master".to_owned(), format!("{}:{PORT}", address(master))]);
+        }
+        Ok(Self { number, folder, program: programs.join("tyrant"), options, child: None })
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// Starts the server, whose clock is wrong by so many seconds, and waits until it serves.
+    pub(super) fn start(&mut self, network: &Network, skew_s: i64) -> Result<()> {
+        let errors = File::options().create(true).append(true).open(self.folder.join("errors"))?;
+        let mut command = network.command(self.number);
+        command.arg(&self.program).args(&self.options).current_dir(&self.folder);
+        if skew_s != 0 {
+            command.env("LD_PRELOAD", FAKE_TIME).env("FAKETIME", format!("{skew_s:+}"));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let child = command.stdin(Stdio::null()).stderr(errors).spawn();
+        self.child = Some(child.context("cannot start a server")?);
+        let deadline = Instant::now() + START_TIMEOUT;
+        while UnixStream::connect(self.socket()).is_err() {
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().transpose())
+            {
+                bail!("the server of host {} ended with {}", self.number, status?);
+            }
+            ensure!(Instant::now() < deadline, "the server of host {} hangs", self.number);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// SIGKILL, and wait until it is gone.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().context("cannot kill a server")?;
+            child.wait().context("cannot wait for a server")?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command of `tyrant` that talks to the server; answers what it prints.
+    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(arguments).arg("--server").arg(self.socket()).output()?;
+        ensure!(
+            output.status.success(),
+            "host {}: {arguments:?}: {}",
+            self.number,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// All records, a line each, in the order of their keys.
+    pub(super) fn records(&self) -> Result<Vec<String>> {
+        let listed = self.ask(&["list", "--hex", "--values"])?;
+        let mut records: Vec<String> = listed.lines().map(str::to_owned).collect();
+        records.sort_unstable();
+        Ok(records)
+    }
+
+    /// Lines of what the server said that should not be there.
+    pub(super) fn complaints(&self) -> Result<Vec<String>> {
+        let log = std::fs::read_to_string(self.folder.join("log"))?;
+        let errors = std::fs::read_to_string(self.folder.join("errors"))?;
+        let bad = log.lines().filter(|line| line.contains("\tERROR\t")).chain(errors.lines());
+        Ok(bad.map(|line| format!("host {}: {line}", self.number)).collect())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It may be gone already, which is what is wanted.
+        let _ = self.kill();
+    }
+}

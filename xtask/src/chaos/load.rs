@@ -1,0 +1,95 @@
+//! Clients that change records all the time, each its own.
+
+use crate::random::Random;
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Requests that are sent at once.
+const DEPTH: usize = 32;
+
+/// Keys of each kind that a client has.
+const KEYS: u64 = 500;
+
+/// Longest value that is set, in bytes.
+const VALUE_BYTES_MAX: u64 = 400;
+
+/// Pause after what was sent at once, so that servers are busy and not full.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Pause before a server is tried again that is not there.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// A server that says nothing for so long has hung.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Changes records through the socket of a server, also after it was killed, until `stop`. Those
+/// whose changes add up show what was executed twice, or not. Answers how many were acknowledged.
+pub(super) fn change(socket: &Path, name: &str, seed: u64, stop: &AtomicBool) -> Result<u64> {
+    let mut random = Random(seed);
+    let mut acknowledged = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(stream) = UnixStream::connect(socket) {
+            acknowledged += talk(stream, name, &mut random, stop)?;
+        }
+        std::thread::sleep(RETRY);
+    }
+    Ok(acknowledged)
+}
+
+/// Goes on until the connection ends.
+fn talk(stream: UnixStream, name: &str, random: &mut Random, stop: &AtomicBool) -> Result<u64> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut stream = BufReader::new(stream);
+    let mut acknowledged = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let requests: String = (0..DEPTH).map(|_| request(name, random)).collect();
+        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
+            return Ok(acknowledged);
+        }
+        for _ in 0..DEPTH {
+            let mut line = String::new();
+            match stream.read_line(&mut line) {
+                Ok(_) if line.ends_with("\r\n") => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Err(error).context("a server hangs");
+                }
+                _ => return Ok(acknowledged),
+            }
+            let answer = line.trim_end();
+            let is_known =
+                ["STORED", "NOT_STORED", "DELETED", "NOT_FOUND", "TOUCHED"].contains(&answer);
+            let is_number = answer.bytes().all(|byte| byte.is_ascii_digit());
+            ensure!(is_known || is_number, "a server answered {answer:?}");
+            acknowledged += 1;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(acknowledged)
+}
+
+fn request(name: &str, random: &mut Random) -> String {
+    let key = random.below(KEYS);
+    let mark = random.below(1 << 32);
+    let with_value = |command: &str, kind: &str, value: &str| {
+        format!("{command} {name}.{kind}{key} 0 0 {}\r\n{value}\r\n", value.len())
+    };
+    match random.below(100) {
+        0..40 => {
+            let length = random.below(VALUE_BYTES_MAX) as usize;
+            with_value("set", "record", &format!("{mark:0length$}"))
+        }
+        40..60 => with_value("append", "list", &format!("{mark:x} ")),
+        60..65 => with_value("prepend", "list", &format!("{mark:x} ")),
+        65..70 => with_value("set", "list", ""),
+        70..75 => with_value("add", "sum", "0"),
+        75..93 => format!("incr {name}.sum{key} {}\r\n", mark % 100),
+        93..98 => format!("delete {name}.record{key}\r\n"),
+        98 => format!("delete {name}.list{key}\r\n"),
+        _ => format!("delete {name}.sum{key}\r\n"),
+    }
+}

@@ -1,0 +1,251 @@
+//! Servers that follow each other, on hosts of their own, to which everything happens that can: they
+//! are killed and started again, their links are cut, throttled and delayed, their clocks are wrong. Once
+//! that ends, they have to be equal record by record.
+
+mod host;
+mod load;
+mod network;
+
+use crate::programs::{Profile, build};
+use crate::random::Random;
+use crate::requirements;
+use anyhow::{Context, Result, bail, ensure};
+use host::Host;
+use network::{Link, Network};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long everything happens unless told otherwise.
+pub(crate) const SECONDS: u64 = 300;
+
+/// How long the servers may take to become equal afterwards.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Longest time between two events.
+const EVENT_MS_MAX: u64 = 1000;
+
+/// Longest time that a server is away, and that a link is bad.
+const AWAY_MS_MAX: u64 = 1500;
+const BAD_MS_MAX: u64 = 4000;
+
+/// Clocks are wrong by up to so many seconds, in either direction.
+const SKEW_S_MAX: u64 = 600;
+
+/// A master, its replica, a replica of that one, and two masters of each other.
+const HOSTS: [(u8, Option<u8>); 5] =
+    [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(5)), (5, Some(4))];
+
+/// Hosts that have to end equal.
+const EQUAL: [(u8, u8); 3] = [(1, 2), (1, 3), (4, 5)];
+
+/// Clients, each with the host that it writes to.
+const CLIENTS: [(&str, u8); 5] = [("a", 1), ("b", 1), ("c", 4), ("d", 5), ("e", 5)];
+
+/// Runs the test for some seconds; a seed of 0 is one of the time's. Without root it only says that
+/// it cannot.
+pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
+    if !requirements::is_root() {
+        println!("chaos: SKIPPED, hosts of their own need root");
+        return Ok(());
+    }
+    let programs = build(profile)?;
+    let seed = match seed {
+        0 => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+        seed => seed,
+    };
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    println!("chaos: --seed {seed}, {seconds} s");
+    let result = Chaos::begin(&programs, folder.path(), seed)
+        .and_then(|mut chaos| chaos.run(Duration::from_secs(seconds)));
+    result.map_err(|error| {
+        error.context(format!("chaos: --seed {seed}: files in {}", folder.keep().display()))
+    })
+}
+
+struct Chaos {
+    hosts: Vec<Host>,
+    network: Network,
+    random: Random,
+    can_skew: bool,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    kills: u32,
+    cuts: u32,
+    throttled: u32,
+    delayed: u32,
+}
+
+/// What has to be done later.
+enum Repair {
+    Start(u8),
+    Mend(u8),
+}
+
+impl Chaos {
+    fn begin(programs: &Path, folder: &Path, seed: u64) -> Result<Self> {
+        let network = Network::new(HOSTS.len() as u8)?;
+        let mut random = Random(seed);
+        let can_skew = host::can_skew();
+        if !can_skew {
+            println!("chaos: clocks stay right, libfaketime is not there");
+        }
+        if !network.delays {
+            println!("chaos: links are not delayed, the system has no netem");
+        }
+        let mut hosts = Vec::new();
+        for (number, master) in HOSTS {
+            // Those that become equal are of one kind.
+            let kinds = ["casket.tch", "casket.tcb"];
+            let database = kinds[(seed as usize + usize::from(number > 3)) % kinds.len()];
+            let further: &[&str] = if number > 3 { &["--writable-replica"] } else { &[] };
+            let folder = folder.join(number.to_string());
+            let mut host = Host::new(number, folder, programs, database, master, further)?;
+            host.start(&network, skew(can_skew, &mut random))?;
+            hosts.push(host);
+        }
+        Ok(Self { hosts, network, random, can_skew, counts: Counts::default() })
+    }
+
+    fn run(&mut self, duration: Duration) -> Result<()> {
+        let stop = AtomicBool::new(false);
+        let sockets: Vec<_> =
+            CLIENTS.map(|(_, host)| self.hosts[usize::from(host) - 1].socket()).into();
+        let acknowledged = std::thread::scope(|scope| {
+            let clients: Vec<_> = CLIENTS
+                .into_iter()
+                .zip(&sockets)
+                .zip(1..)
+                .map(|(((name, _), socket), number)| {
+                    let stop = &stop;
+                    let seed = self.random.below(u64::MAX) ^ number;
+                    scope.spawn(move || load::change(socket, name, seed, stop))
+                })
+                .collect();
+            let happened = self.happen(duration);
+            stop.store(true, Ordering::Relaxed);
+            let mut acknowledged = 0;
+            for client in clients {
+                match client.join() {
+                    Ok(count) => acknowledged += count?,
+                    Err(_) => bail!("a client panicked"),
+                }
+            }
+            happened.map(|()| acknowledged)
+        })?;
+        let took = self.await_equal()?;
+        let complaints: Vec<String> =
+            self.hosts.iter().map(Host::complaints).collect::<Result<Vec<_>>>()?.concat();
+        ensure!(complaints.is_empty(), "equal, but there are errors: {complaints:#?}");
+        println!(
+            "chaos: {acknowledged} changes acknowledged, {:?}, equal after {took:.1?}",
+            self.counts
+        );
+        Ok(())
+    }
+
+    /// Lets things happen, and mends all of them at the end.
+    fn happen(&mut self, duration: Duration) -> Result<()> {
+        let end = Instant::now() + duration;
+        let mut repairs: Vec<(Instant, Repair)> = Vec::new();
+        let mut next = Instant::now();
+        while Instant::now() < end {
+            let now = Instant::now();
+            while let Some(due) = repairs.iter().position(|(at, _)| *at <= now) {
+                let (_, repair) = repairs.swap_remove(due);
+                self.mend(&repair)?;
+            }
+            if now >= next {
+                repairs.push(self.event()?);
+                next = now + Duration::from_millis(self.random.below(EVENT_MS_MAX));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for (_, repair) in &repairs {
+            self.mend(repair)?;
+        }
+        Ok(())
+    }
+
+    /// Lets one thing happen; answers how and when it is mended.
+    fn event(&mut self) -> Result<(Instant, Repair)> {
+        let number = 1 + self.random.below(HOSTS.len() as u64) as u8;
+        let mut after = |max| Instant::now() + Duration::from_millis(self.random.below(max));
+        let (away, bad) = (after(AWAY_MS_MAX), after(BAD_MS_MAX));
+        let counts = &mut self.counts;
+        let link = match self.random.below(10) {
+            0..4 => {
+                self.hosts[usize::from(number) - 1].kill()?;
+                counts.kills += 1;
+                return Ok((away, Repair::Start(number)));
+            }
+            4..7 => {
+                counts.cuts += 1;
+                Link::Cut
+            }
+            7 | 8 if self.network.delays => {
+                counts.delayed += 1;
+                Link::Delayed(5 + self.random.below(200))
+            }
+            _ => {
+                counts.throttled += 1;
+                Link::Throttled(50 << self.random.below(8))
+            }
+        };
+        self.network.set_link(number, link)?;
+        Ok((bad, Repair::Mend(number)))
+    }
+
+    fn mend(&mut self, repair: &Repair) -> Result<()> {
+        match *repair {
+            Repair::Mend(number) => self.network.set_link(number, Link::Good),
+            Repair::Start(number) => {
+                let host = &mut self.hosts[usize::from(number) - 1];
+                // It may have been killed twice.
+                if host.is_up() {
+                    return Ok(());
+                }
+                host.start(&self.network, skew(self.can_skew, &mut self.random))
+            }
+        }
+    }
+
+    /// Waits until all are equal that should be; answers how long that was.
+    fn await_equal(&self) -> Result<Duration> {
+        let started = Instant::now();
+        for (one, other) in EQUAL {
+            let records = |number: u8| self.hosts[usize::from(number) - 1].records();
+            loop {
+                let (left, right) = (records(one)?, records(other)?);
+                ensure!(!left.is_empty(), "host {one} has nothing");
+                if left == right {
+                    break;
+                }
+                if started.elapsed() > PATIENCE {
+                    let differs = left.iter().filter(|record| right.binary_search(record).is_err());
+                    let differs: Vec<&str> =
+                        differs.map(|record| record.split('\t').next().unwrap_or("")).collect();
+                    bail!(
+                        "hosts {one} and {other} differ: {} and {} records, {} of the first are not \
+                         in the other: {:?}",
+                        left.len(),
+                        right.len(),
+                        differs.len(),
+                        &differs[..differs.len().min(10)]
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        Ok(started.elapsed())
+    }
+}
+
+/// By how many seconds a clock is wrong.
+fn skew(can_skew: bool, random: &mut Random) -> i64 {
+    let skew = random.below(2 * SKEW_S_MAX + 1) as i64 - SKEW_S_MAX as i64;
+    if can_skew { skew } else { 0 }
+}

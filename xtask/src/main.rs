@@ -58,6 +58,9 @@ enum Command {
     Backup {
         #[command(flatten)]
         load: backup::Load,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Kill servers that follow each other, cut and slow their links (needs root), and compare them.
     Chaos {
         /// How long, in seconds.
@@ -94,10 +97,11 @@ impl Build {
 /// Rounds of the crash test that `test` runs; the hundred take their own command.
 const SHORT_CRASH_ROUNDS: u32 = 10;
 
-/// Records of the backups that `test` makes; full size takes its own command.
-const SHORT_BACKUP_RECORDS: u64 = 100_000;
 /// Seconds of chaos in `test`.
 const SHORT_CHAOS_SECONDS: u64 = 40;
+
+/// Records of the backups that `test` makes; full size takes its own command.
+const SHORT_BACKUP_RECORDS: u64 = 100_000;
 
 fn main() -> Result<()> {
     match Command::parse() {

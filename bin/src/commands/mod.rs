@@ -10,6 +10,7 @@ mod promote;
 mod queries;
 mod records;
 mod repair;
+mod replicas;
 mod replication;
 mod restore;
 mod rows;
@@ -52,6 +53,8 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Print what changes on a server, line by line, as it happens
     Tail(tail::Tail),
+    /// Print who follows whom, from the first master on, and how far behind each one is
+    Replicas(replicas::Replicas),
     /// Measure on this machine
     Bench(bench::Bench),
     /// Print the version of this program
@@ -178,6 +181,7 @@ pub fn run() -> ExitCode {
         Some(Command::Export(export)) => export.run(),
         Some(Command::Inspect(inspect)) => inspect.run(),
         Some(Command::Tail(tail)) => tail.run(),
+        Some(Command::Replicas(replicas)) => replicas.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Version) => {
             println!("{}", crate::version_line());

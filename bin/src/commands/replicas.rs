@@ -1,0 +1,226 @@
+//! `tyrant replicas`: who follows whom, and how far behind.
+
+use anyhow::{Context, Result};
+use client::{Address, Client, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::time::Duration;
+
+/// Longest wait for one of the servers.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Longest way to the first master, and from it to a replica.
+const DEPTH_MAX: usize = 64;
+
+/// Print who follows whom, from the first master on, and how far behind each one is
+#[derive(Debug, clap::Args)]
+pub(super) struct Replicas {
+    /// Master or replica as HOST:PORT, or the path of its Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
+    server: String,
+}
+
+impl Replicas {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut address = self.server.clone();
+        let mut status = Status::of(&address).with_context(|| address.clone())?;
+        let mut seen = BTreeSet::from([status.id()]);
+        let mut output = std::io::stdout().lock();
+        for _ in 0..DEPTH_MAX {
+            let Some(master) = status.master() else { break };
+            match Status::of(&master) {
+                // Two masters that follow each other: either is the first one.
+                Ok(above) if !seen.insert(above.id()) => break,
+                Ok(above) => (address, status) = (master, above),
+                Err(error) => {
+                    writeln!(output, "{master}\tunreachable: {error:#}")?;
+                    break;
+                }
+            }
+        }
+        Tree { output: &mut output, seen: BTreeSet::new() }.show(&address, &status, None, 0)
+    }
+}
+
+/// Prints servers below each other.
+struct Tree<'o> {
+    output: &'o mut dyn Write,
+    /// Ids of the servers that have been shown.
+    seen: BTreeSet<String>,
+}
+
+impl Tree<'_> {
+    /// Shows a server, which its master has described as `seen_above`, and its replicas.
+    fn show(
+        &mut self,
+        address: &str,
+        status: &Status,
+        seen_above: Option<&Described<'_>>,
+        depth: usize,
+    ) -> Result<()> {
+        let place = "  ".repeat(depth);
+        let role = match (seen_above, status.master()) {
+            (Some(described), _) => described.lag(),
+            (None, Some(master)) => format!("replica of {master}, {}", status.own_lag()),
+            (None, None) => "master".to_owned(),
+        };
+        writeln!(self.output, "{place}{address}\tsid {}\t{role}", status.id())?;
+        if !self.seen.insert(status.id()) || depth >= DEPTH_MAX {
+            return Ok(());
+        }
+        let mut shown = 0;
+        for described in status.replicas() {
+            shown += 1;
+            match Status::of(described.address()) {
+                Ok(replica) => {
+                    self.show(described.address(), &replica, Some(&described), depth + 1)?;
+                }
+                Err(error) => writeln!(
+                    self.output,
+                    "{place}  {}\tsid {}\t{}, does not answer: {error:#}",
+                    described.address(),
+                    described.id,
+                    described.lag()
+                )?,
+            }
+        }
+        let count = status.figure("replicas").parse().unwrap_or(0);
+        if shown < count {
+            writeln!(self.output, "{place}  and {} that it does not describe", count - shown)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a server says about itself.
+struct Status(BTreeMap<String, String>);
+
+impl Status {
+    fn of(address: &str) -> Result<Self> {
+        let address: Address = address.parse().context("neither HOST:PORT nor a socket")?;
+        let settings = Settings {
+            connect_timeout: TIMEOUT,
+            read_timeout: Some(TIMEOUT),
+            write_timeout: Some(TIMEOUT),
+            ..Settings::default()
+        };
+        let text = Client::connect_with(address, settings)?.stat()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let figures = text.lines().filter_map(|line| line.split_once('\t'));
+        Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
+    }
+
+    fn figure(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn id(&self) -> String {
+        self.figure("sid").to_owned()
+    }
+
+    fn master(&self) -> Option<String> {
+        let host = self.0.get("mhost")?;
+        let port = self.figure("mport");
+        Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    }
+
+    /// How far it knows to be behind.
+    fn own_lag(&self) -> String {
+        let seconds = self.figure("delay").parse().unwrap_or(f64::NAN);
+        match self.0.get("replication_lag_operations") {
+            Some(operations) => behind(operations, seconds),
+            None => format!("{seconds:.3} s behind"),
+        }
+    }
+
+    /// The replicas that it serves.
+    fn replicas(&self) -> impl Iterator<Item = Described<'_>> {
+        self.0.iter().filter_map(|(name, text)| {
+            let id = name.strip_prefix("replica_")?;
+            // Greater ones are of those who only look.
+            id.parse::<u16>().ok()?;
+            let words = text.split(' ').filter_map(|word| word.split_once('=')).collect();
+            Some(Described { id, words })
+        })
+    }
+}
+
+/// What a master says about a replica.
+struct Described<'s> {
+    id: &'s str,
+    words: BTreeMap<&'s str, &'s str>,
+}
+
+impl Described<'_> {
+    fn word(&self, name: &str) -> &str {
+        self.words.get(name).copied().unwrap_or("")
+    }
+
+    fn address(&self) -> &str {
+        self.word("address")
+    }
+
+    fn lag(&self) -> String {
+        let state = self.word("state");
+        let seconds = self.word("lag_seconds").parse().unwrap_or(f64::NAN);
+        match self.words.get("lag_operations") {
+            _ if state == "seeding" => {
+                format!("seeding, {} of {} records", self.word("seeded"), self.word("seeding"))
+            }
+            Some(operations) => format!("{state}, {}", behind(operations, seconds)),
+            // One of the original's servers does not say how far it has come.
+            None => format!("{state}, sent up to {}", self.word("sent_us")),
+        }
+    }
+}
+
+fn behind(operations: &str, seconds: f64) -> String {
+    format!("{operations} operations, {seconds:.3} s behind")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(lines: &[(&str, &str)]) -> Status {
+        Status(
+            lines.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        )
+    }
+
+    #[test]
+    fn what_a_master_says_of_its_replicas_is_read() {
+        let text = "address=h:1 state=streaming lag_operations=3 lag_seconds=0.25 executed_us=7";
+        let seeding = "address=h:2 state=seeding seeded=5 seeding=9";
+        let original = "address=h:3 state=streaming sent_us=7";
+        let status = status(&[
+            ("replica_2", text),
+            ("replica_3", seeding),
+            ("replica_4", original),
+            ("replica_2147483647", original),
+            ("replicas", "4"),
+        ]);
+        let lines: Vec<_> = status
+            .replicas()
+            .map(|described| {
+                format!("{} {}: {}", described.id, described.address(), described.lag())
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "2 h:1: streaming, 3 operations, 0.250 s behind",
+                "3 h:2: seeding, 5 of 9 records",
+                "4 h:3: streaming, sent up to 7",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_replica_knows_its_master_and_how_far_it_is_behind() {
+        assert_eq!(status(&[]).master(), None);
+        let status = status(&[("mhost", "::1"), ("mport", "1978"), ("delay", "0.5")]);
+        assert_eq!(status.master().as_deref(), Some("[::1]:1978"));
+        assert_eq!(status.own_lag(), "0.500 s behind");
+    }
+}

@@ -124,6 +124,41 @@ fn tyrant_serve_follows_too() {
 }
 
 #[test]
+fn two_masters_that_change_a_record_at_the_same_time_say_so_if_they_check() {
+    let options = |id| ["-ulog", "ulog", "-sid", id, "-rcc"];
+    let servers = ["1", "2"].map(|id| Server::ttserver("casket.tch", &options(id)));
+    let [one, other] = &servers;
+    let put = |server: &Server, key: &str| {
+        succeed("tyrant", &["put", "--server", &server.address(), key, &server.port.to_string()]);
+    };
+    put(one, "of one");
+    put(other, "of the other");
+    put(one, "of both");
+    put(other, "of both");
+    for (server, master) in [(one, other), (other, one)] {
+        let (port, master) = (server.port.to_string(), master.port.to_string());
+        succeed(
+            "tcrmgr",
+            &["setmst", "-port", &port, "-mport", &master, "-rcc", "127.0.0.1", "127.0.0.1"],
+        );
+    }
+    for server in &servers {
+        wait_for("all records", || (list(server).len() == 3).then_some(()));
+    }
+    wait_for("a line in a log", || {
+        let logs =
+            servers.each_ref().map(|server| fs::read_to_string(server.folder.path().join("log")));
+        let logs = logs.map(Result::unwrap).concat();
+        let reports: Vec<&str> =
+            logs.lines().filter(|line| line.contains("at the same time")).collect();
+        assert!(
+            reports.iter().all(|line| line.contains("\"of both\" was changed here and on server"))
+        );
+        (!reports.is_empty()).then_some(())
+    });
+}
+
+#[test]
 fn a_promoted_replica_takes_the_place_of_its_master() {
     let mut master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
     let error = fail("tyrant", &["promote", "--server", &master.address()]);

@@ -76,7 +76,12 @@ impl Shared {
         let log = config.update_log.clone();
         let opened = log.map(|settings| UpdateLog::open(settings, &database)).transpose()?;
         let (update_log, unfinished) = opened.unzip();
-        let update_log = update_log.map(Arc::new);
+        let update_log = update_log.map(|mut log| {
+            if config.following.check {
+                log.remember_own_changes();
+            }
+            Arc::new(log)
+        });
         let holds_replies = database.durability() == Durability::Always;
         if holds_replies {
             // The engine's thread must not be the one that drops the database, so the listener

@@ -7,7 +7,7 @@ use wire::memcached::Dialect;
 use wire::{Parse, Protocol, binary, memcached, memcached_binary};
 
 /// Most keys that are named at once.
-pub(super) const KEYS_AHEAD_MAX: usize = 16;
+pub(crate) const KEYS_AHEAD_MAX: usize = 16;
 
 /// Names the keys of the whole requests at the beginning of `input`; answers how many bytes of
 /// requests that was. Requests with several keys see to it themselves.

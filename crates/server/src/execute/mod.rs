@@ -16,7 +16,7 @@ mod repeat;
 mod table;
 mod tree;
 
-pub(crate) use ahead::look_ahead;
+pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
 pub(crate) use http::Reading as HttpReading;
 pub(crate) use repeat::{Repeater, Trouble};
 

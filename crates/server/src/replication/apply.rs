@@ -13,18 +13,24 @@ use super::batch::{Batch, Update, lane_of};
 use super::follower::{End, Progress};
 use super::lanes::{ALONE, LANES, Lanes, Notes};
 use super::position::Position;
-use crate::execute::{Repeater, Trouble};
+use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
 use crate::shared::Shared;
-use crate::update_log::{Source, Spread, now_us};
+use crate::store::scope_of;
+use crate::update_log::{Scope, Source, Spread, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use wire::binary::Request;
 use wire::update_log::{Message, Operation};
 
 /// Bytes of operations that wait or are being executed, above which nothing more is received. One
 /// that is longer waits alone.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// How wrong the clocks of servers may be for a conflict to be found. Changes that are no further
+/// apart count as one.
+const CONFLICT_MARGIN_US: u64 = 2_000_000;
 
 /// Operations that are not worth waking a worker for.
 const FEW: usize = 16;
@@ -236,24 +242,44 @@ impl<'a> Applier<'a> {
         is_mine: impl Fn(usize) -> bool,
         repeater: &mut Repeater<'_>,
     ) -> Result<(), End> {
-        for update in &batch.updates {
-            if let Some(lane) = update.lane.filter(|lane| is_mine(*lane)) {
+        let mut mine = batch.updates.iter().filter(|update| update.lane.is_some_and(&is_mine));
+        let mut group = Vec::with_capacity(KEYS_AHEAD_MAX);
+        loop {
+            group.clear();
+            group.extend(mine.by_ref().take(KEYS_AHEAD_MAX));
+            if group.is_empty() {
+                return Ok(());
+            }
+            self.look_ahead(batch, &group);
+            for update in &group {
                 if self.has_failed() {
                     return Ok(());
                 }
-                self.execute(batch, update, lane, repeater)?;
+                self.execute(batch, update, repeater)?;
             }
         }
-        Ok(())
+    }
+
+    /// Names the keys of operations to the database, so that the cache misses of finding them overlap.
+    fn look_ahead(&self, batch: &Batch, updates: &[&Update]) {
+        let mut keys = [&[][..]; KEYS_AHEAD_MAX];
+        let mut count = 0;
+        for key in updates.iter().filter_map(|update| batch.key(update)).take(keys.len()) {
+            keys[count] = key;
+            count += 1;
+        }
+        if count > 1 {
+            self.shared.nonblocking.prefetch(&keys[..count]);
+        }
     }
 
     fn execute(
         &self,
         batch: &Batch,
         update: &Update,
-        lane: usize,
         repeater: &mut Repeater<'_>,
     ) -> Result<(), End> {
+        let Some(lane) = update.lane else { return Ok(()) };
         let timestamp_us = update.timestamp_us;
         let before = self.before[lane];
         if timestamp_us <= before.executed_us {
@@ -284,7 +310,25 @@ impl<'a> Applier<'a> {
             tracing::warn!("replication: {what}");
         }
         self.lanes.executed(lane, timestamp_us);
+        if self.check && !is_in_doubt {
+            self.report_conflict(update, &operation.request);
+        }
         Ok(())
+    }
+
+    /// Says so if the record was changed here without knowing of the update: it was later, by the
+    /// clocks of both servers. Where it was earlier, the other server says so.
+    fn report_conflict(&self, update: &Update, request: &Request<'_>) {
+        let from_us = update.timestamp_us.saturating_sub(CONFLICT_MARGIN_US);
+        if let (Some(log), Scope::Key(key)) = (&self.shared.update_log, scope_of(request))
+            && log.was_changed_here(key, from_us)
+        {
+            tracing::warn!(
+                "replication: {:?} was changed here and on server {} at the same time: they may differ",
+                String::from_utf8_lossy(key),
+                update.origin
+            );
+        }
     }
 
     /// A worker has gone through a batch.

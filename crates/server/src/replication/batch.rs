@@ -49,6 +49,14 @@ impl Batch {
         self.updates.push(Update { timestamp_us, origin, lane, body });
     }
 
+    /// The key of an operation of a lane of keys.
+    pub(super) fn key(&self, update: &Update) -> Option<&[u8]> {
+        match scope_of(&Operation::parse(self.body(update)).ok()?.request) {
+            Scope::Key(key) => Some(key),
+            Scope::All | Scope::Nothing => None,
+        }
+    }
+
     pub(super) fn body(&self, update: &Update) -> &[u8] {
         &self.bytes[update.body.clone()]
     }

@@ -16,6 +16,7 @@ mod error;
 mod files;
 mod journal;
 mod order;
+mod own_changes;
 mod reader;
 mod retention;
 
@@ -32,6 +33,7 @@ use cabinet::Database;
 use cabinet::name::Kind;
 use journal::{Journal, Recovered, Spare};
 use order::{KeyOrder, Locks};
+use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
 use retention::Keeper;
 use std::path::{Path, PathBuf};
@@ -104,6 +106,7 @@ pub(crate) struct UpdateLog {
     end: Mutex<Place>,
     grown: Condvar,
     keeper: Keeper,
+    own_changes: Option<OwnChanges>,
 }
 
 /// A moment of a log, as time stamps between those of the entries before it and those of the entries
@@ -181,9 +184,20 @@ impl UpdateLog {
             grown: Condvar::new(),
             files: Mutex::new(files),
             keeper: Keeper::open(&settings.folder, settings.retention)?,
+            own_changes: None,
             settings,
         };
         Ok((log, unfinished))
+    }
+
+    /// Remembers from now on what was changed here first.
+    pub(crate) fn remember_own_changes(&mut self) {
+        self.own_changes = Some(OwnChanges::new());
+    }
+
+    /// Whether a record was changed here first since a time, as far as that is remembered.
+    pub(crate) fn was_changed_here(&self, key: &[u8], from_us: u64) -> bool {
+        self.own_changes.as_ref().is_some_and(|own| own.has_since(key, from_us))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -211,6 +225,9 @@ impl UpdateLog {
             return Err(failed.refusal());
         }
         let locks = self.order.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
+        if let (Some(own), Scope::Key(key), 0) = (&self.own_changes, scope, source.master) {
+            own.note(key, now_us());
+        }
         let key = match scope {
             Scope::Key(key) => Some(key),
             Scope::All => None,

@@ -8,7 +8,7 @@ mod support;
 use cabinet::Durability;
 use server::Config;
 use std::time::Duration;
-use support::{Client, ManualEngine, config, memory, start, start_engine, start_with};
+use support::{Client, ManualEngine, Packet, config, memory, start, start_engine, start_with};
 
 /// One request of each kind, of all protocols, and their replies.
 fn mixed() -> (Vec<u8>, Vec<u8>) {
@@ -30,6 +30,14 @@ fn mixed() -> (Vec<u8>, Vec<u8>) {
         ),
         (b"\xc8\x90\0\0\0\x03\0\0\0\0\0\0\0\x01get\0\0\0\x01d", b"\0\0\0\0\x01\0\0\0\x03qrs"),
         (b"incr n 1\r\n", b"NOT_FOUND\r\n"),
+        (
+            b"\x80\x01\0\x01\x08\0\0\0\0\0\0\x0bopaq\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0equ",
+            b"\x81\x01\0\0\0\0\0\x01\0\0\0\x09opaq\0\0\0\0\0\0\0\0Not found",
+        ),
+        (
+            b"\x80\x0d\0\x01\0\0\0\0\0\0\0\x01opaq\0\0\0\0\0\0\0\0e\x80\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0",
+            b"\x81\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0",
+        ),
     ];
     let requests: Vec<_> = pairs.iter().map(|pair| pair.0).collect();
     let replies: Vec<_> = pairs.iter().map(|pair| pair.1).collect();
@@ -102,6 +110,45 @@ fn lengths_out_of_range_end_a_binary_connection() {
 }
 
 #[test]
+fn lengths_that_are_negative_or_huge_are_refused() {
+    let server = start(memory());
+    let bad_line = "CLIENT_ERROR bad command line format\r\n";
+    let huge = "99999999999999999999";
+    for (length, refusal) in [
+        ("-1", bad_line),
+        ("-2147483648", bad_line),
+        ("2147483646", bad_line),
+        (huge, bad_line),
+        ("2147483645", "SERVER_ERROR object too large for cache\r\n"),
+    ] {
+        for verb in ["set k 0 0", "append k 0 0", "ms k"] {
+            let mut client = server.connect();
+            client.exchange(format!("{verb} {length}\r\n"), refusal);
+        }
+    }
+    for headers in [
+        "Content-Length: -1".to_owned(),
+        format!("Content-Length: {huge}"),
+        "Content-Length: 4294967296".to_owned(),
+        "Transfer-Encoding: chunked\r\n\r\n-1".to_owned(),
+        "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff".to_owned(),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("PUT /k HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes());
+        let reply = String::from_utf8(client.read(10)).unwrap();
+        assert_eq!(reply, "HTTP/1.1 4", "{headers}");
+    }
+    for (key, body, status) in [(1u16, u32::MAX, 3), (1, 0x8000_0000, 3), (u16::MAX, 0, 0x81)] {
+        let mut client = server.connect();
+        let mut packet = Packet { opcode: 1, extras: &[0; 8], ..Packet::default() }.bytes();
+        packet[2..4].copy_from_slice(&key.to_be_bytes());
+        packet[8..12].copy_from_slice(&body.to_be_bytes());
+        client.send(&packet);
+        assert_eq!(client.response().status, status);
+    }
+}
+
+#[test]
 fn nothing_is_allocated_for_what_is_only_announced() {
     let server = start(memory());
     let mut clients = Vec::new();
@@ -110,6 +157,7 @@ fn nothing_is_allocated_for_what_is_only_announced() {
         b"set k 0 0 250000000\r\nx",
         b"PUT /k HTTP/1.1\r\nContent-Length: 250000000\r\n\r\nx",
         b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\nx",
+        b"\x80\x01\0\x01\x08\0\0\0\x0f\0\0\0opaq\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0kv",
     ] {
         let mut client = server.connect();
         client.send(announcement);
@@ -120,7 +168,7 @@ fn nothing_is_allocated_for_what_is_only_announced() {
 }
 
 /// Requests of exactly so many bytes, and what refuses them.
-fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 3] {
+fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 4] {
     let set = |value: usize| format!("set k 0 0 {value}\r\n{}\r\n", "v".repeat(value));
     let put = |value: usize| {
         format!("PUT /k HTTP/1.1\r\nContent-Length: {value}\r\n\r\n{}", "v".repeat(value))
@@ -133,6 +181,9 @@ fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 3] {
     binary.extend_from_slice(&u32::try_from(value).unwrap().to_be_bytes());
     binary.push(b'k');
     binary.resize(bytes, b'v');
+    let value = vec![b'v'; bytes - 33];
+    let packet =
+        Packet { opcode: 1, extras: &[0; 8], key: b"k", value: &value, ..Packet::default() };
     [
         (fit(&set), b"SERVER_ERROR object too large for cache\r\n"),
         (
@@ -141,6 +192,7 @@ fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 3] {
               Content-Length: 18\r\n\r\nPayload Too Large\n",
         ),
         (binary, b"\x01"),
+        (packet.bytes(), b"\x81\x01\0\0\0\0\0\x03\0\0\0\x0a\x01opq\0\0\0\0\0\0\0\0Too large."),
     ]
 }
 
@@ -172,10 +224,11 @@ impl Client {
         self.send(b"verbosity 1\r\n");
         let reply = self.read_until(b"OK\r\n");
         let reply = reply.escape_ascii().to_string();
-        assert!(
-            reply.contains("STORED") || reply.contains("Created") || reply.starts_with("\\x00"),
-            "{reply}"
-        );
+        let is_stored = ["STORED", "Created"].iter().any(|word| reply.contains(word))
+            || ["\\x00", "\\x81\\x01\\x00\\x00\\x00\\x00\\x00\\x00"]
+                .iter()
+                .any(|begin| reply.starts_with(begin));
+        assert!(is_stored, "{reply}");
     }
 }
 

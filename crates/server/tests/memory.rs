@@ -1,0 +1,216 @@
+//! Hostile clients of every protocol cost a bounded amount of memory, measured, and others go on.
+//!
+//! Clients and server share the process whose memory is measured; what clients send comes from
+//! small buffers, and what waits in sockets is the kernel's.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::Config;
+use std::io::Write;
+use support::{Client, Packet, Running, config, memory, start_with};
+
+/// Settings of [`Config::buffer_bytes_max`] here, in bytes.
+const BUFFER_BYTES_MAX: usize = 32 << 20;
+
+/// Most bytes that a server takes beside its buffers and its connections, whatever clients do: what
+/// its threads and the allocator keep, and a request and a reply under way.
+const OVERHEAD_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes that a connection takes which nobody uses.
+const IDLE_CONNECTION_BYTES_MAX: usize = 512;
+
+/// Most bytes that a connection takes with a request that is announced only.
+const ANNOUNCED_BYTES_MAX: usize = 2 << 10;
+
+/// Bytes that the allocator may take ahead.
+const SLACK_BYTES: usize = 1 << 20;
+
+/// Clients of each protocol that do the same.
+const CLIENTS: usize = 50;
+
+/// Most connections that nobody uses.
+const IDLE_CONNECTIONS: usize = 10_000;
+
+/// Bytes of a value that is asked for again and again.
+const VALUE_BYTES: usize = 1 << 20;
+
+/// Only one of these tests runs at a time: they measure the memory of the whole process.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    let guard = TURN.lock();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    guard
+}
+
+/// Memory of this process that is no file's, in bytes.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+fn server() -> Running {
+    let settings = Config {
+        buffer_bytes_max: BUFFER_BYTES_MAX,
+        output_bytes_max: 4 << 20,
+        request_bytes_max: 256 << 20,
+        ..config()
+    };
+    start_with(settings, memory())
+}
+
+/// Checks that no more than `most` bytes have come since there were `before`.
+fn assert_bounded(what: &str, before: usize, most: usize) {
+    let after = resident_bytes();
+    let grown = after.saturating_sub(before);
+    println!("{what}: {} KiB before, {} KiB after", before >> 10, after >> 10);
+    assert!(grown <= most, "{what}: {grown} bytes, more than {most}");
+}
+
+/// Sends as much as the server and the sockets take; the server may have ended the connection.
+fn send_as_much_as_goes(client: &mut Client, bytes: usize) {
+    let chunk = [b'x'; 16 << 10];
+    client.stream.set_nonblocking(true).unwrap();
+    let mut left = bytes;
+    let mut patience = 5;
+    while left > 0 && patience > 0 {
+        match client.stream.write(&chunk[..chunk.len().min(left)]) {
+            Ok(sent) => left -= sent,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                patience -= 1;
+            }
+            Err(_) => return,
+        }
+    }
+    client.stream.set_nonblocking(false).unwrap();
+}
+
+/// The beginnings of requests that announce more than anybody means to send, by protocol.
+fn announcements() -> [(&'static str, Vec<u8>); 8] {
+    let mut packet = Packet { opcode: 1, extras: &[0; 8], key: b"k", ..Packet::default() }.bytes();
+    packet[8..12].copy_from_slice(&(250u32 << 20).to_be_bytes());
+    [
+        ("a line without end", b"get ".to_vec()),
+        ("text", b"set k 0 0 250000000\r\n".to_vec()),
+        ("meta", b"ms k 250000000\r\n".to_vec()),
+        ("memcached's binary", packet),
+        ("HTTP, a head without end", b"GET / HTTP/1.1\r\nX: ".to_vec()),
+        ("HTTP", b"PUT /k HTTP/1.1\r\nContent-Length: 250000000\r\n\r\n".to_vec()),
+        (
+            "HTTP in chunks",
+            b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\n".to_vec(),
+        ),
+        ("Tokyo Tyrant's", b"\xc8\x10\0\0\0\x01\x0f\0\0\0".to_vec()),
+    ]
+}
+
+#[test]
+fn requests_that_are_announced_cost_nothing() {
+    let _turn = turn();
+    let server = server();
+    server.pass();
+    let before = resident_bytes();
+    let mut clients = Vec::new();
+    for (_, announcement) in announcements() {
+        for _ in 0..CLIENTS {
+            let mut client = server.connect();
+            client.send(&announcement);
+            clients.push(client);
+        }
+    }
+    server.pass();
+    let most = clients.len() * ANNOUNCED_BYTES_MAX + SLACK_BYTES;
+    assert_bounded("announced only", before, most);
+    server.connect().expect_open();
+}
+
+#[test]
+fn requests_without_end_cost_no_more_than_all_buffers_may() {
+    let _turn = turn();
+    for (protocol, announcement) in announcements() {
+        let server = server();
+        server.pass();
+        let before = resident_bytes();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(&announcement);
+            send_as_much_as_goes(client, 4 << 20);
+        }
+        server.pass();
+        assert_bounded(protocol, before, BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX);
+        assert!(server.figure("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
+        server.connect().expect_open();
+        drop(clients);
+        server.await_figure("buffer_bytes", |bytes| bytes == 0);
+    }
+}
+
+#[test]
+fn replies_that_nobody_reads_cost_no_more_than_all_buffers_may() {
+    let _turn = turn();
+    let get = Packet { key: b"k", ..Packet::default() }.bytes();
+    for (protocol, request) in [
+        ("text, unread", &b"get k\r\n"[..]),
+        ("meta, unread", b"mg k v\r\n"),
+        ("memcached's binary, unread", &get),
+        ("HTTP, unread", b"GET /k HTTP/1.1\r\n\r\n"),
+        ("Tokyo Tyrant's, unread", b"\xc8\x30\0\0\0\x01k"),
+    ] {
+        let server = server();
+        let mut other = server.connect();
+        other.send(format!("set k 0 0 {VALUE_BYTES}\r\n").as_bytes());
+        send_as_much_as_goes(&mut other, VALUE_BYTES);
+        other.exchange(b"\r\n", b"STORED\r\n");
+        let before = resident_bytes();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(&request.repeat(100));
+        }
+        server.pass();
+        assert_bounded(protocol, before, BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX);
+        assert!(server.figure("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
+        other.expect_open();
+        drop(clients);
+        server.await_figure("buffer_bytes", |bytes| bytes == 0);
+    }
+}
+
+#[test]
+fn connections_that_nobody_uses_cost_little() {
+    let _turn = turn();
+    // Each takes a descriptor of the client's and one of the server's.
+    let spare = 200;
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) as usize;
+    let count = IDLE_CONNECTIONS.min(descriptors.saturating_sub(spare) / 2);
+    assert!(count >= 100, "{descriptors} descriptors");
+    let server = server();
+    let mut other = server.connect();
+    other.exchange(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
+    let before = resident_bytes();
+    let mut clients: Vec<Client> = (0..count).map(|_| server.connect()).collect();
+    // Each has been used once.
+    let get = Packet { key: b"k", ..Packet::default() };
+    for (place, client) in clients.iter_mut().enumerate() {
+        match place % 4 {
+            0 => client.exchange(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n"),
+            1 => assert_eq!(client.ask(&get).value, b"v"),
+            2 => client.exchange(b"\xc8\x30\0\0\0\x01k", b"\0\0\0\0\x01v"),
+            _ => {
+                client.send(b"GET /k HTTP/1.1\r\n\r\n");
+                client.read_until(b"\r\n\r\nv");
+            }
+        }
+    }
+    assert_eq!(server.figure("curr_connections"), count as u64 + 2);
+    assert_eq!(server.figure("buffer_bytes"), 0);
+    let what = format!("{count} idle connections");
+    assert_bounded(&what, before, count * IDLE_CONNECTION_BYTES_MAX + SLACK_BYTES);
+    other.expect_open();
+}

@@ -1,6 +1,6 @@
 //! `tyrant serve`.
 
-use crate::process::{Server, exchange, fail, free_port, succeed, wait_for};
+use crate::process::{Server, exchange, fail, free_port, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::os::unix::net::UnixStream;
 
@@ -168,4 +168,30 @@ fn the_pid_file_lives_as_long_as_the_server() {
     std::fs::read_to_string(&path).unwrap().trim().parse::<u32>().unwrap();
     server.end(Signal::TERM);
     assert!(!path.exists());
+}
+
+#[test]
+fn a_server_with_users_serves_them_only_and_a_file_that_others_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    let users = path.to_str().unwrap();
+    std::fs::write(users, "ann:secret\n").unwrap();
+    for (mode, is_taken) in [(0o644, false), (0o600, true)] {
+        std::fs::set_permissions(users, std::fs::Permissions::from_mode(mode)).unwrap();
+        if !is_taken {
+            let output = run("tyrant", &["serve", "--users", users, "*"]);
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(error.contains("others may read") && !error.contains("secret"), "{error}");
+            continue;
+        }
+        let server = Server::tyrant("*", &["--users", users]);
+        server.exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+        server.exchange("set k 0 0 10\r\nann secret\r\nget k\r\n", "STORED\r\nEND\r\n");
+        assert!(fail("tyrant", &["count", "--server", &server.address()]).contains("error"));
+        assert!(!server.log().contains("secret"), "{}", server.log());
+        let server = Server::tyrant("*", &["--users", users, "--open-tokyo-tyrant"]);
+        assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "0\n");
+    }
 }

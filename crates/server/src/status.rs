@@ -1,5 +1,6 @@
 //! Figures about the server, for the eyes of each protocol.
 
+use crate::Dialect;
 use crate::counters::Count;
 use crate::shared::Shared;
 use cabinet::name::Kind;
@@ -9,6 +10,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Version of the server.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// What clients of memcached are told: the version of memcached that is followed comes first, as some
+/// take a server for one that lacks commands, or for none, by the first numbers of it.
+const MEMCACHED_VERSION: &str = concat!("1.6.18-tyrant-", env!("CARGO_PKG_VERSION"));
+
 /// Version of the original's library that clients find here.
 const LIBRARY_VERSION: &str = "324";
 
@@ -17,6 +22,14 @@ const PROTOCOL_VERSION: &str = "0.91";
 
 /// Counts that the original has not.
 const OWN_COUNTS: usize = Count::Touch as usize;
+
+/// The version that clients of the memcached protocols see.
+pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
+    match shared.config.dialect {
+        Dialect::Memcached => MEMCACHED_VERSION,
+        Dialect::TokyoTyrant => VERSION,
+    }
+}
 
 /// Names and values of what the original tells about itself, in its order, the counts left out.
 pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {

@@ -16,6 +16,9 @@ use support::{
 
 const FLAGS_AND_EXPIRY: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
 
+/// As clients of memcached see it.
+const VERSION: &str = concat!("1.6.18-tyrant-", env!("CARGO_PKG_VERSION"));
+
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 const ADD: u8 = 0x02;
@@ -239,7 +242,8 @@ fn figures_come_one_by_one() {
 fn the_rest_is_answered_too() {
     let server = start(memory());
     let mut client = server.connect();
-    assert_eq!(said(&client.ask(&alone(0x0b))), (0, env!("CARGO_PKG_VERSION")));
+    assert_eq!(said(&client.ask(&alone(0x0b))), (0, VERSION));
+    client.exchange("version\r\n", format!("VERSION {VERSION}\r\n"));
     let verbosity = Packet { opcode: 0x1b, extras: &[0, 0, 0, 1], ..Packet::default() };
     assert_eq!(said(&client.ask(&verbosity)), (0, ""));
     assert_eq!(

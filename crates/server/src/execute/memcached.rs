@@ -132,7 +132,7 @@ fn execute(
         Request::Shutdown { argument } => return Ok(admin::shut_down(context, argument, output)),
         Request::Version => {
             context.counters.count(Count::Stat);
-            reply::version(output, status::VERSION);
+            reply::version(output, status::memcached_version(context.shared));
         }
         Request::Quit if is_original => return Ok(Next::CloseIfQuiet),
         Request::Quit => return Ok(Next::Close),

@@ -171,7 +171,7 @@ fn perform(
         Command::NoOp | Command::Verbosity => reply::done(output, echo, 0),
         Command::Version => {
             context.counters.count(Count::Stat);
-            reply::text(output, echo, status::VERSION.as_bytes());
+            reply::text(output, echo, status::memcached_version(context.shared).as_bytes());
         }
         Command::Stat { argument } => stat(context, echo, argument, output)?,
         Command::Quit => {

@@ -82,7 +82,7 @@ fn general(shared: &Shared) -> Figures {
         ("pid", std::process::id().to_string()),
         ("uptime", format!("{:.0}", status::uptime_seconds(shared).floor())),
         ("time", format!("{:.0}", status::seconds_since_1970().floor())),
-        ("version", status::VERSION.to_owned()),
+        ("version", status::memcached_version(shared).to_owned()),
         ("pointer_size", usize::BITS.to_string()),
         ("rusage_user", format!("{:.6}", process.user_seconds)),
         ("rusage_system", format!("{:.6}", process.system_seconds)),

@@ -53,8 +53,13 @@ pub(super) fn expires_at_ms(exptime: i64) -> u64 {
     }
 }
 
-/// Seconds until then, rounded; `None` if that is never.
-pub(super) fn seconds_left(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
+/// Seconds until then, rounded up; `None` if that is never. The clock is read here: an expiry that
+/// was just set must not seem to lie further off than it was set.
+pub(super) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
+    seconds_left_at(expires_at_ms, now_ms())
+}
+
+fn seconds_left_at(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then(|| expires_at_ms.saturating_sub(now_ms).div_ceil(1000))
 }
 
@@ -123,7 +128,7 @@ mod tests {
                 assert_eq!(unix_seconds(marked), unmarked_s);
                 assert_eq!(unix_seconds(unmarked(marked)), unmarked_s);
                 assert_eq!(self::marks(unmarked(marked)), Marks::default());
-                assert_eq!(seconds_left(marked, now_ms).is_none(), unmarked_s.is_none());
+                assert_eq!(seconds_left_at(marked, now_ms).is_none(), unmarked_s.is_none());
             }
         }
     }
@@ -138,9 +143,9 @@ mod tests {
     #[test]
     fn seconds_left_are_those_that_were_asked_for() {
         let now_ms = now_ms();
-        assert_eq!(seconds_left(expires_at_ms(0), now_ms), None);
-        assert_eq!(seconds_left(now_ms + 100_000, now_ms), Some(100));
-        assert_eq!(seconds_left(now_ms + 100_000, now_ms + 5), Some(100));
-        assert_eq!(seconds_left(now_ms, now_ms + 5), Some(0));
+        assert_eq!(seconds_left_at(expires_at_ms(0), now_ms), None);
+        assert_eq!(seconds_left_at(now_ms + 100_000, now_ms), Some(100));
+        assert_eq!(seconds_left_at(now_ms + 100_000, now_ms + 5), Some(100));
+        assert_eq!(seconds_left_at(now_ms, now_ms + 5), Some(0));
     }
 }

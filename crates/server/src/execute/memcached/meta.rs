@@ -38,8 +38,8 @@ fn expiry_after(flag: u8, meta: &Meta<'_>, is_new: bool, expires_at_ms: u64) -> 
     }
 }
 
-fn write_time(output: &mut Vec<u8>, flag: u8, expires_at_ms: u64, now_ms: u64) {
-    match expiry::seconds_left(expires_at_ms, now_ms) {
+fn write_time(output: &mut Vec<u8>, flag: u8, expires_at_ms: u64) {
+    match expiry::seconds_left(expires_at_ms) {
         Some(seconds) => reply::meta_number(output, flag, seconds),
         None => reply::meta_flag(output, flag, b"-1"),
     }
@@ -113,7 +113,7 @@ pub(super) fn debug(
         } else {
             output.extend_from_slice(key);
         }
-        let left = expiry::seconds_left(entry.meta.expires_at_ms, expiry::now_ms());
+        let left = expiry::seconds_left(entry.meta.expires_at_ms);
         // memcached counts down to the expiry, from below.
         let exp = left.map_or("-1".to_owned(), |left| format!("-{left}"));
         let number = shared.cas_numbers.number(entry.version);

@@ -2,7 +2,6 @@
 
 use super::{answer, begin, expiry_after, write_time, write_token};
 use crate::execute::memcached::conditional::{self, Arithmetic, Counted, Number};
-use crate::execute::memcached::expiry;
 use crate::execute::memcached::failure;
 use crate::execute::memcached::number::Operation;
 use crate::execute::{Context, Halt};
@@ -53,7 +52,7 @@ fn write_number(output: &mut Vec<u8>, meta: &Meta<'_>, number: &Number) {
             b'O' => reply::meta_flag(output, flag, token),
             b'k' => write_token(output, meta.key),
             b'c' => reply::meta_number(output, flag, number.cas_number),
-            b't' => write_time(output, flag, expires_at_ms, expiry::now_ms()),
+            b't' => write_time(output, flag, expires_at_ms),
             _ => {}
         }
     }

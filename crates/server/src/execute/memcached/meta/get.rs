@@ -38,7 +38,6 @@ pub(super) fn get(
 ) -> Result<(), Halt> {
     let start = output.len();
     let shared = context.shared;
-    let now_ms = expiry::now_ms();
     let hit = shared.hits.find(key);
     context.counters.count(Count::Get);
     if meta.exptime.is_some() {
@@ -60,7 +59,7 @@ pub(super) fn get(
                     wins: false,
                     is_new: false,
                 };
-                write_found(context, meta, key, &shown, hit, now_ms, output);
+                write_found(context, meta, key, &shown, hit, output);
             }
         });
         match or_absent(context.attempt("do_mc_get", found)?, None) {
@@ -95,7 +94,7 @@ pub(super) fn get(
             }
             is_new = true;
             // The record is made, and then looked at as if it had been there.
-            let plan = plan(meta, 0, true, Marks::default(), now_ms);
+            let plan = plan(meta, 0, true, Marks::default());
             let marks = Marks { is_won: true, ..Marks::default() };
             let after = cabinet::Meta {
                 flags: 0,
@@ -112,7 +111,7 @@ pub(super) fn get(
             return (Change::Put(Vec::new(), after), ());
         };
         let marks = expiry::marks(entry.meta.expires_at_ms);
-        let plan = plan(meta, entry.meta.expires_at_ms, false, marks, now_ms);
+        let plan = plan(meta, entry.meta.expires_at_ms, false, marks);
         found = Some(Kept::new(&entry, marks, plan.wins));
         let marks = Marks { is_won: marks.is_won || plan.wins, ..marks };
         let expires_at_ms = expiry::marked(plan.expires_at_ms, marks);
@@ -153,7 +152,7 @@ pub(super) fn get(
     } else {
         hit
     };
-    write_found(context, meta, key, &shown, hit, now_ms, output);
+    write_found(context, meta, key, &shown, hit, output);
     context.check_length(output.len() - start)?;
     note_read(context, meta, key);
     Ok(())
@@ -182,14 +181,14 @@ impl Kept {
     }
 }
 
-fn plan(meta: &Meta<'_>, expires_at_ms: u64, is_new: bool, marks: Marks, now_ms: u64) -> Plan {
+fn plan(meta: &Meta<'_>, expires_at_ms: u64, is_new: bool, marks: Marks) -> Plan {
     let mut plan = Plan { expires_at_ms, wins: is_new || marks.is_stale && !marks.is_won };
     for (flag, _) in meta.flags {
         plan.expires_at_ms = expiry_after(flag, meta, is_new, plan.expires_at_ms);
         if flag == b'R'
             && let Some(least) = meta.recache
         {
-            let left = expiry::seconds_left(plan.expires_at_ms, now_ms);
+            let left = expiry::seconds_left(plan.expires_at_ms);
             let is_short = left.is_some_and(|left| i128::from(left) < i128::from(least));
             plan.wins |= is_short && !marks.is_won;
         }
@@ -203,7 +202,6 @@ fn write_found(
     key: &[u8],
     shown: &Shown<'_>,
     hit: Option<Hit>,
-    now_ms: u64,
     output: &mut Vec<u8>,
 ) {
     begin(output, CODE_OK, meta.wants_value.then_some(shown.value.len()));
@@ -221,7 +219,7 @@ fn write_found(
                 reply::meta_number(output, flag, is_read.into());
             }
             b'l' => reply::meta_number(output, flag, seconds_since(context, hit)),
-            b't' => write_time(output, flag, expires_at_ms, now_ms),
+            b't' => write_time(output, flag, expires_at_ms),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
+use compare::load::protocol::Protocol;
 use compare::load::server::Recipe;
 use compare::load::slice::{Case, Effort};
 use compare::load::suite::{self, Sizes};
@@ -22,12 +23,13 @@ struct Arguments {
     /// Run only the cases of the suite whose names contain this
     #[arg(long, default_value = "")]
     only: String,
-    /// Servers, the first is compared to the others: tyrant, tyrant-binary, memcached, redis,
-    /// redis-durable, tyrant-durable, tyrant-durable-binary
+    /// Servers, the first is compared to the others: tyrant, tyrant-meta, tyrant-memcached-binary,
+    /// tyrant-binary, memcached, memcached-meta, memcached-binary, redis, redis-durable,
+    /// tyrant-durable, tyrant-durable-binary
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// A further server, as NAME:PROTOCOL=COMMAND with {port} and {dir}; PROTOCOL is memcached,
-    /// binary or redis. It comes before those of --servers
+    /// memcached-meta, memcached-binary, binary or redis. It comes before those of --servers
     #[arg(long = "server", value_name = "SERVER")]
     custom_servers: Vec<String>,
     /// Command that starts tyrant, with {port} and {dir}
@@ -111,10 +113,14 @@ impl Arguments {
         let names = self.servers.iter().map(String::as_str).chain(usual.iter().copied());
         for name in names {
             recipes.push(match name {
-                "memcached" => Recipe::memcached(),
+                "memcached" => Recipe::memcached(name, Protocol::Memcached),
+                "memcached-meta" => Recipe::memcached(name, Protocol::MemcachedMeta),
+                "memcached-binary" => Recipe::memcached(name, Protocol::MemcachedBinary),
                 "redis" => Recipe::redis(),
                 "redis-durable" => Recipe::redis_durable(),
                 "tyrant" => self.tyrant(name, "memcached", "")?,
+                "tyrant-meta" => self.tyrant(name, "memcached-meta", "")?,
+                "tyrant-memcached-binary" => self.tyrant(name, "memcached-binary", "")?,
                 "tyrant-binary" => self.tyrant(name, "binary", "")?,
                 "tyrant-durable" => self.tyrant(name, "memcached", "#durability=always")?,
                 "tyrant-durable-binary" => self.tyrant(name, "binary", "#durability=always")?,

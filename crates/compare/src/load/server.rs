@@ -32,10 +32,10 @@ pub struct Recipe {
 impl Recipe {
     /// memcached with two threads, as the comparison has it.
     #[must_use]
-    pub fn memcached() -> Self {
+    pub fn memcached(name: &str, protocol: Protocol) -> Self {
         Self {
-            name: "memcached".into(),
-            protocol: Protocol::Memcached,
+            name: name.into(),
+            protocol,
             command: "memcached -t 2 -m 4096 -c 4096 -l 127.0.0.1 -p {port} -u root".into(),
         }
     }
@@ -69,7 +69,9 @@ impl Recipe {
         let (head, command) = text.split_once('=').context("a server is NAME:PROTOCOL=COMMAND")?;
         let (name, protocol) = head.split_once(':').context("a server is NAME:PROTOCOL=COMMAND")?;
         let Some(protocol) = Protocol::named(protocol) else {
-            bail!("unknown protocol {protocol}: memcached, binary or redis");
+            bail!(
+                "unknown protocol {protocol}: memcached, memcached-meta, memcached-binary, binary or redis"
+            );
         };
         Ok(Self { name: name.into(), protocol, command: command.into() })
     }

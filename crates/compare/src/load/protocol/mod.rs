@@ -2,6 +2,8 @@
 
 mod binary;
 mod memcached;
+mod memcached_binary;
+mod memcached_meta;
 mod redis;
 
 use crate::records::text_key;
@@ -11,6 +13,10 @@ use crate::records::text_key;
 pub enum Protocol {
     /// memcached's text protocol.
     Memcached,
+    /// The same with meta commands.
+    MemcachedMeta,
+    /// memcached's binary protocol.
+    MemcachedBinary,
     /// Tokyo Tyrant's binary protocol.
     Binary,
     /// Redis's RESP, version 2.
@@ -58,11 +64,14 @@ pub trait Expect {
 }
 
 impl Protocol {
-    /// The protocol of this name: `memcached`, `binary` or `redis`.
+    /// The protocol of this name: `memcached`, `memcached-meta`, `memcached-binary`, `binary` or
+    /// `redis`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "memcached" => Some(Self::Memcached),
+            "memcached-meta" => Some(Self::MemcachedMeta),
+            "memcached-binary" => Some(Self::MemcachedBinary),
             "binary" => Some(Self::Binary),
             "redis" => Some(Self::Redis),
             _ => None,
@@ -74,6 +83,8 @@ impl Protocol {
         let key = text_key(number);
         match self {
             Self::Memcached => memcached::encode_set(&key, value, out),
+            Self::MemcachedMeta => memcached_meta::encode_set(&key, value, out),
+            Self::MemcachedBinary => memcached_binary::encode_set(&key, value, out),
             Self::Binary => binary::encode_set(&key, value, out),
             Self::Redis => redis::encode_set(&key, value, out),
         }
@@ -84,6 +95,8 @@ impl Protocol {
         let key = text_key(number);
         match self {
             Self::Memcached => memcached::encode_get(&[number], out),
+            Self::MemcachedMeta => memcached_meta::encode_get(&key, out),
+            Self::MemcachedBinary => memcached_binary::encode_get(&key, out),
             Self::Binary => binary::encode_get(&key, out),
             Self::Redis => redis::encode_get(&key, out),
         }
@@ -93,6 +106,8 @@ impl Protocol {
     pub fn encode_multi_get(self, numbers: &[u64], out: &mut Vec<u8>) {
         match self {
             Self::Memcached => memcached::encode_get(numbers, out),
+            Self::MemcachedMeta => memcached_meta::encode_multi_get(numbers, out),
+            Self::MemcachedBinary => memcached_binary::encode_multi_get(numbers, out),
             Self::Binary => binary::encode_multi_get(numbers, out),
             Self::Redis => redis::encode_multi_get(numbers, out),
         }
@@ -103,6 +118,8 @@ impl Protocol {
     pub fn parse(self, kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Expect) -> Parsed {
         match self {
             Self::Memcached => memcached::parse(kind, numbers, bytes, expect),
+            Self::MemcachedMeta => memcached_meta::parse(kind, numbers, bytes, expect),
+            Self::MemcachedBinary => memcached_binary::parse(kind, numbers, bytes, expect),
             Self::Binary => binary::parse(kind, numbers, bytes, expect),
             Self::Redis => redis::parse(kind, numbers, bytes, expect),
         }
@@ -203,6 +220,49 @@ mod tests {
         let other = keyed(&[b"VALUE ", b" 0 3\r\nabc\r\nEND\r\n"], 9);
         assert!(Protocol::Memcached.parse(Kind::Get, &[1], &other, &Abc).is_err());
         assert!(Protocol::Memcached.parse(Kind::Set, &[1], b"END\r\n", &Abc).is_err());
+    }
+
+    #[test]
+    fn meta_replies_are_understood_and_checked() {
+        let parse = |kind, numbers: &[u64], bytes: &[u8]| {
+            reply(Protocol::MemcachedMeta, kind, numbers, bytes)
+        };
+        assert_eq!(parse(Kind::Set, &[1], b"HD\r\n"), Reply::Stored);
+        let refusal = parse(Kind::Set, &[1], b"SERVER_ERROR out of memory\r\n");
+        assert_eq!(refusal, Reply::Refused("SERVER_ERROR out of memory".into()));
+        assert_eq!(parse(Kind::Get, &[1], b"EN\r\n"), found(0, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"VA 3\r\nabc\r\n"), found(1, 0));
+        assert_eq!(parse(Kind::Get, &[1], b"VA 3\r\nabd\r\n"), found(1, 1));
+        let second = keyed(&[b"VA 3 k", b"\r\nabc\r\nMN\r\n"], 2);
+        assert_eq!(parse(Kind::MultiGet, &[1, 2, 3], &second), found(1, 0));
+        let other = keyed(&[b"VA 3 k", b"\r\nabc\r\nMN\r\n"], 9);
+        assert!(Protocol::MemcachedMeta.parse(Kind::MultiGet, &[1], &other, &Abc).is_err());
+    }
+
+    #[test]
+    fn memcached_binary_replies_are_understood_and_checked() {
+        let parse = |kind, numbers: &[u64], bytes: &[u8]| {
+            reply(Protocol::MemcachedBinary, kind, numbers, bytes)
+        };
+        let packet = |opcode: u8, status: u8, extras: u8, key: &[u8], value: &[u8]| {
+            let body = extras as usize + key.len() + value.len();
+            let mut packet = vec![0x81, opcode, 0, key.len() as u8, extras, 0, 0, status];
+            packet.extend_from_slice(&[0, 0, 0, body as u8]);
+            packet.resize(24 + usize::from(extras), 0);
+            [&packet, key, value].concat()
+        };
+        assert_eq!(parse(Kind::Set, &[1], &packet(1, 0, 0, b"", b"")), Reply::Stored);
+        let refusal = parse(Kind::Set, &[1], &packet(1, 3, 0, b"", b"Too large."));
+        assert_eq!(refusal, Reply::Refused("status 3: Too large.".into()));
+        assert_eq!(parse(Kind::Get, &[1], &packet(0, 1, 0, b"", b"Not found")), found(0, 0));
+        assert_eq!(parse(Kind::Get, &[1], &packet(0, 0, 4, b"", b"abc")), found(1, 0));
+        assert_eq!(parse(Kind::Get, &[1], &packet(0, 0, 4, b"", b"abd")), found(1, 1));
+        let many = |number| {
+            let record = packet(13, 0, 4, &text_key(number), b"abc");
+            [record, packet(10, 0, 0, b"", b"")].concat()
+        };
+        assert_eq!(parse(Kind::MultiGet, &[1, 2, 3], &many(2)), found(1, 0));
+        assert!(Protocol::MemcachedBinary.parse(Kind::MultiGet, &[1], &many(9), &Abc).is_err());
     }
 
     #[test]

@@ -80,6 +80,39 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
 }
 
 #[test]
+fn a_database_that_is_copied_again_and_again_has_not_ever_more_segments() {
+    for suffix in ["tch", "tcb"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(format!("casket.{suffix}"));
+        let copy = folder.path().join(format!("copy.{suffix}"));
+        let database = open(&path);
+        let segments = |database: &Database| -> usize {
+            let figures = database.figures();
+            let figure = figures.iter().find(|(name, _)| *name == "segments").expect("a figure");
+            figure.1.parse().expect("a number")
+        };
+        let key = |round: u32| (round + 1).to_string().into_bytes();
+        for round in 0..160_u32 {
+            database.put(&key(round), &round.to_le_bytes()).expect("a put");
+            database.copy_to(&copy).expect("a copy");
+            fs::remove_dir_all(&copy).expect("to remove the copy");
+        }
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while segments(&database) > 140 {
+            assert!(std::time::Instant::now() < deadline, "{suffix}: {}", segments(&database));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        drop(database);
+        let database = open(&path);
+        assert!(segments(&database) <= 140);
+        for round in 0..160 {
+            let value = database.get(&key(round)).expect("a read");
+            assert_eq!(value.as_deref(), Some(&round.to_le_bytes()[..]), "{suffix} {round}");
+        }
+    }
+}
+
+#[test]
 fn only_those_files_are_checked_that_are_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("casket.tch");

@@ -57,7 +57,7 @@ impl Log {
         // The sync at the end interrupts nobody for pages of a segment that is frozen.
         self.seal_if_worth_it()?;
         self.cut_sealed()?;
-        let started_at;
+        let (started_at, started_number);
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -69,6 +69,7 @@ impl Log {
             header[32..40].copy_from_slice(&tail.segment.number.to_le_bytes());
             header[40..48].copy_from_slice(&(tail.appender.end() as u64).to_le_bytes());
             started_at = self.appended();
+            started_number = tail.segment.number;
         }
         let path = self.directory.join(NAME);
         replace_with(self.storage.as_ref(), &self.directory, NAME, &mut |file| {
@@ -100,6 +101,7 @@ impl Log {
             self.sync().map(|_| ())
         })?;
         self.checkpointed.store(started_at, Ordering::Relaxed);
+        self.checkpointed_number.store(started_number, Ordering::Relaxed);
         Ok(())
     }
 

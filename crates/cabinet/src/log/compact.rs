@@ -33,6 +33,14 @@ const BEHIND_BYTES_MIN: u64 = 128 << 20;
 /// Share of tombstones above which the oldest segment is compacted.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
 
+/// Snapshots seal segments that are short: so many may be there at a time, as each takes a file, a mapping and
+/// a slot.
+pub(crate) const SHORT_SEGMENTS_MAX: u64 = 128;
+
+/// A segment below this is short, if it has room for four times as much; or below this share of the log.
+const SHORT_BYTES: u64 = 1 << 20;
+const SHORT_SHARE: u64 = 8192;
+
 /// A segment is not gone through for expired records more often than this, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 30_000;
 
@@ -103,7 +111,7 @@ impl Log {
         let share = |segment: &Segment| {
             percent(segment.dead_bytes(segment.number == oldest), segment.bytes())
         };
-        let best = sealed.max_by_key(|segment| share(segment))?;
+        let best = sealed.clone().max_by_key(|segment| share(segment))?;
         let worth = if self.space_wanted.load(Ordering::Relaxed) {
             1
         } else if dead > limit {
@@ -112,7 +120,17 @@ impl Log {
             // Next to nothing is left in it: it is nearly free to take away.
             90
         };
-        (share(best) >= worth).then(|| Arc::clone(best))
+        if share(best) >= worth {
+            return Some(Arc::clone(best));
+        }
+        // The one that is put behind the end of the log is appended to until the next snapshot.
+        let short_bytes = SHORT_BYTES.max(usage.total_bytes / SHORT_SHARE);
+        let is_short = |segment: &&Arc<Segment>| {
+            segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)
+        };
+        let mut short = sealed.filter(is_short);
+        let first = short.next()?;
+        (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))
     }
 
     /// Looks whether compaction keeps up with the writers.

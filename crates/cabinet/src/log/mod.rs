@@ -45,7 +45,7 @@ mod sync;
 
 pub(crate) use append::{Appended, Purpose};
 pub(crate) use background::{Background, Engaged};
-pub(crate) use compact::{Rescue, Usage};
+pub(crate) use compact::{Rescue, SHORT_SEGMENTS_MAX, Usage};
 pub(crate) use delegate::delegate_to_log;
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, with_record};
@@ -137,6 +137,8 @@ pub(crate) struct Log {
     maintenance: Mutex<()>,
     /// Log position at which the last checkpoint was begun.
     checkpointed: AtomicU64,
+    /// Number of the segment that was appended to then.
+    checkpointed_number: AtomicU64,
     /// Number of the segment that is being appended to.
     active_number: AtomicU64,
     /// The file of the reserve is there.
@@ -226,6 +228,11 @@ impl Log {
     /// Bytes appended since the last checkpoint was begun.
     pub(crate) fn since_checkpoint(&self) -> u64 {
         self.appended().saturating_sub(self.checkpointed.load(Ordering::Relaxed))
+    }
+
+    /// Segments begun since the last checkpoint was.
+    pub(crate) fn segments_since_checkpoint(&self) -> u64 {
+        self.active_number().saturating_sub(self.checkpointed_number.load(Ordering::Relaxed))
     }
 
     /// Names and figures worth showing.

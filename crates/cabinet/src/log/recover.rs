@@ -421,6 +421,7 @@ impl Recovery {
             settings: self.settings,
             segments: ArcSwap::from_pointee(segments),
             active_number: AtomicU64::new(segment.number),
+            checkpointed_number: AtomicU64::new(segment.number),
             tail: CachePadded::new(Mutex::new(Tail {
                 segment,
                 appender,

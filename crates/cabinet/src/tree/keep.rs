@@ -4,7 +4,7 @@ use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, Shared};
 use crate::log::record::Record;
-use crate::log::{Engaged, Location, Log, Rescue, Segment};
+use crate::log::{Engaged, Location, Log, Rescue, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
@@ -140,7 +140,7 @@ impl Engaged for Shared {
         if self.is_tended.load(Ordering::Relaxed) {
             self.behind_bytes.store(BEHIND_FACTOR * due_bytes, Ordering::Relaxed);
         }
-        self.replay_bytes() > due_bytes
+        self.replay_bytes() > due_bytes || self.log.segments_since_checkpoint() > SHORT_SEGMENTS_MAX
     }
 }
 

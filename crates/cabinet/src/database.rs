@@ -612,7 +612,8 @@ impl Database {
 
     /// Reclaims all dead space now, after what an open database can change of itself was set as
     /// the tuning (`width=100#limsiz=1g`) says; see [`crate::name`]. Fixed-length: what is not
-    /// given stays. On-memory: a cap that is not given is lifted. Tuning that there is not is
+    /// given stays. On-memory: a cap that is not given is lifted. Hash and fixed-length: a cap on
+    /// bytes that is given is set and then kept to, instead of reclaiming everything now. Tuning that there is not is
     /// ignored, as the original has it.
     pub fn retune(&self, tuning: &str) -> Result<()> {
         let path = self.path();
@@ -639,6 +640,11 @@ impl Database {
     /// The durability it was opened with.
     pub fn durability(&self) -> Durability {
         self.engine.durability()
+    }
+
+    /// Whether there is a cap over which records go that were not used lately.
+    pub fn evicts(&self) -> bool {
+        self.engine.evicts()
     }
 
     /// End of the log: every operation that has returned lies before it.

@@ -185,7 +185,9 @@ pub trait Engine: Send + Sync {
     fn optimize(&self) -> Result<()>;
 
     /// As `optimize`, after what an open database can change of itself was set as the options
-    /// say. An option that they do not give stays as it is, a cap that they do not give is lifted.
+    /// say. An option that they do not give stays as it is; so does the cap on bytes of a disk
+    /// database, but a cap of an on-memory one that they do not give is lifted. A disk database whose
+    /// cap was set is not optimized, but brought down to it in the background.
     fn retune(&self, _options: &Options) -> Result<()> {
         self.optimize()
     }
@@ -232,6 +234,11 @@ pub trait Engine: Send + Sync {
 
     /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
     fn on_durable(&self, _listener: DurableListener) {}
+
+    /// Whether there is a cap on its bytes or, in memory, on its records, so that any of them may go.
+    fn evicts(&self) -> bool {
+        false
+    }
 
     /// The engine as one that keeps its keys in order, with duplicates and places, if it is.
     fn as_ordered(&self) -> Option<&dyn Ordered> {

@@ -49,7 +49,8 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The value is (or would become) longer than [`crate::limits::VALUE_BYTES_MAX`].
+    /// The value is (or would become) longer than [`crate::limits::VALUE_BYTES_MAX`], or its record
+    /// than a cap on bytes leaves room for.
     #[error("value of {bytes} bytes is over the limit of {max}")]
     ValueTooLong {
         /// Length of the value.

@@ -17,7 +17,7 @@
 //! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds and trees: most records |
-//! | `capsiz` | a number | on-memory kinds: most bytes |
+//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees and tables have no such cap |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
 //! | `limsiz` | a number | fixed-length, on creation: bytes of the original's file, which limit the ids; 256 MiB if not given |
 //!
@@ -25,7 +25,7 @@
 //! that old names go on working, and listed in [`Specification::notices`]; so is what has no
 //! meaning for the kind of database at hand. Anything unknown is an error.
 
-use crate::limits::{CACHE_BYTES_MIN, FIXED_WIDTH_BYTES_MAX};
+use crate::limits::{CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX};
 use crate::table::{IndexChange, IndexDescription, IndexKind};
 use crate::{Compression, Durability, Options, Order};
 use std::path::{Path, PathBuf};
@@ -121,6 +121,11 @@ impl Kind {
             Self::Fixed => "fixed-length",
             Self::Table => "table",
         }
+    }
+
+    /// Whether it can be held to a number of bytes, over which records not used lately go.
+    pub fn has_byte_cap(self) -> bool {
+        !matches!(self, Self::Tree | Self::Table)
     }
 
     /// Whether nothing of it is on the disk.
@@ -276,8 +281,13 @@ impl Tuning {
                 on_memory || self.kind == Kind::Tree
             }
             "capsiz" => {
-                self.options.capacity_bytes = pair.number()?;
-                on_memory
+                let bytes = pair.number()?;
+                if !on_memory && (1..CAPACITY_BYTES_MIN).contains(&bytes) {
+                    return Err(pair.bad(format!("0, or bytes, at least {CAPACITY_BYTES_MIN}")));
+                }
+                self.options.capacity_bytes = bytes;
+                // The other kinds refuse to be opened with one.
+                true
             }
             "width" => {
                 self.options.width = pair.number_or_default()?;

@@ -74,8 +74,8 @@ fn a_record_that_could_never_fit_is_refused_and_evicts_nothing() {
     for kind in KINDS {
         let database = open(kind, |options| options.capacity_bytes = 10_000);
         database.put(b"a", b"value").unwrap();
-        assert!(matches!(database.put(b"b", &[0; 10_000]), Err(Error::NoSpace { .. })));
-        assert!(matches!(database.put_cat(b"a", &[0; 10_000]), Err(Error::NoSpace { .. })));
+        assert!(matches!(database.put(b"b", &[0; 10_000]), Err(Error::ValueTooLong { .. })));
+        assert!(matches!(database.put_cat(b"a", &[0; 10_000]), Err(Error::ValueTooLong { .. })));
         assert_eq!(database.get(b"a").unwrap().unwrap(), b"value");
         database.put(b"b", &[0; 9000]).unwrap();
         assert!(database.get(b"b").unwrap().is_some());

@@ -7,7 +7,9 @@
 //! As the original does, an operation is logged that found a record where there should be none, or
 //! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
-//! or an expiry as `misc put` with a third argument, which the original ignores.
+//! or an expiry as `misc put` with a third argument, which the original ignores. Of a database with a
+//! cap every change is logged as the record that came of it, and what the cap evicts is not logged:
+//! replicas keep to caps of their own.
 
 use crate::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
@@ -108,12 +110,26 @@ impl Store {
         let Some(log) = &self.log else { return change(&self.database) };
         let _held = self.begin(log, scope)?;
         let result = change(&self.database);
-        match &result {
-            Ok(done) => self.append(log, request, outcome(done)),
-            Err(Error::NotANumber { .. }) => self.append(log, request, false),
-            Err(_) => {}
+        match (&result, scope) {
+            (Ok(_), Scope::Key(key)) if self.database.evicts() => self.log_what_is(log, key),
+            (Ok(done), _) => self.append(log, request, outcome(done)),
+            (Err(Error::NotANumber { .. }), _) if !self.database.evicts() => {
+                self.append(log, request, false)
+            }
+            (Err(_), _) => {}
         }
         result
+    }
+
+    /// Logs what has become of a record. A replica may have a record that was evicted here, or the
+    /// other way round, and then the same operation would come to something else there.
+    fn log_what_is(&self, log: &UpdateLog, key: &[u8]) {
+        let logged =
+            self.database.read(key, |entry| self.log_put(log, key, entry.value, entry.meta));
+        // If it cannot be read, it is better gone there than old.
+        if !matches!(logged, Ok(Some(()))) {
+            self.append(log, Request::Out { key }, true);
+        }
     }
 
     /// Executes an operation that was logged elsewhere, and logs it as it came. `None` if it must
@@ -152,9 +168,9 @@ impl Store {
         let key = self.given(key)?;
         let _held = self.begin(log, Scope::Key(&key))?;
         let stored = self.database.put_keep(&key, value, meta)?;
-        if stored && meta != Meta::NONE {
+        if stored && (meta != Meta::NONE || self.database.evicts()) {
             self.log_put(log, &key, value, meta);
-        } else {
+        } else if !self.database.evicts() {
             self.append(log, Request::PutKeep { key: &key, value }, stored);
         }
         Ok(stored)
@@ -196,7 +212,9 @@ impl Store {
         }
         let _held = self.begin(log, Scope::Key(key))?;
         let extended = self.database.extend(key, part, front)?;
-        if extended {
+        if extended && self.database.evicts() {
+            self.log_what_is(log, key);
+        } else if extended {
             self.append(log, Request::PutCat { key, value: part }, true);
         }
         Ok(extended)
@@ -260,7 +278,9 @@ impl Store {
         let mut appended_from = None;
         let answer = self.database.modify_versioned(key, |entry| {
             let (change, answer) = decide(entry);
-            appended_from = entry.and_then(|entry| appended(&entry, &change));
+            appended_from = entry
+                .filter(|_| !self.database.evicts())
+                .and_then(|entry| appended(&entry, &change));
             changed = match &change {
                 Change::Remove if entry.is_none() => Change::Keep,
                 change => change.clone(),

@@ -276,9 +276,9 @@ fn a_list_longer_than_a_reply_may_be_is_refused() {
 }
 
 #[test]
-fn memory_can_be_capped_where_it_is_what_holds_the_records() {
+fn a_cap_on_bytes_is_kept_to_as_memcached_does() {
     let folder = tempfile::tempdir().unwrap();
-    for database in [memory(), memory_tree()] {
+    for database in [memory(), memory_tree(), hash(folder.path())] {
         let server = start(database);
         let mut client = server.connect();
         let value = "v".repeat(100_000);
@@ -288,12 +288,20 @@ fn memory_can_be_capped_where_it_is_what_holds_the_records() {
         }
         let records = server.figure("curr_items");
         assert!((1..=83).contains(&records), "{records}");
+        assert!(server.figure("evictions") >= 200 - records);
+        assert_eq!(server.figure("limit_maxbytes"), 8 << 20);
+        client.exchange("get 0\r\n", "END\r\n");
+        let found = format!("VALUE 199 0 100000\r\n{value}\r\nEND\r\n");
+        client.exchange("get 199\r\n", found);
+        let value = "v".repeat(9 << 20);
+        let request = format!("set long 0 0 {}\r\n{value}\r\n", value.len());
+        client.exchange(request, "SERVER_ERROR object too large for cache\r\n");
         client.exchange("cache_memlimit 7\r\n", {
             "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"
         });
         client.exchange("cache_memlimit 64 noreply\r\nmn\r\n", "MN\r\n");
     }
-    let server = start(hash(folder.path()));
+    let server = start(tree(folder.path()));
     let line = answer(&mut server.connect(), "cache_memlimit 64\r\n", "\r\n");
     assert!(line.starts_with("SERVER_ERROR "), "{line}");
 }

@@ -64,6 +64,32 @@ fn stat(server: &Running, name: &str) -> Option<String> {
 }
 
 #[test]
+fn a_replica_has_the_records_of_a_master_that_evicts() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = Database::open("*#capsiz=1m").unwrap();
+    let master = start_with(logging(1, one.path()), source.clone());
+    let (_replica, copy) = start_replica(other.path(), master.address);
+    set(&master, "old", "1");
+    set(&master, "text", "a");
+    let long = "v".repeat(100_000);
+    for number in 0..20 {
+        set(&master, &format!("long{number}"), &long);
+    }
+    assert_eq!((source.get(b"old").unwrap(), source.get(b"text").unwrap()), (None, None));
+    let mut client = master.connect();
+    client.exchange("add old 0 0 1\r\n5\r\nincr old 2\r\n", b"STORED\r\n7\r\n");
+    let append = request(&Request::PutCat { key: b"text", value: b"b" });
+    master.connect().exchange(append, b"\0");
+    client.exchange("append text 0 0 1\r\nc\r\n", STORED);
+    client.exchange("delete long0\r\n", b"NOT_FOUND\r\n");
+    wait_until(|| copy.get(b"long0").unwrap().is_none());
+    assert_eq!(copy.get(b"old").unwrap().unwrap(), b"7");
+    assert_eq!(copy.get(b"text").unwrap().unwrap(), b"bc");
+    // What was evicted is still there.
+    assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
+}
+
+#[test]
 fn a_replica_gets_what_was_there_and_what_comes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());

@@ -380,7 +380,7 @@ impl Engine for FixedDatabase {
                 }
             }
         }
-        self.optimize()
+        self.running.retune(options)
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {

@@ -191,6 +191,10 @@ impl Engine for HashDatabase {
         Position::Hash(position_at(place.shard, place.tag))
     }
 
+    fn retune(&self, options: &Options) -> Result<()> {
+        self.running.retune(options)
+    }
+
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.running.figures()
     }

@@ -27,6 +27,7 @@ impl<I: Index> Indexed<I> {
     /// having one lock each, cannot come across.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
+        self.wait_for_space(Wait::Block)?;
         let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
             if self.version_of(&tables, key)? != *expected {
@@ -159,7 +160,7 @@ impl<I: Index> Indexed<I> {
                 if let Some(slot) = slot {
                     table.remove(slot);
                 }
-                self.forget(step.place.shard, &segments, appended.location);
+                self.note_forgotten(step.place.shard, &segments, appended.location);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{Index, Indexed, Place, Table, find_location};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment};
-use crate::{Error, Result, Wait};
+use crate::{Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +23,31 @@ impl<I: Index> Rescue for Indexed<I> {
             Kind::Batch | Kind::Page | Kind::Block | Kind::Filler => Ok(()),
         }
     }
+
+    /// It stays in the log, where an expired record holds down the older ones of its key as a
+    /// tombstone would.
+    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> bool {
+        let Some(place) = self.index.place(record.key) else { return false };
+        let mut table = self.shards[place.shard].table.write();
+        let Some(slot) = find_location(&*table, place.tag, location) else { return false };
+        table.remove(slot);
+        segment.remove_live(record.total);
+        self.note_forgotten(place.shard, &self.log.segments(), location);
+        !record.meta.is_expired(self.now_ms(record.meta))
+    }
+
+    fn forget_segment(&self, segment: &Segment) -> u64 {
+        let mut forgotten = 0;
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut table = shard.table.write();
+            let (packed, before) = (table.packed(), table.len());
+            table.clear();
+            // They are a table's own.
+            let _ = table.unpack(number, packed, &|location| location.slot() != segment.slot);
+            forgotten += before.saturating_sub(table.len()) as u64;
+        }
+        forgotten
+    }
 }
 
 impl<I: Index> Indexed<I> {
@@ -41,7 +66,7 @@ impl<I: Index> Indexed<I> {
             if let Some(slot) = slot {
                 table.remove(slot);
                 segment.remove_live(record.total);
-                self.forget(place.shard, &self.log.segments(), location);
+                self.note_forgotten(place.shard, &self.log.segments(), location);
             }
             // Until now it has held down the older records of its key itself.
             let segments = self.log.segments();
@@ -51,7 +76,7 @@ impl<I: Index> Indexed<I> {
                 let behind = segments.age(location);
                 let number = segment.number;
                 let appended = self.log.append_tombstone_born_in(record.key, number, behind)?;
-                self.forget(place.shard, &self.log.segments(), appended.location);
+                self.note_forgotten(place.shard, &self.log.segments(), appended.location);
             }
             return Ok(());
         }
@@ -63,6 +88,10 @@ impl<I: Index> Indexed<I> {
             target.note_expiry(record.meta.expires_at_ms);
         }
         table.replace(slot, moved, record.total);
+        // Compaction does not come by in turn: what was read keeps its mark.
+        if oldest < segment.number && segment.used.is_marked(location.offset()) {
+            self.note_use(&segments, moved);
+        }
         segment.remove_live(record.total);
         self.log.figures().moved_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -91,7 +120,7 @@ impl<I: Index> Indexed<I> {
             if let Some(target) = segments.get(moved) {
                 target.add_tombstone(bytes.len());
             }
-            self.forget(place.shard, &segments, moved);
+            self.note_forgotten(place.shard, &segments, moved);
         }
         Ok(())
     }
@@ -117,6 +146,14 @@ impl<I: Index> Indexed<I> {
             shard.table.write().shrink();
         }
         Ok(())
+    }
+
+    /// Sets the cap if there is one among the options; else as `optimize`.
+    pub(crate) fn retune(&self, options: &Options) -> Result<()> {
+        if options.capacity_bytes == 0 {
+            return self.optimize();
+        }
+        self.log.set_capacity(options.capacity_bytes)
     }
 
     /// Removes all records.
@@ -160,20 +197,13 @@ impl<I: Index> Engaged for Indexed<I> {
     }
 
     /// Goes through the segments in which something has expired since they were last gone
-    /// through, and takes it out of the index. It stays in the log, where an expired record
-    /// holds down the older ones of its key as a tombstone would.
+    /// through, and takes it out of the index.
     fn sweep(&self) -> Result<()> {
         let now_ms = self.clock.now_ms();
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
-                    let Some(place) = self.index.place(record.key) else { return };
-                    let mut table = self.shards[place.shard].table.write();
-                    if let Some(slot) = find_location(&*table, place.tag, location) {
-                        table.remove(slot);
-                        segment.remove_live(record.total);
-                        self.forget(place.shard, &self.log.segments(), location);
-                    }
+                    self.forget(&segment, location, record);
                 })?;
             }
         }
@@ -186,7 +216,7 @@ impl<I: Index> Engaged for Indexed<I> {
 
     fn checkpoint_bytes(&self) -> u64 {
         let entries: usize = self.shards.iter().map(|shard| shard.table.read().len()).sum();
-        entries as u64 * 8
+        (entries + I::SHARDS) as u64 * 8
     }
 }
 
@@ -197,6 +227,10 @@ pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
     log.finish_sealed()?;
     log.look_what_is_resident();
     shared.sweep()?;
+    if log.capacity().is_capped() {
+        log.capacity().note_checkpoint_bytes(shared.checkpoint_bytes());
+        log.evict_while(&**shared, &Log::wants_eviction)?;
+    }
     while let Some(segment) = log.due_for_compaction() {
         match log.compact(&segment, false, &**shared, &|| true) {
             Err(Error::NoSpace { .. }) => break,

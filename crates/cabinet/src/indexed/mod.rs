@@ -23,7 +23,7 @@ pub(crate) use table::{Match, Table, find_location};
 
 use crate::compress;
 use crate::log::record::{Kind, Record};
-use crate::log::{Age, Check, Location, Log, Purpose, Segments, Usage, with_record};
+use crate::log::{Age, Check, Location, Log, Pressure, Purpose, Segments, Usage, with_record};
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::path::PathBuf;
@@ -158,7 +158,7 @@ impl<I: Index> Indexed<I> {
     }
 
     /// Notes that a shard's table has forgotten a key, on account of a record.
-    fn forget(&self, shard: usize, segments: &Segments, location: Location) {
+    fn note_forgotten(&self, shard: usize, segments: &Segments, location: Location) {
         let age = segments.age(location).bits();
         self.shards[shard].forgot.fetch_max(age, Ordering::Relaxed);
     }
@@ -205,7 +205,7 @@ impl<I: Index> Indexed<I> {
         let segments = self.log.segments();
         self.log.remove_live(&segments, found.location, found.total);
         table.remove(found.slot);
-        self.forget(shard, &segments, appended.location);
+        self.note_forgotten(shard, &segments, appended.location);
         Ok(())
     }
 
@@ -248,6 +248,8 @@ impl<I: Index> Indexed<I> {
             (self.log.segments(), matches.collect::<Vec<_>>())
         };
         for location in locations.into_iter().flatten().chain(more) {
+            // It is hardly ever another key's.
+            self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Whole, |record| {
                 if record.key != key {
                     return Ok(None);
@@ -277,7 +279,7 @@ impl<I: Index> Indexed<I> {
         let mut buffer = Vec::new();
         let (value, compression) = self.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
-        self.pause_if_behind(wait)?;
+        self.wait_for_space(wait)?;
         self.without_reading_locked(place, key, wait, |wait| {
             let mut table = self.shards[place.shard].table.write();
             let segments = self.log.segments();
@@ -294,7 +296,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        self.pause_if_behind(wait)?;
+        self.wait_for_space(wait)?;
         self.without_reading_locked(place, key, wait, |wait| {
             let mut table = self.shards[place.shard].table.write();
             let segments = self.log.segments();
@@ -313,7 +315,12 @@ impl<I: Index> Indexed<I> {
                 })??;
             }
             match change.unwrap_or_else(|| decide(None)) {
-                Change::Keep => Ok(0),
+                Change::Keep => {
+                    if let Some(found) = found {
+                        self.note_use(&segments, found.location);
+                    }
+                    Ok(0)
+                }
                 Change::Remove => {
                     if let (Some(found), true) = (found, exists) {
                         self.delete(&mut table, place.shard, &segments, &found, key)?;
@@ -335,17 +342,28 @@ impl<I: Index> Indexed<I> {
         if meta.expires_at_ms == 0 { 0 } else { self.clock.now_ms() }
     }
 
-    /// Slows a writer down that compaction cannot keep up with: that is what bounds the space.
-    fn pause_if_behind(&self, wait: Wait) -> Result<()> {
-        if self.log.is_behind() {
-            if wait == Wait::Never {
-                return Err(Error::WouldBlock);
-            }
-            // Few long pauses rather than many short ones: each end of one would interrupt a
-            // reader, where processors are scarce.
-            if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
-                std::thread::sleep(BEHIND_PAUSE);
-            }
+    /// Has a writer evict what has to go first, and slows one down that compaction cannot keep up
+    /// with: that is what bounds the space. The caller holds no lock.
+    #[inline]
+    fn wait_for_space(&self, wait: Wait) -> Result<()> {
+        match self.log.pressure() {
+            0 => Ok(()),
+            _ if wait == Wait::Never => Err(Error::WouldBlock),
+            pressure => self.make_space(pressure),
+        }
+    }
+
+    #[cold]
+    fn make_space(&self, pressure: u8) -> Result<()> {
+        if pressure & Pressure::FULL != 0 {
+            self.log.make_way(self)?;
+        }
+        // Few long pauses rather than many short ones: each end of one would interrupt a
+        // reader, where processors are scarce.
+        if pressure & Pressure::BEHIND != 0
+            && self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES)
+        {
+            std::thread::sleep(BEHIND_PAUSE);
         }
         Ok(())
     }
@@ -417,6 +435,16 @@ impl<I: Index> Indexed<I> {
         }
     }
 
+    /// Notes that a record was used, if anybody wants to know.
+    #[inline]
+    fn note_use(&self, segments: &Segments, location: Location) {
+        if self.log.capacity().is_capped()
+            && let Some(segment) = segments.get(location)
+        {
+            segment.used.mark(location.offset());
+        }
+    }
+
     /// Number of records. Expired ones count until they are reclaimed.
     pub(crate) fn len(&self) -> u64 {
         self.shards.iter().map(|shard| shard.table.read().len() as u64).sum()
@@ -430,6 +458,8 @@ impl<I: Index> Indexed<I> {
             ("index_bytes", index.to_string()),
             ("live_bytes", usage.live_bytes.to_string()),
             ("dead_percent", usage.dead_percent().to_string()),
+            ("limit_bytes", self.log.capacity().bytes_max().unwrap_or(0).to_string()),
+            ("evicted", self.log.capacity().evicted().to_string()),
         ];
         figures.extend(self.log.report());
         figures

@@ -77,6 +77,10 @@ macro_rules! delegate_to_running {
             self.running.clear()
         }
 
+        fn evicts(&self) -> bool {
+            self.running.log.capacity().is_capped()
+        }
+
         crate::log::delegate_to_log!(running.log);
     };
 }

@@ -26,7 +26,7 @@ const PREPARED_AHEAD_BYTES: usize = 8 << 20;
 const LOOKED_AT_ONCE: usize = 64;
 
 /// Niceness of the keeper: it gives way to readers and writers. If it comes to nothing by that,
-/// writers are slowed down, see [`Log::is_behind`], and it gets the time that they leave.
+/// writers are slowed down, see [`super::Pressure`], and it gets the time that they leave.
 const KEEPER_NICENESS: i32 = 15;
 
 /// A checkpoint is written once so many bytes were appended since the last, or four times the
@@ -52,6 +52,7 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
             let Some(segment) = log.due_for_compaction() else { break };
             log.compact(&segment, true, self, go_on)?;
             log.finish_sealed()?;
+            log.evict_while(self, &Log::wants_eviction)?;
         }
         Ok(())
     }
@@ -96,7 +97,7 @@ impl Signals {
         }
     }
 
-    fn stopping(&self) -> bool {
+    pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 }
@@ -120,7 +121,10 @@ impl Background {
         let mut background = Self { threads: Vec::new() };
         engine.log().background.running.store(true, Ordering::Release);
         background.spawn("cabinet-ahead", engine, 0, ahead)?;
-        background.spawn("cabinet-keeper", engine, KEEPER_NICENESS, keep)?;
+        // Where writers cannot go on without it, it gives way to nobody.
+        let is_capped = engine.log().capacity.is_capped();
+        let niceness = if is_capped { 0 } else { KEEPER_NICENESS };
+        background.spawn("cabinet-keeper", engine, niceness, keep)?;
         if engine.log().settings.durability != Durability::None {
             background.spawn("cabinet-syncer", engine, 0, sync)?;
         }
@@ -194,8 +198,12 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     let go_on = || !log.background.stopping();
     log.finish_sealed()?;
     log.look_what_is_resident();
-    log.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
+    log.drop_retired();
     engine.sweep()?;
+    if log.capacity.is_capped() {
+        log.capacity.note_checkpoint_bytes(engine.checkpoint_bytes());
+        log.evict_while(engine, &Log::wants_eviction)?;
+    }
     engine.compact(&go_on)?;
     if go_on() && engine.is_checkpoint_due() {
         engine.checkpoint()?;
@@ -256,7 +264,7 @@ impl Log {
                 // The files of a snapshot have ended where they end before they were linked.
                 segment
                     .file
-                    .truncate(segment.bytes())
+                    .give_back(&segment.map)
                     .map_err(|error| super::error_at("cut", &segment.path, error))?;
                 segment.file.freeze(&segment.map);
             }

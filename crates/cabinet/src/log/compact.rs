@@ -16,7 +16,6 @@ use super::scan::{ScanError, Scanner};
 use super::segment::{Location, Segment, Segments};
 use super::{Log, error_at};
 use crate::Result;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -57,6 +56,13 @@ pub(crate) trait Rescue {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()>;
+
+    /// Takes a record out of the index, if the index points to it; says whether it did, and the
+    /// record had not expired.
+    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> bool;
+
+    /// Takes all records of a segment out of the index; answers how many there were.
+    fn forget_segment(&self, segment: &Segment) -> u64;
 }
 
 /// How the space of a log is used.
@@ -87,7 +93,7 @@ impl Usage {
     }
 }
 
-fn percent(part: u64, whole: u64) -> u64 {
+pub(super) fn percent(part: u64, whole: u64) -> u64 {
     (part * 100).checked_div(whole).unwrap_or(0)
 }
 
@@ -108,14 +114,15 @@ impl Log {
         {
             return Some(Arc::clone(segment));
         }
-        let share = |segment: &Segment| {
-            percent(segment.dead_bytes(segment.number == oldest), segment.bytes())
-        };
+        let share = |segment: &Segment| segment.dead_percent(segment.number == oldest);
         let best = sealed.clone().max_by_key(|segment| share(segment))?;
         let worth = if self.space_wanted.load(Ordering::Relaxed) {
             1
         } else if dead > limit {
             limit / 2
+        } else if self.is_short() {
+            // Before something is evicted.
+            50
         } else {
             // Next to nothing is left in it: it is nearly free to take away.
             90
@@ -133,20 +140,20 @@ impl Log {
         (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))
     }
 
-    /// Looks whether compaction keeps up with the writers.
-    pub(super) fn note_whether_behind(&self) {
+    /// Whether compaction does not keep up with the writers.
+    pub(super) fn is_behind(&self) -> bool {
         let usage = Usage::of(&self.segments());
         let limit = u64::from(self.settings.dead_percent_max);
-        let behind = usage.dead_percent() >= limit + BEHIND_PERCENT
+        usage.dead_percent() >= limit + BEHIND_PERCENT
             && usage.total_bytes >= BEHIND_BYTES_MIN
-            && self.background.is_running();
-        self.behind.store(behind, Ordering::Relaxed);
+            && self.background.is_running()
     }
 
     /// Whether compaction need not be gentle.
     fn is_in_hurry(&self) -> bool {
         let limit = u64::from(self.settings.dead_percent_max);
         self.space_wanted.load(Ordering::Relaxed)
+            || self.is_short()
             || Usage::of(&self.segments()).dead_percent() > limit + HURRY_PERCENT
     }
 
@@ -159,6 +166,17 @@ impl Log {
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         let _maintenance = self.maintenance.lock();
+        self.compact_held(segment, gently, rescue, go_on)
+    }
+
+    /// As [`Log::compact`], where the caller holds `maintenance`.
+    pub(super) fn compact_held(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let present = self.segments().iter().any(|one| Arc::ptr_eq(one, segment));
         if !present || !segment.is_sealed() || segment.is_damaged() {
             return Ok(());
@@ -181,9 +199,7 @@ impl Log {
         loop {
             let before = scanner.offset();
             let next = scanner.next(&mut |offset, record, bytes| {
-                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                let location = Location::new(segment.slot, offset);
-                rescue.rescue(segment, location, record, bytes, oldest)
+                rescue.rescue(segment, segment.at(offset), record, bytes, oldest)
             });
             match next {
                 Ok(Ok(true)) => {}
@@ -205,7 +221,7 @@ impl Log {
             }
             let bytes = scanner.offset() - before;
             if pace.spent(bytes, || self.is_in_hurry()) {
-                self.note_whether_behind();
+                self.note_pressure();
                 if !go_on() {
                     return Ok(());
                 }
@@ -241,8 +257,7 @@ impl Log {
             let before = scanner.offset();
             let next = scanner.next(&mut |offset, record, _| {
                 if record.meta.is_expired(now_ms) {
-                    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                    visit(Location::new(segment.slot, offset), record);
+                    visit(segment.at(offset), record);
                 } else if record.meta.expires_at_ms != 0 {
                     let again = now_ms.saturating_add(SWEEP_INTERVAL_MS);
                     segment.note_expiry(record.meta.expires_at_ms.max(again));
@@ -286,25 +301,10 @@ impl Log {
     }
 
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
-        {
-            let _structure = self.structure.lock();
-            let mut segments = Segments::clone(&self.segments.load());
-            segments.remove(segment.slot);
-            self.segments.store(Arc::new(segments));
-        }
-        self.note_whether_behind();
-        self.retired.lock().push(Arc::clone(segment));
-        self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
-        self.directory_changed.store(true, Ordering::Release);
-        match self.storage.remove(&segment.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error_at("remove", &segment.path, error));
-            }
-            _ => {}
-        }
+        self.unlink(segment)?;
         // Before a writer takes what was freed.
         self.keep_reserve();
-        self.space_wanted.store(false, Ordering::Relaxed);
+        self.take_out(segment);
         Ok(())
     }
 }

@@ -27,11 +27,13 @@
 
 mod append;
 mod background;
+mod capacity;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 mod commit;
 mod compact;
 mod delegate;
+mod evict;
 mod lane;
 pub(crate) mod manifest;
 mod read;
@@ -42,6 +44,7 @@ mod scan;
 pub(crate) mod segment;
 mod snapshot;
 mod sync;
+mod used;
 
 pub(crate) use append::{Appended, Purpose};
 pub(crate) use background::{Background, Engaged};
@@ -55,6 +58,7 @@ pub(crate) use segment::{Age, Location, Segment, Segments};
 use crate::io::{Appender, Storage};
 use crate::{Durability, Error, LogPosition};
 use arc_swap::ArcSwap;
+use capacity::Capacity;
 use commit::Commit;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
@@ -64,7 +68,8 @@ use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use used::Used;
 
 /// Random numbers that tell a log's files from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +93,8 @@ pub(crate) struct Settings {
     pub(crate) compaction_bytes_per_second: u64,
     /// Writes are spread over all lanes.
     pub(crate) eager_lanes: bool,
+    /// Most bytes that the log takes on the disk when it is opened; 0 is unlimited.
+    pub(crate) capacity_bytes: u64,
 }
 
 impl Settings {
@@ -96,13 +103,15 @@ impl Settings {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             bytes.clamp(64 << 10, SEGMENT_BYTES_MAX)
         });
+        let most = Capacity::new(options.capacity_bytes).segment_bytes_max();
         Self {
             durability: options.durability,
-            segment_bytes_min: fixed.unwrap_or(4 << 20),
-            segment_bytes_max: fixed.unwrap_or(SEGMENT_BYTES_MAX),
+            segment_bytes_min: fixed.unwrap_or(4 << 20).min(most),
+            segment_bytes_max: fixed.unwrap_or(SEGMENT_BYTES_MAX).min(most),
             dead_percent_max: options.dead_percent_max,
             compaction_bytes_per_second: options.compaction_bytes_per_second,
             eager_lanes: options.eager_lanes,
+            capacity_bytes: options.capacity_bytes,
         }
     }
 }
@@ -154,11 +163,22 @@ pub(crate) struct Log {
     ahead_wanted: AtomicBool,
     /// A writer was refused for want of space.
     space_wanted: AtomicBool,
-    /// Writers are faster than compaction: they are to wait a little.
-    behind: AtomicBool,
+    /// What writers have to wait for, see [`Pressure`].
+    pressure: AtomicU8,
+    capacity: Capacity,
     figures: Figures,
     background: background::Signals,
     _lock: Box<dyn Any + Send + Sync>,
+}
+
+/// Why writers have to wait: bits that may be set together.
+pub(crate) struct Pressure;
+
+impl Pressure {
+    /// They are faster than compaction, and are to wait a little.
+    pub(crate) const BEHIND: u8 = 1;
+    /// The log has come to its cap, and something has to be evicted first.
+    pub(crate) const FULL: u8 = 2;
 }
 
 /// Counts of what the log did since it was opened.
@@ -263,10 +283,14 @@ impl Log {
         }
     }
 
-    /// Whether writers are to slow down for compaction.
+    /// What writers have to wait for: 0 for nothing, or bits of [`Pressure`].
     #[inline]
-    pub(crate) fn is_behind(&self) -> bool {
-        self.behind.load(Ordering::Relaxed)
+    pub(crate) fn pressure(&self) -> u8 {
+        self.pressure.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 }
 
@@ -290,6 +314,7 @@ fn new_segment(
         sealed: AtomicBool::new(false),
         resident: AtomicBool::new(true),
         first_read: FirstRead::default(),
+        used: Used::default(),
         damaged: AtomicBool::new(false),
     }
 }

@@ -8,6 +8,7 @@
 //!    which was never acknowledged as durable, is cut off and said so. A bad record in an earlier
 //!    segment is damage: it is reported with its place, and the segment is kept as it is.
 
+use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
 use super::read::FirstRead;
@@ -17,6 +18,7 @@ use super::segment::{
     LiveBytes, Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, read_header,
     segment_number, segment_path,
 };
+use super::used::Used;
 use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
     new_segment,
@@ -31,7 +33,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Bytes between two messages on the progress of a replay.
 const PROGRESS_BYTES: u64 = 4 << 30;
@@ -291,8 +293,7 @@ impl Recovery {
             let next = scanner.next(&mut |offset, record, _| {
                 self.next_sequence = self.next_sequence.max(record.sequence.saturating_add(1));
                 self.replayed = true;
-                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                visit(&self.segments, segment, Location::new(segment.slot, offset), record)
+                visit(&self.segments, segment, segment.at(offset), record)
             });
             match next {
                 Ok(Ok(true)) => {}
@@ -412,6 +413,7 @@ impl Recovery {
         let is_checkpointed = self.checkpoint.is_some() && !self.replayed;
         let older: Vec<_> =
             segments.in_order().into_iter().filter(|one| !Arc::ptr_eq(one, &segment)).collect();
+        let capacity_bytes = self.settings.capacity_bytes;
         let log = Log {
             reserved: AtomicBool::new(false),
             storage: self.storage,
@@ -441,11 +443,15 @@ impl Recovery {
             directory_changed: AtomicBool::new(true),
             ahead_wanted: AtomicBool::new(true),
             space_wanted: AtomicBool::new(false),
-            behind: AtomicBool::new(false),
+            pressure: AtomicU8::new(0),
+            capacity: Capacity::new(capacity_bytes),
             figures: Figures::default(),
             background: background::Signals::default(),
             _lock: self.lock,
         };
+        if log.capacity.is_capped() {
+            log.set_capacity(capacity_bytes)?;
+        }
         log.keep_reserve();
         Ok(log)
     }
@@ -479,6 +485,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         sealed: AtomicBool::new(segment.is_sealed()),
         resident: AtomicBool::new(true),
         first_read: FirstRead::default(),
+        used: Used::default(),
         damaged: AtomicBool::new(segment.is_damaged()),
     }
 }

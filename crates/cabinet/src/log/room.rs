@@ -69,6 +69,10 @@ impl Log {
         purpose: Purpose,
         settled: Option<&Settled<'_>>,
     ) -> Result<bool> {
+        let max = self.capacity.record_bytes_max();
+        if purpose == Purpose::Store && total > max {
+            return Err(Error::ValueTooLong { bytes: total, max });
+        }
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
@@ -85,6 +89,7 @@ impl Log {
             return self.make_more_room(tail, total, last_at, purpose, settled);
         }
         self.space_wanted.store(true, Ordering::Relaxed);
+        self.note_pressure();
         self.background.wake();
         result.map(|()| true)
     }
@@ -166,7 +171,7 @@ impl Log {
         tail.segment = segment;
         tail.appender = appender;
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
-        self.note_whether_behind();
+        self.note_pressure();
         self.background.wake();
         Ok(())
     }
@@ -178,6 +183,7 @@ impl Log {
         let sixteenth = usize::try_from(live / 16).unwrap_or(usize::MAX);
         sixteenth
             .clamp(self.settings.segment_bytes_min, self.settings.segment_bytes_max)
+            .min(self.capacity.segment_bytes_max())
             .next_multiple_of(4096)
             .min(SEGMENT_BYTES_MAX)
     }
@@ -201,6 +207,9 @@ impl Log {
         let begin = || {
             let map = file.map(capacity, 0).map_err(|error| error_at("map", &path, error))?;
             let segment = new_segment(header, slot, path.clone(), Arc::clone(&file), map);
+            if self.capacity.is_capped() {
+                segment.used.watch(capacity);
+            }
             self.allocate(&segment, room)?;
             let Some(mut appender) = Appender::of(&segment.map) else {
                 return Err(Error::NoSpace { path: path.clone() });
@@ -221,12 +230,19 @@ impl Log {
     }
 
     /// Sets blocks aside that compaction may have when the disk is full: half a segment, so that
-    /// one of which half is dead can be moved. Better none than a refusal to open.
+    /// one of which half is dead can be moved. Better none than a refusal to open. With a cap there
+    /// is none: eviction makes space without moving anything.
     pub(super) fn keep_reserve(&self) {
+        let path = self.directory.join(RESERVE_NAME);
+        if self.capacity.is_capped() {
+            self.reserved.store(false, Ordering::Release);
+            // Mostly there was none.
+            let _ = self.storage.remove(&path);
+            return;
+        }
         if self.reserved.load(Ordering::Acquire) {
             return;
         }
-        let path = self.directory.join(RESERVE_NAME);
         let bytes = self.next_capacity() / 2;
         let make = || -> io::Result<()> {
             let file = match self.storage.open(&path, Open::New) {

@@ -18,8 +18,10 @@
 //! A file that is being appended to is longer than its records: the rest is zeros.
 
 use super::Identity;
+use super::compact::percent;
 use super::read::FirstRead;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
+use super::used::Used;
 use crate::io::{File, Map};
 use crossbeam_utils::CachePadded;
 use std::io;
@@ -43,6 +45,9 @@ const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
 
 /// More than the longest record takes, in a segment of its own.
 const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
+
+/// What file systems give to files at a time, in bytes.
+pub(super) const DISK_BLOCK_BYTES: u64 = 4096;
 
 const OFFSET_BITS: u32 = 23;
 const SLOT_BITS: u32 = 17;
@@ -161,12 +166,25 @@ pub(crate) struct Segment {
     pub(crate) first_read: FirstRead,
     /// Something in it could not be read: it is kept as it is.
     pub(crate) damaged: AtomicBool,
+    /// Which of its records were read, if there is a cap.
+    pub(crate) used: Used,
 }
 
 impl Segment {
+    /// The location of the record that begins at an offset, of those that a scan has shown.
+    pub(super) fn at(&self, offset: u64) -> Location {
+        Location::new(self.slot, usize::try_from(offset).unwrap_or(usize::MAX))
+    }
+
     /// Bytes of header and records.
     pub(crate) fn bytes(&self) -> u64 {
         self.map.written() as u64
+    }
+
+    /// Bytes that its file takes on the disk, or may come to take.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        let bytes = if self.is_sealed() { self.map.backed() } else { self.capacity };
+        (bytes as u64).max(self.bytes()).next_multiple_of(DISK_BLOCK_BYTES)
     }
 
     pub(crate) fn is_damaged(&self) -> bool {
@@ -185,6 +203,11 @@ impl Segment {
             kept += self.tombstone_bytes.load(Ordering::Relaxed);
         }
         self.bytes().saturating_sub(kept)
+    }
+
+    /// As `dead_bytes`, as a share of all, in percent.
+    pub(super) fn dead_percent(&self, is_oldest: bool) -> u64 {
+        percent(self.dead_bytes(is_oldest), self.bytes())
     }
 
     pub(crate) fn add_live(&self, bytes: usize) {

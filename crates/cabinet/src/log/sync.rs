@@ -36,7 +36,7 @@ impl Log {
         Ok(())
     }
 
-    fn sync_directory(&self) -> Result<()> {
+    pub(super) fn sync_directory(&self) -> Result<()> {
         if self.directory_changed.swap(false, Ordering::AcqRel)
             && let Err(error) = self.storage.sync_dir(&self.directory)
         {

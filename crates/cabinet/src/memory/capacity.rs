@@ -1,7 +1,6 @@
 //! How much an on-memory engine holds, and how much it may.
 
 use crate::{Error, Options, Result};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the tables of an engine take for one record, in bytes, as far as the cap is concerned.
@@ -38,7 +37,7 @@ impl Capacity {
         self.bytes_max.store(unless_zero(options.capacity_bytes), Ordering::Relaxed);
     }
 
-    fn bytes_max(&self) -> u64 {
+    pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
@@ -52,9 +51,11 @@ impl Capacity {
     }
 
     /// Refuses a record that would not fit even if it were the only one.
-    pub(super) fn check(&self, record_bytes: usize, path: &str) -> Result<()> {
-        if cost(record_bytes) > self.bytes_max() {
-            return Err(Error::NoSpace { path: PathBuf::from(path) });
+    pub(super) fn check(&self, record_bytes: usize) -> Result<()> {
+        let max = self.bytes_max();
+        if cost(record_bytes) > max {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            return Err(Error::ValueTooLong { bytes: record_bytes, max });
         }
         Ok(())
     }
@@ -96,8 +97,14 @@ impl Capacity {
         self.bytes.load(Ordering::Relaxed).saturating_sub(tables)
     }
 
-    pub(super) fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
+    /// What the engine shows of itself.
+    pub(super) fn figures(&self, kind: &str) -> Vec<(&'static str, String)> {
+        let limit = Some(self.bytes_max()).filter(|max| *max != u64::MAX).unwrap_or(0);
+        vec![
+            ("type", kind.into()),
+            ("limit_bytes", limit.to_string()),
+            ("evicted", self.evicted.load(Ordering::Relaxed).to_string()),
+        ]
     }
 }
 

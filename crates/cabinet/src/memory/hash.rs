@@ -37,12 +37,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Shards of an engine without a cap on records, or with a large one.
+/// Shards of an engine without a cap, or with a large one.
 const SHARDS_MAX: usize = 64;
 
 /// With a cap on records, there are no more shards than give each this many records: eviction
 /// by use works within a shard, and must have something to choose from.
 const RECORDS_PER_SHARD_MIN: u64 = 1024;
+
+/// As above, with a cap on bytes.
+const BYTES_PER_SHARD_MIN: u64 = 1 << 20;
 
 /// Longest value that is stored over another of its length, and for which a record is made under
 /// the lock, in bytes.
@@ -71,7 +74,9 @@ impl MemoryHash {
     /// An empty database. Of the options, the caps, the compression and the clock matter.
     pub fn new(options: &Options) -> Self {
         let capacity = Capacity::new(options);
-        let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN).max(1);
+        let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN)
+            .min(capacity.bytes_max() / BYTES_PER_SHARD_MIN)
+            .max(1);
         let shard_bits = enough.ilog2().min(SHARDS_MAX.ilog2());
         Self {
             shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
@@ -96,7 +101,7 @@ impl MemoryHash {
 
     fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
         let record = Record::new(key, value, meta, self.options.compression);
-        self.capacity.check(record.size_bytes(), PATH)?;
+        self.capacity.check(record.size_bytes())?;
         Ok(record)
     }
 
@@ -375,7 +380,11 @@ impl Engine for MemoryHash {
         copy_records(path, places)
     }
 
+    fn evicts(&self) -> bool {
+        self.capacity.is_capped()
+    }
+
     fn figures(&self) -> Vec<(&'static str, String)> {
-        vec![("type", "on-memory hash".into()), ("evicted", self.capacity.evicted().to_string())]
+        self.capacity.figures("on-memory hash")
     }
 }

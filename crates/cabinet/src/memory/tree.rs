@@ -169,7 +169,7 @@ impl MemoryTree {
 
     fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
         let record = Record::new(key, value, meta, self.options.compression);
-        self.capacity.check(record.size_bytes(), PATH)?;
+        self.capacity.check(record.size_bytes())?;
         Ok(record)
     }
 
@@ -338,7 +338,11 @@ impl Engine for MemoryTree {
         copy_records(path, records.filter(|record| self.is_live(record.meta())))
     }
 
+    fn evicts(&self) -> bool {
+        self.capacity.is_capped()
+    }
+
     fn figures(&self) -> Vec<(&'static str, String)> {
-        vec![("type", "on-memory tree".into()), ("evicted", self.capacity.evicted().to_string())]
+        self.capacity.figures("on-memory tree")
     }
 }

@@ -96,6 +96,14 @@ impl Rescue for Shared {
     ) -> Result<()> {
         Ok(())
     }
+
+    fn forget(&self, _segment: &Segment, _location: Location, _record: &Record<'_>) -> bool {
+        false
+    }
+
+    fn forget_segment(&self, _segment: &Segment) -> u64 {
+        0
+    }
 }
 
 impl Engaged for Shared {

@@ -346,7 +346,7 @@ impl Shared {
             ("cache_budget_bytes", self.cache.budget_bytes().to_string()),
             ("pages_read", count(&self.pages_read)),
             ("pages_written", count(&self.pages_written)),
-            ("evictions", count(&self.evictions)),
+            ("cache_evictions", count(&self.evictions)),
             ("replay_bytes", self.replay_bytes().to_string()),
             ("live_bytes", Usage::of(&self.log.segments()).live_bytes.to_string()),
         ];

@@ -43,7 +43,7 @@ fn pages_in_memory_keep_to_their_budget() {
     }
     check(&database, 20_000);
     assert!(most <= BUDGET_BYTES, "{most}");
-    assert!(figure(&database, "evictions") > 1000);
+    assert!(figure(&database, "cache_evictions") > 1000);
     assert!(engine.cached_bytes() <= BUDGET_BYTES);
 }
 

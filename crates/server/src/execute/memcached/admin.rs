@@ -48,8 +48,8 @@ pub(super) fn cap_memory(
         output.extend_from_slice(b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n");
         return Ok(());
     }
-    if !context.shared.kind.is_some_and(Kind::is_on_memory) {
-        reply::server_error(output, "only a database in memory has a limit of memory");
+    if !context.shared.kind.is_some_and(Kind::has_byte_cap) {
+        reply::server_error(output, "this kind of database has no cap on bytes");
         return Ok(());
     }
     context.wait()?;

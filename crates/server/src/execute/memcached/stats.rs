@@ -110,11 +110,20 @@ fn general(shared: &Shared) -> Figures {
         ("touch_hits", hits(Count::Touch, Count::TouchMiss)),
         ("cmd_meta", total(Count::Meta).to_string()),
         ("accepting_conns", "1".to_owned()),
+        ("evictions", database_figure(shared, "evicted")),
+        ("limit_maxbytes", database_figure(shared, "limit_bytes")),
     ];
     let mut all: Figures =
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     all.extend(status::own_figures(shared, total));
     all
+}
+
+/// What the database says of itself under a name; 0 if it says nothing.
+fn database_figure(shared: &Shared, name: &str) -> String {
+    let figures = shared.database.figures();
+    let figure = figures.into_iter().find(|(of, _)| *of == name);
+    figure.map_or_else(|| "0".to_owned(), |(_, value)| value)
 }
 
 fn settings(shared: &Shared) -> Figures {
@@ -131,6 +140,7 @@ fn settings(shared: &Shared) -> Figures {
     let null = || "NULL".to_owned();
     let (host, port) = tcp.map_or((None, 0), |(host, port)| (host, port));
     [
+        ("maxbytes", database_figure(shared, "limit_bytes")),
         ("maxconns", config.connections_max.to_string()),
         ("tcpport", port.to_string()),
         ("udpport", "0".to_owned()),
@@ -158,6 +168,7 @@ fn items(shared: &Shared) -> Figures {
     pairs(&[
         ("items:1:number", &records.to_string()),
         ("items:1:mem_requested", &shared.database.size_bytes().to_string()),
+        ("items:1:evicted", &database_figure(shared, "evicted")),
     ])
 }
 

@@ -1,0 +1,146 @@
+//! A cap on the bytes that a log takes on the disk.
+//!
+//! Within the cap lie the segments, each of which counts as full while it is appended to, two
+//! checkpoints (there are two while one takes the place of the other), and one segment to spare,
+//! which eviction may need while it works. Whoever begins a segment leaves room for two more or
+//! wakes the background, which evicts. Where there is not even room for one, writers evict before
+//! they write. So a log is beyond its cap only by what the writers of the moment had begun when it
+//! was full, if that is longer than a segment.
+
+use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX};
+use super::{Log, Pressure};
+use crate::Result;
+use crate::limits::CAPACITY_BYTES_MIN;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Segments of this part of the cap or less: what is left free is then little.
+const SEGMENTS_OF_CAP: u64 = 64;
+
+/// Capacity of the smallest segments, in bytes.
+pub(super) const SEGMENT_BYTES_MIN: usize = 64 << 10;
+
+/// A record, or a batch, takes this part of the cap at most.
+const RECORDS_OF_CAP: u64 = 4;
+
+/// What the folder, the manifest and the lock take.
+const SMALL_FILES_BYTES: u64 = 4 * DISK_BLOCK_BYTES;
+
+/// Segments for which the background keeps room.
+const SEGMENTS_FREE: u64 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    /// `u64::MAX` if there is no cap.
+    bytes_max: AtomicU64,
+    /// Bytes that a checkpoint would take.
+    checkpoint_bytes: AtomicU64,
+    evicted: AtomicU64,
+}
+
+impl Capacity {
+    /// 0 is no cap; what is less than the least of one counts as that.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let capacity = Self {
+            bytes_max: AtomicU64::new(0),
+            checkpoint_bytes: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        };
+        capacity.set(bytes_max);
+        capacity
+    }
+
+    fn set(&self, bytes_max: u64) {
+        let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max.max(CAPACITY_BYTES_MIN) };
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes_max(&self) -> Option<u64> {
+        Some(self.bytes_max.load(Ordering::Relaxed)).filter(|max| *max != u64::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn is_capped(&self) -> bool {
+        self.bytes_max.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Most bytes of a record, or of a batch.
+    pub(super) fn record_bytes_max(&self) -> usize {
+        let max = self.bytes_max().map_or(u64::MAX, |max| max / RECORDS_OF_CAP);
+        usize::try_from(max).unwrap_or(usize::MAX)
+    }
+
+    /// Capacity of the largest segment.
+    pub(super) fn segment_bytes_max(&self) -> usize {
+        let part = self.bytes_max.load(Ordering::Relaxed) / SEGMENTS_OF_CAP;
+        usize::try_from(part).unwrap_or(usize::MAX).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    }
+
+    /// Notes how many bytes a checkpoint would take.
+    pub(crate) fn note_checkpoint_bytes(&self, bytes: u64) {
+        self.checkpoint_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_evicted(&self, records: u64) {
+        self.evicted.fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+}
+
+impl Log {
+    /// Sets the cap, to which the background then keeps the log.
+    pub(crate) fn set_capacity(&self, bytes_max: u64) -> Result<()> {
+        self.capacity.set(bytes_max);
+        if self.lock_tail().segment.capacity > self.capacity.segment_bytes_max() {
+            // It would count as full for as long as it is appended to.
+            self.seal()?;
+        }
+        for segment in self.segments().iter() {
+            segment.used.watch(segment.map.written().max(segment.capacity));
+        }
+        self.note_pressure();
+        self.background.wake();
+        Ok(())
+    }
+
+    /// How many segments can be begun, without a cap any number.
+    fn segments_free(&self) -> u64 {
+        let Some(bytes_max) = self.capacity.bytes_max() else { return u64::MAX };
+        let next = self.next_capacity() as u64;
+        let taken: u64 = self.segments().iter().map(|segment| segment.disk_bytes()).sum();
+        let checkpoint_bytes = self.capacity.checkpoint_bytes.load(Ordering::Relaxed);
+        let beside = 2 * checkpoint_bytes.next_multiple_of(DISK_BLOCK_BYTES) + SMALL_FILES_BYTES;
+        bytes_max.saturating_sub(taken + beside + next) / next
+    }
+
+    /// Whether there is so little room that something should go.
+    pub(super) fn is_short(&self) -> bool {
+        self.segments_free() < SEGMENTS_FREE
+    }
+
+    /// Whether the background is to evict.
+    pub(crate) fn wants_eviction(&self) -> bool {
+        (self.is_short() || self.is_full()) && !self.background.stopping()
+    }
+
+    /// Whether writers are to wait for eviction.
+    pub(super) fn is_full(&self) -> bool {
+        self.capacity.is_capped()
+            && (self.segments_free() == 0 || self.space_wanted.load(Ordering::Relaxed))
+    }
+
+    /// Looks what writers have to wait for.
+    pub(super) fn note_pressure(&self) {
+        let mut pressure = 0;
+        if self.is_behind() {
+            pressure |= Pressure::BEHIND;
+        }
+        if self.is_full() {
+            pressure |= Pressure::FULL;
+        }
+        self.pressure.store(pressure, Ordering::Relaxed);
+    }
+}

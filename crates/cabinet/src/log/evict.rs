@@ -1,0 +1,192 @@
+//! Eviction: giving back the space of records that nobody has read lately, for new ones.
+//!
+//! The oldest segment goes. Of its records, those that were read since they came there are moved
+//! to the end of the log, where they count as not read; the others leave the index with it. That is
+//! CLOCK, with the log for the clock's face: what was written or read goes once more around.
+//!
+//! Why nothing old comes back: an older record of a key than one in the oldest segment could only
+//! lie in the same one. So a record that leaves needs no tombstone, and tombstones in the oldest
+//! segment hold nothing down. The file goes first, and only then do its records leave the index:
+//! whoever was told that a record is not there finds it so after a crash, too.
+//!
+//! Dead bytes are better taken than live records: where a segment is mostly dead it is compacted
+//! instead, and above the share of dead bytes that the log is held to so is any. Thus expired
+//! records go first, and a few that are written all the time do not push out all others.
+
+use super::compact::Rescue;
+use super::record::Kind;
+use super::scan::{ScanError, Scanner, Visit};
+use super::segment::{Segment, Segments};
+use super::{Log, error_at};
+use crate::{Durability, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Share of a segment's bytes, in percent, that is moved at most, however many of its records
+/// were read: what is left is gained. It bounds the bytes that are written for each byte stored.
+const MOVED_PERCENT_MAX: u64 = 75;
+
+/// How a walk through a segment ended.
+#[derive(PartialEq, Eq)]
+enum Walk {
+    /// All that was written was seen.
+    Whole,
+    /// Something could not be read.
+    Broken,
+}
+
+impl Log {
+    /// Evicts for as long as `wants` says.
+    pub(crate) fn evict_while(
+        &self,
+        rescue: &dyn Rescue,
+        wants: &dyn Fn(&Self) -> bool,
+    ) -> Result<()> {
+        while wants(self) {
+            let _maintenance = self.maintenance.lock();
+            // Whoever had the lock before may have done it.
+            if wants(self) && !self.gain(rescue)? {
+                break;
+            }
+        }
+        self.drop_retired();
+        Ok(())
+    }
+
+    /// As [`Log::evict_while`], for writers that find no room for another segment.
+    pub(crate) fn make_way(&self, rescue: &dyn Rescue) -> Result<()> {
+        self.evict_while(rescue, &Self::is_full)
+    }
+
+    /// Makes space; says whether there was anything to take it from. The caller holds
+    /// `maintenance`.
+    fn gain(&self, rescue: &dyn Rescue) -> Result<bool> {
+        self.cut_sealed()?;
+        let is_full_disk = self.space_wanted.load(Ordering::Relaxed);
+        let mut first = self.oldest();
+        if let Some(segment) = self.due_for_compaction()
+            && !is_full_disk
+            && segment.dead_percent(first.as_ref().is_some_and(|one| Arc::ptr_eq(one, &segment)))
+                >= 100 - MOVED_PERCENT_MAX
+        {
+            self.compact_held(&segment, false, rescue, &|| true)?;
+            // Damage was found in it: then it stays for its turn.
+            if !segment.is_damaged() {
+                return Ok(true);
+            }
+        }
+        if first.as_ref().is_some_and(|first| !first.is_sealed()) {
+            self.seal()?;
+            first = self.oldest();
+        }
+        match first.filter(|first| first.is_sealed()) {
+            Some(segment) => self.evict(&segment, rescue).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn oldest(&self) -> Option<Arc<Segment>> {
+        self.segments().iter().min_by_key(|segment| segment.number).cloned()
+    }
+
+    /// Evicts the oldest segment, which is sealed.
+    fn evict(&self, segment: &Arc<Segment>, rescue: &dyn Rescue) -> Result<()> {
+        if !segment.is_damaged() {
+            self.move_used(segment, rescue)?;
+        }
+        if self.settings.durability == Durability::None {
+            // If the power goes, the segments before this one shall have gone before it.
+            self.sync_directory()?;
+        } else {
+            // What was moved, too.
+            self.sync()?;
+        }
+        self.unlink(segment)?;
+        if self.settings.durability != Durability::None {
+            self.sync_directory()?;
+        }
+        let mut evicted = 0;
+        let walk = self.walk(segment, &mut |offset, record, _| {
+            if record.kind == Kind::Put && rescue.forget(segment, segment.at(offset), record) {
+                evicted += 1;
+            }
+            Ok(())
+        });
+        if segment.is_damaged() || !matches!(walk, Ok(Walk::Whole)) {
+            tracing::error!("{} is damaged: what it held is evicted", segment.path.display());
+            evicted += rescue.forget_segment(segment);
+        }
+        self.capacity.count_evicted(evicted);
+        self.take_out(segment);
+        Ok(())
+    }
+
+    /// Moves what was read of a segment to the end of the log.
+    fn move_used(&self, segment: &Arc<Segment>, rescue: &dyn Rescue) -> Result<()> {
+        let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
+        let mut left = most;
+        let walk = self.walk(segment, &mut |offset, record, bytes| {
+            let (location, size) = (segment.at(offset), bytes.len() as u64);
+            let is_used = record.kind == Kind::Put && segment.used.is_marked(location.offset());
+            if is_used && size <= left {
+                left -= size;
+                // There is nothing older.
+                rescue.rescue(segment, location, record, bytes, u64::MAX)?;
+            }
+            Ok(())
+        });
+        match walk {
+            // Where the disk is full there is room for nothing more.
+            Err(Error::NoSpace { .. }) => Ok(()),
+            walk => walk.map(|_| ()),
+        }
+    }
+
+    /// Shows the records of a sealed segment to `visit`, up to damage if there is any.
+    fn walk(&self, segment: &Segment, visit: &mut Visit<'_>) -> Result<Walk> {
+        let file = Arc::clone(&segment.file);
+        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        loop {
+            match scanner.next(visit) {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return Ok(Walk::Whole),
+                Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => {
+                    return Ok(Walk::Whole);
+                }
+                Ok(Err(_)) | Err(ScanError::Read(_)) => return Ok(Walk::Broken),
+                Err(ScanError::Visit(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes the file of a segment.
+    pub(super) fn unlink(&self, segment: &Segment) -> Result<()> {
+        let removed = self.storage.remove(&segment.path);
+        self.directory_changed.store(true, Ordering::Release);
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error_at("remove", &segment.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a segment out of the set.
+    pub(super) fn take_out(&self, segment: &Arc<Segment>) {
+        {
+            let _structure = self.structure.lock();
+            let mut segments = Segments::clone(&self.segments.load());
+            segments.remove(segment.slot);
+            self.segments.store(Arc::new(segments));
+        }
+        self.retired.lock().push(Arc::clone(segment));
+        self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
+        self.space_wanted.store(false, Ordering::Relaxed);
+        self.note_pressure();
+    }
+
+    /// Lets go of segments that were taken out and are no longer read.
+    pub(super) fn drop_retired(&self) {
+        self.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
+    }
+}

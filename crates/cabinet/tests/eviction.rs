@@ -1,0 +1,604 @@
+//! What databases on a disk promise that are held to a cap on their bytes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod on_disk;
+
+use cabinet::io::{FaultyStorage, File, Open, RealStorage, Storage};
+use cabinet::limits::CAPACITY_BYTES_MIN;
+use cabinet::{
+    Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
+    TreeDatabase,
+};
+use on_disk::{OnDisk, TableDatabase};
+use proptest::prelude::*;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+type Hash = Arc<HashDatabase>;
+type Fixed = Arc<FixedDatabase>;
+
+/// Bytes of the values that fill a database.
+const VALUE_BYTES: usize = 1000;
+
+/// So many records of those values are more than the cap.
+const RECORDS: u64 = 3 * CAPACITY_BYTES_MIN / VALUE_BYTES as u64;
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.capacity_bytes = CAPACITY_BYTES_MIN;
+    options
+}
+
+/// A capped database without threads of its own.
+fn open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
+    let engine = E::open(Arc::new(storage.clone()), options).unwrap();
+    let database = Database::from_engine(engine.engine());
+    (engine, database)
+}
+
+/// A capped hash database with its threads, in a folder.
+fn open_real(path: &Path) -> Database {
+    Database::open_with(path, &options()).unwrap()
+}
+
+/// Ids, which are keys of every kind.
+fn key(number: u64) -> Vec<u8> {
+    (number + 1).to_string().into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(VALUE_BYTES / 8)
+}
+
+fn evicted(database: &Database) -> u64 {
+    let figure = database.figures().into_iter().find(|(name, _)| *name == "evicted");
+    figure.unwrap().1.parse().unwrap()
+}
+
+/// Bytes of the blocks of all files in a folder.
+fn disk_bytes(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).unwrap();
+    // One that goes meanwhile takes nothing.
+    files.filter_map(|file| file.unwrap().metadata().ok()).map(|file| file.blocks() * 512).sum()
+}
+
+fn present(database: &Database, numbers: impl IntoIterator<Item = u64>) -> usize {
+    let is_there = |number: &u64| {
+        let found = database.get(&key(*number)).unwrap();
+        found.is_some_and(|found| {
+            assert_eq!(found, value(*number));
+            true
+        })
+    };
+    numbers.into_iter().filter(is_there).count()
+}
+
+fn what_was_not_used_lately_goes_first<E: OnDisk>() {
+    let storage = FaultyStorage::new();
+    let (_engine, database) = open::<E>(&storage, &options());
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+        // One is read all the time, one written, one of which somebody asks to keep it.
+        assert!(database.get(&key(0)).unwrap().is_some());
+        if number % 100 == 0 {
+            database.put(&key(1), &value(1)).unwrap();
+            database.put_keep(&key(2), b"", Meta::NONE).unwrap();
+        }
+    }
+    assert_eq!(present(&database, 0..3), 3);
+    let left = database.len();
+    assert!(left > RECORDS / 4, "{left} records fill less than three quarters of the cap");
+    assert_eq!(evicted(&database), RECORDS - left);
+    // Of the others the newest are there, and they alone.
+    assert_eq!(present(&database, RECORDS - left + 3..RECORDS) as u64, left - 3);
+}
+
+#[test]
+fn what_was_not_used_lately_goes_first_of_a_hash() {
+    what_was_not_used_lately_goes_first::<Hash>();
+}
+
+#[test]
+fn what_was_not_used_lately_goes_first_of_a_fixed_length_database() {
+    what_was_not_used_lately_goes_first::<Fixed>();
+}
+
+#[test]
+fn the_files_stay_within_the_cap_whatever_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tch");
+    let database = open_real(&path);
+    let longest = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let database = database.clone();
+                scope.spawn(move || {
+                    for number in 0..4_000u64 {
+                        // Of all lengths, some of them over again, some removed.
+                        let length = (number * 7919 % 8000) as usize;
+                        let key = key(number % 2000 * 3 + thread);
+                        database.put(&key, &vec![7; length]).unwrap();
+                        if number % 5 == 0 {
+                            database.remove(&key).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            longest.fetch_max(disk_bytes(&path), Ordering::Relaxed);
+        }
+    });
+    let longest = longest.into_inner();
+    assert!(longest <= CAPACITY_BYTES_MIN, "{longest} bytes");
+    assert!(longest >= CAPACITY_BYTES_MIN * 3 / 4, "only {longest} bytes");
+    database.sync().unwrap();
+    drop(database);
+    assert!(disk_bytes(&path) <= CAPACITY_BYTES_MIN);
+    // Over a cap, what is there is brought down to it.
+    let database = Database::open(&format!("{}#capsiz=64m", path.display())).unwrap();
+    for number in 0..3 * RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    assert!(disk_bytes(&path) > 2 * CAPACITY_BYTES_MIN);
+    assert_eq!(present(&database, 0..3 * RECORDS) as u64, 3 * RECORDS);
+    drop(database);
+    let database = open_real(&path);
+    database.put(b"more", b"").unwrap();
+    assert!(disk_bytes(&path) <= CAPACITY_BYTES_MIN);
+    assert!(database.get(b"more").unwrap().is_some());
+}
+
+#[test]
+fn a_cap_may_be_set_while_the_database_is_open() {
+    let storage = FaultyStorage::new();
+    let mut options = options();
+    options.capacity_bytes = 0;
+    options.segment_bytes = Some(64 << 10);
+    let (engine, database) = open::<Hash>(&storage, &options);
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    assert_eq!((evicted(&database), database.len()), (0, RECORDS));
+    assert_eq!(present(&database, [0]), 1);
+    database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
+    // Nobody noted before who was read.
+    assert_eq!(present(&database, [1]), 1);
+    engine.tend().unwrap();
+    assert!(database.size_bytes() <= CAPACITY_BYTES_MIN);
+    assert_eq!(present(&database, [1]), 1);
+    assert!(evicted(&database) > RECORDS / 2);
+}
+
+#[test]
+fn a_record_over_a_quarter_of_the_cap_is_refused_and_evicts_nothing() {
+    let storage = FaultyStorage::new();
+    let (_engine, database) = open::<Hash>(&storage, &options());
+    database.put(b"a", b"value").unwrap();
+    let most = CAPACITY_BYTES_MIN as usize / 4;
+    let overhead = 32;
+    for too_long in [most, CAPACITY_BYTES_MIN as usize, 3 * CAPACITY_BYTES_MIN as usize] {
+        let refused = database.put(b"b", &vec![1; too_long]);
+        assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
+        assert!(database.put_cat(b"a", &vec![1; too_long]).is_err());
+    }
+    let mut batch = Batch::new();
+    batch.put(b"c", &vec![1; most / 2], Meta::NONE);
+    batch.put(b"d", &vec![1; most / 2], Meta::NONE);
+    assert!(matches!(database.write(&batch), Err(Error::ValueTooLong { .. })));
+    assert_eq!(database.get(b"a").unwrap().unwrap(), b"value");
+    assert_eq!((database.len(), evicted(&database)), (1, 0));
+    for number in 0..20u64 {
+        database.put(&key(number), &vec![2; most - overhead]).unwrap();
+        assert!(database.get(&key(number)).unwrap().is_some(), "the newest is there");
+        assert!(database.size_bytes() <= CAPACITY_BYTES_MIN + most as u64, "and one too many");
+    }
+    database.put(b"small", b"").unwrap();
+    assert!(database.size_bytes() <= CAPACITY_BYTES_MIN);
+}
+
+#[test]
+fn what_has_expired_goes_before_what_has_not() {
+    let storage = FaultyStorage::new();
+    let (clock, time) = Clock::manual(1000);
+    let mut options = options();
+    options.clock = clock;
+    let (engine, database) = open::<Hash>(&storage, &options);
+    let kept = RECORDS / 10;
+    for number in 0..kept {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    for number in kept..2 * kept {
+        let meta = Meta { flags: 0, expires_at_ms: 2000 };
+        database.put_with(&key(number), &value(number), meta).unwrap();
+    }
+    time.set(3000);
+    engine.tend().unwrap();
+    // As much as there is room for without what has expired.
+    for number in 2 * kept..RECORDS / 4 {
+        database.put(&key(number), &value(number)).unwrap();
+        engine.tend().unwrap();
+    }
+    assert_eq!(evicted(&database), 0);
+    assert_eq!(present(&database, 0..kept) as u64, kept);
+}
+
+#[test]
+fn records_that_are_written_all_the_time_do_not_push_out_the_others() {
+    let storage = FaultyStorage::new();
+    let (engine, database) = open::<Hash>(&storage, &options());
+    let kept = CAPACITY_BYTES_MIN / 2 / VALUE_BYTES as u64;
+    for number in 0..kept {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    for number in 0..3 * RECORDS {
+        database.put(&key(kept + number % 10), &value(number)).unwrap();
+        if number % 1000 == 0 {
+            engine.tend().unwrap();
+        }
+    }
+    assert_eq!(present(&database, 0..kept) as u64, kept);
+    assert_eq!(evicted(&database), 0);
+}
+
+#[test]
+fn a_damaged_segment_goes_in_its_turn() {
+    let storage = FaultyStorage::new();
+    {
+        let (_engine, database) = open::<Hash>(&storage, &options());
+        for number in 0..RECORDS / 8 {
+            database.put(&key(number), &value(number)).unwrap();
+        }
+    }
+    let storage = storage.kill();
+    {
+        let file = storage.open(Path::new("casket.tch/0000000002.log"), Open::Existing).unwrap();
+        file.write_at(&[0xff; 8], 20_000).unwrap();
+    }
+    let (_engine, database) = open::<Hash>(&storage, &options());
+    for number in RECORDS..2 * RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    assert!(database.size_bytes() <= CAPACITY_BYTES_MIN);
+    assert_eq!(present(&database, 0..RECORDS / 8), 0);
+    let left = database.len();
+    assert_eq!(present(&database, 2 * RECORDS - left..2 * RECORDS) as u64, left);
+}
+
+#[test]
+fn trees_and_tables_have_no_such_cap_and_say_so() {
+    for kind in [Arc::<TreeDatabase>::PATH, TableDatabase::PATH] {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Database::open_with(folder.path().join(kind), &options());
+        assert!(matches!(refused, Err(Error::NotSupported(_))), "{kind}");
+    }
+}
+
+// Whatever befalls it.
+
+/// One thing that happens to a capped database.
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many records of some length are put, from this key on.
+    Put {
+        first: u8,
+        count: u8,
+        length: u16,
+    },
+    Batch {
+        first: u8,
+        count: u8,
+    },
+    Read {
+        first: u8,
+        count: u8,
+    },
+    Remove {
+        first: u8,
+        count: u8,
+    },
+    Tend,
+    Checkpoint,
+    Acknowledge,
+    Reopen,
+    Crash(u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let span = || (any::<u8>(), 1u8..100);
+    let event = prop_oneof![
+        12 => (any::<u8>(), 1u8..100, 0u16..30_000)
+            .prop_map(|(first, count, length)| Event::Put { first, count, length }),
+        1 => (any::<u8>(), 1u8..20).prop_map(|(first, count)| Event::Batch { first, count }),
+        6 => span().prop_map(|(first, count)| Event::Read { first, count }),
+        2 => span().prop_map(|(first, count)| Event::Remove { first, count }),
+        2 => Just(Event::Tend),
+        1 => Just(Event::Checkpoint),
+        1 => Just(Event::Acknowledge),
+        1 => Just(Event::Reopen),
+        2 => any::<u64>().prop_map(Event::Crash),
+    ];
+    proptest::collection::vec(event, 1..60)
+}
+
+/// What may be under a key.
+#[derive(Clone, Default)]
+struct Known {
+    /// Changes from the last acknowledged one on: the number that was put, or `None`.
+    states: Vec<Option<u64>>,
+}
+
+struct History<E> {
+    storage: FaultyStorage,
+    options: Options,
+    opened: Option<(E, Database)>,
+    known: BTreeMap<u8, Known>,
+    /// Puts are numbered, and a value says which it is of.
+    puts: u64,
+}
+
+impl<E: OnDisk> History<E> {
+    fn new(durability: Durability) -> Self {
+        let mut options = options();
+        options.durability = durability;
+        options.eager_lanes = true;
+        let storage = FaultyStorage::new();
+        let mut history = Self { storage, options, opened: None, known: BTreeMap::new(), puts: 0 };
+        history.open();
+        history
+    }
+
+    fn open(&mut self) {
+        self.opened = None;
+        let (engine, database) = open::<E>(&self.storage, &self.options);
+        self.opened = Some((engine, database.deferred()));
+    }
+
+    fn database(&self) -> Database {
+        self.opened.as_ref().unwrap().1.clone()
+    }
+
+    fn key(number: u8) -> Vec<u8> {
+        key(u64::from(number))
+    }
+
+    fn next_value(&mut self, length: u16) -> Vec<u8> {
+        self.puts += 1;
+        let mut value = self.puts.to_le_bytes().to_vec();
+        value.resize(8 + usize::from(length), 1);
+        value
+    }
+
+    fn note(&mut self, number: u8, state: Option<u64>) {
+        let known = self.known.entry(number).or_default();
+        known.states.push(state);
+        if self.options.durability == Durability::None {
+            known.states.drain(..known.states.len() - 1);
+        }
+    }
+
+    /// Reads a record: it is the newest or, having been evicted, not there, and then not there
+    /// before it is put again.
+    fn check(&mut self, number: u8) {
+        let found = self.found(number);
+        let newest = self.known.get(&number).and_then(|known| *known.states.last()?);
+        match found {
+            Some(found) => assert_eq!(Some(found), newest, "of {number}"),
+            None if newest.is_some() => self.note(number, None),
+            None => {}
+        }
+    }
+
+    fn found(&self, number: u8) -> Option<u64> {
+        let found = self.database().get(&Self::key(number)).unwrap();
+        found.map(|value| u64::from_le_bytes(value[..8].try_into().unwrap()))
+    }
+
+    /// After a crash: none that is older than what was acknowledged. One that was evicted without
+    /// anybody's having noticed may be gone.
+    fn settle(&mut self) {
+        for number in 0..=u8::MAX {
+            let found = self.found(number);
+            let known = self.known.entry(number).or_default();
+            let is_possible = found.is_none() || known.states.contains(&found);
+            assert!(is_possible, "{number} is {found:?}, none of {:?}", known.states);
+            known.states = vec![found];
+        }
+    }
+
+    fn step(&mut self, event: &Event) {
+        let span = |first: u8, count: u8| (0..count).map(move |offset| first.wrapping_add(offset));
+        match event {
+            Event::Put { first, count, length } => {
+                for number in span(*first, *count) {
+                    let value = self.next_value(*length);
+                    self.database().put(&Self::key(number), &value).unwrap();
+                    self.note(number, Some(self.puts));
+                    self.check(number);
+                }
+            }
+            Event::Batch { first, count } => {
+                let mut batch = Batch::new();
+                let mut put = Vec::new();
+                for number in span(*first, *count) {
+                    batch.put(&Self::key(number), &self.next_value(100), Meta::NONE);
+                    put.push((number, self.puts));
+                }
+                self.database().write(&batch).unwrap();
+                for (number, put) in put {
+                    self.note(number, Some(put));
+                }
+            }
+            Event::Read { first, count } => {
+                span(*first, *count).for_each(|number| self.check(number));
+            }
+            Event::Remove { first, count } => {
+                for number in span(*first, *count) {
+                    // Whether there was one or not, there is none from now on.
+                    self.database().remove(&Self::key(number)).unwrap();
+                    self.note(number, None);
+                }
+            }
+            Event::Tend => self.opened.as_ref().unwrap().0.tend().unwrap(),
+            Event::Checkpoint => self.opened.as_ref().unwrap().0.checkpoint().unwrap(),
+            Event::Acknowledge => {
+                let database = self.database();
+                database.wait_durable(database.appended()).unwrap();
+                for known in self.known.values_mut() {
+                    known.states.drain(..known.states.len().saturating_sub(1));
+                }
+            }
+            Event::Reopen => {
+                self.open();
+                for number in 0..=u8::MAX {
+                    self.check(number);
+                }
+            }
+            Event::Crash(seed) => {
+                let mut chance = *seed;
+                let storage = match self.options.durability {
+                    Durability::None => self.storage.kill(),
+                    _ => self.storage.lose_power(|| {
+                        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        chance >> 33
+                    }),
+                };
+                self.storage = storage;
+                self.open();
+                self.settle();
+            }
+        }
+        let size = self.database().size_bytes();
+        assert!(size <= CAPACITY_BYTES_MIN, "{size} bytes after {event:?}");
+    }
+}
+
+fn nothing_old_comes_back<E: OnDisk>(durability: Durability) {
+    let mut config = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 12;
+    }
+    proptest!(config, |(events in events())| {
+        let mut history = History::<E>::new(durability);
+        for event in &events {
+            history.step(event);
+        }
+    });
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_hash_that_is_killed() {
+    nothing_old_comes_back::<Hash>(Durability::None);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_hash_that_loses_power() {
+    nothing_old_comes_back::<Hash>(Durability::Always);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_fixed_length_database_that_is_killed() {
+    nothing_old_comes_back::<Fixed>(Durability::None);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_fixed_length_database_that_loses_power() {
+    nothing_old_comes_back::<Fixed>(Durability::Always);
+}
+
+/// A storage that has something done before it removes a file.
+struct Watched {
+    storage: FaultyStorage,
+    before_removal: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Storage for Watched {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.storage.create_dir(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.storage.list(directory)
+    }
+
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        self.storage.open(path, how)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.storage.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if let Some(before) = self.before_removal.get() {
+            before();
+        }
+        self.storage.remove(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.storage.link(from, to)
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.storage.sync_dir(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        self.storage.lock(path)
+    }
+}
+
+#[test]
+fn what_was_not_there_is_not_there_after_a_crash_while_a_segment_goes() {
+    let storage = FaultyStorage::new();
+    let watched = Arc::new(Watched { storage: storage.clone(), before_removal: OnceLock::new() });
+    let engine = Arc::<HashDatabase>::open(Arc::clone(&watched) as _, &options()).unwrap();
+    let database = Database::from_engine(engine.engine());
+    let crashes = Arc::new(AtomicU64::new(0));
+    let (running, counted) = (database.clone(), Arc::clone(&crashes));
+    let crash = move || {
+        // A checkpoint leaves a file that is removed, too, and there are many segments.
+        if counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(32) {
+            let (_engine, left) = open::<Hash>(&storage.kill(), &options());
+            let is_there =
+                |database: &Database, number: u64| database.get(&key(number)).unwrap().is_some();
+            let back = (0..RECORDS)
+                .find(|number| is_there(&left, *number) && !is_there(&running, *number));
+            assert_eq!(back, None, "it came back");
+        }
+    };
+    assert!(watched.before_removal.set(Box::new(crash)).is_ok());
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    assert!(crashes.load(Ordering::Relaxed) > 64);
+}
+
+#[test]
+fn a_database_on_a_real_disk_is_what_it_was_after_it_was_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tch");
+    let open = || {
+        let engine =
+            HashDatabase::open_on(Arc::new(RealStorage), &path, &options(), false).unwrap();
+        Database::from_engine(Arc::new(engine))
+    };
+    let left = {
+        let database = open();
+        for number in 0..RECORDS {
+            database.put(&key(number), &value(number)).unwrap();
+        }
+        database.len()
+    };
+    let database = open();
+    assert!(database.len() <= left && database.len() >= left * 9 / 10);
+    assert_eq!(present(&database, RECORDS - database.len()..RECORDS) as u64, database.len());
+}

@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::Parse;
-use wire::http::{Progress, form, parse, parse_resuming};
+use wire::http::range::{Part, part};
+use wire::http::{Conditions, Progress, RestOfBody, form, head, parse, parse_resuming};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = wire::sniff(bytes);
@@ -26,6 +27,22 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Parse::Complete(request, length) = whole {
         let body = request.body();
+        let tag = Some("\"1f\"");
+        let _ = Conditions::of(&request).check(tag);
+        if let Some(Part::Bytes(start, end)) = request.header("Range").map(|range| part(range, 9)) {
+            assert!(start < end && end <= 9);
+        }
+        let Parse::Complete(_, mut position) = head(bytes) else { unreachable!() };
+        let mut rest = RestOfBody::of(request.head.body);
+        let mut pieces = Vec::new();
+        while !rest.is_nothing() {
+            let Parse::Complete(piece, taken) = rest.take(&bytes[position..]) else {
+                unreachable!()
+            };
+            pieces.extend_from_slice(piece);
+            position += taken;
+        }
+        assert_eq!((&pieces[..], position), (&*body, length));
         assert!(body.len() < length);
         assert!(request.key().len() <= request.target.len());
         if let Ok(arguments) = form::arguments(&body) {

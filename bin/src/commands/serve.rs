@@ -46,6 +46,10 @@ pub(super) struct Arguments {
     /// Longest request, in bytes
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     request_bytes_max: Option<usize>,
+    /// Longest value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through memory
+    /// [default: --request-bytes-max if given, or else the longest value there may be]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    upload_bytes_max: Option<usize>,
     /// Append the log to this file, which SIGHUP opens anew [default: standard output]
     #[arg(long, value_name = "PATH")]
     log: Option<PathBuf>,
@@ -104,6 +108,8 @@ impl Arguments {
         config.threads = self.threads.unwrap_or(config.threads);
         config.connections_max = self.connections_max.unwrap_or(config.connections_max);
         config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
+        let upload_bytes_max = self.upload_bytes_max.or(self.request_bytes_max);
+        config.upload_bytes_max = upload_bytes_max.unwrap_or(config.upload_bytes_max);
         config.shutdown_command = self.shutdown_command;
         config.copy_command = self.copy_command;
         config.users = self.users;

@@ -8,7 +8,7 @@ use crate::ordered::ordered;
 use crate::table::{Row, RowView, Table};
 use crate::{
     Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, LogPosition,
-    Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
+    LongValue, Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -153,6 +153,14 @@ impl Database {
             result = visit.take().map(|visit| visit(entry));
         })?;
         Ok(result)
+    }
+
+    /// Opens the value under a key to be read in pieces, if it has `bytes_min` bytes or more and the
+    /// database keeps it in one piece on the disk; else `None`, and [`Database::read`] tells what
+    /// there is.
+    pub fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>> {
+        check_key(key)?;
+        self.engine.long_value(key, bytes_min, self.wait)
     }
 
     /// Says that these keys are about to be read or written. With several keys at hand this makes

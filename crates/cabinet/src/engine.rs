@@ -4,7 +4,7 @@
 //! scan, and the care of the whole database. Everything with a name of its own (append, add,
 //! compare-and-swap, ...) is built on these once, in [`crate::Database`].
 
-use crate::{Batch, Numbered, Options, Ordered, Result};
+use crate::{Batch, LongValue, Numbered, Options, Ordered, Result};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,6 +115,12 @@ pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
 pub trait Engine: Send + Sync {
     /// Shows the live record under `key` to `visit`; says whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+
+    /// Opens the value under `key` to be read in pieces, if it has `bytes_min` bytes or more and lies in
+    /// one piece where the engine keeps it; else `None`, and [`Engine::read`] tells what there is.
+    fn long_value(&self, _key: &[u8], _bytes_min: usize, _wait: Wait) -> Result<Option<LongValue>> {
+        Ok(None)
+    }
 
     /// Says that these keys are about to be read or written, so that the cache misses of finding
     /// them overlap instead of adding up. Costs little, promises nothing.

@@ -88,6 +88,7 @@ pub use error::{Error, Result};
 pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
 pub use inventory::Inventory;
+pub use log::LongValue;
 pub use memory::{MemoryHash, MemoryTree};
 pub use numbered::Numbered;
 pub use options::{Compression, Options};

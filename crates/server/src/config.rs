@@ -45,6 +45,11 @@ pub struct Config {
     pub connections_max: usize,
     /// Longest request, in bytes.
     pub request_bytes_max: usize,
+    /// Longest body of a PUT that goes to a file on its way, in bytes; shorter than 1 MiB it does not,
+    /// nor does any where the database is in memory.
+    pub upload_bytes_max: usize,
+    /// Most bytes of all such files together.
+    pub spool_bytes_max: usize,
     /// Longest reply to one request, in bytes.
     pub reply_bytes_max: usize,
     /// Replies not yet taken by a client, in bytes, above which no more of its requests are read.
@@ -91,6 +96,9 @@ pub const REPLY_BYTES_MAX: usize = cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
 /// Default of [`Config::buffer_bytes_max`]: one longest reply, and some work beside it.
 pub const BUFFER_BYTES_MAX: usize = REPLY_BYTES_MAX + (64 << 20);
 
+/// Default of [`Config::spool_bytes_max`]: some of the longest values at a time.
+pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -98,6 +106,8 @@ impl Default for Config {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,
             request_bytes_max: REQUEST_BYTES_MAX,
+            upload_bytes_max: cabinet::limits::VALUE_BYTES_MAX,
+            spool_bytes_max: SPOOL_BYTES_MAX,
             reply_bytes_max: REPLY_BYTES_MAX,
             output_bytes_max: 8 << 20,
             buffer_bytes_max: BUFFER_BYTES_MAX,

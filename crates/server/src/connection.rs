@@ -108,6 +108,16 @@ impl Connection {
             && self.held.is_none()
             && !self.broken
             && self.unsent_bytes() <= self.shared.config.output_bytes_max
+            && !self.session.http.is_sending()
+    }
+
+    /// Whether it is time for the next piece of a long reply.
+    pub(crate) fn wants_piece(&self) -> bool {
+        self.session.http.is_sending()
+            && self.stage == Stage::Open
+            && self.held.is_none()
+            && self.output.is_empty()
+            && !self.broken
     }
 
     /// Whether it wants more input.
@@ -121,13 +131,15 @@ impl Connection {
         self.stage == Stage::Open
             && self.held.is_none()
             && self.output.is_empty()
+            && !self.session.http.is_sending()
             && !self.ended
             && !self.broken
     }
 
     /// Whether a client takes longer than it should: with a request it began, or with a reply.
     pub(crate) fn is_stuck(&self) -> bool {
-        let half_request = self.stage == Stage::Open && !self.input.is_empty();
+        let half_request = self.stage == Stage::Open
+            && (!self.input.is_empty() || self.session.http.is_receiving());
         self.held.is_none() && (half_request || !self.output.is_empty())
     }
 

@@ -29,6 +29,7 @@ mod connection;
 mod copy;
 mod counters;
 mod descriptors;
+mod entity_tag;
 mod error;
 mod event_loop;
 mod execute;
@@ -37,20 +38,25 @@ mod gate;
 mod hits;
 mod listener;
 mod mask;
+mod media_types;
 mod pool;
 mod port;
 mod replication;
+mod reserved;
 mod server;
 mod session;
 mod settle;
 mod shared;
 mod slab;
+mod spool;
 mod status;
 mod store;
 pub mod update_log;
 mod users;
 
-pub use config::{BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX};
+pub use config::{
+    BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
+};
 pub use copy::POSITION_FILE;
 pub use error::{Error, Result};
 pub use mask::{Command, Mask, Protocol};

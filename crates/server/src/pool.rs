@@ -28,7 +28,7 @@ pub(crate) enum Task {
     Execute {
         token: Token,
         request: Vec<u8>,
-        session: Session,
+        session: Box<Session>,
         /// File descriptor of the connection, which `stat` shows.
         descriptor: i32,
         /// For the bytes of the request.
@@ -174,7 +174,7 @@ pub(crate) fn work(shared: &Shared) {
                     Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
                 };
                 drop((request, charge));
-                port.post(Message::Answer(token, Answer { output, session, next, hold }));
+                port.post(Message::Answer(token, Answer { output, session: *session, next, hold }));
             }
             Task::AwaitDurable(position) => {
                 let failed = shared.database.wait_durable(position).is_err();

@@ -1,6 +1,6 @@
 //! What the server remembers of a client from one request to the next.
 
-use crate::execute::HttpReading;
+use crate::execute::HttpExchange;
 use crate::failure::Failure;
 use cabinet::{Database, Position};
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ pub(crate) struct Session {
     pub(crate) last_failure: Option<Failure>,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
-    /// How far an HTTP request has been read that is not all there.
-    pub(crate) http: HttpReading,
+    /// What is under way of HTTP.
+    pub(crate) http: HttpExchange,
     /// The same for a request of the binary protocol.
     pub(crate) binary: wire::binary::Progress,
     /// Its client is one of [`crate::Users`].

@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::cas_numbers::CasNumbers;
 use crate::counters::{Count, Counters};
+use crate::entity_tag::EntityTags;
 use crate::failure::LastFailure;
 use crate::gate::Gate;
 use crate::hits::Hits;
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     pub(crate) ports: Arc<[Port]>,
     pub(crate) pool: Pool,
     pub(crate) budget: Arc<Budget>,
+    /// What long values on their way may take of the disk.
+    pub(crate) spool_budget: Arc<Budget>,
+    pub(crate) entity_tags: EntityTags,
     /// The iterator of connections that have started none of their own.
     pub(crate) cursor: Mutex<Cursor>,
     pub(crate) last_failure: LastFailure,
@@ -110,6 +114,8 @@ impl Shared {
             unlogged: [nonblocking.unlogged(), database.unlogged()],
             pool: Pool::new(config.pool_queue_max),
             budget: Budget::new(config.buffer_bytes_max),
+            spool_budget: Budget::new(config.spool_bytes_max),
+            entity_tags: EntityTags::new(kind),
             config,
             kind,
             nonblocking,

@@ -49,9 +49,7 @@ fn replies_keep_their_order_across_the_pool_in_all_protocols() {
     client.expect(COLD);
     client.expect(WARM);
     client.expect(b"\0\0\0\0\x01c\0\0\0\0\x01w");
-    client.expect(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nc",
-    );
+    client.expect_response("200 OK", "c");
     client.expect(b"VALUE warm 0 1\r\nw\r\nVALUE cold 0 1\r\nc\r\nEND\r\n");
 }
 

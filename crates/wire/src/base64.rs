@@ -3,7 +3,7 @@
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends `bytes` as base64.
-pub(crate) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     for group in bytes.chunks(3) {
         let mut bits = [0; 4];
         bits[1..=group.len()].copy_from_slice(group);
@@ -17,7 +17,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// What `text` stands for, in `buffer`, which has to be three quarters as long; `None` if it is no
 /// base64. Bits left over at the end may be anything.
-pub(crate) fn decode<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+pub fn decode<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     let (groups, []) = text.as_chunks::<4>() else { return None };
     let mut length = 0;
     for (index, group) in groups.iter().enumerate() {

@@ -17,7 +17,7 @@
 //! assert!(matches!(rest, Parse::Incomplete(_)));
 //! ```
 
-mod base64;
+pub mod base64;
 pub mod binary;
 mod decimal;
 pub mod http;

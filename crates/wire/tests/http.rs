@@ -4,7 +4,9 @@ mod common;
 
 use common::{assert_is_one_request, exchanges};
 use proptest::prelude::*;
-use wire::http::{BodyLength, Head, Method, Progress, Request, Status, head, parse, reply};
+use wire::http::{
+    BodyLength, Head, Method, Progress, Request, RestOfBody, Status, head, parse, reply,
+};
 use wire::http::{form, parse_resuming};
 use wire::limits::{
     HTTP_CHUNK_LINE_BYTES_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_TRAILER_BYTES_MAX,
@@ -110,6 +112,9 @@ fn methods_and_headers_are_found_in_captured_requests() {
         assert_eq!(whole(&captured(what).request).method, method, "{what}");
     }
     assert_eq!(whole_head("OPTIONS * HTTP/1.1\r\n\r\n").method, Method::Options);
+    for name in ["PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK"] {
+        assert_eq!(whole_head(&format!("{name} / HTTP/1.1\r\n\r\n")).method, Method::Dav);
+    }
 }
 
 #[test]
@@ -314,6 +319,38 @@ proptest! {
                 Parse::Incomplete(needed) => prop_assert!(needed > end && end < chunked.len()),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_body_taken_piece_by_piece_is_the_same(
+        body in prop::collection::vec(any::<u8>(), 1..500),
+        sizes in prop::collection::vec(1usize..40, 1..5),
+        packet in 1usize..30,
+    ) {
+        let chunked = in_chunks(&body, &sizes);
+        let mut plain = format!("PUT /k HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+        plain.extend(&body);
+        for request in [plain, chunked] {
+            let Parse::Complete(head, mut position) = head(&request) else { panic!() };
+            let mut rest = RestOfBody::of(head.body);
+            let mut taken = Vec::new();
+            let mut end = position;
+            while !rest.is_nothing() {
+                match rest.take(&request[position..end]) {
+                    Parse::Complete(data, length) => {
+                        taken.extend_from_slice(data);
+                        position += length;
+                    }
+                    Parse::Incomplete(needed) => {
+                        prop_assert!(needed > end - position && end < request.len());
+                        end = request.len().min(end + packet);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            prop_assert_eq!(position, request.len());
+            prop_assert_eq!(&taken, &body);
         }
     }
 

@@ -10,7 +10,9 @@ mod table;
 use crate::indexed::{Index, Indexed, Place, Running, Stretch, delegate_to_running};
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
-use crate::{Batch, Change, Engine, Entry, Meta, Options, Position, Result, Version, Wait};
+use crate::{
+    Batch, Change, Engine, Entry, LongValue, Meta, Options, Position, Result, Version, Wait,
+};
 use std::path::Path;
 use std::sync::Arc;
 use table::{TAG_BITS, Table};
@@ -149,6 +151,10 @@ impl HashDatabase {
 impl Engine for HashDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         self.running.read(self.running.index.place_of(key), key, wait, visit)
+    }
+
+    fn long_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LongValue>> {
+        self.running.long_value(self.running.index.place_of(key), key, bytes_min, wait)
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {

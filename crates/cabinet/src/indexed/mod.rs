@@ -23,7 +23,9 @@ pub(crate) use table::{Match, Table, find_location};
 
 use crate::compress;
 use crate::log::record::{Kind, Record};
-use crate::log::{Age, Check, Location, Log, Pressure, Purpose, Segments, Usage, with_record};
+use crate::log::{
+    Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
+};
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::path::PathBuf;
@@ -229,6 +231,22 @@ impl<I: Index> Indexed<I> {
         attempt(Wait::Block)
     }
 
+    /// Where the records are that may be the one of a key, and the segments they lie in.
+    #[inline]
+    fn locations(
+        &self,
+        place: Place<I>,
+    ) -> (arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>) {
+        let mut locations = [None; 4];
+        let table = self.table(place.shard);
+        let mut matches = table.matches(place.tag).map(|found| found.location);
+        for location in &mut locations {
+            *location = matches.next();
+        }
+        let more = matches.collect::<Vec<_>>();
+        (self.log.segments(), locations.into_iter().flatten().chain(more))
+    }
+
     /// As [`crate::Engine::read`].
     #[inline]
     pub(crate) fn read(
@@ -238,16 +256,8 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
-        let mut locations = [None; 4];
-        let (segments, more) = {
-            let table = self.table(place.shard);
-            let mut matches = table.matches(place.tag).map(|found| found.location);
-            for location in &mut locations {
-                *location = matches.next();
-            }
-            (self.log.segments(), matches.collect::<Vec<_>>())
-        };
-        for location in locations.into_iter().flatten().chain(more) {
+        let (segments, locations) = self.locations(place);
+        for location in locations {
             // It is hardly ever another key's.
             self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Whole, |record| {
@@ -265,6 +275,33 @@ impl<I: Index> Indexed<I> {
             }
         }
         Ok(false)
+    }
+
+    /// As [`crate::Engine::long_value`].
+    pub(crate) fn long_value(
+        &self,
+        place: Place<I>,
+        key: &[u8],
+        bytes_min: usize,
+        wait: Wait,
+    ) -> Result<Option<LongValue>> {
+        let salt = self.log.identity().salt;
+        let (segments, locations) = self.locations(place);
+        for location in locations {
+            let found = self.with(&segments, location, wait, Check::Lengths, |record| {
+                let is_plain = record.compression == Compression::None;
+                let is_live = !record.meta.is_expired(self.now_ms(record.meta));
+                let is_long = record.value.len() >= bytes_min;
+                (record.key == key).then(|| {
+                    let segment = segments.get(location).filter(|_| is_plain && is_live && is_long);
+                    segment.map(|at| LongValue::of(at, salt, location.offset(), record))
+                })
+            })?;
+            if let Some(value) = found {
+                return Ok(value);
+            }
+        }
+        Ok(None)
     }
 
     /// As [`crate::Engine::put`].

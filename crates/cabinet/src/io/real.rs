@@ -11,10 +11,23 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStorage;
+
+impl RealStorage {
+    /// A file in a directory that has no name there, and so goes with the last who has it open.
+    pub fn temporary(directory: &Path) -> io::Result<Arc<dyn File>> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("spool-{}-{number}.tmp", std::process::id()));
+        let file = Self.open(&path, Open::New)?;
+        fs::remove_file(&path)?;
+        Ok(file)
+    }
+}
 
 impl Storage for RealStorage {
     fn create_dir(&self, path: &Path) -> io::Result<()> {

@@ -49,6 +49,9 @@ impl FirstRead {
     }
 }
 
+/// Length of a record from which only its beginning is read to compare its key.
+const LONG_RECORD_BYTES: usize = 1 << 20;
+
 /// How much of a record is to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
@@ -140,6 +143,16 @@ fn with_file_record<T>(
                     segment.first_read.learn(record.total);
                 }
                 return Ok(visit(&record));
+            }
+            // The beginning has been read, and nobody looks at the rest.
+            Err(NotARecord::Short(needed))
+                if check == Check::Lengths && needed >= LONG_RECORD_BYTES && needed <= left =>
+            {
+                let bytes = segment.map.get(offset, offset + needed).unwrap_or_default();
+                return match check.decode(bytes, salt) {
+                    Ok(record) => Ok(visit(&record)),
+                    Err(error) => Err(corrupted(segment, offset, error)),
+                };
             }
             // The part that is in memory does not suffice.
             Err(NotARecord::Short(_)) if filled < buffer.len() && wait == Wait::Never => {

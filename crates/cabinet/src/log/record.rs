@@ -39,7 +39,7 @@ pub(crate) const RECORD_BYTES_MIN: usize = 16;
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of checksum and sequence number.
-const PREFIX_BYTES: usize = 12;
+pub(crate) const PREFIX_BYTES: usize = 12;
 
 /// Longest header: prefix, flags, two lengths, expiry, client flags.
 pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
@@ -99,6 +99,8 @@ pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
     /// As stored.
     pub(crate) value: &'a [u8],
+    /// Where in the record the value begins.
+    pub(crate) value_start: usize,
     /// Bytes in the log, padding included.
     pub(crate) total: usize,
 }
@@ -239,6 +241,7 @@ impl<'a> Record<'a> {
             compression: header.compression,
             key: &bytes[header.key_start..header.value_start],
             value: &bytes[header.value_start..header.end],
+            value_start: header.value_start,
             total: header.total,
         };
         let checked_end = if header.kind.is_hollow() { header.value_start } else { header.end };
@@ -370,6 +373,11 @@ fn body_checksum(salt: u32, parts: &[&[u8]]) -> u32 {
 }
 
 #[inline]
+/// The checksum of what came before `bytes` and of these, in the order of the checksum.
+pub(crate) fn checksum_goes_on(sum: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(sum, bytes)
+}
+
 fn checksum(salt: u32, parts: &[&[u8]], sequence: &[u8]) -> u32 {
     crc32c::crc32c_append(body_checksum(salt, parts), sequence)
 }

@@ -70,6 +70,10 @@ impl Worker {
 
     /// Executes requests that had to wait.
     pub(super) fn go_on(&mut self, token: Token, connection: &mut Connection) {
+        if connection.wants_piece() {
+            self.pool(token, connection, &[]);
+            return;
+        }
         if connection.input.is_empty() || !connection.executes() {
             return;
         }
@@ -192,7 +196,7 @@ impl Worker {
             task: Task::Execute {
                 token,
                 request: request.to_vec(),
-                session: std::mem::take(&mut connection.session),
+                session: Box::new(std::mem::take(&mut connection.session)),
                 descriptor: connection.descriptor(),
                 charge,
             },
@@ -205,7 +209,7 @@ impl Worker {
             }
             Err(job) => {
                 if let Task::Execute { session, .. } = job.task {
-                    connection.session = session;
+                    connection.session = *session;
                 }
                 connection.stage = Stage::Parked;
                 self.parked.push(token);

@@ -3,7 +3,7 @@
 mod admin;
 pub(super) mod binary;
 mod conditional;
-mod expiry;
+pub(super) mod expiry;
 mod meta;
 mod number;
 mod sasl;

@@ -17,7 +17,7 @@ mod table;
 mod tree;
 
 pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
-pub(crate) use http::Reading as HttpReading;
+pub(crate) use http::Exchange as HttpExchange;
 pub(crate) use repeat::{Repeater, Trouble};
 
 use crate::counters::{Count, Counters};
@@ -100,9 +100,13 @@ enum Halt {
     TooLong,
 }
 
-/// Executes the request at the beginning of `input`, which is not empty, and appends its reply.
+/// Executes the request at the beginning of `input`, or what is there of one that is under way, and
+/// appends its reply. `input` is empty only where a long reply is to be gone on with.
 #[inline]
 pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if context.session.http.is_under_way() {
+        return http::go_on(context, input, output);
+    }
     match &context.shared.config.users {
         None => dispatch(context, wire::sniff(input), input, output),
         Some(users) => authentication::step(context, users, input, output),

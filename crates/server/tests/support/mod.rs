@@ -232,6 +232,20 @@ impl Client {
         self.stream.set_nonblocking(false).unwrap();
     }
 
+    /// Sends a GET and expects this value, whatever else is said of it.
+    pub(crate) fn expect_value(&mut self, path: &str, value: &str) {
+        self.send(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+        self.expect_response("200 OK", value);
+    }
+
+    /// Expects a response with this status and body next; answers its headers.
+    pub(crate) fn expect_response(&mut self, status: &str, body: impl AsRef<[u8]>) -> String {
+        let head = String::from_utf8(self.read_until(b"\r\n\r\n")).unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{head}");
+        self.expect(body);
+        head
+    }
+
     /// Expects that the connection is still of use.
     pub(crate) fn expect_open(&mut self) {
         self.exchange(b"verbosity 1\r\n", b"OK\r\n");

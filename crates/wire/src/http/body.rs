@@ -114,7 +114,7 @@ pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Req
     }
 }
 
-enum Stop {
+pub(super) enum Stop {
     Incomplete(usize),
     Invalid(Invalid),
 }
@@ -134,16 +134,7 @@ fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
 /// which ends with its line.
 fn chunk<'a>(bytes: &'a [u8], position: &mut usize) -> Result<Option<&'a [u8]>, Stop> {
     const LAST: &[u8] = b"0\r\n\r\n";
-    let rest = bytes.get(*position..).unwrap_or_default();
-    let line_window = &rest[..rest.len().min(HTTP_CHUNK_LINE_BYTES_MAX)];
-    let Some(line_feed) = memchr::memchr(b'\n', line_window) else {
-        if rest.len() >= HTTP_CHUNK_LINE_BYTES_MAX {
-            return Err(Stop::Invalid(Invalid::TooLarge));
-        }
-        return Err(Stop::Incomplete(bytes.len() + 1));
-    };
-    let size = chunk_size(&rest[..line_feed])?;
-    let start = *position + line_feed + 1;
+    let (size, start) = chunk_line(bytes, *position)?;
     if size == 0 {
         *position = start;
         return Ok(None);
@@ -157,6 +148,19 @@ fn chunk<'a>(bytes: &'a [u8], position: &mut usize) -> Result<Option<&'a [u8]>, 
     }
     *position = end + 2;
     Ok(Some(&bytes[start..end]))
+}
+
+/// The size of the chunk whose line is at `position`, and where its data begin.
+pub(super) fn chunk_line(bytes: &[u8], position: usize) -> Result<(usize, usize), Stop> {
+    let rest = bytes.get(position..).unwrap_or_default();
+    let line_window = &rest[..rest.len().min(HTTP_CHUNK_LINE_BYTES_MAX)];
+    let Some(line_feed) = memchr::memchr(b'\n', line_window) else {
+        if rest.len() >= HTTP_CHUNK_LINE_BYTES_MAX {
+            return Err(Stop::Invalid(Invalid::TooLarge));
+        }
+        return Err(Stop::Incomplete(bytes.len() + 1));
+    };
+    Ok((chunk_size(&rest[..line_feed])?, position + line_feed + 1))
 }
 
 /// `line` is a size in hexadecimal, an extension that means nothing to us, and a carriage return.
@@ -176,7 +180,7 @@ fn chunk_size(line: &[u8]) -> Result<usize, Stop> {
 }
 
 /// The end of the lines after the last chunk, of which the last is empty. They mean nothing to us.
-fn trailer(bytes: &[u8], start: usize) -> Result<usize, Stop> {
+pub(super) fn trailer(bytes: &[u8], start: usize) -> Result<usize, Stop> {
     let rest = &bytes[start..];
     let window = &rest[..rest.len().min(HTTP_TRAILER_BYTES_MAX)];
     let mut line_start = 0;

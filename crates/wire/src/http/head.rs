@@ -18,6 +18,8 @@ pub enum Method {
     Post,
     Delete,
     Options,
+    /// One of WebDAV's own.
+    Dav,
     /// Any other.
     Other,
 }
@@ -32,6 +34,9 @@ impl Method {
             b"POST" => Some(Method::Post),
             b"DELETE" => Some(Method::Delete),
             b"OPTIONS" => Some(Method::Options),
+            b"PROPFIND" | b"PROPPATCH" | b"MKCOL" | b"COPY" | b"MOVE" | b"LOCK" | b"UNLOCK" => {
+                Some(Method::Dav)
+            }
             _ => None,
         }
     }

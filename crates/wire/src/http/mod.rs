@@ -11,12 +11,18 @@
 
 mod authorization;
 mod body;
+mod condition;
 pub mod form;
 mod head;
+pub mod range;
 pub mod reply;
+mod rest;
 mod url;
 
 pub use authorization::BasicCredentials;
 pub use body::{BodyLength, Progress, Request, parse, parse_resuming};
+pub use condition::{Conditions, Unmet};
 pub use head::{Head, Method, head};
 pub use reply::Status;
+pub use rest::RestOfBody;
+pub use url::decode;

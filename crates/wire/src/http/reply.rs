@@ -18,6 +18,8 @@ pub const TEXT: &str = "text/plain";
 pub enum Status {
     Ok,
     Created,
+    PartialContent,
+    NotModified,
     BadRequest,
     Unauthorized,
     Forbidden,
@@ -25,7 +27,9 @@ pub enum Status {
     MethodNotAllowed,
     RequestTimeout,
     Conflict,
+    PreconditionFailed,
     PayloadTooLarge,
+    RangeNotSatisfiable,
     RequestHeaderFieldsTooLarge,
     InternalServerError,
     NotImplemented,
@@ -40,6 +44,8 @@ impl Status {
         match self {
             Status::Ok => ("200", "OK"),
             Status::Created => ("201", "Created"),
+            Status::PartialContent => ("206", "Partial Content"),
+            Status::NotModified => ("304", "Not Modified"),
             Status::BadRequest => ("400", "Bad Request"),
             Status::Unauthorized => ("401", "Unauthorized"),
             Status::Forbidden => ("403", "Forbidden"),
@@ -47,7 +53,9 @@ impl Status {
             Status::MethodNotAllowed => ("405", "Method Not Allowed"),
             Status::RequestTimeout => ("408", "Request Timeout"),
             Status::Conflict => ("409", "Conflict"),
+            Status::PreconditionFailed => ("412", "Precondition Failed"),
             Status::PayloadTooLarge => ("413", "Payload Too Large"),
+            Status::RangeNotSatisfiable => ("416", "Range Not Satisfiable"),
             Status::RequestHeaderFieldsTooLarge => ("431", "Request Header Fields Too Large"),
             Status::InternalServerError => ("500", "Internal Server Error"),
             Status::NotImplemented => ("501", "Not Implemented"),
@@ -79,11 +87,17 @@ pub fn explained(out: &mut Vec<u8>, status: Status, text: &str) {
 
 /// All of a response but its body: what answers HEAD where there is a record.
 pub fn headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
+    open_headers(out, status, content_type, content_length);
+    end_of_headers(out);
+}
+
+/// The same, to be followed by more headers.
+pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
     status_line(out, status);
     header(out, "Content-Type", content_type);
     out.extend_from_slice(b"Content-Length: ");
     decimal::write(out, content_length);
-    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A response that asks for a name and a password, and ends the connection.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 /// The bytes `text` stands for: `+` is a space, `%` and two hexadecimal digits a byte. A `%`
 /// without them stands for itself.
-pub(super) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
     }

@@ -31,14 +31,14 @@ pub(super) struct Marks {
 }
 
 /// Now, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
+pub(in crate::execute) fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The point in time that an expiry of the protocol means, as [`cabinet::Meta`] has it.
-pub(super) fn expires_at_ms(exptime: i64) -> u64 {
+pub(in crate::execute) fn expires_at_ms(exptime: i64) -> u64 {
     match exptime {
         0 => 0,
         // Long past.
@@ -55,7 +55,7 @@ pub(super) fn expires_at_ms(exptime: i64) -> u64 {
 
 /// Seconds until then, rounded up; `None` if that is never. The clock is read here: an expiry that
 /// was just set must not seem to lie further off than it was set.
-pub(super) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
+pub(in crate::execute) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
     seconds_left_at(expires_at_ms, now_ms())
 }
 
@@ -64,7 +64,7 @@ fn seconds_left_at(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
 }
 
 /// Seconds since 1970 at that time; `None` if that is never.
-pub(super) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
+pub(in crate::execute) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then_some(expires_at_ms / 1000)
 }
 

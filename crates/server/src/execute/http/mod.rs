@@ -1,12 +1,22 @@
 //! HTTP/1.x: the target is a key, the body a value.
 
-use super::{Context, Halt, Next, Step, finish, incomplete, misc, or_absent, within_limit};
+mod batch;
+mod freshness;
+mod json;
+mod list;
+mod read;
+mod upload;
+mod write;
+
+use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
 use crate::status;
-use cabinet::{Error, Meta};
-use wire::http::reply::{self, OCTET_STREAM};
+use cabinet::Error;
+use read::Download;
+use upload::Upload;
+use wire::http::reply;
 use wire::http::{Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::{Invalid, Parse};
 
@@ -25,15 +35,22 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     let parsed = parse_resuming(input, &mut context.session.http.progress);
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
-            context.session.http = Reading::default();
+            context.session.http = Exchange::default();
             let start = output.len();
-            let next = if request.keep_alive { Next::GoOn } else { Next::Close };
-            let result = execute(context, &request, output).map(|()| next);
+            let result = execute(context, &request, output).map(|next| match next {
+                Next::GoOn if !request.keep_alive && !context.session.http.is_sending() => {
+                    Next::Close
+                }
+                next => next,
+            });
             finish(output, start, bytes, result, |output| {
                 reply::message(output, Status::InternalServerError);
             })
         }
         Parse::Incomplete(needed) => {
+            if let Some(step) = upload::begin(context, input, needed, output) {
+                return step;
+            }
             let refuse = || reply::message(output, Status::PayloadTooLarge);
             let step = incomplete(context, input, needed, refuse);
             if matches!(step, Step::Incomplete { .. }) {
@@ -45,10 +62,8 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             context.counters.count(Count::Refused);
             let is_head = matches!(head(input), Parse::Invalid(_));
             let status = match invalid {
-                Invalid::UnknownCommand => Status::NotImplemented,
-                Invalid::BadParameters => Status::BadRequest,
                 Invalid::TooLarge if is_head => Status::RequestHeaderFieldsTooLarge,
-                Invalid::TooLarge => Status::PayloadTooLarge,
+                invalid => refusal(invalid),
             };
             reply::message(output, status);
             Step::Executed { bytes: input.len(), next: Next::Refuse }
@@ -56,12 +71,62 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
-/// How far a request has been read that is not all there.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reading {
+/// The answer to what is no request.
+fn refusal(invalid: Invalid) -> Status {
+    match invalid {
+        Invalid::UnknownCommand => Status::NotImplemented,
+        Invalid::BadParameters => Status::BadRequest,
+        Invalid::TooLarge => Status::PayloadTooLarge,
+    }
+}
+
+/// What is under way on a connection: a request that is not all there, or a reply that is not all sent.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
     progress: Progress,
-    /// Its client has been told to send the body.
+    /// The client has been told to send the body.
     invited: bool,
+    transfer: Option<Box<Transfer>>,
+}
+
+/// A long value.
+#[derive(Debug)]
+enum Transfer {
+    Upload(Upload),
+    Download(Download),
+}
+
+impl Exchange {
+    /// Whether what comes next is no request.
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// Whether a value is being received.
+    pub(crate) fn is_receiving(&self) -> bool {
+        matches!(self.transfer.as_deref(), Some(Transfer::Upload(_)))
+    }
+
+    /// Whether a value is being sent. The next piece is made of no input, once the last one has gone.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        matches!(self.transfer.as_deref(), Some(Transfer::Download(_)))
+    }
+}
+
+/// Goes on with what is under way.
+pub(super) fn go_on(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if context.session.http.is_sending() && !context.may_block {
+        return Step::Blocked { bytes: 0 };
+    }
+    match context.session.http.transfer.take().map(|transfer| *transfer) {
+        Some(Transfer::Upload(upload)) => upload::receive(context, upload, input, output),
+        Some(Transfer::Download(download)) => {
+            Step::Executed { bytes: 0, next: read::send_piece(context, download, output) }
+        }
+        None => Step::Executed { bytes: 0, next: Next::GoOn },
+    }
 }
 
 /// Tells a client to send its body, if it waits for that.
@@ -79,22 +144,23 @@ fn execute(
     context: &mut Context<'_>,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<(), Halt> {
+) -> Result<Next, Halt> {
+    if batch::is_batch(request) && request.header("X-TT-XNAME").is_none() && !is_misc(request) {
+        return batch::batch(context, request, output).map(|()| Next::GoOn);
+    }
+    let list = list::query(request);
     let command = match request.method {
+        Method::Get if list.is_some() => Command::KeysWithPrefix,
         Method::Get => Command::Get,
         Method::Head => Command::ValueSize,
-        Method::Put => match request.header_number("X-TT-PDMODE") {
-            Some(1) => Command::PutKeep,
-            Some(2) => Command::PutCat,
-            _ => Command::Put,
-        },
+        Method::Put => write::put_command(request),
         Method::Delete => Command::Out,
         Method::Options => Command::Stat,
         Method::Post if is_misc(request) => Command::Misc,
         Method::Post => Command::Ext,
-        Method::Other => {
+        Method::Dav | Method::Other => {
             method_not_allowed(context, output);
-            return Ok(());
+            return Ok(Next::GoOn);
         }
     };
     if context.refuses(command, Protocol::Http) {
@@ -103,99 +169,19 @@ fn execute(
         } else {
             reply::message(output, Status::Forbidden);
         }
-        return Ok(());
+        return Ok(Next::GoOn);
     }
-    match request.method {
-        Method::Get => get(context, &request.key(), output),
-        Method::Head => size(context, &request.key(), output),
-        Method::Put => put(context, command, &request.key(), &request.body(), output),
-        Method::Delete => remove(context, &request.key(), output),
-        Method::Post => post(context, request, output),
-        Method::Options | Method::Other => {
-            options(context, output);
-            Ok(())
+    match (request.method, list) {
+        (Method::Get, Some(query)) => list::list(context, query, output)?,
+        (Method::Get | Method::Head, _) => {
+            return read::read(context, request, &request.key(), output);
         }
+        (Method::Put, _) => write::put(context, request, &request.body(), output)?,
+        (Method::Delete, _) => write::remove(context, request, output)?,
+        (Method::Post, _) => post(context, request, output)?,
+        (Method::Options | Method::Dav | Method::Other, _) => options(context, output),
     }
-}
-
-fn get(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
-    let start = output.len();
-    let found = context.database.read(key, |entry| {
-        reply::response(output, Status::Ok, OCTET_STREAM, entry.value);
-    });
-    let found = or_absent(context.attempt("do_http_get", found)?, None);
-    context.counters.count(Count::Get);
-    context.check_length(output.len() - start)?;
-    match found {
-        Ok(Some(())) => {}
-        Ok(None) => {
-            context.miss("do_http_get", Count::GetMiss);
-            reply::message(output, Status::NotFound);
-        }
-        Err(error) => reply::message(output, status_of(&error)),
-    }
-    Ok(())
-}
-
-fn size(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
-    let size = context.attempt("do_http_head", context.database.value_size(key))?;
-    let size = or_absent(size, None);
-    context.counters.count(Count::ValueSize);
-    match size {
-        Ok(Some(bytes)) => reply::headers(output, Status::Ok, OCTET_STREAM, bytes as u64),
-        Ok(None) => {
-            context.fail("do_http_head", Failure::NoRecord);
-            reply::bare(output, Status::NotFound);
-        }
-        Err(error) => reply::bare(output, status_of(&error)),
-    }
-    Ok(())
-}
-
-fn put(
-    context: &mut Context<'_>,
-    command: Command,
-    key: &[u8],
-    value: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<(), Halt> {
-    let database = context.database;
-    let (count, stored) = match command {
-        Command::PutKeep => (Count::PutKeep, database.put_keep(key, value, Meta::NONE)),
-        Command::PutCat => (Count::PutCat, database.put_cat(key, value).map(|()| true)),
-        _ => (Count::Put, database.put(key, value).map(|_| true)),
-    };
-    let stored = context.attempt_write("do_http_put", stored)?;
-    context.counters.count(count);
-    let status = match stored {
-        Ok(true) => Status::Created,
-        Ok(false) => {
-            context.fail("do_http_put", Failure::ExistingRecord);
-            Status::Conflict
-        }
-        Err(error) => status_of(&error),
-    };
-    if status != Status::Created {
-        context.counters.count(Count::PutMiss);
-    }
-    answer(context, status, output);
-    Ok(())
-}
-
-fn remove(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
-    let removed = context.attempt_write("do_http_delete", context.database.remove(key))?;
-    let removed = or_absent(removed, false);
-    context.counters.count(Count::Out);
-    let status = match removed {
-        Ok(true) => Status::Ok,
-        Ok(false) => {
-            context.miss("do_http_delete", Count::OutMiss);
-            Status::NotFound
-        }
-        Err(error) => status_of(&error),
-    };
-    answer(context, status, output);
-    Ok(())
+    Ok(Next::GoOn)
 }
 
 /// What became of a write; where only reading is allowed, with the reason.
@@ -281,6 +267,11 @@ fn allowed(context: &Context<'_>) -> String {
         .map(|(name, _)| name)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Answers with what went wrong in the database.
+fn explained(output: &mut Vec<u8>, error: &Error) {
+    reply::message(output, status_of(error));
 }
 
 fn status_of(error: &Error) -> Status {

@@ -1,0 +1,193 @@
+//! PUT and DELETE, of any version of a record or of one.
+
+use super::{Halt, answer, freshness, status_of};
+use crate::budget::Charge;
+use crate::counters::Count;
+use crate::execute::{Context, or_absent};
+use crate::failure::Failure;
+use crate::mask::Command;
+use crate::media_types;
+use cabinet::{Change, Entry, Error, Meta, Version};
+use wire::http::{Conditions, Head, Status, reply};
+
+/// Length of a value from which a copy of it counts against the server's memory, in bytes.
+const COUNTED_BYTES_MIN: usize = 1 << 20;
+
+/// How a write ended.
+enum Written {
+    /// Done. The record has this version, where that is known.
+    Done(Option<Version>),
+    /// The record is not as it was to be.
+    Unmet,
+    /// There is a record already.
+    Exists,
+    /// There is none.
+    Missing,
+}
+
+/// The command of a PUT.
+pub(super) fn put_command(head: &Head<'_>) -> Command {
+    match head.header_number("X-TT-PDMODE") {
+        Some(1) => Command::PutKeep,
+        Some(2) => Command::PutCat,
+        _ => Command::Put,
+    }
+}
+
+/// Stores a value.
+pub(super) fn put(
+    context: &mut Context<'_>,
+    head: &Head<'_>,
+    value: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    let key = head.key();
+    let command = put_command(head);
+    let conditions = Conditions::of(head);
+    let meta = match meta(context, head)? {
+        Ok(meta) => meta,
+        Err(Refusal::Time(what)) => {
+            reply::explained(output, Status::BadRequest, what);
+            return Ok(());
+        }
+        Err(Refusal::Database(error)) => {
+            answer(context, status_of(&error), output);
+            return Ok(());
+        }
+    };
+    let is_plain = command == Command::Put && conditions.is_empty();
+    // Of all but a plain put the database makes a copy.
+    let mut charge = Charge::none(&context.shared.budget);
+    if !is_plain && value.len() >= COUNTED_BYTES_MIN && !charge.set(value.len()) {
+        reply::message(output, Status::ServiceUnavailable);
+        return Ok(());
+    }
+    let database = context.database;
+    let tags = context.shared.entity_tags;
+    let (count, written) = match command {
+        Command::PutKeep => (Count::PutKeep, {
+            let kept = database.put_keep(&key, value, meta);
+            kept.map(|stored| if stored { Written::Done(None) } else { Written::Exists })
+        }),
+        Command::PutCat if conditions.is_empty() => {
+            (Count::PutCat, database.put_cat(&key, value).map(|()| Written::Done(None)))
+        }
+        _ if conditions.is_empty() => {
+            let version = database.put_with(&key, value, meta);
+            (Count::Put, version.map(|version| Written::Done(Some(version))))
+        }
+        _ => (if command == Command::PutCat { Count::PutCat } else { Count::Put }, {
+            let changed = database.modify_versioned(&key, |entry| {
+                let tag = entry.map(|entry| tags.of(entry.version));
+                if conditions.check(tag.as_deref()).is_err() {
+                    return (Change::Keep, false);
+                }
+                (replacement(command, entry, value, meta), true)
+            });
+            changed.map(|(met, version)| match met {
+                true => Written::Done(Some(version)),
+                false => Written::Unmet,
+            })
+        }),
+    };
+    let written = context.attempt_write("do_http_put", written)?;
+    context.counters.count(count);
+    if !matches!(written, Ok(Written::Done(_))) {
+        context.counters.count(Count::PutMiss);
+    }
+    if let Ok(Written::Done(Some(version))) = written
+        && !conditions.is_empty()
+    {
+        let (_, reason) = Status::Created.code_and_reason();
+        reply::open_headers(output, Status::Created, reply::TEXT, reason.len() as u64 + 1);
+        reply::header(output, "ETag", &tags.of(version));
+        reply::end_of_headers(output);
+        output.extend_from_slice(reason.as_bytes());
+        output.push(b'\n');
+        return Ok(());
+    }
+    let status = status(context, "do_http_put", Status::Created, written);
+    answer(context, status, output);
+    Ok(())
+}
+
+/// What becomes of a record that is as it was to be.
+fn replacement(command: Command, entry: Option<Entry<'_>>, value: &[u8], meta: Meta) -> Change {
+    match entry {
+        Some(entry) if command == Command::PutCat => {
+            Change::Put([entry.value, value].concat(), entry.meta)
+        }
+        _ => Change::Put(value.to_vec(), meta),
+    }
+}
+
+/// Removes a record.
+pub(super) fn remove(
+    context: &mut Context<'_>,
+    head: &Head<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    let key = head.key();
+    let conditions = Conditions::of(head);
+    let tags = context.shared.entity_tags;
+    let done = |removed: bool| if removed { Written::Done(None) } else { Written::Missing };
+    let removed = if conditions.is_empty() {
+        context.database.remove(&key).map(done)
+    } else {
+        context.database.modify(&key, |entry| {
+            let tag = entry.map(|entry| tags.of(entry.version));
+            if conditions.check(tag.as_deref()).is_err() {
+                return (Change::Keep, Written::Unmet);
+            }
+            (Change::Remove, done(entry.is_some()))
+        })
+    };
+    let removed = context.attempt_write("do_http_delete", removed)?;
+    let removed = or_absent(removed, Written::Missing);
+    context.counters.count(Count::Out);
+    if matches!(removed, Ok(Written::Missing)) {
+        context.counters.count(Count::OutMiss);
+    }
+    let status = status(context, "do_http_delete", Status::Ok, removed);
+    answer(context, status, output);
+    Ok(())
+}
+
+fn status(
+    context: &mut Context<'_>,
+    operation: &'static str,
+    done: Status,
+    written: Result<Written, Error>,
+) -> Status {
+    match written {
+        Ok(Written::Done(_)) => done,
+        Ok(Written::Unmet) => Status::PreconditionFailed,
+        Ok(Written::Exists) => {
+            context.fail(operation, Failure::ExistingRecord);
+            Status::Conflict
+        }
+        Ok(Written::Missing) => {
+            context.fail(operation, Failure::NoRecord);
+            Status::NotFound
+        }
+        Err(error) => status_of(&error),
+    }
+}
+
+/// Why a value is not stored, before the record was looked at.
+enum Refusal {
+    Time(&'static str),
+    Database(Error),
+}
+
+/// What a request says of its value.
+fn meta(context: &mut Context<'_>, head: &Head<'_>) -> Result<Result<Meta, Refusal>, Halt> {
+    let expires_at_ms = match freshness::asked_for(head) {
+        Ok(expires_at_ms) => expires_at_ms,
+        Err(what) => return Ok(Err(Refusal::Time(what))),
+    };
+    let media_type = head.header("Content-Type").unwrap_or_default();
+    let flags = media_types::flags(context.database, media_type);
+    let flags = context.attempt_write("do_http_put", flags)?;
+    Ok(flags.map(|flags| Meta { flags, expires_at_ms }).map_err(Refusal::Database))
+}

@@ -1,0 +1,290 @@
+//! What HTTP offers beside what the original had: versions, parts, types and times of values.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use server::{Config, Dialect};
+use std::time::{SystemTime, UNIX_EPOCH};
+use support::{Client, fixed, hash, memory, memory_tree, start, start_with, table, tree};
+
+const CREATED: &str = "Created\n";
+
+/// Sends a request without a body, or with one and its length.
+fn request(client: &mut Client, line: &str, headers: &str, body: &str) {
+    let length =
+        if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    client.send(format!("{line} HTTP/1.1\r\n{headers}{length}\r\n{body}").as_bytes());
+}
+
+fn put(client: &mut Client, path: &str, headers: &str, body: &str) {
+    request(client, &format!("PUT {path}"), headers, body);
+    client.expect_response("201 Created", CREATED);
+}
+
+/// The head of the answer to a GET, which has this value.
+fn get(client: &mut Client, path: &str, value: &str) -> String {
+    request(client, &format!("GET {path}"), "", "");
+    client.expect_response("200 OK", value)
+}
+
+fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+fn tag(client: &mut Client, path: &str, value: &str) -> String {
+    header(&get(client, path, value), "ETag").unwrap().to_owned()
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn who_has_the_version_already_is_told_so() {
+    let server = start(memory());
+    let mut client = server.connect();
+    put(&mut client, "/k", "", "one");
+    let first = tag(&mut client, "/k", "one");
+    for list in [&first, "*", &format!("\"x\", W/{first}")] {
+        for method in ["GET", "HEAD"] {
+            request(
+                &mut client,
+                &format!("{method} /k"),
+                &format!("If-None-Match: {list}\r\n"),
+                "",
+            );
+            let head = client.expect_response("304 Not Modified", "");
+            assert_eq!(header(&head, "ETag"), Some(&first[..]));
+        }
+    }
+    put(&mut client, "/k", "", "two");
+    request(&mut client, "GET /k", &format!("If-None-Match: {first}\r\n"), "");
+    let head = client.expect_response("200 OK", "two");
+    assert_ne!(header(&head, "ETag"), Some(&first[..]));
+    request(&mut client, "GET /k", &format!("If-Match: {first}\r\n"), "");
+    client.expect_response("412 Precondition Failed", "Precondition Failed\n");
+    request(&mut client, "GET /none", "If-Match: *\r\n", "");
+    client.expect_response("412 Precondition Failed", "Precondition Failed\n");
+}
+
+#[test]
+fn a_version_keeps_its_tag_on_disk_and_is_another_in_memory_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = {
+        let server = start(hash(folder.path()));
+        put(&mut server.connect(), "/k", "", "v");
+        tag(&mut server.connect(), "/k", "v")
+    };
+    let server = start(hash(folder.path()));
+    assert_eq!(tag(&mut server.connect(), "/k", "v"), first);
+    let in_memory = || {
+        let server = start(memory());
+        put(&mut server.connect(), "/k", "", "v");
+        tag(&mut server.connect(), "/k", "v")
+    };
+    assert_ne!(in_memory(), in_memory());
+}
+
+#[test]
+fn writes_change_only_the_version_that_they_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database);
+        let mut client = server.connect();
+        let failed = |client: &mut Client| {
+            client.expect_response("412 Precondition Failed", "Precondition Failed\n");
+        };
+        put(&mut client, "/k", "If-None-Match: *\r\n", "one");
+        request(&mut client, "PUT /k", "If-None-Match: *\r\n", "two");
+        failed(&mut client);
+        let first = tag(&mut client, "/k", "one");
+        request(&mut client, "PUT /k", &format!("If-Match: {first}\r\n"), "two");
+        let head = client.expect_response("201 Created", CREATED);
+        let second = tag(&mut client, "/k", "two");
+        assert_eq!(header(&head, "ETag"), Some(&second[..]));
+        for method in ["PUT", "DELETE"] {
+            request(&mut client, &format!("{method} /k"), &format!("If-Match: {first}\r\n"), "");
+            failed(&mut client);
+        }
+        request(&mut client, "PUT /none", "If-Match: *\r\n", "x");
+        failed(&mut client);
+        let append = format!("X-TT-PDMODE: 2\r\nIf-Match: {second}\r\n");
+        request(&mut client, "PUT /k", &append, "+");
+        client.expect_response("201 Created", CREATED);
+        let third = tag(&mut client, "/k", "two+");
+        request(&mut client, "DELETE /k", &format!("If-Match: {third}\r\n"), "");
+        client.expect_response("200 OK", "OK\n");
+        request(&mut client, "DELETE /k", "If-None-Match: *\r\n", "");
+        client.expect_response("404 Not Found", "Not Found\n");
+    }
+}
+
+#[test]
+fn of_many_who_change_one_version_one_does() {
+    let server = start(memory());
+    put(&mut server.connect(), "/k", "", "0");
+    let version = tag(&mut server.connect(), "/k", "0");
+    let stored = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                let (server, version) = (&server, &version);
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    request(&mut client, "PUT /k", &format!("If-Match: {version}\r\n"), "1");
+                    client.read_until(b"\r\n").starts_with(b"HTTP/1.1 201 ")
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).filter(|stored| *stored).count()
+    });
+    assert_eq!(stored, 1);
+}
+
+#[test]
+fn a_part_of_a_value_is_sent_where_one_is_asked_for() {
+    let server = start(memory());
+    let mut client = server.connect();
+    put(&mut client, "/k", "", "0123456789");
+    let head = get(&mut client, "/k", "0123456789");
+    assert_eq!(header(&head, "Accept-Ranges"), Some("bytes"));
+    let version = header(&head, "ETag").unwrap();
+    for (range, part, content_range) in [
+        ("bytes=2-4", "234", "bytes 2-4/10"),
+        ("bytes=7-", "789", "bytes 7-9/10"),
+        ("bytes=-2", "89", "bytes 8-9/10"),
+        ("bytes=0-100", "0123456789", "bytes 0-9/10"),
+    ] {
+        let headers = format!("Range: {range}\r\nIf-Range: {version}\r\n");
+        request(&mut client, "GET /k", &headers, "");
+        let head = client.expect_response("206 Partial Content", part);
+        assert_eq!(header(&head, "Content-Range"), Some(content_range));
+        assert_eq!(header(&head, "ETag"), Some(version));
+    }
+    request(&mut client, "GET /k", "Range: bytes=10-\r\n", "");
+    let head = client.expect_response("416 Range Not Satisfiable", "");
+    assert_eq!(header(&head, "Content-Range"), Some("bytes */10"));
+    for headers in [
+        "Range: bytes=0-1\r\nIf-Range: \"other\"\r\n",
+        "Range: bytes=0-1\r\nIf-Range: Wed, 18 May 2033 03:33:20 GMT\r\n",
+        "Range: bytes=0-1,3-4\r\n",
+        "Range: lines=0-1\r\n",
+    ] {
+        request(&mut client, "GET /k", headers, "");
+        client.expect_response("200 OK", "0123456789");
+    }
+    request(&mut client, "HEAD /k", "Range: bytes=2-4\r\n", "");
+    let head = client.expect_response("200 OK", "");
+    assert_eq!(header(&head, "Content-Length"), Some("10"));
+}
+
+#[test]
+fn the_type_of_a_value_is_kept_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database);
+        let mut client = server.connect();
+        for media_type in ["text/html; charset=utf-8", "image/png", "application/x-own; a=\"b\""] {
+            put(&mut client, "/k", &format!("Content-Type: {media_type}\r\n"), "v");
+            assert_eq!(header(&get(&mut client, "/k", "v"), "Content-Type"), Some(media_type));
+        }
+        put(&mut client, "/k", "X-TT-PDMODE: 2\r\n", "w");
+        let head = get(&mut client, "/k", "vw");
+        assert_eq!(header(&head, "Content-Type"), Some("application/x-own; a=\"b\""));
+        request(&mut client, "HEAD /k", "", "");
+        let head = client.expect_response("200 OK", "");
+        assert_eq!(header(&head, "Content-Type"), Some("application/x-own; a=\"b\""));
+        put(&mut client, "/k", "", "v");
+        let head = get(&mut client, "/k", "v");
+        assert_eq!(header(&head, "Content-Type"), Some("application/octet-stream"));
+    }
+}
+
+#[test]
+fn where_there_is_no_room_for_a_type_the_value_is_stored_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = "application/octet-stream";
+    for (database, value, own, listed) in [
+        (fixed(folder.path()), "v", plain, "text/plain"),
+        (table(folder.path()), "a\0b", plain, plain),
+    ] {
+        let server = start(database);
+        let mut client = server.connect();
+        for (sent, kept) in [("application/x-own", own), ("text/plain", listed)] {
+            put(&mut client, "/7", &format!("Content-Type: {sent}\r\n"), value);
+            assert_eq!(header(&get(&mut client, "/7", value), "Content-Type"), Some(kept));
+        }
+    }
+}
+
+#[test]
+fn a_value_is_good_as_long_as_its_writer_said() {
+    let server = start(memory());
+    let mut client = server.connect();
+    let end = now_s() + 1000;
+    for headers in [
+        "X-TT-XT: 1000\r\n".to_owned(),
+        "Cache-Control: public, max-age=1000\r\n".to_owned(),
+        format!("X-TT-XT: {end}\r\nCache-Control: max-age=5\r\n"),
+    ] {
+        put(&mut client, "/k", &headers, "v");
+        let head = get(&mut client, "/k", "v");
+        let at: u64 = header(&head, "X-TT-XT").unwrap().parse().unwrap();
+        assert!((end..end + 20).contains(&at), "{at} after {headers}");
+        let age = header(&head, "Cache-Control").unwrap().strip_prefix("max-age=").unwrap();
+        assert!((980..=1000).contains(&age.parse::<u64>().unwrap()), "{age} after {headers}");
+        assert!(header(&head, "Expires").unwrap().ends_with(" GMT"));
+    }
+    put(&mut client, "/k", "X-TT-XT: Wed, 18 May 2033 03:33:20 GMT\r\n", "v");
+    let head = get(&mut client, "/k", "v");
+    assert_eq!(header(&head, "Expires"), Some("Wed, 18 May 2033 03:33:20 GMT"));
+    assert_eq!(header(&head, "X-TT-XT"), Some("2000000000"));
+    for headers in ["", "X-TT-XT: 0\r\n", "Cache-Control: max-age=0, no-cache\r\n"] {
+        put(&mut client, "/k", headers, "v");
+        let head = get(&mut client, "/k", "v");
+        assert_eq!(header(&head, "X-TT-XT").or(header(&head, "Cache-Control")), None);
+    }
+    put(&mut client, "/k", "X-TT-XT: Thu, 01 Jan 1970 00:00:00 GMT\r\n", "v");
+    request(&mut client, "GET /k", "", "");
+    client.expect_response("404 Not Found", "Not Found\n");
+    request(&mut client, "PUT /k", "X-TT-XT: soon\r\n", "v");
+    let what = "X-TT-XT is neither a number of seconds nor a date\n";
+    client.expect_response("400 Bad Request", what);
+}
+
+#[test]
+fn to_a_client_of_the_original_nothing_is_said_that_it_did_not_ask_for() {
+    let server =
+        start_with(Config { dialect: Dialect::TokyoTyrant, ..support::config() }, memory());
+    let mut client = server.connect();
+    put(&mut client, "/k", "", "v");
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\n";
+    client.exchange("GET /k HTTP/1.1\r\n\r\n", format!("{head}v"));
+    client.exchange("HEAD /k HTTP/1.1\r\n\r\n", head);
+    request(&mut client, "GET /k", "If-None-Match: \"x\"\r\n", "");
+    let head = client.expect_response("200 OK", "v");
+    assert!(header(&head, "ETag").is_some());
+}
+
+#[test]
+fn requests_that_wait_for_each_other_are_answered_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let mut client = server.connect();
+    let long = "x".repeat(3 << 20);
+    client.send(
+        format!("PUT /long HTTP/1.1\r\nContent-Length: {}\r\n\r\n{long}", long.len()).as_bytes(),
+    );
+    client.send(
+        b"GET /long HTTP/1.1\r\n\r\nget none\r\nGET /long HTTP/1.1\r\nRange: bytes=-2\r\n\r\n",
+    );
+    client.send(b"HEAD /long HTTP/1.0\r\n\r\n");
+    client.expect_response("201 Created", CREATED);
+    client.expect_response("200 OK", &long);
+    client.expect(b"END\r\n");
+    client.expect_response("206 Partial Content", "xx");
+    let head = client.expect_response("200 OK", "");
+    assert_eq!(header(&head, "Content-Length"), Some(&long.len().to_string()[..]));
+    client.expect_close();
+}

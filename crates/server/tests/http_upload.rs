@@ -1,0 +1,135 @@
+//! Bodies that go to a file on their way: their limits, and what becomes of those that break off.
+
+mod support;
+
+use server::Config;
+use support::{Client, config, hash, start, start_with};
+
+/// Length from which a body goes to a file.
+const LONG: usize = 1 << 20;
+
+fn head(length: usize) -> String {
+    format!("PUT /k HTTP/1.1\r\nContent-Length: {length}\r\n\r\n")
+}
+
+fn refused(client: &mut Client, status: &str) {
+    let reply = client.read_to_end();
+    let expected = format!("HTTP/1.1 {status}\r\n");
+    assert!(reply.starts_with(expected.as_bytes()), "{}", reply.escape_ascii());
+}
+
+#[test]
+fn the_length_of_an_upload_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let max = 2 * LONG;
+    let server = start_with(Config { upload_bytes_max: max, ..config() }, hash(folder.path()));
+    for length in [max - 1, max] {
+        let mut client = server.connect();
+        client.send(head(length).as_bytes());
+        client.send(&vec![b'v'; length]);
+        client.expect_response("201 Created", "Created\n");
+    }
+    let mut client = server.connect();
+    client.send(head(max + 1).as_bytes());
+    refused(&mut client, "413 Payload Too Large");
+    let mut client = server.connect();
+    client.send(b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("{max:x}\r\n{}\r\n1\r\nv", "v".repeat(max)).as_bytes());
+    refused(&mut client, "413 Payload Too Large");
+    server.connect().send(b"");
+    let mut client = server.connect();
+    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    let head = client.expect_response("200 OK", "");
+    assert!(head.contains(&format!("Content-Length: {max}\r\n")), "{head}");
+}
+
+#[test]
+fn all_uploads_together_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Config { spool_bytes_max: 3 * LONG, ..config() };
+    let server = start_with(settings, hash(folder.path()));
+    let mut slow = server.connect();
+    slow.send(head(2 * LONG).as_bytes());
+    slow.send(&vec![b'v'; 2 * LONG - 1]);
+    slow.expect_silence(&server);
+    let mut other = server.connect();
+    other.send(head(2 * LONG).as_bytes());
+    other.send(&vec![b'v'; 2 * LONG]);
+    refused(&mut other, "503 Service Unavailable");
+    slow.send(b"v");
+    slow.expect_response("201 Created", "Created\n");
+    // What was taken is given back.
+    for _ in 0..3 {
+        slow.send(head(2 * LONG).as_bytes());
+        slow.send(&vec![b'w'; 2 * LONG]);
+        slow.expect_response("201 Created", "Created\n");
+    }
+}
+
+#[test]
+fn an_upload_that_breaks_off_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Config { spool_bytes_max: 2 * LONG, ..config() };
+    let server = start_with(settings, hash(folder.path()));
+    let mut client = server.connect();
+    client.exchange("set k 0 0 3\r\nold\r\n", "STORED\r\n");
+    for _ in 0..3 {
+        let mut broken = server.connect();
+        broken.send(head(2 * LONG).as_bytes());
+        broken.send(&vec![b'v'; LONG]);
+        broken.expect_silence(&server);
+        broken.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        broken.expect_close();
+    }
+    client.expect_value("/k", "old");
+}
+
+#[test]
+fn chunks_without_their_form_are_refused_also_in_an_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let start = format!(
+        "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{LONG:x}\r\n{}",
+        "v".repeat(LONG)
+    );
+    for bad in ["xx", "\r\nx\r\n", "\r\n-1\r\n", "\r\nffffffffffffffffff\r\n"] {
+        let mut client = server.connect();
+        client.send(start.as_bytes());
+        client.send(bad.as_bytes());
+        let status = if bad.contains('f') { "413 Payload Too Large" } else { "400 Bad Request" };
+        refused(&mut client, status);
+    }
+}
+
+#[test]
+fn a_client_that_waits_is_told_to_send_a_long_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let mut client = server.connect();
+    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {LONG}\r\nExpect: 100-continue\r\n\r\n");
+    client.exchange(&head, "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(&vec![b'v'; LONG]);
+    client.expect_response("201 Created", "Created\n");
+}
+
+#[test]
+fn a_long_value_is_written_under_conditions_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let mut client = server.connect();
+    let body = "v".repeat(LONG);
+    let once =
+        format!("PUT /k HTTP/1.1\r\nIf-None-Match: *\r\nContent-Length: {LONG}\r\n\r\n{body}");
+    client.send(once.as_bytes());
+    client.expect_response("201 Created", "Created\n");
+    client.send(once.as_bytes());
+    client.expect_response("412 Precondition Failed", "Precondition Failed\n");
+    let typed = format!(
+        "PUT /k HTTP/1.1\r\nContent-Type: image/png\r\nX-TT-XT: 100\r\nContent-Length: {LONG}\r\n\r\n{body}"
+    );
+    client.send(typed.as_bytes());
+    client.expect_response("201 Created", "Created\n");
+    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    let head = client.expect_response("200 OK", "");
+    assert!(head.contains("Content-Type: image/png\r\n") && head.contains("X-TT-XT: "), "{head}");
+}

@@ -1,0 +1,120 @@
+//! Conditional requests: headers that say for which version of a record a request is meant.
+
+use super::head::Head;
+
+/// What `If-Match` and `If-None-Match` ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions<'a> {
+    /// List of entity tags, one of which the record has to have, or `*`: it has to exist.
+    pub matching: Option<&'a [u8]>,
+    /// List of entity tags, none of which the record may have, or `*`: it must not exist.
+    pub none_matching: Option<&'a [u8]>,
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// `If-Match` does not hold.
+    Match,
+    /// `If-None-Match` does not hold: who only reads has the record already.
+    NoneMatch,
+}
+
+impl<'a> Conditions<'a> {
+    /// The conditions of a request.
+    #[must_use]
+    pub fn of(head: &Head<'a>) -> Self {
+        Self { matching: head.header("If-Match"), none_matching: head.header("If-None-Match") }
+    }
+
+    /// Whether there is no condition.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Fails if the record, of which this is the entity tag if it exists, is not as asked for.
+    pub fn check(&self, tag: Option<&str>) -> Result<(), Unmet> {
+        let lists = |list: &[u8], weakly: bool| match list {
+            b"*" => tag.is_some(),
+            list => tag.is_some_and(|tag| lists(list, tag, weakly)),
+        };
+        if self.matching.is_some_and(|list| !lists(list, false)) {
+            return Err(Unmet::Match);
+        }
+        if self.none_matching.is_some_and(|list| lists(list, true)) {
+            return Err(Unmet::NoneMatch);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a list has this tag, which is strong and in quotes. One that is marked as weak counts only
+/// where `weakly`.
+fn lists(list: &[u8], tag: &str, weakly: bool) -> bool {
+    let mut rest = list;
+    loop {
+        rest = rest.trim_ascii_start();
+        let (is_weak, quoted) = match rest.strip_prefix(b"W/") {
+            Some(quoted) => (true, quoted),
+            None => (false, rest),
+        };
+        let Some(text) = quoted.strip_prefix(b"\"") else { return false };
+        let Some(end) = memchr::memchr(b'"', text) else { return false };
+        let (found, after) = quoted.split_at(end + 2);
+        if found == tag.as_bytes() && (weakly || !is_weak) {
+            return true;
+        }
+        match after.trim_ascii_start().strip_prefix(b",") {
+            Some(after) => rest = after,
+            None => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(matching: Option<&str>, none: Option<&str>, tag: Option<&str>) -> Result<(), Unmet> {
+        let conditions = Conditions {
+            matching: matching.map(str::as_bytes),
+            none_matching: none.map(str::as_bytes),
+        };
+        conditions.check(tag)
+    }
+
+    #[test]
+    fn a_match_needs_the_very_tag() {
+        let tag = Some("\"1f\"");
+        for list in ["\"1f\"", "\"a\", \"1f\"", "\"a,\" ,\"1f\" , \"b\"", "*", "W/\"1f\",\"1f\""] {
+            assert_eq!(check(Some(list), None, tag), Ok(()), "{list}");
+        }
+        for list in ["\"1\"", "W/\"1f\"", "1f", "", "\"1f", "\"a\" \"1f\"", "\"*\""] {
+            assert_eq!(check(Some(list), None, tag), Err(Unmet::Match), "{list}");
+        }
+        assert_eq!(check(Some("*"), None, None), Err(Unmet::Match));
+        assert_eq!(check(Some("\"1f\""), None, None), Err(Unmet::Match));
+    }
+
+    #[test]
+    fn to_have_a_record_already_a_weak_tag_suffices() {
+        let tag = Some("\"1f\"");
+        for list in ["\"1f\"", "W/\"1f\"", "\"a\", W/\"1f\"", "*"] {
+            assert_eq!(check(None, Some(list), tag), Err(Unmet::NoneMatch), "{list}");
+        }
+        for list in ["\"1\"", "1f", ""] {
+            assert_eq!(check(None, Some(list), tag), Ok(()), "{list}");
+        }
+        assert_eq!(check(None, Some("*"), None), Ok(()));
+    }
+
+    #[test]
+    fn both_have_to_hold() {
+        let tag = Some("\"1\"");
+        assert_eq!(check(Some("\"2\""), Some("\"1\""), tag), Err(Unmet::Match));
+        assert_eq!(check(Some("\"1\""), Some("\"1\""), tag), Err(Unmet::NoneMatch));
+        assert_eq!(check(Some("\"1\""), Some("\"2\""), tag), Ok(()));
+        assert_eq!(check(None, None, None), Ok(()));
+    }
+}

@@ -19,6 +19,8 @@ pub(crate) struct Service {
     pub import: Option<Import>,
     /// Settings of the server.
     pub config: server::Config,
+    /// WebDAV is served too.
+    pub webdav: bool,
     /// File for the log; the standard output without one.
     pub log: Option<PathBuf>,
     /// How much the log tells.
@@ -68,6 +70,9 @@ impl Service {
         let database =
             Database::open(&name).with_context(|| format!("cannot open the database {name}"))?;
         let server = Server::bind(self.config.clone(), database.clone())?;
+        if self.webdav {
+            webdav::serve(&server).context("cannot serve WebDAV")?;
+        }
         let handle = server.handle();
         let _signals = signals::Listener::start(log.clone(), move || handle.stop())?;
         let process = std::process::id();

@@ -62,6 +62,9 @@ pub(super) struct Arguments {
     /// Answer the memcached protocol as Tokyo Tyrant does rather than as memcached
     #[arg(long)]
     tokyo_tyrant: bool,
+    /// Serve the records as files and folders over WebDAV too, on the same port
+    #[arg(long)]
+    webdav: bool,
     /// Let clients stop the server with memcached's shutdown command
     #[arg(long)]
     shutdown_command: bool,
@@ -128,6 +131,7 @@ impl Arguments {
             database: self.database,
             import: self.import.then_some(Import { into: self.into }),
             config,
+            webdav: self.webdav,
             log: self.log,
             verbosity: self.log_level,
             pid: self.pid,

@@ -101,6 +101,7 @@ fn service(options: &Options) -> Result<Service> {
         database: options.database.clone(),
         import: None,
         config,
+        webdav: false,
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
         pid: options.pid.clone().or_else(default_pid),

@@ -184,6 +184,13 @@ impl Connection {
         }
     }
 
+    /// Replies that the client has not taken, which are not sent here any more.
+    pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
+        let unsent = std::mem::take(&mut self.output).split_off(self.sent);
+        self.sent = 0;
+        unsent
+    }
+
     fn keep(&mut self, reply: &mut Vec<u8>, sent: usize) {
         if self.output.is_empty() && reply.len() > crate::event_loop::BUFFER_BYTES {
             // A long reply is not copied.

@@ -41,6 +41,7 @@ mod mask;
 mod media_types;
 mod pool;
 mod port;
+mod records;
 mod replication;
 mod reserved;
 mod server;
@@ -51,6 +52,7 @@ mod slab;
 mod spool;
 mod status;
 mod store;
+mod takeover;
 pub mod update_log;
 mod users;
 
@@ -60,7 +62,9 @@ pub use config::{
 pub use copy::POSITION_FILE;
 pub use error::{Error, Result};
 pub use mask::{Command, Mask, Protocol};
+pub use records::{Draft, Facts, Records, RecordsError, Saying, Value};
 pub use replication::{Following, Master, Replayed, replay};
 pub use server::{Handle, Server};
+pub use takeover::{Handed, Takeover};
 pub use users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use wire::memcached::Dialect;

@@ -3,7 +3,7 @@
 use crate::event_loop::EventLoop;
 use crate::listener::Listener;
 use crate::shared::Shared;
-use crate::{Config, Error, Result, acceptor, pool};
+use crate::{Config, Error, Records, Result, Takeover, acceptor, pool};
 use cabinet::Database;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,6 +57,17 @@ impl Server {
         self.handle.clone()
     }
 
+    /// Its records, for a front end that is no part of it.
+    pub fn records(&self) -> Records {
+        Records::new(Arc::clone(&self.shared))
+    }
+
+    /// Has the connections of WebDAV clients taken over from now on, until it stops.
+    pub fn hand_over_to(&self, takeover: Arc<dyn Takeover>) {
+        *self.shared.takeover.write() = Some(takeover);
+        self.shared.hands_over.store(true, Ordering::Relaxed);
+    }
+
     /// Serves until it is stopped.
     pub fn run(self) -> Result<()> {
         let Self { shared, listeners, handle } = self;
@@ -71,6 +82,9 @@ impl Server {
             port.wake();
         }
         let served = loops.into_iter().map(join).fold(accepted, Result::and);
+        if let Some(takeover) = shared.takeover.write().take() {
+            takeover.stop();
+        }
         shared.pool.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);

@@ -13,11 +13,12 @@ use crate::replication::Replication;
 use crate::session::Cursor;
 use crate::settle::settle;
 use crate::store::Store;
+use crate::takeover::{Handed, Takeover};
 use crate::update_log::UpdateLog;
 use crate::{Config, Error, Result};
 use cabinet::name::Kind;
 use cabinet::{Database, Durability};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
@@ -39,6 +40,10 @@ pub(crate) struct Shared {
     pub(crate) replication: Replication,
     /// Open unless this is a read-only replica.
     pub(crate) gate: Arc<Gate>,
+    /// Who takes over the connections of WebDAV clients, if anybody.
+    pub(crate) takeover: RwLock<Option<Arc<dyn Takeover>>>,
+    /// Whether there was somebody when the server began to run.
+    pub(crate) hands_over: AtomicBool,
     /// Writes are acknowledged only once they are durable.
     pub(crate) holds_replies: bool,
     /// Kind of the database, unless it is an engine from elsewhere.
@@ -110,6 +115,8 @@ impl Shared {
         Ok(Arc::new(Self {
             replication: Replication::new(&config.following, server_id, &gate),
             gate,
+            takeover: RwLock::default(),
+            hands_over: AtomicBool::new(false),
             update_log,
             unlogged: [nonblocking.unlogged(), database.unlogged()],
             pool: Pool::new(config.pool_queue_max),
@@ -144,6 +151,20 @@ impl Shared {
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => self.replication.serve(self, socket, from_us, replica),
             Err(error) => tracing::error!("replica {replica} cannot be served: {error}"),
+        }
+    }
+
+    /// Who takes over the connections of WebDAV clients, if anybody.
+    pub(crate) fn takeover(&self) -> Option<Arc<dyn Takeover>> {
+        self.hands_over.load(Ordering::Relaxed).then(|| self.takeover.read().clone()).flatten()
+    }
+
+    /// Has the connection of this socket taken over.
+    pub(crate) fn hand_over(&self, socket: &OwnedFd, unsent: Vec<u8>, received: Vec<u8>) {
+        let Some(takeover) = self.takeover() else { return };
+        match fcntl_dupfd_cloexec(socket, 0) {
+            Ok(socket) => takeover.serve(Handed { socket, unsent, received }),
+            Err(error) => tracing::error!("a connection cannot be handed over: {error}"),
         }
     }
 

@@ -34,14 +34,19 @@ impl Spool {
         self.bytes
     }
 
-    /// Adds to its end. Fails with [`io::ErrorKind::QuotaExceeded`] if all spools together would
-    /// come to more than they may.
+    /// Adds to its end.
     pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        let bytes = self.bytes + piece.len() as u64;
+        self.write_at(piece, self.bytes)
+    }
+
+    /// Puts a piece in its place, with zeros before it if it was shorter. Fails with
+    /// [`io::ErrorKind::QuotaExceeded`] if all spools together would come to more than they may.
+    pub(crate) fn write_at(&mut self, piece: &[u8], offset: u64) -> io::Result<()> {
+        let bytes = self.bytes.max(offset.saturating_add(piece.len() as u64));
         if !self.charge.set(usize::try_from(bytes).unwrap_or(usize::MAX)) {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        self.file.write_at(piece, self.bytes)?;
+        self.file.write_at(piece, offset)?;
         self.bytes = bytes;
         Ok(())
     }

@@ -126,6 +126,7 @@ impl Worker {
             mutated: false,
         };
         let mut replicate = None;
+        let mut hands_over = false;
         let blocked = loop {
             let rest = &input[consumed..];
             if rest.is_empty() || output.len() > room {
@@ -142,6 +143,12 @@ impl Worker {
                         Next::CloseIfQuiet if consumed < input.len() => {}
                         Next::CloseIfQuiet | Next::Close => connection.stage = Stage::Closing,
                         Next::Refuse => connection.stage = Stage::Refusing,
+                        Next::HandOver => {
+                            hands_over = true;
+                            connection.stage = Stage::Closing;
+                            // It goes with all that came behind it.
+                            break None;
+                        }
                         Next::Replicate { from_us, replica } => {
                             replicate = Some((from_us, replica));
                             connection.stage = Stage::Closing;
@@ -165,6 +172,12 @@ impl Worker {
             // What is not in the log must not be acknowledged.
             output.clear();
             connection.stage = Stage::Closing;
+            return input.len();
+        }
+        if hands_over {
+            let mut unsent = connection.take_unsent();
+            unsent.append(output);
+            self.shared.hand_over(connection.socket(), unsent, input[consumed..].to_vec());
             return input.len();
         }
         if let Some((from_us, replica)) = replicate {
@@ -234,7 +247,9 @@ impl Worker {
         connection.stage = match answer.next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
-            Next::CloseIfQuiet | Next::Close | Next::Replicate { .. } => Stage::Closing,
+            Next::CloseIfQuiet | Next::Close | Next::HandOver | Next::Replicate { .. } => {
+                Stage::Closing
+            }
             Next::Refuse => Stage::Refusing,
         };
         if let Some(position) = answer.hold

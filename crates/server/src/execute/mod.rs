@@ -82,6 +82,9 @@ pub(crate) enum Next {
     Close,
     /// It is closed, after the client was given time to read why.
     Refuse,
+    /// It is handed over, with this request, which has not been looked at: see
+    /// [`crate::Takeover`].
+    HandOver,
     /// It belongs to a replica from now on.
     Replicate {
         /// Since when it wants to know what changed, in microseconds since 1970.

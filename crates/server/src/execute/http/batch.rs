@@ -138,6 +138,10 @@ fn perform(
     if context.refuses(command, Protocol::Http) {
         return Ok(Err("forbidden"));
     }
+    let changes = !matches!(line.operation, Operation::Get);
+    if changes && context.shared.takeover().is_some_and(|other| other.is_locked(&line.key)) {
+        return Ok(Err("locked"));
+    }
     let conditions = Conditions {
         matching: line.matching.as_ref().map(String::as_bytes),
         none_matching: line.none_matching.as_ref().map(String::as_bytes),

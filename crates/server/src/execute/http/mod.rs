@@ -2,6 +2,7 @@
 
 mod batch;
 mod freshness;
+mod handover;
 mod json;
 mod list;
 mod read;
@@ -32,6 +33,9 @@ const METHODS: [(&str, Command); 6] = [
 
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if let Some(step) = handover::begin(context, input, output) {
+        return step;
+    }
     let parsed = parse_resuming(input, &mut context.session.http.progress);
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {

@@ -1,0 +1,191 @@
+//! Files that are open: a value that is read, or one that is on its way.
+
+use crate::path::file_key;
+use crate::request::{Failure, Request};
+use bytes::{Buf, Bytes};
+use dav_server::davpath::DavPath;
+use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
+use server::{Draft, Facts, Records, Value};
+use std::io::SeekFrom;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Bytes that are read at once.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// A file or folder, as a client is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct About(pub(crate) Option<Facts>);
+
+impl DavMetaData for About {
+    fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, |facts| facts.bytes)
+    }
+
+    fn modified(&self) -> FsResult<SystemTime> {
+        Err(FsError::NotImplemented)
+    }
+
+    fn is_dir(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn etag(&self) -> Option<String> {
+        Some(self.0.as_ref()?.tag.trim_matches('"').to_owned())
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct File {
+    records: Arc<Records>,
+    request: Request,
+    state: State,
+    position: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Read { facts: Facts, value: Arc<Value> },
+    Write { key: Vec<u8>, draft: Option<Draft>, expected: Option<u64> },
+    Written { facts: Facts },
+}
+
+impl File {
+    /// Opens a value.
+    pub(crate) async fn read(
+        records: &Arc<Records>,
+        path: &DavPath,
+        request: &Request,
+    ) -> FsResult<Self> {
+        let key = file_key(path).to_vec();
+        let opened = request.wait(records, move |records| Ok(records.open(&key)?)).await?;
+        let (facts, value) = opened.ok_or(FsError::NotFound)?;
+        request.set_file(facts.clone());
+        let state = State::Read { facts, value: Arc::new(value) };
+        Ok(Self { records: Arc::clone(records), request: request.clone(), state, position: 0 })
+    }
+
+    /// Begins a value. One that is only to be changed has what it has now.
+    pub(crate) async fn write(
+        records: &Arc<Records>,
+        path: &DavPath,
+        options: &OpenOptions,
+        request: &Request,
+    ) -> FsResult<Self> {
+        let key = file_key(path).to_vec();
+        let mut draft = records.draft();
+        if !options.truncate {
+            let key = key.clone();
+            draft = request
+                .wait(records, move |records| {
+                    if let Some((facts, value)) = records.open(&key)? {
+                        while draft.bytes() < facts.bytes {
+                            let piece = value.read(draft.bytes(), PIECE_BYTES)?;
+                            draft.write(draft.bytes(), &piece)?;
+                        }
+                    }
+                    Ok(draft)
+                })
+                .await?;
+        }
+        let position = if options.append { draft.bytes() } else { 0 };
+        let expected = options.size.filter(|_| options.truncate);
+        let state = State::Write { key, draft: Some(draft), expected };
+        Ok(Self { records: Arc::clone(records), request: request.clone(), state, position })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> FsResult<()> {
+        let State::Write { draft: Some(draft), .. } = &mut self.state else {
+            return Err(FsError::Forbidden);
+        };
+        draft.write(self.position, bytes).map_err(|error| self.request.error(error.into()))?;
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        match &self.state {
+            State::Read { facts, .. } | State::Written { facts } => facts.bytes,
+            State::Write { draft, .. } => draft.as_ref().map_or(0, Draft::bytes),
+        }
+    }
+}
+
+impl DavFile for File {
+    fn metadata(&mut self) -> FsFuture<'_, Box<dyn DavMetaData>> {
+        Box::pin(async move {
+            match &self.state {
+                State::Read { facts, .. } | State::Written { facts } => {
+                    Ok(Box::new(About(Some(facts.clone()))) as Box<dyn DavMetaData>)
+                }
+                State::Write { .. } => Err(FsError::NotFound),
+            }
+        })
+    }
+
+    fn write_buf(&mut self, mut buf: Box<dyn Buf + Send>) -> FsFuture<'_, ()> {
+        Box::pin(async move {
+            while buf.has_remaining() {
+                let chunk = buf.chunk();
+                let length = chunk.len();
+                self.put(chunk)?;
+                buf.advance(length);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_bytes(&mut self, buf: Bytes) -> FsFuture<'_, ()> {
+        Box::pin(async move { self.put(&buf) })
+    }
+
+    fn read_bytes(&mut self, count: usize) -> FsFuture<'_, Bytes> {
+        Box::pin(async move {
+            let State::Read { value, .. } = &self.state else { return Err(FsError::Forbidden) };
+            let (value, position) = (Arc::clone(value), self.position);
+            let piece = self
+                .request
+                .wait(&self.records, move |_| {
+                    if position == 0 {
+                        // A part is not worth a look at all of it.
+                        value.verify()?;
+                    }
+                    Ok(value.read(position, count.min(PIECE_BYTES))?)
+                })
+                .await?;
+            self.position += piece.len() as u64;
+            Ok(piece.into())
+        })
+    }
+
+    fn seek(&mut self, pos: SeekFrom) -> FsFuture<'_, u64> {
+        Box::pin(async move {
+            let position = match pos {
+                SeekFrom::Start(position) => Some(position),
+                SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+                SeekFrom::End(offset) => self.bytes().checked_add_signed(offset),
+            };
+            self.position = position.ok_or(FsError::GeneralFailure)?;
+            Ok(self.position)
+        })
+    }
+
+    fn flush(&mut self) -> FsFuture<'_, ()> {
+        Box::pin(async move {
+            let State::Write { key, draft, expected } = &mut self.state else { return Ok(()) };
+            let Some(draft) = draft.take() else { return Err(FsError::GeneralFailure) };
+            if expected.is_some_and(|bytes| bytes != draft.bytes()) {
+                // The client has gone before it had sent all.
+                return Err(FsError::GeneralFailure);
+            }
+            let (key, saying) = (std::mem::take(key), self.request.saying().clone());
+            let put = self.request.wait(&self.records, move |records| {
+                Ok::<_, Failure>(records.put(&key, draft, &saying)?)
+            });
+            let facts = put.await?;
+            self.state = State::Written { facts };
+            Ok(())
+        })
+    }
+}

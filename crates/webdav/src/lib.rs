@@ -1,0 +1,35 @@
+//! A database as a folder: WebDAV, class 1 and 2, over the records of a [`server`].
+//!
+//! A file `a/b.txt` is the record with that key. A folder is a record whose key ends in a slash, or is there
+//! because of the keys below it. Locks are in memory; properties that clients give to a file are in
+//! records of the server's own. `docs/protocols/webdav.md` says the rest.
+//!
+//! ```no_run
+//! # fn open() -> cabinet::Database { unimplemented!() }
+//! use server::{Config, Server};
+//!
+//! let server = Server::bind(Config::default(), open())?;
+//! webdav::serve(&server)?;
+//! server.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The protocol is spoken by [`dav_server`] on [`hyper`]. One thread serves all connections; what waits for
+//! the disk goes to a few others, which come and go. There is none of this where [`serve`] is not
+//! called.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod file;
+mod folder;
+mod locks;
+mod path;
+mod properties;
+mod request;
+mod service;
+mod system;
+
+pub use locks::LOCKS_MAX;
+pub use properties::PROPERTIES_BYTES_MAX;
+pub use service::{CONNECTIONS_MAX, serve};

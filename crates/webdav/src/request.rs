@@ -1,0 +1,114 @@
+//! What the file system has to know of a request, and what the response has to know of a file.
+
+use dav_server::fs::{FsError, FsResult};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use server::{Facts, Records, RecordsError, Saying};
+use std::sync::{Arc, OnceLock};
+
+/// A request, as far as its headers say something of a value, and what became of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    saying: Saying,
+    /// The file that is answered with.
+    file: OnceLock<Facts>,
+    /// A status that the file system has no word for.
+    status: OnceLock<StatusCode>,
+}
+
+impl Request {
+    pub(crate) fn new(headers: &HeaderMap) -> Self {
+        let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
+        let saying = Saying {
+            media_type: header(CONTENT_TYPE).unwrap_or_default(),
+            matching: header(IF_MATCH),
+            none_matching: header(IF_NONE_MATCH),
+        };
+        Self(Arc::new(State { saying, ..State::default() }))
+    }
+
+    pub(crate) fn saying(&self) -> &Saying {
+        &self.0.saying
+    }
+
+    pub(crate) fn file(&self) -> Option<&Facts> {
+        self.0.file.get()
+    }
+
+    pub(crate) fn set_file(&self, facts: Facts) {
+        // The first one is the one that is sent.
+        let _ = self.0.file.set(facts);
+    }
+
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        self.0.status.get().copied()
+    }
+
+    /// Does something with the records on a thread that may wait.
+    pub(crate) async fn wait<T: Send + 'static>(
+        &self,
+        records: &Arc<Records>,
+        operation: impl FnOnce(&Records) -> Result<T, Failure> + Send + 'static,
+    ) -> FsResult<T> {
+        let records = Arc::clone(records);
+        match tokio::task::spawn_blocking(move || operation(&records)).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(failure)) => Err(self.error(failure)),
+            // A panic has been printed where it happened.
+            Err(_) => Err(FsError::GeneralFailure),
+        }
+    }
+
+    /// What the protocol library is told.
+    pub(crate) fn error(&self, failure: Failure) -> FsError {
+        let error = match failure {
+            Failure::System(error) => return error,
+            Failure::Records(error) => error,
+        };
+        let say = |status| {
+            // The first one is the cause.
+            let _ = self.0.status.set(status);
+            FsError::GeneralFailure
+        };
+        match error {
+            RecordsError::Masked => FsError::Forbidden,
+            RecordsError::TooLong => FsError::TooLarge,
+            RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
+            RecordsError::NoRoom => say(StatusCode::SERVICE_UNAVAILABLE),
+            RecordsError::Database(cabinet::Error::KeyTooLong { .. }) => FsError::PathTooLong,
+            RecordsError::Database(cabinet::Error::ValueTooLong { .. }) => FsError::TooLarge,
+            RecordsError::Database(cabinet::Error::NoSpace { .. }) => FsError::InsufficientStorage,
+            // A name that is no id is one that no file can have here.
+            RecordsError::Database(cabinet::Error::NoId { .. }) => FsError::Forbidden,
+            RecordsError::Spool(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                FsError::InsufficientStorage
+            }
+            error => {
+                tracing::error!("webdav: {error}");
+                FsError::GeneralFailure
+            }
+        }
+    }
+}
+
+/// Why an operation was not done.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    System(FsError),
+    Records(RecordsError),
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<RecordsError> for Failure {
+    fn from(error: RecordsError) -> Self {
+        Self::Records(error)
+    }
+}

@@ -1,0 +1,333 @@
+//! The records as a file system.
+
+use crate::file::{About, File};
+use crate::folder::{Entries, Node, has_entries, is_folder, keys_below};
+use crate::path::{file_key, folder_key, parent_key};
+use crate::properties;
+use crate::request::{Failure, Request};
+use dav_server::davpath::DavPath;
+use dav_server::fs::{
+    DavDirEntry, DavFile, DavMetaData, DavProp, FsError, FsFuture, FsStream, GuardedFileSystem,
+    OpenOptions, ReadDirMeta,
+};
+use futures_util::stream;
+use hyper::StatusCode;
+use server::Records;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The records of a server as files and folders.
+#[derive(Clone)]
+pub(crate) struct System {
+    records: Arc<Records>,
+}
+
+impl System {
+    pub(crate) fn new(records: Arc<Records>) -> Self {
+        Self { records }
+    }
+
+    /// Does something with what is at a path.
+    async fn at<T: Send + 'static>(
+        &self,
+        request: &Request,
+        path: &DavPath,
+        operation: impl FnOnce(&Records, &[u8]) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, FsError> {
+        let key = file_key(path).to_vec();
+        request.wait(&self.records, move |records| operation(records, &key)).await
+    }
+}
+
+/// A folder stays when the last file in it has gone.
+fn keep_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
+    let parent = parent_key(file);
+    if !parent.is_empty() {
+        records.put_empty(parent)?;
+    }
+    Ok(())
+}
+
+fn check_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
+    if is_folder(records, parent_key(file))? { Ok(()) } else { Err(FsError::NotFound.into()) }
+}
+
+/// Key under which the properties of what is there are.
+fn properties_key(records: &Records, key: &[u8], is_collection: bool) -> Result<Vec<u8>, Failure> {
+    match Node::at(records, key, is_collection)? {
+        None => Err(FsError::NotFound.into()),
+        Some(Node::File(_)) => Ok(key.to_vec()),
+        Some(Node::Folder) => Ok(folder_key(key)),
+    }
+}
+
+fn move_record(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Failure> {
+    if records.copy(from, to)? {
+        properties::copy(records, from, to)?;
+        records.remove(from)?;
+        properties::remove(records, from)?;
+    }
+    Ok(())
+}
+
+impl GuardedFileSystem<Request> for System {
+    fn open<'a>(
+        &'a self,
+        path: &'a DavPath,
+        options: OpenOptions,
+        request: &'a Request,
+    ) -> FsFuture<'a, Box<dyn DavFile>> {
+        Box::pin(async move {
+            if !options.write {
+                let file = File::read(&self.records, path, request).await?;
+                return Ok(Box::new(file) as Box<dyn DavFile>);
+            }
+            if path.is_collection() {
+                return Err(FsError::Forbidden);
+            }
+            let options_here = options.clone();
+            self.at(request, path, move |records, key| {
+                let exists = match Node::at(records, key, false)? {
+                    Some(Node::Folder) => return Err(FsError::Exists.into()),
+                    Some(Node::File(_)) if options_here.create_new => {
+                        return Err(FsError::Exists.into());
+                    }
+                    Some(Node::File(_)) => true,
+                    None => false,
+                };
+                if !exists {
+                    if !options_here.create {
+                        return Err(FsError::NotFound.into());
+                    }
+                    check_parent(records, key)?;
+                    if !options_here.truncate {
+                        // Nothing may be written to it: this is how a lock makes a file.
+                        records.put_empty(key)?;
+                    }
+                }
+                Ok(())
+            })
+            .await?;
+            let file = File::write(&self.records, path, &options, request).await?;
+            Ok(Box::new(file) as Box<dyn DavFile>)
+        })
+    }
+
+    fn read_dir<'a>(
+        &'a self,
+        path: &'a DavPath,
+        _meta: ReadDirMeta,
+        request: &'a Request,
+    ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
+        Box::pin(async move {
+            let entries = self.at(request, path, |records, key| {
+                let folder = folder_key(key);
+                Entries::of(records, &folder).map(|entries| (folder, entries))
+            });
+            let (folder, Entries { files, folders, .. }) = entries.await?;
+            let folder: Arc<[u8]> = folder.into();
+            let entry = move |name: Vec<u8>, is_folder: bool| {
+                let entry = Entry {
+                    records: Arc::clone(&self.records),
+                    request: request.clone(),
+                    folder: Arc::clone(&folder),
+                    name,
+                    is_folder,
+                };
+                Ok(Box::new(entry) as Box<dyn DavDirEntry>)
+            };
+            let folders: Vec<_> = folders.into_iter().map(|name| entry(name, true)).collect();
+            let files = files.into_iter().map(|name| entry(name, false));
+            let entries: Vec<_> = folders.into_iter().chain(files).collect();
+            Ok(Box::pin(stream::iter(entries)) as FsStream<Box<dyn DavDirEntry>>)
+        })
+    }
+
+    fn metadata<'a>(
+        &'a self,
+        path: &'a DavPath,
+        request: &'a Request,
+    ) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        Box::pin(async move {
+            let is_collection = path.is_collection();
+            let node =
+                self.at(request, path, move |records, key| Node::at(records, key, is_collection));
+            let about = match node.await?.ok_or(FsError::NotFound)? {
+                Node::Folder => About(None),
+                Node::File(facts) => About(Some(facts)),
+            };
+            Ok(Box::new(about) as Box<dyn DavMetaData>)
+        })
+    }
+
+    fn create_dir<'a>(&'a self, path: &'a DavPath, request: &'a Request) -> FsFuture<'a, ()> {
+        Box::pin(self.at(request, path, |records, key| {
+            if Node::at(records, key, true)?.is_some() {
+                return Err(FsError::Exists.into());
+            }
+            check_parent(records, key)?;
+            if records.put_empty(&folder_key(key))? { Ok(()) } else { Err(FsError::Exists.into()) }
+        }))
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a DavPath, request: &'a Request) -> FsFuture<'a, ()> {
+        Box::pin(self.at(request, path, |records, key| {
+            let folder = folder_key(key);
+            if folder.is_empty() {
+                return Err(FsError::Forbidden.into());
+            }
+            if has_entries(records, &folder)? {
+                return Err(FsError::Exists.into());
+            }
+            records.remove(&folder)?;
+            properties::remove(records, &folder)?;
+            keep_parent(records, key)
+        }))
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a DavPath, request: &'a Request) -> FsFuture<'a, ()> {
+        Box::pin(self.at(request, path, |records, key| {
+            if !records.remove(key)? {
+                return Err(FsError::NotFound.into());
+            }
+            properties::remove(records, key)?;
+            keep_parent(records, key)
+        }))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: &'a DavPath,
+        to: &'a DavPath,
+        request: &'a Request,
+    ) -> FsFuture<'a, ()> {
+        let (is_collection, to) = (from.is_collection(), file_key(to).to_vec());
+        Box::pin(self.at(request, from, move |records, from| {
+            check_parent(records, &to)?;
+            match Node::at(records, from, is_collection)? {
+                None => return Err(FsError::NotFound.into()),
+                Some(Node::File(_)) => move_record(records, from, &to)?,
+                Some(Node::Folder) => {
+                    let (source, target) = (folder_key(from), folder_key(&to));
+                    if source.is_empty() || target.starts_with(&source) {
+                        return Err(FsError::Forbidden.into());
+                    }
+                    let keys = keys_below(records, &source)?;
+                    records.put_empty(&target)?;
+                    for key in keys {
+                        let rest = &key[source.len()..];
+                        move_record(records, &key, &[&target, rest].concat())?;
+                    }
+                }
+            }
+            keep_parent(records, from)
+        }))
+    }
+
+    fn copy<'a>(
+        &'a self,
+        from: &'a DavPath,
+        to: &'a DavPath,
+        request: &'a Request,
+    ) -> FsFuture<'a, ()> {
+        let to = file_key(to).to_vec();
+        Box::pin(self.at(request, from, move |records, from| {
+            check_parent(records, &to)?;
+            if !records.copy(from, &to)? {
+                return Err(FsError::NotFound.into());
+            }
+            properties::copy(records, from, &to)
+        }))
+    }
+
+    fn have_props<'a>(
+        &'a self,
+        _path: &'a DavPath,
+        _request: &'a Request,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(ready(true))
+    }
+
+    fn patch_props<'a>(
+        &'a self,
+        path: &'a DavPath,
+        patch: Vec<(bool, DavProp)>,
+        request: &'a Request,
+    ) -> FsFuture<'a, Vec<(StatusCode, DavProp)>> {
+        let is_collection = path.is_collection();
+        Box::pin(self.at(request, path, move |records, key| {
+            let key = properties_key(records, key, is_collection)?;
+            if key.ends_with(b"/") {
+                // So that they go where it goes.
+                records.put_empty(&key)?;
+            }
+            properties::patch(records, &key, &patch)
+        }))
+    }
+
+    fn get_props<'a>(
+        &'a self,
+        path: &'a DavPath,
+        do_content: bool,
+        request: &'a Request,
+    ) -> FsFuture<'a, Vec<DavProp>> {
+        let is_collection = path.is_collection();
+        Box::pin(self.at(request, path, move |records, key| {
+            let key = properties_key(records, key, is_collection)?;
+            let mut properties = properties::all(records, &key)?;
+            if !do_content {
+                properties.iter_mut().for_each(|property| property.xml = None);
+            }
+            Ok(properties)
+        }))
+    }
+
+    fn get_prop<'a>(
+        &'a self,
+        path: &'a DavPath,
+        prop: DavProp,
+        request: &'a Request,
+    ) -> FsFuture<'a, Vec<u8>> {
+        let is_collection = path.is_collection();
+        Box::pin(self.at(request, path, move |records, key| {
+            let key = properties_key(records, key, is_collection)?;
+            let mut properties = properties::all(records, &key)?.into_iter();
+            let found = properties.find(|other| properties::is_same(other, &prop));
+            Ok(found.and_then(|property| property.xml).ok_or(FsError::NotFound)?)
+        }))
+    }
+
+    fn get_quota<'a>(&'a self, request: &'a Request) -> FsFuture<'a, (u64, Option<u64>)> {
+        Box::pin(request.wait(&self.records, |records| Ok((records.size_bytes(), None))))
+    }
+}
+
+/// A file or folder in a folder.
+struct Entry {
+    records: Arc<Records>,
+    request: Request,
+    folder: Arc<[u8]>,
+    name: Vec<u8>,
+    is_folder: bool,
+}
+
+impl DavDirEntry for Entry {
+    fn name(&self) -> Vec<u8> {
+        self.name.clone()
+    }
+
+    fn metadata(&self) -> FsFuture<'_, Box<dyn DavMetaData>> {
+        Box::pin(async move {
+            let mut about = About(None);
+            if !self.is_folder {
+                let key = [&self.folder, &self.name[..]].concat();
+                let facts =
+                    self.request.wait(&self.records, move |records| Ok(records.facts(&key)?));
+                // It may have gone meanwhile.
+                about = About(Some(facts.await?.ok_or(FsError::NotFound)?));
+            }
+            Ok(Box::new(about) as Box<dyn DavMetaData>)
+        })
+    }
+}

@@ -14,6 +14,7 @@ mod memcached;
 mod programs;
 mod random;
 mod requirements;
+mod webdav;
 
 use anyhow::Result;
 use clap::Parser;
@@ -72,6 +73,8 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Let WebDAV clients talk to the server: litmus, cadaver, curl.
+    Webdav(Build),
     /// Run each fuzz target for a while.
     Fuzz {
         /// Seconds for each.
@@ -114,6 +117,7 @@ fn main() -> Result<()> {
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
+        Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
     }
 }
@@ -122,6 +126,7 @@ fn test() -> Result<()> {
     // The tests of the programs drive the programs, and so does all that follows.
     cargo(&["test", "--workspace"])?;
     clients::run_all(Profile::Debug)?;
+    webdav::run_all(Profile::Debug)?;
     differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;

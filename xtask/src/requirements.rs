@@ -10,6 +10,8 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["nc", "-h"], "netcat-openbsd"),
     (&["curl", "--version"], "curl"),
     (&["memcached", "--version"], "memcached"),
+    (&["litmus", "--version"], "litmus"),
+    (&["sh", "-c", "command -v cadaver"], "cadaver"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
     (&["ip", "-V"], "iproute2"),
     (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Most files and folders that a folder is shown with, and most that are moved with one.
-pub(crate) const ENTRIES_MAX: usize = 100_000;
+pub const ENTRIES_MAX: usize = 100_000;
 
 /// Most bytes of their names.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
 /// Most records of a database whose keys are in no order: each look into a folder is one at all keys.
-pub(crate) const UNSORTED_MAX: u64 = 1_000_000;
+pub const UNSORTED_MAX: u64 = 1_000_000;
 
 /// What is at a path.
 #[derive(Clone, Debug)]

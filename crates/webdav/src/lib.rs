@@ -30,6 +30,7 @@ mod request;
 mod service;
 mod system;
 
+pub use folder::{ENTRIES_MAX, UNSORTED_MAX};
 pub use locks::LOCKS_MAX;
 pub use properties::PROPERTIES_BYTES_MAX;
 pub use service::{CONNECTIONS_MAX, serve};

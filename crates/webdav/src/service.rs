@@ -2,10 +2,14 @@
 
 use crate::connection::Connection;
 use crate::file::PIECE_BYTES;
+use crate::folder::{ENTRIES_MAX, Entries};
 use crate::locks::Locks;
+use crate::path::{file_key, folder_key};
 use crate::request::Request;
 use crate::system::System;
 use dav_server::body::Body;
+use dav_server::davpath::DavPath;
+use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -156,6 +160,11 @@ async fn respond(
         headers.insert("depth", HeaderValue::from_static("1"));
     }
     let facts = Request::new(headers);
+    if let Err(status) = check_folder(state, &request, &facts).await {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        return Ok(response);
+    }
     let principal = String::new();
     let mut response = state.handler.handle_guarded(request, principal, facts.clone()).await;
     if let Some(status) = facts.status() {
@@ -167,6 +176,27 @@ async fn respond(
         describe(&mut response, &facts);
     }
     Ok(response)
+}
+
+/// Fails if a folder is to be shown that has too much in it, which the library would show as empty.
+async fn check_folder(
+    state: &State,
+    request: &hyper::Request<Incoming>,
+    facts: &Request,
+) -> Result<(), StatusCode> {
+    let shows = request.method().as_str() == "PROPFIND"
+        && request.headers().get("depth").is_some_and(|depth| depth != "0");
+    if !shows || state.records.len() <= ENTRIES_MAX as u64 {
+        return Ok(());
+    }
+    let Ok(path) = DavPath::new(request.uri().path()) else { return Ok(()) };
+    let entries = facts.wait(&state.records, move |records| {
+        Entries::of(records, &folder_key(file_key(&path))).map(drop)
+    });
+    match entries.await {
+        Err(FsError::InsufficientStorage) => Err(StatusCode::INSUFFICIENT_STORAGE),
+        _ => Ok(()),
+    }
 }
 
 /// Says of a file what is kept with it.

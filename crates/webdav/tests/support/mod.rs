@@ -1,0 +1,171 @@
+//! A server with WebDAV on a thread, and a client that speaks plain bytes.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
+
+use cabinet::Database;
+use server::{Config, Endpoint, Handle, Server};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest time that anything a test waits for may take. Only a failing test takes that long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Running {
+    address: SocketAddr,
+    handle: Handle,
+    database: Database,
+    thread: Option<JoinHandle<server::Result<()>>>,
+}
+
+pub(crate) fn config() -> Config {
+    Config {
+        listen: vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }],
+        threads: 1,
+        pool_threads: 2,
+        ..Config::default()
+    }
+}
+
+pub(crate) fn start(database: Database) -> Running {
+    start_with(config(), database)
+}
+
+pub(crate) fn start_with(config: Config, database: Database) -> Running {
+    run(config, database, true)
+}
+
+/// A server without WebDAV.
+pub(crate) fn start_without(database: Database) -> Running {
+    run(config(), database, false)
+}
+
+fn run(config: Config, database: Database, serves_webdav: bool) -> Running {
+    let server = Server::bind(config, database.clone()).unwrap();
+    if serves_webdav {
+        webdav::serve(&server).unwrap();
+    }
+    let address = server.local_addresses()[0];
+    let handle = server.handle();
+    let thread = Some(std::thread::spawn(move || server.run()));
+    Running { address, handle, database, thread }
+}
+
+impl Running {
+    pub(crate) fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    /// Number of records, but for the list of media types.
+    pub(crate) fn records(&self) -> u64 {
+        self.database.len()
+            - self.database.keys_with_prefix(b"\0tyrant media", None).unwrap().len() as u64
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+}
+
+impl Client {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn read(&mut self, bytes: usize) -> Vec<u8> {
+        let mut received = vec![0; bytes];
+        self.stream.read_exact(&mut received).unwrap();
+        received
+    }
+
+    pub(crate) fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut received = Vec::new();
+        while !received.ends_with(end) {
+            received.extend(self.read(1));
+        }
+        received
+    }
+
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        let mut received = Vec::new();
+        match self.stream.read_to_end(&mut received) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("{error} after {}", received.escape_ascii()),
+        }
+        received
+    }
+
+    pub(crate) fn expect_close(&mut self) {
+        assert_eq!(self.read_to_end().escape_ascii().to_string(), "");
+    }
+
+    pub(crate) fn exchange(&mut self, request: &str, reply: &str) {
+        self.send(request.as_bytes());
+        let received = self.read(reply.len());
+        assert_eq!(received.escape_ascii().to_string(), reply.escape_default().to_string());
+    }
+
+    /// Sends a request; answers the head of the response, and its body.
+    pub(crate) fn request(&mut self, line: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
+        let length = if body.is_empty() && !line.starts_with("PUT") {
+            String::new()
+        } else {
+            format!("Content-Length: {}\r\n", body.len())
+        };
+        let request = format!("{line} HTTP/1.1\r\nHost: a\r\n{headers}{length}\r\n{body}");
+        self.send(request.as_bytes());
+        let head = String::from_utf8(self.read_until(b"\r\n\r\n")).unwrap();
+        let mut answer = Vec::new();
+        let is_empty = line.starts_with("HEAD") || head.starts_with("HTTP/1.1 204 ");
+        if is_empty {
+            return (head, answer);
+        }
+        if let Some(length) = Self::header(&head, "content-length") {
+            answer = self.read(length.parse().unwrap());
+        } else if Self::header(&head, "transfer-encoding").is_some() {
+            loop {
+                let size = String::from_utf8(self.read_until(b"\r\n")).unwrap();
+                let size = usize::from_str_radix(size.trim(), 16).unwrap();
+                answer.extend(self.read(size));
+                self.read(2);
+                if size == 0 {
+                    break;
+                }
+            }
+        }
+        (head, answer)
+    }
+
+    /// Sends a request that is answered with this status.
+    pub(crate) fn status(&mut self, line: &str, headers: &str, body: &str, status: u16) {
+        let (head, _) = self.request(line, headers, body);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {head}");
+    }
+
+    /// A header of a response.
+    pub(crate) fn header(head: &str, name: &str) -> Option<String> {
+        head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Promises of WebDAV over the records of a server.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::{Config, Mask, update_log};
+use support::{Client, Running, config, start, start_with};
+
+/// A database of each kind that has paths for keys.
+fn databases(folder: &std::path::Path) -> Vec<Database> {
+    ["*", "+", "a.tch", "a.tcb"]
+        .iter()
+        .map(|name| match name.len() {
+            1 => Database::open(name).unwrap(),
+            _ => Database::open(&folder.join(name).display().to_string()).unwrap(),
+        })
+        .collect()
+}
+
+fn memory() -> Running {
+    start(Database::open("+").unwrap())
+}
+
+/// Paths that a PROPFIND of a folder shows.
+fn shown(client: &mut Client, path: &str) -> Vec<String> {
+    let (head, body) = client.request(&format!("PROPFIND {path}"), "Depth: 1\r\n", "");
+    assert!(head.starts_with("HTTP/1.1 207 "), "{head}");
+    let body = String::from_utf8(body).unwrap();
+    let mut paths: Vec<String> = body
+        .split("<D:href>")
+        .skip(1)
+        .map(|rest| rest.split("</D:href>").next().unwrap().to_owned())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn records_are_files_and_their_keys_are_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in databases(folder.path()) {
+        let server = start(database);
+        let mut other = server.connect();
+        other.exchange("set c/d/e 0 0 5\r\nvalue\r\n", "STORED\r\n");
+        let mut client = server.connect();
+        client.status("MKCOL /a/", "", "", 201);
+        client.status("PUT /a/b%20c.txt", "Content-Type: text/x-own\r\n", "text", 201);
+        assert_eq!(shown(&mut client, "/"), ["/", "/a/", "/c/"]);
+        assert_eq!(shown(&mut client, "/a"), ["/a/", "/a/b%20c.txt"]);
+        assert_eq!(shown(&mut client, "/c/d"), ["/c/d/", "/c/d/e"]);
+        let (head, body) = client.request("GET /c/d/e", "", "");
+        assert_eq!((&head[..13], &body[..]), ("HTTP/1.1 200 ", &b"value"[..]));
+        let (head, body) = client.request("GET /a/b%20c.txt", "Range: bytes=1-2\r\n", "");
+        assert_eq!((&head[..13], &body[..]), ("HTTP/1.1 206 ", &b"ex"[..]));
+        assert!(head.to_lowercase().contains("content-type: text/x-own\r\n"), "{head}");
+        client.status("MOVE /a/", "Destination: /z\r\n", "", 201);
+        client.status("COPY /z/b%20c.txt", "Destination: /c/copy\r\n", "", 201);
+        // The key has a blank, which a line of memcached cannot; HTTP can.
+        let mut plain = server.connect();
+        let (head, body) = plain.request("GET /z/b+c.txt", "", "");
+        assert_eq!(body, b"text");
+        assert!(head.contains("Content-Type: text/x-own\r\n"), "{head}");
+        other.exchange("get c/copy\r\n", "VALUE c/copy 3347054592 4\r\ntext\r\nEND\r\n");
+        client.status("DELETE /c", "", "", 204);
+        other.exchange("get c/copy\r\nget c/d/e\r\n", "END\r\nEND\r\n");
+        assert_eq!(shown(&mut client, "/"), ["/", "/z/"]);
+    }
+}
+
+#[test]
+fn a_version_has_the_same_tag_in_both_protocols() {
+    let server = memory();
+    let (mut plain, mut client) = (server.connect(), server.connect());
+    client.status("OPTIONS /", "", "", 200);
+    let (head, _) = client.request("PUT /k", "", "one");
+    let tag = Client::header(&head, "etag").unwrap();
+    let (head, _) = plain.request("HEAD /k", "", "");
+    assert_eq!(Client::header(&head, "etag"), Some(tag.clone()));
+    client.status("PUT /k", &format!("If-Match: {tag}\r\n"), "two", 204);
+    // After a refusal the connection is closed.
+    server.connect().status("PUT /k", &format!("If-Match: {tag}\r\n"), "three", 412);
+    server.connect().status("PUT /k", "If-None-Match: *\r\n", "three", 412);
+    let (_, body) = plain.request("GET /k", "", "");
+    assert_eq!(body, b"two");
+}
+
+#[test]
+fn a_connection_is_handed_over_behind_the_replies_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("a.tch#durability=always").display().to_string();
+    let server = start(Database::open(&name).unwrap());
+    let mut client = server.connect();
+    client.send(
+        b"set k 0 0 1\r\nv\r\nget k\r\nMKCOL /a HTTP/1.1\r\n\r\nGET /k HTTP/1.1\r\nConnection: close\r\n\r\n",
+    );
+    let reply = client.read_to_end();
+    let start = b"STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\nHTTP/1.1 201 ";
+    assert!(reply.starts_with(start), "{}", reply.escape_ascii());
+    assert!(reply.ends_with(b"\r\n\r\nv"), "{}", reply.escape_ascii());
+}
+
+#[test]
+fn who_does_not_ask_for_webdav_does_not_get_it() {
+    let server = memory();
+    let mut client = server.connect();
+    client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    let (head, _) = client.request("GET /k", "", "");
+    assert!(head.contains("Accept-Ranges: bytes\r\n"), "{head}");
+    client.status("PUT /k", "X-TT-XT: 1000\r\n", "w", 201);
+    client.exchange("get k\r\n", "VALUE k 0 1\r\nw\r\nEND\r\n");
+    let without = support::start_without(Database::open("*").unwrap());
+    let mut client = without.connect();
+    client.status("PROPFIND /", "", "", 405);
+    client.exchange("get k\r\n", "END\r\n");
+}
+
+#[test]
+fn a_lock_holds_off_all_of_http() {
+    let server = memory();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let body = "<?xml version=\"1.0\"?><D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:exclusive/>\
+        </D:lockscope><D:locktype><D:write/></D:locktype></D:lockinfo>";
+    let (head, _) = client.request("LOCK /k", "Timeout: Second-100\r\n", body);
+    assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
+    let token = Client::header(&head, "lock-token").unwrap();
+    let put = "X-TT-XT: 1000\r\n";
+    server.connect().status("PUT /k", put, "v", 423);
+    let line = r#"{"put":"k","value":"v"}"#;
+    let (_, answer) = other.request("POST /", "Content-Type: application/x-ndjson\r\n", line);
+    assert_eq!(answer, b"{\"key\":\"k\",\"error\":\"locked\"}\n");
+    server.connect().status("PUT /k", "", "v", 423);
+    server.connect().status("DELETE /k", "", "", 423);
+    client.status("PUT /k", &format!("If: ({token})\r\n"), "v", 204);
+    client.status("UNLOCK /k", &format!("Lock-Token: {token}\r\n"), "", 204);
+    server.connect().status("PUT /k", put, "w", 201);
+}
+
+#[test]
+fn properties_go_with_their_file_and_are_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in databases(folder.path()) {
+        let server = start(database);
+        let mut client = server.connect();
+        client.status("MKCOL /a", "", "", 201);
+        client.status("PUT /a/k", "", "v", 201);
+        let set = |name: &str, value: &str| {
+            format!(
+                "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\" xmlns:x=\"urn:x\"><D:set>\
+                 <D:prop><x:{name}>{value}</x:{name}></D:prop></D:set></D:propertyupdate>"
+            )
+        };
+        for path in ["/a/k", "/a/"] {
+            let (head, body) =
+                client.request(&format!("PROPPATCH {path}"), "", &set("mood", "glad"));
+            assert!(head.starts_with("HTTP/1.1 207 "), "{head}");
+            assert!(String::from_utf8(body).unwrap().contains("200 OK"));
+        }
+        let long = "x".repeat(60_000);
+        for (number, status) in [(0, "200"), (1, "200"), (2, "200"), (3, "200"), (4, "507")] {
+            let set = set(&format!("long{number}"), &long);
+            let (_, body) = client.request("PROPPATCH /a/k", "", &set);
+            assert!(String::from_utf8(body).unwrap().contains(&format!("HTTP/1.1 {status} ")));
+        }
+        client.status("MOVE /a", "Destination: /b\r\n", "", 201);
+        for path in ["/b/k", "/b/"] {
+            let (_, body) = client.request(&format!("PROPFIND {path}"), "Depth: 0\r\n", "");
+            assert!(String::from_utf8(body).unwrap().contains(">glad<"));
+        }
+        assert_eq!(shown(&mut client, "/"), ["/", "/b/"]);
+        client.status("DELETE /b", "", "", 204);
+        assert_eq!(server.records(), 0);
+    }
+}
+
+#[test]
+fn what_is_masked_is_forbidden() {
+    let mut mask = Mask::NONE;
+    mask.mask("put,out");
+    let server = start_with(Config { mask, ..config() }, Database::open("*").unwrap());
+    let mut client = server.connect();
+    client.status("OPTIONS /", "", "", 200);
+    client.status("PUT /k", "", "v", 403);
+    client.status("PROPFIND /", "Depth: 1\r\n", "", 207);
+}
+
+#[test]
+fn a_part_of_a_file_is_changed_in_its_place() {
+    let server = memory();
+    let mut client = server.connect();
+    client.status("MKCOL /a", "", "", 201);
+    client.status("PUT /a/k", "", "0123456789", 201);
+    client.status("PUT /a/k", "Content-Range: bytes 3-4/10\r\n", "xy", 204);
+    let (_, body) = client.request("GET /a/k", "", "");
+    assert_eq!(body, b"012xy56789");
+}
+
+#[test]
+fn folders_have_to_be_there_and_stay_when_they_are_empty() {
+    let server = memory();
+    let mut client = server.connect();
+    client.status("MKCOL /a/b", "", "", 409);
+    server.connect().status("PUT /a/b", "", "v", 409);
+    server.connect().exchange("set a/b 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.status("MKCOL /a", "", "", 405);
+    server.connect().status("PUT /a", "", "v", 409);
+    client.status("DELETE /a/b", "", "", 204);
+    assert_eq!(shown(&mut client, "/a"), ["/a/"]);
+    client.status("MOVE /a", "Destination: /a/b\r\n", "", 403);
+    client.status("PROPFIND /none", "Depth: 0\r\n", "", 404);
+    client.status("PROPFIND /", "Depth: infinity\r\n", "", 501);
+}
+
+#[test]
+fn a_folder_with_too_much_in_it_is_not_shown_in_part() {
+    let database = Database::open("+").unwrap();
+    for number in 0..webdav::ENTRIES_MAX {
+        database.put(format!("a/{number}").as_bytes(), b"").unwrap();
+    }
+    let server = start(database.clone());
+    let mut client = server.connect();
+    // All of it would take its time.
+    client.send(b"PROPFIND /a HTTP/1.1\r\nDepth: 1\r\n\r\n");
+    assert_eq!(client.read_until(b"\r\n"), b"HTTP/1.1 207 Multi-Status\r\n");
+    let mut client = server.connect();
+    database.put(b"a/more", b"").unwrap();
+    client.status("PROPFIND /a", "Depth: 1\r\n", "", 507);
+    assert_eq!(shown(&mut client, "/"), ["/", "/a/"]);
+}
+
+#[test]
+fn changes_are_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    std::fs::create_dir(&log).unwrap();
+    let settings = update_log::Settings::new(&log);
+    let config = Config { update_log: Some(settings), server_id: 1, ..config() };
+    let server = start_with(config, Database::open("*").unwrap());
+    let mut client = server.connect();
+    client.status("MKCOL /logged-folder", "", "", 201);
+    client.status("PUT /logged-folder/file", "", "logged-value", 201);
+    drop(server);
+    let bytes: Vec<u8> = std::fs::read_dir(&log)
+        .unwrap()
+        .filter(|entry| {
+            entry.as_ref().unwrap().path().extension().is_some_and(|kind| kind == "ulog")
+        })
+        .flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    for text in ["logged-folder/", "logged-folder/file", "logged-value"] {
+        assert!(bytes.windows(text.len()).any(|window| window == text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn a_server_stops_while_connections_are_open() {
+    let server = memory();
+    let mut client = server.connect();
+    client.status("OPTIONS /", "", "", 200);
+    client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
+    drop(server);
+    client.expect_close();
+}

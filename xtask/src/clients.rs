@@ -1,26 +1,33 @@
-//! Clients of other people, driven by the scripts in `tests/clients`.
+//! Clients of other people, driven by the scripts and programs in `tests/clients`.
 
 use crate::programs::{Profile, Server, build, run, workspace};
-use crate::requirements;
+use crate::{languages, requirements};
 use anyhow::{Context, Result, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs every script against a fresh server on a persistent database.
+/// Runs every script and program against a fresh server on a persistent database.
 pub(crate) fn run_all(profile: Profile) -> Result<()> {
     requirements::install_programs()?;
     let python = requirements::python()?;
     let programs = build(profile)?;
     for script in scripts()? {
-        let folder = tempfile::tempdir().context("no temporary folder")?;
-        let server = Server::start(&programs, &folder.path().join("casket.tch"))?;
-        run(Command::new(&python)
-            .arg("-B")
-            .arg(script)
-            .arg(server.port.to_string())
-            .arg(&programs))?;
+        with_server(&programs, |port| {
+            let mut command = Command::new(&python);
+            command.arg("-B").arg(script).arg(port.to_string()).arg(&programs);
+            command
+        })?;
+    }
+    for test in languages::tests()? {
+        with_server(&programs, |port| test.command(port))?;
     }
     Ok(())
+}
+
+fn with_server(programs: &Path, test: impl FnOnce(u16) -> Command) -> Result<()> {
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let server = Server::start(programs, &folder.path().join("casket.tch"))?;
+    run(&mut test(server.port))
 }
 
 fn scripts() -> Result<Vec<PathBuf>> {

@@ -10,6 +10,7 @@ mod crash;
 mod differential;
 mod full_disk;
 mod fuzz;
+mod languages;
 mod memcached;
 mod programs;
 mod random;

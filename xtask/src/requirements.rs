@@ -14,11 +14,18 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["sh", "-c", "command -v cadaver"], "cadaver"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
     (&["ip", "-V"], "iproute2"),
+    (&["sh", "-c", "command -v nutcracker"], "nutcracker"),
+    (&["sh", "-c", "command -v memccapable"], "libmemcached-tools"),
+    (&["sh", "-c", "command -v go"], "golang-go"),
+    (&["sh", "-c", "command -v mvn"], "maven"),
+    (&["sh", "-c", "command -v javac"], "default-jdk-headless"),
+    (&["sh", "-c", "command -v node"], "nodejs"),
+    (&["sh", "-c", "command -v npm"], "npm"),
     (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),
 ];
 
 /// Python packages of the client tests, at the versions they were written with.
-const PYTHON_PACKAGES: &[&str] = &["pymemcache==4.0.0"];
+const PYTHON_PACKAGES: &[&str] = &["pylibmc==1.6.3", "pymemcache==4.0.0"];
 
 /// Installs the programs that are missing, as root on a Debian system; elsewhere says which.
 pub(crate) fn install_programs() -> Result<()> {
@@ -44,18 +51,33 @@ pub(crate) fn install_programs() -> Result<()> {
 pub(crate) fn python() -> Result<PathBuf> {
     let folder = target_folder().join("python");
     let python = folder.join("bin/python");
+    prepared(&folder, &PYTHON_PACKAGES.join("\n"), || {
+        let mut create = Command::new("python3");
+        create.args(["-m", "venv", "--clear"]).arg(&folder);
+        let mut install = Command::new(&python);
+        install
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(PYTHON_PACKAGES);
+        Ok(vec![create, install])
+    })?;
+    Ok(python)
+}
+
+/// Has commands fill a folder, unless they have done so with the same in `wanted` before.
+pub(crate) fn prepared(
+    folder: &Path,
+    wanted: &str,
+    commands: impl FnOnce() -> Result<Vec<Command>>,
+) -> Result<()> {
     // Written last, so that an installation that was interrupted is made anew.
     let stamp = folder.join("installed");
-    let wanted = PYTHON_PACKAGES.join("\n");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        return Ok(python);
+        return Ok(());
     }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    run(Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-        .args(PYTHON_PACKAGES))?;
-    std::fs::write(&stamp, wanted).context("cannot write to the target folder")?;
-    Ok(python)
+    for mut command in commands()? {
+        run(&mut command)?;
+    }
+    std::fs::write(&stamp, wanted).context("cannot write to the target folder")
 }
 
 /// Whether this process may mount file systems and install packages.

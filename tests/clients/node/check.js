@@ -1,0 +1,38 @@
+// What the tests of the clients have in common.
+
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const PATIENCE_MS = 30_000;
+
+/// Fails the process if it takes this long: a client that waits for an answer waits for ever.
+const LIMIT_MS = 90_000;
+
+/// Bytes of every value, some of which end lines.
+export function bytes(length) {
+  return Buffer.from(Array.from({ length }, (_, index) => (index * 7) % 256));
+}
+
+/// Waits until there is nothing any more.
+export async function untilGone(get) {
+  const start = Date.now();
+  while (!(await get())) {
+    assert.ok(Date.now() - start < PATIENCE_MS, "it does not expire");
+    await sleep(50);
+  }
+}
+
+/// Runs tests one after the other.
+export async function keep(name, tests) {
+  setTimeout(() => assert.fail("no answer"), LIMIT_MS).unref();
+  for (const test of tests) {
+    try {
+      await test();
+    } catch (error) {
+      console.error(`FAILED ${test.name}`);
+      throw error;
+    }
+  }
+  console.log(`${name}: ${tests.length} passed`);
+  process.exit(0);
+}

@@ -130,7 +130,7 @@ impl Log {
         if share(best) >= worth {
             return Some(Arc::clone(best));
         }
-        // The one that is put behind the end of the log is appended to until the next snapshot.
+        // What is alive in one goes to the end of the log, where the segment goes on to grow.
         let short_bytes = SHORT_BYTES.max(usage.total_bytes / SHORT_SHARE);
         let is_short = |segment: &&Arc<Segment>| {
             segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)

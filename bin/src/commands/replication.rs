@@ -2,9 +2,12 @@
 
 use crate::sizes;
 use server::update_log::{FILE_BYTES_MAX, Retention, Settings};
-use server::{Config, Following, Master};
+use server::{Config, Following, Master, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Longest wait that can be given, in seconds.
+const SECONDS_MAX: f64 = 1e6;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ReplicationArguments {
@@ -45,6 +48,35 @@ pub(super) struct ReplicationArguments {
     /// Stop following where an operation ends otherwise than it did on the master
     #[arg(long, visible_alias = "rcc")]
     check_consistency: bool,
+    /// When to become a copy of the master: never; if there are no records here; or also in place of
+    /// records, where the master's log does not go on behind them
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Seed::Empty)]
+    seed: Seed,
+    /// Have the copy sent compressed
+    #[arg(long)]
+    seed_compressed: bool,
+    /// Acknowledge a change only when so many replicas have it on disk; takes --update-log
+    #[arg(long, value_name = "N")]
+    semi_sync: Option<usize>,
+    /// Longest wait for those replicas, in seconds
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds, requires = "semi_sync")]
+    semi_sync_timeout: f64,
+    /// What to do then, until they have caught up: refuse changes, or acknowledge them without
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Late::Error, requires = "semi_sync")]
+    semi_sync_on_timeout: Late,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Seed {
+    Never,
+    Empty,
+    Always,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Late {
+    Error,
+    Fallback,
 }
 
 impl ReplicationArguments {
@@ -65,7 +97,31 @@ impl ReplicationArguments {
             position: self.position_file,
             check: self.check_consistency,
             is_writable: self.writable_replica,
+            seeding: match self.seed {
+                Seed::Never => Seeding::Never,
+                Seed::Empty => Seeding::Empty,
+                Seed::Always => Seeding::Always,
+            },
+            compresses: self.seed_compressed,
         };
+        config.semi_sync = self.semi_sync.map(|replicas| SemiSyncSettings {
+            replicas,
+            timeout: Duration::from_secs_f64(self.semi_sync_timeout),
+            on_timeout: match self.semi_sync_on_timeout {
+                Late::Error => OnTimeout::Error,
+                Late::Fallback => OnTimeout::Fallback,
+            },
+        });
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    // Within what a duration can be.
+    if (0.0..=SECONDS_MAX).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(format!("not between 0 and {SECONDS_MAX}"))
     }
 }
 
@@ -86,5 +142,14 @@ mod tests {
         assert_eq!(master("example.org:1979"), Ok(expected));
         master("example.org:x").unwrap_err();
         master("/tmp/socket").unwrap_err();
+    }
+
+    #[test]
+    fn seconds_are_within_their_limits() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        assert_eq!(seconds("1000000"), Ok(SECONDS_MAX));
+        for text in ["-1", "1000001", "NaN", "x"] {
+            seconds(text).unwrap_err();
+        }
     }
 }

@@ -83,6 +83,7 @@ fn service(options: &Options) -> Result<Service> {
         check: options.check,
         // Two masters may follow each other.
         is_writable: true,
+        ..Following::default()
     };
     let mut notices = Vec::new();
     if options.multiple > 0 {

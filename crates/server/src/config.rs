@@ -1,7 +1,7 @@
 //! Settings of a server, and every limit of it with its default.
 
 use crate::update_log;
-use crate::{Dialect, Following, Mask, Users};
+use crate::{Dialect, Following, Mask, SemiSyncSettings, Users};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -85,6 +85,19 @@ pub struct Config {
     pub update_log: Option<update_log::Settings>,
     /// Whom to follow; takes an id.
     pub following: Following,
+    /// Clients wait until so many replicas have their changes; takes an update log.
+    pub semi_sync: Option<SemiSyncSettings>,
+}
+
+impl Config {
+    /// The first port that it listens on, 0 for none or one of the system's choice.
+    pub(crate) fn tcp_port(&self) -> u16 {
+        let port = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Tcp { port, .. } => Some(*port),
+            Endpoint::Unix(_) => None,
+        };
+        self.listen.iter().find_map(port).unwrap_or(0)
+    }
 }
 
 /// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
@@ -125,6 +138,7 @@ impl Default for Config {
             server_id: 0,
             update_log: None,
             following: Following::default(),
+            semi_sync: None,
         }
     }
 }

@@ -4,15 +4,16 @@
 //! and only half a request, or a reply that the client does not take, stays here.
 
 use crate::budget::Charge;
+use crate::held::{Awaited, Held, Unconfirmed};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::slab::Token;
-use cabinet::LogPosition;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a connection waits for before it executes its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +49,8 @@ pub(crate) struct Connection {
     /// Bytes of `output` that have been sent.
     sent: usize,
     pub(crate) stage: Stage,
-    /// What is in `output` must not be sent before the log is durable up to here.
-    pub(crate) held: Option<LogPosition>,
+    /// What is in `output` must not be sent before that is safe.
+    pub(crate) held: Option<Held>,
     /// The client sends nothing more.
     pub(crate) ended: bool,
     /// The socket is of no use any more.
@@ -203,6 +204,26 @@ impl Connection {
             self.output.extend_from_slice(&reply[sent..]);
         }
         reply.clear();
+    }
+
+    /// Keeps what comes next, a batch of replies of which one is `unconfirmed`, until that is safe.
+    pub(crate) fn hold(&mut self, awaited: Awaited, unconfirmed: Unconfirmed, now: Instant) {
+        let before = self.unsent_bytes();
+        let first = Unconfirmed { at: before + unconfirmed.at, ..unconfirmed };
+        // What is held already is at the front.
+        let (since, unconfirmed) =
+            self.held.map_or((now, first), |held| (held.since, held.unconfirmed));
+        self.held = Some(Held { awaited, since, unconfirmed });
+    }
+
+    /// What is held was not confirmed: says so, instead of acknowledging it, and nothing more.
+    pub(crate) fn refuse_held(&mut self) {
+        let Some(Held { unconfirmed, .. }) = self.held.take() else { return };
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        self.output.truncate(unconfirmed.at);
+        unconfirmed.refusal.write(&mut self.output);
+        self.stage = Stage::Refusing;
     }
 
     /// Sends what waits, as far as the socket takes it. Answers the bytes sent.

@@ -26,6 +26,9 @@ pub enum Error {
     /// A server that logs what changes, or follows another, has no id.
     #[error("an update log and a master take a server id from 1 to 65535, not {0}")]
     ServerId(u32),
+    /// Clients are to wait for replicas where there can be none, or for none.
+    #[error("waiting for replicas takes an update log, and at least one of them")]
+    SemiSync,
     /// The update log cannot be opened.
     #[error("update log: {0}")]
     UpdateLog(#[from] crate::update_log::Error),

@@ -1,9 +1,12 @@
-//! Whether clients may write: those of a read-only replica may not.
+//! Whether clients may write: those of a read-only replica may not, and those who wait for replicas
+//! not while there are too few.
 //!
 //! [`crate::store::Store`] asks at each change. What comes from the master goes around it.
 
+use crate::replication::SemiSync;
 use cabinet::{Error, Result};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Open, or closed with the reason.
@@ -12,12 +15,14 @@ pub(crate) struct Gate {
     stays_open: bool,
     is_closed: AtomicBool,
     reason: Mutex<String>,
+    semi_sync: Option<Arc<SemiSync>>,
 }
 
 impl Gate {
     /// An open one, which cannot be closed if it `stays_open`.
-    pub(crate) fn new(stays_open: bool) -> Self {
-        Self { stays_open, is_closed: AtomicBool::new(false), reason: Mutex::default() }
+    pub(crate) fn new(stays_open: bool, semi_sync: Option<Arc<SemiSync>>) -> Self {
+        let is_closed = AtomicBool::new(false);
+        Self { stays_open, is_closed, reason: Mutex::default(), semi_sync }
     }
 
     /// Refuses the writes of clients from now on: this server is a replica of `master`.
@@ -43,7 +48,7 @@ impl Gate {
     #[inline]
     pub(crate) fn pass(&self) -> Result<()> {
         match self.is_closed.load(Ordering::Acquire) {
-            false => Ok(()),
+            false => self.semi_sync.as_ref().map_or(Ok(()), |semi_sync| semi_sync.pass()),
             true => Err(Error::ReadOnly(self.reason.lock().clone())),
         }
     }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod as_is;
 mod balance;
 mod budget;
 mod cas_numbers;
@@ -35,6 +36,7 @@ mod event_loop;
 mod execute;
 mod failure;
 mod gate;
+mod held;
 mod hits;
 mod listener;
 mod mask;
@@ -63,7 +65,7 @@ pub use copy::POSITION_FILE;
 pub use error::{Error, Result};
 pub use mask::{Command, Mask, Protocol};
 pub use records::{Draft, Facts, Records, RecordsError, Saying, Value};
-pub use replication::{Following, Master, Replayed, replay};
+pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use server::{Handle, Server};
 pub use takeover::{Handed, Takeover};
 pub use users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};

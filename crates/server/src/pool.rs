@@ -5,6 +5,7 @@
 
 use crate::budget::Charge;
 use crate::execute::{self, Context, Next, Step};
+use crate::held::{Awaited, Refusal, Unconfirmed};
 use crate::port::{Message, Port};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -44,8 +45,8 @@ pub(crate) struct Answer {
     pub(crate) output: Vec<u8>,
     pub(crate) session: Session,
     pub(crate) next: Next,
-    /// The reply must not be sent before the log is durable up to here.
-    pub(crate) hold: Option<LogPosition>,
+    /// What has to be safe before the reply is sent.
+    pub(crate) hold: Option<(Awaited, Unconfirmed)>,
 }
 
 /// The queue of the pool.
@@ -161,7 +162,9 @@ pub(crate) fn work(shared: &Shared) {
                     mutated: false,
                 };
                 let step = execute::step(&mut context, &request, &mut output);
-                let hold = context.mutated.then(|| shared.database.appended());
+                let hold = context.mutated.then(|| {
+                    (shared.awaited(), Unconfirmed { at: 0, refusal: Refusal::of(&request) })
+                });
                 let next = match step {
                     // What is not in the log must not be acknowledged.
                     _ if context.mutated && !shared.flush_update_log() => {

@@ -149,6 +149,9 @@ fn start(
             }
         })?;
     }
+    if shared.replication.semi_sync().is_some() {
+        begin("semi-sync", |shared| shared.replication.await_replicas(|| shared.is_stopping()))?;
+    }
     if shared.replication.can_follow() {
         begin("follower", |shared| shared.replication.run(shared))?;
     }

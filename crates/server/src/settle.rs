@@ -4,7 +4,7 @@
 //! either case, and nothing that is repeated adds up.
 
 use crate::store::Store;
-use crate::update_log::{Scope, Subject, Unfinished, UpdateLog};
+use crate::update_log::{Subject, Unfinished, UpdateLog};
 use cabinet::Result;
 
 /// Logs the records of these changes as they are.
@@ -29,23 +29,6 @@ pub(crate) fn settle(store: &Store, log: &UpdateLog, unfinished: &[Unfinished]) 
 }
 
 fn log_record(store: &Store, key: &[u8]) -> Result<()> {
-    let mut arguments = vec![key.to_vec()];
-    if store.has_duplicates() {
-        let values = store.get_all(key)?;
-        call(store, b"outlist", &arguments)?;
-        let pairs = values.into_iter().flat_map(|value| [key.to_vec(), value]);
-        let pairs: Vec<Vec<u8>> = pairs.collect();
-        return if pairs.is_empty() { Ok(()) } else { call(store, b"putlist", &pairs) };
-    }
-    if store.table().is_some() {
-        let row = store.read_row(key, |row| {
-            for (name, value) in row.columns() {
-                arguments.extend([name.to_vec(), value.to_vec()]);
-            }
-        })?;
-        let name: &[u8] = if row.is_some() { b"put" } else { b"outlist" };
-        return call(store, name, &arguments);
-    }
     if let Some(numbered) = store.as_numbered()
         && !key.iter().any(u8::is_ascii_digit)
     {
@@ -53,14 +36,5 @@ fn log_record(store: &Store, key: &[u8]) -> Result<()> {
         let id = if key == b"prev" || key == b"min" { numbered.min() } else { numbered.max() };
         return id.map_or(Ok(()), |id| log_record(store, id.to_string().as_bytes()));
     }
-    match store.read(key, |entry| (entry.value.to_vec(), entry.meta))? {
-        Some((value, meta)) => store.log_as_is(key, &value, meta),
-        None => call(store, b"outlist", &arguments),
-    }
-}
-
-fn call(store: &Store, name: &[u8], arguments: &[Vec<u8>]) -> Result<()> {
-    let key = arguments.first().map_or(Scope::All, |key| Scope::Key(key));
-    let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-    store.function(key, name, &arguments, |()| true, || Ok(()))
+    store.log_as_is(key)
 }

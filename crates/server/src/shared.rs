@@ -6,10 +6,11 @@ use crate::counters::{Count, Counters};
 use crate::entity_tag::EntityTags;
 use crate::failure::LastFailure;
 use crate::gate::Gate;
+use crate::held::Awaited;
 use crate::hits::Hits;
 use crate::pool::Pool;
 use crate::port::{Port, ring};
-use crate::replication::Replication;
+use crate::replication::{Ask, Replication, SemiSync};
 use crate::session::Cursor;
 use crate::settle::settle;
 use crate::store::Store;
@@ -44,8 +45,10 @@ pub(crate) struct Shared {
     pub(crate) takeover: RwLock<Option<Arc<dyn Takeover>>>,
     /// Whether there was somebody when the server began to run.
     pub(crate) hands_over: AtomicBool,
-    /// Writes are acknowledged only once they are durable.
+    /// Writes are acknowledged only once they are durable, here or on replicas.
     pub(crate) holds_replies: bool,
+    /// Once they are durable here.
+    awaits_disk: bool,
     /// Kind of the database, unless it is an engine from elsewhere.
     pub(crate) kind: Option<Kind>,
     pub(crate) ports: Arc<[Port]>,
@@ -91,8 +94,16 @@ impl Shared {
             }
             Arc::new(log)
         });
-        let holds_replies = database.durability() == Durability::Always;
-        if holds_replies {
+        let awaits_disk = database.durability() == Durability::Always;
+        let semi_sync = match config.semi_sync {
+            None => None,
+            Some(settings) if settings.replicas == 0 || update_log.is_none() => {
+                return Err(Error::SemiSync);
+            }
+            Some(settings) => Some(Arc::new(SemiSync::new(settings, &ports))),
+        };
+        let holds_replies = awaits_disk || semi_sync.is_some();
+        if awaits_disk {
             // The engine's thread must not be the one that drops the database, so the listener
             // reaches no further than the ports.
             let ports = Arc::downgrade(&ports);
@@ -109,11 +120,11 @@ impl Shared {
         if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
             settle(&database, log, &unfinished).map_err(Error::Unfinished)?;
         }
-        let gate = Arc::new(Gate::new(config.following.is_writable));
+        let gate = Arc::new(Gate::new(config.following.is_writable, semi_sync.clone()));
         let database = database.gated(&gate);
         let nonblocking = database.nonblocking();
         Ok(Arc::new(Self {
-            replication: Replication::new(&config.following, server_id, &gate),
+            replication: Replication::new(&config.following, server_id, &gate, semi_sync),
             gate,
             takeover: RwLock::default(),
             hands_over: AtomicBool::new(false),
@@ -128,6 +139,7 @@ impl Shared {
             nonblocking,
             database,
             holds_replies,
+            awaits_disk,
             ports,
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),
@@ -147,10 +159,10 @@ impl Shared {
     }
 
     /// Serves the client of this socket as a replica from now on.
-    pub(crate) fn hand_to_replica(self: &Arc<Self>, socket: &OwnedFd, from_us: u64, replica: u32) {
+    pub(crate) fn hand_to_replica(self: &Arc<Self>, socket: &OwnedFd, ask: Ask) {
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => self.replication.serve(self, socket, from_us, replica),
-            Err(error) => tracing::error!("replica {replica} cannot be served: {error}"),
+            Ok(socket) => self.replication.serve(self, socket, ask),
+            Err(error) => tracing::error!("replica {} cannot be served: {error}", ask.replica),
         }
     }
 
@@ -166,6 +178,25 @@ impl Shared {
             Ok(socket) => takeover.serve(Handed { socket, unsent, received }),
             Err(error) => tracing::error!("a connection cannot be handed over: {error}"),
         }
+    }
+
+    /// What the reply to a write has to wait for that was made just now.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Awaited {
+        let durable = if self.awaits_disk { self.database.appended() } else { 0 };
+        let is_semi_sync = self.replication.semi_sync().is_some();
+        let log = self.update_log.as_ref().filter(|_| is_semi_sync);
+        Awaited { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
+    }
+
+    /// Whether it need not wait any more.
+    #[inline]
+    pub(crate) fn is_reached(&self, awaited: Awaited) -> bool {
+        (awaited.durable == 0 || self.database.durable() >= awaited.durable)
+            && self
+                .replication
+                .semi_sync()
+                .is_none_or(|semi_sync| semi_sync.is_confirmed(awaited.confirmed_us))
     }
 
     /// Sees to it that what was changed so far is in the update log; says whether it is.

@@ -112,6 +112,7 @@ pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<
         ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
+    figures.extend(shared.replication.figures(shared.update_log.as_deref()));
     for count in &Count::ALL[OWN_COUNTS..] {
         figures.push((count.label().to_owned(), total(*count).to_string()));
     }

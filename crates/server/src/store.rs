@@ -11,6 +11,7 @@
 //! cap every change is logged as the record that came of it, and what the cap evicts is not logged:
 //! replicas keep to caps of their own.
 
+use crate::as_is::as_is;
 use crate::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
 use cabinet::table::Table;
@@ -380,12 +381,10 @@ impl Store {
     }
 
     /// Logs that a record is what it is.
-    pub(crate) fn log_as_is(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        if let Some(log) = &self.log {
-            let _held = self.begin(log, Scope::Key(key))?;
-            self.log_put(log, key, value, meta);
-        }
-        Ok(())
+    pub(crate) fn log_as_is(&self, key: &[u8]) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let _held = self.begin(log, Scope::Key(key))?;
+        as_is(&self.database, key, &mut |request| self.append(log, request, true))
     }
 
     /// The key that a row is stored under: in a table the next identifier in place of an empty one,
@@ -402,17 +401,7 @@ impl Store {
     }
 
     fn log_put(&self, log: &UpdateLog, key: &[u8], value: &[u8], meta: Meta) {
-        if meta == Meta::NONE {
-            self.append(log, Request::Put { key, value }, true);
-            return;
-        }
-        let mut mark = META_MARK.to_vec();
-        mark.extend_from_slice(&meta.flags.to_be_bytes());
-        mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
-        // Without room for the arguments the record would not have been stored.
-        let strings = strings(&[key, value, &mark]);
-        let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
-        self.append(log, Request::Misc { name: b"put", options: 0, arguments }, true);
+        put_request(key, value, meta, |request| self.append(log, request, true));
     }
 }
 
@@ -432,7 +421,21 @@ fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     }
 }
 
-fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
+/// Lends the request that stores a record to `take`.
+pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnce(Request<'_>)) {
+    if meta == Meta::NONE {
+        return take(Request::Put { key, value });
+    }
+    let mut mark = META_MARK.to_vec();
+    mark.extend_from_slice(&meta.flags.to_be_bytes());
+    mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
+    // Without room for the arguments the record would not have been stored.
+    let strings = strings(&[key, value, &mark]);
+    let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
+    take(Request::Misc { name: b"put", options: 0, arguments });
+}
+
+pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
     let mut strings = StringsBuffer::default();
     for argument in arguments {
         strings.push(argument).ok()?;
@@ -469,7 +472,20 @@ pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
             arguments,
             ..
         } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
+        Request::Misc { name: b"outlist", arguments, .. } => scope_of_keys(arguments.iter()),
+        Request::Misc { name: b"putlist", arguments, .. } => {
+            scope_of_keys(arguments.iter().step_by(2))
+        }
         Request::Misc { name: b"genuid" | b"setindex" | b"get" | b"getlist", .. } => Scope::Nothing,
         _ => Scope::All,
+    }
+}
+
+/// A list is mostly about the values of one key.
+fn scope_of_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Scope<'a> {
+    match keys.next() {
+        None => Scope::Nothing,
+        Some(first) if keys.all(|key| key == first) => Scope::Key(first),
+        Some(_) => Scope::All,
     }
 }

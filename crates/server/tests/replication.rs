@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use support::{
-    MISC_FAILURE, PATIENCE, Running, following, hash, list, logged, logging, memory, misc, records,
-    start_with, table, wait_until, wait_until_equal,
+    MISC_FAILURE, PATIENCE, Running, following, hash, is_following, list, logged, logging, memory,
+    misc, records, start_with, stat, table, wait_until, wait_until_equal,
 };
 use wire::binary::{Request, encode};
 use wire::update_log::{Message, Operation};
@@ -52,23 +52,13 @@ fn start_replica(folder: &Path, master: SocketAddr) -> (Running, Database) {
     (start_with(following(2, folder, master), database.clone()), database)
 }
 
-/// A figure of `stat`.
-fn stat(server: &Running, name: &str) -> Option<String> {
-    let mut client = server.connect();
-    client.send(b"\xc8\x88");
-    let header = client.read(5);
-    let text = client.read(u32::from_be_bytes(header[1..].try_into().unwrap()) as usize);
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}\t")));
-    line.map(str::to_owned)
-}
-
 #[test]
 fn a_replica_has_the_records_of_a_master_that_evicts() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = Database::open("*#capsiz=1m").unwrap();
     let master = start_with(logging(1, one.path()), source.clone());
-    let (_replica, copy) = start_replica(other.path(), master.address);
+    let (replica, copy) = start_replica(other.path(), master.address);
+    wait_until(|| is_following(&replica));
     set(&master, "old", "1");
     set(&master, "text", "a");
     let long = "v".repeat(100_000);
@@ -121,7 +111,8 @@ fn a_replica_of_a_replica_gets_it_too() {
     let (master, source) = start_master(one.path());
     let (between, _) = start_replica(two.path(), master.address);
     let last = hash(three.path());
-    let _last = start_with(following(3, three.path(), between.address), last.clone());
+    let end = start_with(following(3, three.path(), between.address), last.clone());
+    wait_until(|| is_following(&between) && is_following(&end));
     set(&master, "a", "1");
     wait_until_equal(&last, &source);
     let entries = logged(&three.path().join("ulog"));
@@ -188,6 +179,7 @@ fn two_masters_of_each_other_converge_and_nothing_goes_round() {
     let (second, right) = start_replica(other.path(), first.address);
     let port = second.address.port();
     first.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+    wait_until(|| is_following(&first) && is_following(&second));
     std::thread::scope(|scope| {
         for (server, name) in [(&first, "l"), (&second, "r")] {
             scope.spawn(move || {
@@ -222,6 +214,7 @@ fn three_masters_in_a_ring_converge_and_nothing_goes_round() {
         let port = servers[(number + 1) % 3].address.port();
         server.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
     }
+    wait_until(|| servers.iter().all(is_following));
     for (number, server) in servers.iter().enumerate() {
         set(server, &format!("key{number}"), "v");
         let add =
@@ -310,10 +303,15 @@ fn a_replica_that_cannot_be_one_is_refused() {
     }
 }
 
-/// A master made of a socket: takes a replica, answers what it asked for.
+/// A master made of a socket: takes a replica, answers what it asked for. It is the original, which has
+/// no such function as it is asked for first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut probe = [0; 25];
+    stream.read_exact(&mut probe).unwrap();
+    assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
+    stream.write_all(b"\x01\0\0\0\0").unwrap();
     let mut handshake = [0; 14];
     stream.read_exact(&mut handshake).unwrap();
     assert_eq!(handshake[..2], *b"\xc8\xa0");
@@ -616,9 +614,11 @@ fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
     let start = || start_with(read_only(other.path(), master.address), copy.clone());
     {
         let replica = start();
+        wait_until(|| is_following(&replica));
         set(&master, "a", "1");
         wait_until_equal(&copy, &source);
         let mut client = replica.connect();
+        wait_until(|| is_following(&replica));
         let position = fs::read_to_string(other.path().join("rts")).unwrap();
         let answer = list(&[&master.address.to_string(), position.trim_end()]);
         client.exchange(misc("promote", &[]), answer);

@@ -13,6 +13,13 @@ pub const FUNCTION_NAME_BYTES_LIMIT: usize = 1024;
 /// longest value fits, and one of many arguments has as much room.
 pub const UPDATE_BODY_BYTES_MAX: usize = 1 << 30;
 
+/// Longest block of messages of a replication stream that is compressed as a whole, in bytes
+/// before it is.
+pub const REPLICATION_BLOCK_BYTES_MAX: usize = 4 << 20;
+
+/// Longest reason of a master's refusal, in bytes.
+pub const REPLICATION_REASON_BYTES_MAX: usize = 1 << 10;
+
 /// Longest command line of the memcached protocol, in bytes, its line end included. A multi-get
 /// of tens of thousands of keys fits.
 pub const LINE_BYTES_MAX: usize = 1 << 20;

@@ -318,6 +318,7 @@ fn requests(parts: &Parts) -> Vec<Request<'_>> {
         Request::Stat,
         Request::Misc { name, options, arguments },
         Request::Replicate { timestamp_us, server_id: options },
+        Request::Follow { timestamp_us, server_id: options, options, port: options },
     ]
 }
 

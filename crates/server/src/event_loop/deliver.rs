@@ -3,9 +3,9 @@
 use super::{LINGER_SECONDS, SCRATCH_BYTES_MAX, Worker};
 use crate::connection::{Connection, Stage};
 use crate::counters::Count;
+use crate::held::{Awaited, Unconfirmed};
 use crate::pool::{Job, Task};
 use crate::slab::Token;
-use cabinet::LogPosition;
 use std::sync::atomic::Ordering;
 
 /// What a client is told when all buffers together are at their limit.
@@ -43,23 +43,23 @@ impl Worker {
         self.go_on(token, connection);
     }
 
-    /// Keeps replies of a connection back until the log is durable up to `position`.
+    /// Keeps replies of a connection back until what they acknowledge is safe.
     pub(super) fn hold(
         &mut self,
         token: Token,
         connection: &mut Connection,
-        position: LogPosition,
+        awaited: Awaited,
+        unconfirmed: Unconfirmed,
     ) {
-        let database = &self.shared.database;
-        if database.durable() >= position {
+        if self.shared.is_reached(awaited) {
             return;
         }
-        connection.held = Some(position);
-        // Positions only rise, but the pool's answers may come late.
-        let behind = self.held.partition_point(|(other, _)| *other <= position);
-        self.held.insert(behind, (position, token));
+        connection.hold(awaited, unconfirmed, self.now);
+        // What is awaited only rises, but the pool's answers may come late.
+        let behind = self.held.partition_point(|(other, _)| *other <= awaited);
+        self.held.insert(behind, (awaited, token));
         self.port().holding.store(true, Ordering::SeqCst);
-        if database.durable() >= position {
+        if self.shared.is_reached(awaited) {
             // The listener may have looked before it could see that somebody waits.
             self.port().wake();
         }
@@ -67,9 +67,9 @@ impl Worker {
 
     /// Has the pool find out whether the log has failed.
     pub(super) fn ask_log(&mut self) {
-        let Some(&(position, _)) = self.held.front() else { return };
+        let Some(&(Awaited { durable, .. }, _)) = self.held.front() else { return };
         if !self.asks_log {
-            let task = Task::AwaitDurable(position);
+            let task = Task::AwaitDurable(durable);
             // A full queue is no harm: the next tick asks again.
             self.asks_log = self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
         }

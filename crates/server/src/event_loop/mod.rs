@@ -13,8 +13,10 @@ mod serve;
 use crate::balance::{Balance, Handover, Meter, Verdict};
 use crate::connection::{Connection, Stage};
 use crate::counters::{Count, Counters};
+use crate::held::Awaited;
 use crate::pool::Answer;
 use crate::port::{Message, Port};
+use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::slab::{Slab, Token};
 use crate::{Error, Result};
@@ -24,7 +26,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -48,6 +50,9 @@ const LINGER_SECONDS: u64 = 2;
 /// While something depends on time, the loop looks at the clock this often.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// While replies wait for replicas, the loop looks more often.
+const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 /// While the server stops, the loop looks more often.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
@@ -67,8 +72,8 @@ struct Worker {
     input: Vec<u8>,
     /// Replies are written into this.
     output: Vec<u8>,
-    /// Connections whose replies wait for the log, in the order of its positions.
-    held: VecDeque<(LogPosition, Token)>,
+    /// Connections whose replies are held, in the order of what they wait for.
+    held: VecDeque<(Awaited, Token)>,
     /// The durable position when it was last looked at.
     durable: LogPosition,
     /// The pool is asking whether the log still makes progress.
@@ -139,6 +144,7 @@ impl EventLoop {
                 self.answer_bell();
             }
             if timeout.is_some() {
+                self.expire_held();
                 self.tick();
             }
             if self.worker.stop_at.is_some() && self.has_stopped() {
@@ -240,20 +246,18 @@ impl EventLoop {
             || self.worker.stop_at.is_some_and(|deadline| self.worker.now >= deadline)
     }
 
-    /// Lets replies go that the log has caught up with.
+    /// Lets replies go that nothing has to be waited for any more.
     fn release_held(&mut self) {
-        if self.worker.held.is_empty() {
-            return;
-        }
+        let Some(&(first, _)) = self.worker.held.front() else { return };
         let durable = self.worker.shared.database.durable();
-        let moved = durable != self.worker.durable;
+        let moved = durable != self.worker.durable || durable >= first.durable;
         self.worker.durable = durable;
-        while let Some(&(position, token)) = self.worker.held.front()
-            && position <= durable
+        while let Some(&(awaited, token)) = self.worker.held.front()
+            && self.worker.shared.is_reached(awaited)
         {
             self.worker.held.pop_front();
             if let Some(connection) = self.connections.get_mut(token)
-                && connection.held == Some(position)
+                && connection.held.is_some_and(|held| held.awaited == awaited)
             {
                 connection.held = None;
                 self.worker.flush_and_go_on(token, connection);
@@ -268,15 +272,55 @@ impl EventLoop {
         }
     }
 
+    /// Replies that have waited for replicas for too long are not waited with any more.
+    fn expire_held(&mut self) {
+        let Self { connections, worker } = self;
+        let Some(semi_sync) = worker.shared.replication.semi_sync() else { return };
+        let now = worker.now;
+        let mut is_late = |&(awaited, token): &(Awaited, Token)| {
+            let held = connections.get_mut(token).and_then(|connection| connection.held);
+            held.is_some_and(|held| {
+                !semi_sync.is_confirmed(awaited.confirmed_us)
+                    && now.saturating_duration_since(held.since) > semi_sync.timeout()
+            })
+        };
+        let late: HashSet<Token> =
+            worker.held.iter().filter(|held| is_late(held)).map(|(_, token)| *token).collect();
+        if late.is_empty() {
+            return;
+        }
+        semi_sync.give_up();
+        if semi_sync.on_timeout() == OnTimeout::Error {
+            worker.held.retain(|(_, token)| !late.contains(token));
+            for token in late {
+                self.refuse_held(token);
+            }
+        }
+        self.release_held();
+    }
+
+    fn refuse_held(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let is_pooled = connection.stage == Stage::Pooled;
+        connection.refuse_held();
+        self.worker.flush_and_go_on(token, connection);
+        if is_pooled {
+            // An answer is still to come, which nobody is to get.
+            self.close(token);
+        } else {
+            self.settle(token);
+        }
+    }
+
     /// The log has failed: what it did not take must not be acknowledged.
     fn close_held(&mut self) {
         let durable = self.worker.shared.database.durable();
-        for (position, token) in std::mem::take(&mut self.worker.held) {
+        for (awaited, token) in std::mem::take(&mut self.worker.held) {
             match self.connections.get_mut(token) {
-                Some(connection) if position > durable && connection.held.is_some() => {
+                Some(connection) if awaited.durable > durable && connection.held.is_some() => {
                     self.close(token);
                 }
-                _ => self.worker.held.push_back((position, token)),
+                _ => self.worker.held.push_back((awaited, token)),
             }
         }
     }
@@ -363,6 +407,8 @@ impl Worker {
         let times_out = config.timeout.is_some() || config.idle_timeout.is_some();
         if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
+        } else if !self.held.is_empty() && self.shared.replication.semi_sync().is_some() {
+            Some(&CONFIRMATION_TICK)
         } else if times_out && connections > 0
             || self.lingering > 0
             || !self.held.is_empty()

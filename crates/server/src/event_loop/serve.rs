@@ -6,6 +6,7 @@ use crate::budget::Charge;
 use crate::connection::{Connection, Stage};
 use crate::counters::Count;
 use crate::execute::{self, Context, Next, Step};
+use crate::held::{Refusal, Unconfirmed};
 use crate::pool::{Answer, Job, Task};
 use crate::slab::Token;
 use rustix::buffer::spare_capacity;
@@ -127,6 +128,7 @@ impl Worker {
         };
         let mut replicate = None;
         let mut hands_over = false;
+        let mut unconfirmed = None;
         let blocked = loop {
             let rest = &input[consumed..];
             if rest.is_empty() || output.len() > room {
@@ -135,7 +137,12 @@ impl Worker {
             if consumed >= ahead {
                 ahead = consumed + execute::look_ahead(&self.shared, rest).max(1);
             }
-            match execute::step(&mut context, rest, output) {
+            let (start, was_mutated) = (output.len(), context.mutated);
+            let step = execute::step(&mut context, rest, output);
+            if context.mutated && !was_mutated {
+                unconfirmed = Some(Unconfirmed { at: start, refusal: Refusal::of(rest) });
+            }
+            match step {
                 Step::Executed { bytes, next } => {
                     consumed += bytes;
                     match next {
@@ -149,8 +156,8 @@ impl Worker {
                             // It goes with all that came behind it.
                             break None;
                         }
-                        Next::Replicate { from_us, replica } => {
-                            replicate = Some((from_us, replica));
+                        Next::Replicate(ask) => {
+                            replicate = Some(ask);
                             connection.stage = Stage::Closing;
                         }
                     }
@@ -180,14 +187,15 @@ impl Worker {
             self.shared.hand_over(connection.socket(), unsent, input[consumed..].to_vec());
             return input.len();
         }
-        if let Some((from_us, replica)) = replicate {
+        if let Some(ask) = replicate {
             // The socket has another owner from now on.
             output.clear();
-            self.shared.hand_to_replica(connection.socket(), from_us, replica);
+            self.shared.hand_to_replica(connection.socket(), ask);
         }
-        if mutated && self.shared.holds_replies {
-            let position = self.shared.database.appended();
-            self.hold(token, connection, position);
+        if let Some(unconfirmed) = unconfirmed
+            && self.shared.holds_replies
+        {
+            self.hold(token, connection, self.shared.awaited(), unconfirmed);
         }
         match blocked {
             Some(bytes) if self.pool(token, connection, &input[consumed..consumed + bytes]) => {
@@ -247,15 +255,15 @@ impl Worker {
         connection.stage = match answer.next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
-            Next::CloseIfQuiet | Next::Close | Next::HandOver | Next::Replicate { .. } => {
+            Next::CloseIfQuiet | Next::Close | Next::HandOver | Next::Replicate(_) => {
                 Stage::Closing
             }
             Next::Refuse => Stage::Refusing,
         };
-        if let Some(position) = answer.hold
+        if let Some((awaited, unconfirmed)) = answer.hold
             && self.shared.holds_replies
         {
-            self.hold(token, connection, position);
+            self.hold(token, connection, awaited, unconfirmed);
         }
         self.deliver(connection, &mut answer.output);
         self.go_on(token, connection);

@@ -6,7 +6,7 @@ use crate::copy;
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
-use crate::replication;
+use crate::replication::{self, Ask, Extended};
 use crate::session::Cursor;
 use crate::status;
 use cabinet::{Database, Meta};
@@ -233,7 +233,15 @@ pub(super) fn perform(
         }
         Request::Replicate { timestamp_us, server_id } => {
             context.counters.count(Count::Replicate);
-            return Ok(Next::Replicate { from_us: timestamp_us, replica: server_id });
+            let ask = Ask { replica: server_id, from_us: timestamp_us, extended: None };
+            return Ok(Next::Replicate(ask));
+        }
+        Request::Follow { timestamp_us, server_id, options, port } => {
+            context.counters.count(Count::Replicate);
+            let extended = Extended { options, port: u16::try_from(port).unwrap_or(0) };
+            let extended = Some(extended);
+            let ask = Ask { replica: server_id, from_us: timestamp_us, extended };
+            return Ok(Next::Replicate(ask));
         }
     };
     reply::status(output, done);
@@ -396,7 +404,7 @@ fn command(request: &Request<'_>) -> Command {
         Request::Size => Command::Size,
         Request::Stat => Command::Stat,
         Request::Misc { .. } => Command::Misc,
-        Request::Replicate { .. } => Command::Replicate,
+        Request::Replicate { .. } | Request::Follow { .. } => Command::Replicate,
     }
 }
 

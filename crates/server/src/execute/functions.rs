@@ -11,6 +11,7 @@ pub(super) fn exists(name: &[u8], kind: Option<Kind>) -> bool {
         b"putlist" | b"outlist" | b"getlist" => true,
         b"iterinit" | b"iternext" | b"regex" => true,
         b"sync" | b"optimize" | b"vanish" => true,
+        wire::replication::FUNCTION => true,
         b"error" => !matches!(kind, MemoryHash | MemoryTree),
         b"defrag" | b"cacheclear" => matches!(kind, Hash | Tree | Table),
         b"range" => matches!(kind, Tree | MemoryTree | Fixed),

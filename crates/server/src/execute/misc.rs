@@ -133,6 +133,10 @@ fn function(
             take(promoted.position_us.to_string().as_bytes());
             Ok(true)
         }
+        (wire::replication::FUNCTION, _) => {
+            take(wire::replication::VERSION);
+            Ok(true)
+        }
         // Compaction and the cache look after themselves.
         (b"defrag" | b"cacheclear", _) => Ok(true),
         (b"regex", [pattern, max @ ..]) => regex(context, pattern, maximum(max.first()), take),

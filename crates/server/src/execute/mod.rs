@@ -23,6 +23,7 @@ pub(crate) use repeat::{Repeater, Trouble};
 use crate::counters::{Count, Counters};
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
+use crate::replication::Ask;
 use crate::session::{Cursor, Place, Session};
 use crate::shared::Shared;
 use crate::store::Store;
@@ -86,12 +87,7 @@ pub(crate) enum Next {
     /// [`crate::Takeover`].
     HandOver,
     /// It belongs to a replica from now on.
-    Replicate {
-        /// Since when it wants to know what changed, in microseconds since 1970.
-        from_us: u64,
-        /// Its server id.
-        replica: u32,
-    },
+    Replicate(Ask),
 }
 
 /// Why a request ends before its reply.

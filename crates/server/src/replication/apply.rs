@@ -10,7 +10,7 @@
 //! executed by the thread that received them.
 
 use super::batch::{Batch, Update, lane_of};
-use super::follower::{End, Progress};
+use super::follower::{End, Progress, out_of_place};
 use super::lanes::{ALONE, LANES, Lanes, Notes};
 use super::position::Position;
 use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::binary::Request;
+use wire::replication::FromMaster;
 use wire::update_log::{Message, Operation};
 
 /// Bytes of operations that wait or are being executed, above which nothing more is received. One
@@ -127,13 +128,35 @@ impl<'a> Applier<'a> {
     pub(super) fn take(
         &self,
         batch: &mut Batch,
-        message: Message<'_>,
+        message: FromMaster<'_>,
         repeater: &mut Repeater<'_>,
     ) -> Result<(), End> {
-        let Message::Update { timestamp_us, origin, body } = message else {
-            batch.caught_up_us = Some(now_us());
-            return Ok(());
+        let (timestamp_us, origin, body) = match message {
+            FromMaster::Log(Message::Update { timestamp_us, origin, body }) => {
+                (timestamp_us, origin, body)
+            }
+            FromMaster::Log(Message::NoOperation) => {
+                batch.caught_up_us = Some(now_us());
+                return Ok(());
+            }
+            FromMaster::Position(at) => {
+                self.progress.tally.hear(at);
+                batch.passed_us = at.timestamp_us;
+                if at.remaining == 0 {
+                    batch.caught_up_us = Some(now_us());
+                }
+                return Ok(());
+            }
+            FromMaster::Refused { reason } => {
+                let reason = String::from_utf8_lossy(reason);
+                return Err(End::Halted(format!("the master refuses: {reason}")));
+            }
+            FromMaster::SeedBegin { .. }
+            | FromMaster::Record { .. }
+            | FromMaster::SeedEnd { .. }
+            | FromMaster::Block { .. } => return Err(out_of_place()),
         };
+        self.progress.tally.receive();
         let Ok(operation) = Operation::parse(body) else {
             return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
         };
@@ -342,8 +365,11 @@ impl<'a> Applier<'a> {
             let Some(batch) = queue.batches.pop_front() else { break };
             queue.first += 1;
             queue.bytes -= batch.size_bytes();
-            if let Some(last) = batch.updates.last() {
-                self.advance(&mut queue, last.timestamp_us);
+            let last_us = batch.updates.last().map_or(0, |last| last.timestamp_us);
+            // What the master has passed over is for others.
+            let passed_us = batch.passed_us.max(last_us);
+            if passed_us > queue.position.timestamp_us() {
+                self.advance(&mut queue, passed_us, batch.updates.len());
             }
             if let Some(at_us) = batch.caught_up_us {
                 self.progress.caught_up_us.store(at_us, Ordering::Relaxed);
@@ -353,15 +379,18 @@ impl<'a> Applier<'a> {
         self.shrunk.notify_all();
     }
 
-    /// Everything up to `timestamp_us` was executed.
-    fn advance(&self, queue: &mut MutexGuard<'_, Queue<'_>>, timestamp_us: u64) {
+    /// Everything up to `timestamp_us` was executed, which is so many operations more.
+    fn advance(&self, queue: &mut MutexGuard<'_, Queue<'_>>, timestamp_us: u64, operations: usize) {
         let done = if self.shared.flush_update_log() {
             queue.position.advance(timestamp_us).map_err(|error| position_error(&error))
         } else {
             Err(End::Lost("the update log cannot be written".into()))
         };
         match done {
-            Ok(()) => self.progress.executed_us.store(timestamp_us, Ordering::Relaxed),
+            Ok(()) => {
+                self.progress.executed_us.store(timestamp_us, Ordering::Relaxed);
+                self.progress.tally.execute(operations as u64, timestamp_us);
+            }
             Err(end) => self.fail_with(queue, end),
         }
     }
@@ -396,7 +425,7 @@ impl<'a> Applier<'a> {
         };
         let updates = batches.iter().flat_map(|batch| &batch.updates);
         if let Some(last) = updates.take_while(is_done).last() {
-            self.advance(&mut queue, last.timestamp_us);
+            self.advance(&mut queue, last.timestamp_us, 0);
         }
         queue.failure.take()
     }

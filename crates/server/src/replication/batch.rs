@@ -18,6 +18,8 @@ pub(super) struct Batch {
     pub(super) updates: Vec<Update>,
     /// When the master was known to have nothing beyond them, in microseconds since 1970.
     pub(super) caught_up_us: Option<u64>,
+    /// Time stamp up to which the master has sent everything with them, 0 if it does not say.
+    pub(super) passed_us: u64,
     /// Not if whoever received it executes it.
     pub(super) is_for_workers: bool,
     /// Threads that are not done with it.
@@ -67,7 +69,7 @@ impl Batch {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.updates.is_empty() && self.caught_up_us.is_none()
+        self.updates.is_empty() && self.caught_up_us.is_none() && self.passed_us == 0
     }
 
     /// Whether it is long enough to be executed.

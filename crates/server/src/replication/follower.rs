@@ -6,13 +6,16 @@
 
 use super::apply::Applier;
 use super::batch::Batch;
+use super::copying::Copying;
 use super::position::Position;
 use super::promote::{self, Promoted};
+use super::tally::{Lag, Tally};
 use crate::execute::Repeater;
 use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::update_log::now_us;
-use client::{Address, Interrupter, Settings, UpdateStream};
+use cabinet::name::Kind;
+use client::{Address, Ask, Interrupter, ReplicaLink, Settings};
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::path::PathBuf;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
+use wire::replication::{COMPRESS, FromMaster, SEED, SEED_IF_TOO_OLD};
 
 /// Pause before the first new attempt to connect; each time twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -61,13 +65,36 @@ pub struct Following {
     pub check: bool,
     /// Clients may write although a master is followed.
     pub is_writable: bool,
+    /// When it becomes a copy of the master.
+    pub seeding: Seeding,
+    /// The copy is sent compressed.
+    pub compresses: bool,
+}
+
+/// When a replica becomes a copy of its master, which takes one of this project.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seeding {
+    /// Never: it stops where the log does not go on.
+    Never,
+    /// If it has no records, so that nothing is lost.
+    #[default]
+    Empty,
+    /// Also where that takes the place of records that it has, if the master's log does not go on
+    /// behind them.
+    Always,
 }
 
 impl Default for Following {
     /// No master, and the original's file and rules.
     fn default() -> Self {
-        let position = "ttserver.rts".into();
-        Self { master: None, position, check: false, is_writable: true }
+        Self {
+            master: None,
+            position: "ttserver.rts".into(),
+            check: false,
+            is_writable: true,
+            seeding: Seeding::default(),
+            compresses: false,
+        }
     }
 }
 
@@ -91,6 +118,9 @@ pub(crate) struct Follower {
     changed: Condvar,
     connection: Mutex<Option<Interrupter>>,
     position: PathBuf,
+    seeding: Seeding,
+    compresses: bool,
+    state: Mutex<State>,
     progress: Progress,
     /// Closed while a master is followed, unless clients may write all the same.
     gate: Arc<Gate>,
@@ -103,6 +133,22 @@ pub(super) struct Progress {
     pub(super) executed_us: AtomicU64,
     /// When the master was last known to have nothing more.
     pub(super) caught_up_us: AtomicU64,
+    /// What the master says, and is told.
+    pub(super) tally: Tally,
+}
+
+/// What it is doing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum State {
+    #[default]
+    Connecting,
+    Following,
+    /// Records so far, and how many the master had when the copy began.
+    Seeding {
+        done: u64,
+        total: u64,
+    },
+    Stopped,
 }
 
 /// Why it stops following.
@@ -126,6 +172,9 @@ impl Follower {
             changed: Condvar::new(),
             connection: Mutex::new(None),
             position: following.position.clone(),
+            seeding: following.seeding,
+            compresses: following.compresses,
+            state: Mutex::default(),
             progress: Progress::default(),
             gate: Arc::clone(gate),
         }
@@ -140,7 +189,32 @@ impl Follower {
     pub(crate) fn progress(&self) -> (u64, f64) {
         let executed_us = self.progress.executed_us.load(Ordering::Relaxed);
         let known_us = executed_us.max(self.progress.caught_up_us.load(Ordering::Relaxed));
-        (executed_us, now_us().saturating_sub(known_us) as f64 / 1e6)
+        let delay_seconds = now_us().saturating_sub(known_us) as f64 / 1e6;
+        // By the master's clock, if it has told.
+        (executed_us, self.progress.tally.lag().map_or(delay_seconds, |lag| lag.seconds))
+    }
+
+    /// What `stat` shows, by names.
+    pub(super) fn figures(&self) -> Vec<(String, String)> {
+        let mut figures = Vec::new();
+        let mut figure = |name: &str, value: String| figures.push((name.to_owned(), value));
+        let state = *self.state.lock();
+        let name = match state {
+            State::Connecting => "connecting",
+            State::Following => "following",
+            State::Seeding { .. } => "seeding",
+            State::Stopped => "stopped",
+        };
+        figure("replication_state", name.to_owned());
+        if let State::Seeding { done, total } = state {
+            figure("replication_seeded", done.to_string());
+            figure("replication_seeding", total.to_string());
+        }
+        if let Some(Lag { operations, seconds }) = self.progress.tally.lag() {
+            figure("replication_lag_operations", operations.to_string());
+            figure("replication_lag_seconds", format!("{seconds:.6}"));
+        }
+        figures
     }
 
     /// Follows another master, or none, from `set_us` on, or from where it was.
@@ -159,6 +233,10 @@ impl Follower {
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
     /// was received. `None` if there is no master.
     pub(super) fn promote(&self) -> Option<Promoted> {
+        if matches!(*self.state.lock(), State::Seeding { .. }) {
+            tracing::error!("not promoted: this server has a part of a copy only");
+            return None;
+        }
         let mut followed = None;
         self.order(|orders| followed = orders.master.take());
         let master = followed?;
@@ -212,9 +290,14 @@ impl Follower {
             let (set_us, check) = (orders.set_us, orders.check);
             orders.is_busy = true;
             drop(orders);
+            // What an on-memory database had executed went with the process.
+            let is_fresh =
+                opened.is_none() && set_us.is_none() && shared.kind.is_some_and(Kind::is_on_memory);
             let end = match self.opened(&mut opened, set_us) {
                 Ok(position) => {
-                    let path = Path { follower: self, shared, generation, check };
+                    let was_empty = shared.database.is_empty();
+                    let path =
+                        Path { follower: self, shared, generation, check, is_fresh, was_empty };
                     let from_us = position.timestamp_us();
                     let end = path.follow(&master, position);
                     if position.timestamp_us() != from_us {
@@ -225,6 +308,10 @@ impl Follower {
                 Err(error) => End::Lost(format!("cannot use {}: {error}", self.position.display())),
             };
             *self.connection.lock() = None;
+            *self.state.lock() = match end {
+                End::Halted(_) => State::Stopped,
+                End::Changed | End::Lost(_) => State::Connecting,
+            };
             let mut orders = self.orders.lock();
             orders.is_busy = false;
             self.changed.notify_all();
@@ -273,6 +360,10 @@ struct Path<'f> {
     shared: &'f Shared,
     generation: u64,
     check: bool,
+    /// Whatever the position says, the database has nothing.
+    is_fresh: bool,
+    /// It had no records when it was said what is asked for.
+    was_empty: bool,
 }
 
 impl Path<'_> {
@@ -280,8 +371,32 @@ impl Path<'_> {
         self.follower.orders.lock().generation != self.generation
     }
 
+    /// What it asks of a master of this project beside the log.
+    fn options(&self, position: &Position) -> Result<u32, End> {
+        let has_nothing = self.was_empty && (position.timestamp_us() == 0 || self.is_fresh);
+        let is_allowed = self.follower.seeding != Seeding::Never;
+        if position.is_seeding() && !is_allowed {
+            return Err(End::Halted("the database is a part of a copy, and is not seeded".into()));
+        }
+        let mut options = 0;
+        if is_allowed && (has_nothing || position.is_seeding()) {
+            options |= SEED;
+        }
+        if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
+            options |= SEED_IF_TOO_OLD;
+        }
+        if self.follower.compresses {
+            options |= COMPRESS;
+        }
+        Ok(options)
+    }
+
     fn follow(&self, master: &Master, position: &mut Position) -> End {
         let Master { host, port } = master;
+        let options = match self.options(position) {
+            Ok(options) => options,
+            Err(end) => return end,
+        };
         let settings = Settings {
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(SILENCE_MAX),
@@ -289,25 +404,102 @@ impl Path<'_> {
         };
         let address = Address::from((&**host, *port));
         let from_us = position.timestamp_us().saturating_add(1);
-        let own_id = self.shared.config.server_id;
-        let mut stream = match UpdateStream::open(&address, &settings, from_us, own_id) {
-            Ok(stream) => stream,
+        let config = &self.shared.config;
+        let (server_id, port) = (config.server_id, config.tcp_port());
+        let ask = Ask { timestamp_us: from_us, server_id, options, port };
+        let mut link = match ReplicaLink::open(&address, &settings, ask) {
+            Ok(link) => link,
             Err(error) => return lost(&error),
         };
-        match stream.interrupter() {
+        match link.interrupter() {
             Ok(interrupter) => *self.follower.connection.lock() = Some(interrupter),
             Err(error) => return lost(&error),
         }
         if self.is_over() {
             return End::Changed;
         }
-        let master_id = match stream.server_id().map(u16::try_from) {
+        if position.is_seeding() && !link.is_extended() {
+            return End::Halted("the database is a part of a copy of another master".into());
+        }
+        let master_id = match link.server_id().map(u16::try_from) {
             Ok(Ok(master_id)) => master_id,
             Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
             Err(error) => return lost(&error),
         };
+        let acknowledger = match link.acknowledger() {
+            Ok(acknowledger) => acknowledger,
+            Err(error) => return lost(&error),
+        };
         tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
+        let tally = &self.follower.progress.tally;
+        tally.begin(position.timestamp_us());
+        std::thread::scope(|scope| {
+            let _end = EndOnDrop(tally);
+            if let Some(acknowledger) = acknowledger {
+                scope.spawn(|| tally.tell(acknowledger, &self.shared.database));
+            }
+            let end = match self.seed(&mut link, position, master_id) {
+                Ok(()) => self.apply(&mut link, position, master_id),
+                Err(end) => end,
+            };
+            // Whoever tells the master may wait for it to listen.
+            self.follower.interrupt();
+            end
+        })
+    }
+
+    /// Lets the database become a copy, if that is what the master begins with.
+    fn seed(
+        &self,
+        link: &mut ReplicaLink,
+        position: &mut Position,
+        master_id: u16,
+    ) -> Result<(), End> {
+        let Progress { executed_us, tally, .. } = &self.follower.progress;
+        let mut repeater = Repeater::new(self.shared);
+        let mut copying: Option<Copying<'_>> = None;
+        while link.is_extended() {
+            let message = match link.next() {
+                Ok(message) => message,
+                Err(_) if self.is_over() => return Err(End::Changed),
+                Err(error) => return Err(lost(&error)),
+            };
+            match (message, &mut copying) {
+                (FromMaster::SeedBegin { records, last_uid }, None) => {
+                    tally.begin_anew();
+                    let (announced, was_empty) = ((records, last_uid), self.was_empty);
+                    let begun =
+                        Copying::begin(self.shared, position, master_id, announced, was_empty)?;
+                    copying.insert(begun).show(&mut self.follower.state.lock())?;
+                }
+                (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
+                    whole.end(position, timestamp_us)?;
+                    executed_us.store(position.timestamp_us(), Ordering::Relaxed);
+                    tally.execute(0, position.timestamp_us());
+                    break;
+                }
+                (FromMaster::Position(at), Some(copying)) => {
+                    tally.hear(at);
+                    copying.show(&mut self.follower.state.lock())?;
+                }
+                (message, Some(copying)) => {
+                    tally.receive();
+                    copying.take(&mut repeater, message)?;
+                    tally.execute(1, 0);
+                }
+                (_, None) => {
+                    link.put_back();
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes the log on all cores.
+    fn apply(&self, link: &mut ReplicaLink, position: &mut Position, master_id: u16) -> End {
         let Self { follower, shared, check, .. } = *self;
+        *follower.state.lock() = State::Following;
         let interrupt = || follower.interrupt();
         let applier =
             Applier::new(shared, &follower.progress, position, master_id, check, &interrupt);
@@ -321,7 +513,7 @@ impl Path<'_> {
                     return End::Lost(format!("cannot start a thread: {error}"));
                 }
             }
-            let end = self.receive(&mut stream, applier);
+            let end = self.receive(link, applier);
             applier.close();
             end
         });
@@ -329,18 +521,18 @@ impl Path<'_> {
     }
 
     /// Gives to the applier what has arrived, until it ends.
-    fn receive(&self, stream: &mut UpdateStream, applier: &Applier<'_>) -> End {
+    fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
         let mut repeater = Repeater::new(self.shared);
         let mut batch = Batch::default();
         while !self.is_over() && !applier.has_failed() {
             loop {
-                let message = match stream.next() {
+                let message = match link.next() {
                     Ok(message) => message,
                     Err(_) if self.is_over() => return End::Changed,
                     Err(error) => return lost(&error),
                 };
                 let taken = applier.take(&mut batch, message, &mut repeater);
-                if taken.is_err() || batch.is_full() || !stream.has_next() {
+                if taken.is_err() || batch.is_full() || !link.has_next() {
                     applier.submit(&mut batch, &mut repeater);
                     match taken {
                         Ok(()) => break,
@@ -351,6 +543,20 @@ impl Path<'_> {
         }
         End::Changed
     }
+}
+
+/// Nobody tells the master any more when this goes.
+struct EndOnDrop<'t>(&'t Tally);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The master does not follow the protocol.
+pub(super) fn out_of_place() -> End {
+    End::Lost("the master sends what does not belong there".into())
 }
 
 fn set_gate(gate: &Gate, master: Option<&Master>) {

@@ -1,26 +1,38 @@
 //! Replication on the original's wire, described in `docs/replication.md`.
 //!
 //! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes what it
-//! receives, [`restore`] executes an update log that is there as files.
+//! receives, [`restore`] executes an update log that is there as files. Between two servers of this
+//! project there is more: [`link`] is the master's side of it, [`seeder`] copies all records,
+//! [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] has clients wait for replicas.
 
 mod apply;
 mod batch;
+mod copying;
+mod feed;
 mod follower;
 mod lanes;
+mod link;
 mod position;
 mod promote;
+mod replica;
 mod restore;
+mod seeder;
+mod semi_sync;
 mod sender;
+mod tally;
 
-pub use follower::{Following, Master};
+pub use follower::{Following, Master, Seeding};
+pub use semi_sync::{OnTimeout, Settings as SemiSyncSettings};
 
 pub use restore::{Replayed, replay};
 
 pub(crate) use promote::Promoted;
 pub(crate) use restore::restore;
+pub(crate) use semi_sync::SemiSync;
 
 use crate::gate::Gate;
 use crate::shared::Shared;
+use crate::update_log::UpdateLog;
 use follower::Follower;
 use rustix::fd::OwnedFd;
 use sender::Senders;
@@ -29,18 +41,43 @@ use std::sync::Arc;
 /// Options of `setmst` and `restore`: an operation that ends otherwise than it was logged ends all.
 const CHECK: u32 = 1;
 
+/// What a replica asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Its server id.
+    pub(crate) replica: u32,
+    /// Since when it wants to know what changed, in microseconds since 1970.
+    pub(crate) from_us: u64,
+    /// It is one of this project.
+    pub(crate) extended: Option<Extended>,
+}
+
+/// What only a replica of this project says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extended {
+    /// Those of [`wire::replication`].
+    pub(crate) options: u32,
+    /// Port at which it can be reached, 0 if that is not known.
+    pub(crate) port: u16,
+}
+
 /// What a server has to do with others.
-#[derive(Default)]
 pub(crate) struct Replication {
     senders: Senders,
+    semi_sync: Option<Arc<SemiSync>>,
     /// A server without an id follows nobody.
     follower: Option<Follower>,
 }
 
 impl Replication {
-    pub(crate) fn new(following: &Following, server_id: u32, gate: &Arc<Gate>) -> Self {
+    pub(crate) fn new(
+        following: &Following,
+        server_id: u32,
+        gate: &Arc<Gate>,
+        semi_sync: Option<Arc<SemiSync>>,
+    ) -> Self {
         let follower = (server_id != 0).then(|| Follower::new(following, gate));
-        Self { senders: Senders::default(), follower }
+        Self { senders: Senders::default(), semi_sync, follower }
     }
 
     /// The master that is followed, and the follower, if there is one.
@@ -55,10 +92,47 @@ impl Replication {
     }
 
     /// Serves a replica from now on, on a thread of its own.
-    pub(crate) fn serve(&self, shared: &Arc<Shared>, socket: OwnedFd, from_us: u64, replica: u32) {
-        if let Err(error) = self.senders.serve(shared, socket, from_us, replica) {
-            tracing::error!("replica {replica} cannot be served: {error}");
+    pub(crate) fn serve(&self, shared: &Arc<Shared>, socket: OwnedFd, ask: Ask) {
+        if let Err(error) = self.senders.serve(shared, socket, ask) {
+            tracing::error!("replica {} cannot be served: {error}", ask.replica);
         }
+    }
+
+    /// Clients wait for what replicas acknowledge, if so.
+    pub(crate) fn semi_sync(&self) -> Option<&SemiSync> {
+        self.semi_sync.as_deref()
+    }
+
+    /// Whether replicas are to acknowledge at once what they have on disk.
+    fn awaits(&self) -> bool {
+        self.semi_sync.is_some()
+    }
+
+    /// Looks at how far replicas have come, for clients that wait for that.
+    pub(crate) fn confirm(&self, log: &UpdateLog) {
+        if let Some(semi_sync) = &self.semi_sync {
+            semi_sync.confirm(&self.senders.durable_us(), log.last_entry_us());
+        }
+    }
+
+    /// The life of a thread that finds out when replicas stay away for too long.
+    pub(crate) fn await_replicas(&self, is_stopping: impl Fn() -> bool) {
+        if let Some(semi_sync) = &self.semi_sync {
+            semi_sync.look_after(|| self.senders.durable_us().len(), is_stopping);
+        }
+    }
+
+    /// What `stat` shows of others, by names.
+    pub(crate) fn figures(&self, log: Option<&UpdateLog>) -> Vec<(String, String)> {
+        let mut figures = Vec::new();
+        if let Some(log) = log {
+            figures.extend(self.senders.describe(log.tail()));
+        }
+        figures.extend(self.semi_sync.iter().flat_map(|semi_sync| semi_sync.figures()));
+        if let Some((_, follower)) = self.followed() {
+            figures.extend(follower.figures());
+        }
+        figures
     }
 
     /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Says whether it can

@@ -2,7 +2,8 @@
 //!
 //! The file holds the time stamp of the last operation before which all are executed, in decimal, and
 //! a line end, as the original's. It is written after each batch of operations; what was executed
-//! beyond it is in [`Lanes`], in a file beside (`.lanes`).
+//! beyond it is in [`Lanes`], in a file beside (`.lanes`). While the database becomes a copy of the
+//! master's, there is a file `.seeding` beside.
 
 use super::lanes::Lanes;
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 /// The file, and the one beside.
 pub(super) struct Position {
+    path: PathBuf,
     file: File,
     lanes: Arc<Lanes>,
     timestamp_us: u64,
@@ -31,8 +33,37 @@ impl Position {
                 std::io::Error::new(std::io::ErrorKind::InvalidData, "it holds no time stamp")
             })?,
         };
-        let lanes = Arc::new(Lanes::open(&beside(path), timestamp_us)?);
-        Ok(Self { file, lanes, timestamp_us, length: text.len() })
+        let lanes = Arc::new(Lanes::open(&beside(path, ".lanes"), timestamp_us)?);
+        let path = path.to_owned();
+        Ok(Self { path, file, lanes, timestamp_us, length: text.len() })
+    }
+
+    /// Whether the database is part of a copy that was not finished.
+    pub(super) fn is_seeding(&self) -> bool {
+        self.mark().exists()
+    }
+
+    /// The database is about to become a copy, and nothing before that is finished.
+    pub(super) fn begin_seeding(&mut self) -> std::io::Result<()> {
+        File::create(self.mark())?.sync_all()?;
+        self.sync_folder()
+    }
+
+    /// The copy is whole and durable, and has everything up to `timestamp_us`.
+    pub(super) fn end_seeding(&mut self, timestamp_us: u64) -> std::io::Result<()> {
+        self.set(timestamp_us)?;
+        self.file.sync_all()?;
+        std::fs::remove_file(self.mark())?;
+        self.sync_folder()
+    }
+
+    fn mark(&self) -> PathBuf {
+        beside(&self.path, ".seeding")
+    }
+
+    fn sync_folder(&self) -> std::io::Result<()> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 
     /// What was executed beyond it.
@@ -66,9 +97,9 @@ impl Position {
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".lanes");
+    name.push(extension);
     name.into()
 }
 
@@ -100,6 +131,19 @@ mod tests {
         assert_eq!(reopened(&path).timestamp_us(), 1_795_224_532_475_177);
         position.advance(7).expect("room");
         assert_eq!(std::fs::read(&path).expect("a file"), b"7\n");
+    }
+
+    #[test]
+    fn a_copy_that_was_begun_is_unfinished_until_it_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rts");
+        let mut position = reopened(&path);
+        assert!(!position.is_seeding());
+        position.begin_seeding().expect("room");
+        assert!(reopened(&path).is_seeding());
+        position.end_seeding(8).expect("room");
+        let position = reopened(&path);
+        assert_eq!((position.is_seeding(), position.timestamp_us()), (false, 8));
     }
 
     #[test]

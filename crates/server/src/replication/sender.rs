@@ -1,12 +1,18 @@
 //! A master's side: the update log, sent to a replica as it is written.
 //!
 //! Each replica has a thread of its own here, which sleeps while there is nothing to send. It reads
-//! the files of the log, so a replica that is slow costs no memory and holds up nobody.
+//! the files of the log, so a replica that is slow costs no memory and holds up nobody. One of this
+//! project gets more than that, see [`super::link`].
 
+use super::Ask;
+use super::feed::Feed;
+use super::link;
+use super::replica::Replica;
 use crate::shared::Shared;
-use crate::update_log::{Place, Reader, UpdateLog};
+use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -18,13 +24,13 @@ use wire::update_log::Message;
 const REPLICAS_MAX: usize = 64;
 
 /// A replica hears of its master this often, also when there is nothing to tell.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Longest wait for a replica to take what is sent to it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes sent at once, unless an entry is longer.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
 /// The replicas that are being served.
 #[derive(Debug, Default)]
@@ -35,14 +41,8 @@ pub(super) struct Senders {
 #[derive(Debug)]
 struct Sender {
     stream: TcpStream,
+    replica: Arc<Replica>,
     thread: JoinHandle<()>,
-}
-
-/// What a replica asks for.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    replica: u32,
-    from_us: u64,
 }
 
 impl Senders {
@@ -51,14 +51,14 @@ impl Senders {
         &self,
         shared: &Arc<Shared>,
         socket: OwnedFd,
-        timestamp_us: u64,
-        replica: u32,
+        ask: Ask,
     ) -> std::io::Result<()> {
+        let Ask { replica, from_us, extended } = ask;
         let Some(log) = &shared.update_log else {
             tracing::warn!("replica {replica} refused: there is no update log here");
             return Ok(());
         };
-        if timestamp_us == 0 || replica == 0 || replica == shared.config.server_id {
+        if from_us == 0 || replica == 0 || replica == shared.config.server_id {
             tracing::warn!("replica {replica} refused: server id or time stamp cannot be");
             return Ok(());
         }
@@ -74,17 +74,23 @@ impl Senders {
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let sending = stream.try_clone()?;
         let (shared, log) = (Arc::clone(shared), Arc::clone(log));
-        let request = Request { replica, from_us: timestamp_us };
+        let port = extended.map_or(0, |extended| extended.port);
+        let known = Arc::new(Replica::new(replica, address(&stream, port), extended.is_some()));
+        let served = Arc::clone(&known);
         let thread = Builder::new().name(format!("replica-{replica}")).spawn(move || {
-            tracing::info!("replicating to sid={replica} after {}", timestamp_us - 1);
-            match send(&shared, &log, &sending, request) {
+            tracing::info!("replicating to sid={replica} after {}", from_us - 1);
+            let sent = match extended {
+                Some(extended) => link::send(&shared, &log, &sending, ask, extended, &served),
+                None => send(&shared, &log, &sending, ask, &served),
+            };
+            match sent {
                 Ok(()) => tracing::info!("replicating to sid={replica} finished"),
                 Err(error) => tracing::warn!("replicating to sid={replica} ended: {error}"),
             }
             // The other handle would keep it open.
             let _ = sending.shutdown(Shutdown::Both);
         })?;
-        threads.push(Sender { stream, thread });
+        threads.push(Sender { stream, replica: known, thread });
         Ok(())
     }
 
@@ -93,9 +99,35 @@ impl Senders {
         self.threads.lock().iter().filter(|sender| !sender.thread.is_finished()).count()
     }
 
+    /// The replicas that are being served, by their ids: names and descriptions for `stat`.
+    pub(super) fn describe(&self, tail: Tail) -> Vec<(String, String)> {
+        let threads = self.threads.lock();
+        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
+        let mut lines: Vec<_> =
+            served.map(|Sender { replica, .. }| (replica.id, replica.describe(tail))).collect();
+        lines.sort();
+        lines.into_iter().map(|(id, text)| (format!("replica_{id}"), text)).collect()
+    }
+
+    /// What each replica has on disk that says so and has a whole copy: time stamps, the highest
+    /// first.
+    pub(super) fn durable_us(&self) -> Vec<u64> {
+        let mut by_id = BTreeMap::new();
+        for Sender { replica, thread, .. } in self.threads.lock().iter() {
+            let durable_us = if thread.is_finished() { 0 } else { replica.durable_us() };
+            let known = by_id.entry(replica.id).or_insert(0);
+            *known = durable_us.max(*known);
+        }
+        let mut durable: Vec<u64> = by_id.into_values().filter(|at_us| *at_us > 0).collect();
+        durable.sort_unstable_by(|one, other| other.cmp(one));
+        durable
+    }
+
     /// Ends all, and waits for their end.
     pub(super) fn stop(&self) {
-        for Sender { stream, thread } in std::mem::take(&mut *self.threads.lock()) {
+        // Not under the lock, which they take when they end.
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for Sender { stream, thread, .. } in threads {
             let _ = stream.shutdown(Shutdown::Both);
             // A panic has been printed where it happened.
             let _ = thread.join();
@@ -103,39 +135,67 @@ impl Senders {
     }
 }
 
+/// Where a replica can be reached on its port, or where its connection comes from.
+fn address(stream: &TcpStream, port: u16) -> String {
+    match stream.peer_addr() {
+        Ok(mut peer) => {
+            if port != 0 {
+                peer.set_port(port);
+            }
+            peer.to_string()
+        }
+        Err(_) => "local".to_owned(),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(super) enum Failure {
     #[error("{0}")]
     Socket(#[from] std::io::Error),
     #[error("{0}")]
     Log(#[from] crate::update_log::Error),
+    #[error("the update log cannot be written")]
+    Unwritten,
+    #[error("{0}")]
+    Database(#[from] cabinet::Error),
+    #[error("it has gone, or the server stops")]
+    Over,
+    #[error("it says what is no acknowledgement")]
+    NoAcknowledgement,
 }
 
+/// What the original sends.
 fn send(
     shared: &Shared,
     log: &UpdateLog,
     mut stream: &TcpStream,
-    Request { replica, from_us }: Request,
+    Ask { replica, from_us, .. }: Ask,
+    known: &Replica,
 ) -> Result<(), Failure> {
     let mut seen = log.end();
-    let mut reader = Reader::open(log.folder(), from_us)?;
-    // Ids beyond those of servers are of clients that only look.
-    let known = u16::try_from(replica).ok();
-    if let Some(replica) = known {
+    let mut feed = Feed::of(log, replica, from_us)?;
+    if let Some(replica) = keeps(replica) {
         log.keeper().confirm(replica, from_us - 1);
     }
     let mut output = shared.config.server_id.to_be_bytes().to_vec();
     push(&mut output, &Message::NoOperation);
     while !shared.is_stopping() {
-        let Some(reader) = &mut reader else {
+        let Some(feed) = &mut feed else {
             // The folder was emptied under the server.
             return Ok(());
         };
-        let sent_us = send_up_to(reader, seen, replica, &mut output, stream)?;
+        while let Some(message) = feed.next(seen)? {
+            push(&mut output, &message);
+            if output.len() >= CHUNK_BYTES {
+                stream.write_all(&output)?;
+                output.clear();
+            }
+        }
         stream.write_all(&output)?;
         output.clear();
-        if let (Some(replica), Some(sent_us)) = (known, sent_us) {
-            log.keeper().sent(replica, sent_us);
+        feed.report(known);
+        if let Some(replica) = keeps(replica) {
+            log.keeper().sent(replica, feed.read_us());
         }
         if !log.wait_beyond(seen, HEARTBEAT) {
             push(&mut output, &Message::NoOperation);
@@ -145,34 +205,10 @@ fn send(
     Ok(())
 }
 
-/// Sends the entries before `end`, but for what is left in `output`. Answers the time stamp of the
-/// last one.
-fn send_up_to(
-    reader: &mut Reader,
-    end: Place,
-    replica: u32,
-    output: &mut Vec<u8>,
-    mut stream: &TcpStream,
-) -> Result<Option<u64>, Failure> {
-    let mut sent_us = None;
-    while let Some(entry) = reader.next(Some(end))? {
-        sent_us = Some(entry.timestamp_us);
-        // It need not hear from here what it said, or what it was told by whom we were told.
-        if u32::from(entry.origin) == replica || u32::from(entry.master) == replica {
-            continue;
-        }
-        let message = Message::Update {
-            timestamp_us: entry.timestamp_us,
-            origin: entry.origin.into(),
-            body: entry.body,
-        };
-        push(output, &message);
-        if output.len() >= CHUNK_BYTES {
-            stream.write_all(output)?;
-            output.clear();
-        }
-    }
-    Ok(sent_us)
+/// The id under which files are kept for a replica: those beyond the ids of servers are of clients
+/// that only look.
+pub(super) fn keeps(replica: u32) -> Option<u16> {
+    u16::try_from(replica).ok()
 }
 
 fn push(output: &mut Vec<u8>, message: &Message<'_>) {

@@ -102,8 +102,7 @@ pub(crate) struct UpdateLog {
     has_failed: AtomicBool,
     /// Why, while it has.
     failure: Mutex<Option<Failed>>,
-    /// What readers may read.
-    end: Mutex<Place>,
+    end: Mutex<Tail>,
     grown: Condvar,
     keeper: Keeper,
     own_changes: Option<OwnChanges>,
@@ -119,8 +118,37 @@ pub(crate) struct Mark {
     pub(crate) now_us: u64,
 }
 
+/// The end of what is in the files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// What readers may read.
+    pub(crate) place: Place,
+    /// Entries that were written since the log was opened.
+    pub(crate) entries: u64,
+    /// Time stamp of the last entry, in microseconds since 1970; 0 without any.
+    pub(crate) timestamp_us: u64,
+}
+
+/// A record that nobody changes, or all of them, until this is dropped.
+pub(crate) struct Stand<'l> {
+    log: &'l UpdateLog,
+    _locks: Locks<'l>,
+}
+
+impl Stand<'_> {
+    /// Time stamp of the last entry, in microseconds since 1970: what comes behind it is about other
+    /// records, or about what they will be.
+    pub(crate) fn timestamp_us(&self) -> u64 {
+        self.log.last_entry_us()
+    }
+}
+
 struct Buffer {
     entries: Vec<u8>,
+    /// Number of them.
+    count: u64,
+    /// Time stamp of the last entry ever.
+    last_entry_us: u64,
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
     journal: Option<Journal>,
@@ -175,12 +203,22 @@ impl UpdateLog {
         }
         let log = Self {
             order: KeyOrder::new(database),
-            buffer: Mutex::new(Buffer { entries: Vec::new(), last_timestamp_us, journal }),
+            buffer: Mutex::new(Buffer {
+                entries: Vec::new(),
+                count: 0,
+                last_entry_us: last_timestamp_us,
+                last_timestamp_us,
+                journal,
+            }),
             appended: AtomicU64::new(0),
             written: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            end: Mutex::new(files.place()),
+            end: Mutex::new(Tail {
+                place: files.place(),
+                entries: 0,
+                timestamp_us: last_timestamp_us,
+            }),
             grown: Condvar::new(),
             files: Mutex::new(files),
             keeper: Keeper::open(&settings.folder, settings.retention)?,
@@ -258,6 +296,17 @@ impl UpdateLog {
         Mark { last_us: if last_us == 0 { now_us } else { last_us }, now_us }
     }
 
+    /// Keeps others from changing what is in `scope`, however long it takes to come to that.
+    pub(crate) fn stand(&self, database: &Database, scope: Scope<'_>) -> Stand<'_> {
+        let locks = self.order.lock(database, scope, true).unwrap_or(Locks::None);
+        Stand { log: self, _locks: locks }
+    }
+
+    /// Time stamp of the last entry, which may not be in the file yet; 0 without any.
+    pub(crate) fn last_entry_us(&self) -> u64 {
+        self.buffer.lock().last_entry_us
+    }
+
     /// What became of a change is in the log, or it was none.
     pub(crate) fn settled(&self, change: u64) {
         if let Some(journal) = &mut self.buffer.lock().journal {
@@ -285,6 +334,8 @@ impl UpdateLog {
         let size_at = start + ENTRY_HEADER_BYTES - 4;
         buffer.entries[size_at..size_at + 4].copy_from_slice(&(body as u32).to_be_bytes());
         buffer.last_timestamp_us = timestamp_us;
+        buffer.last_entry_us = timestamp_us;
+        buffer.count += 1;
         let length = (ENTRY_HEADER_BYTES + body) as u64;
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
         let Buffer { entries, journal, .. } = &mut *buffer;
@@ -321,7 +372,8 @@ impl UpdateLog {
         }
     }
 
-    fn write(&self) -> bool {
+    /// Writes everything so far to the file; says whether it is there.
+    pub(crate) fn write(&self) -> bool {
         let wanted = self.appended.load(Ordering::SeqCst);
         if self.written.load(Ordering::SeqCst) >= wanted {
             return !self.has_failed.load(Ordering::Relaxed);
@@ -333,6 +385,8 @@ impl UpdateLog {
         }
         let mut buffer = self.buffer.lock();
         let mut entries = std::mem::take(&mut buffer.entries);
+        let mut count = std::mem::take(&mut buffer.count);
+        let timestamp_us = buffer.last_entry_us;
         if let Some(journal) = &mut buffer.journal {
             journal.forget(self.written.load(Ordering::SeqCst));
         }
@@ -340,13 +394,24 @@ impl UpdateLog {
         let before = entries.len();
         let result = files.write(&mut entries);
         self.written.fetch_add((before - entries.len()) as u64, Ordering::SeqCst);
-        if !entries.is_empty() {
+        let is_whole = entries.is_empty();
+        if !is_whole {
             // What could not be written goes before what has come since.
+            let left = count_entries(&entries);
+            count -= left;
             let mut buffer = self.buffer.lock();
             entries.append(&mut buffer.entries);
             buffer.entries = entries;
+            buffer.count += left;
         }
-        *self.end.lock() = files.place();
+        {
+            let mut end = self.end.lock();
+            end.place = files.place();
+            end.entries += count;
+            if is_whole {
+                end.timestamp_us = timestamp_us;
+            }
+        }
         drop(files);
         self.grown.notify_all();
         match result {
@@ -384,6 +449,11 @@ impl UpdateLog {
 
     /// What readers may read.
     pub(crate) fn end(&self) -> Place {
+        self.tail().place
+    }
+
+    /// The end of what is in the files.
+    pub(crate) fn tail(&self) -> Tail {
         *self.end.lock()
     }
 
@@ -391,10 +461,10 @@ impl UpdateLog {
     /// is.
     pub(crate) fn wait_beyond(&self, seen: Place, patience: Duration) -> bool {
         let mut end = self.end.lock();
-        if *end == seen {
+        if end.place == seen {
             self.grown.wait_for(&mut end, patience);
         }
-        *end != seen
+        end.place != seen
     }
 
     /// Has those who wait look again.
@@ -421,6 +491,15 @@ impl UpdateLog {
         }
         self.write();
     }
+}
+
+fn count_entries(mut entries: &[u8]) -> u64 {
+    let mut count = 0;
+    while let wire::Parse::Complete(_, length) = Entry::parse(entries) {
+        entries = &entries[length..];
+        count += 1;
+    }
+    count
 }
 
 /// The end of the log in a folder that nobody writes, or that is written meanwhile.

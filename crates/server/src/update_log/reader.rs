@@ -26,6 +26,8 @@ pub struct Reader {
     buffer: Vec<u8>,
     /// Bytes of `buffer` that were given out.
     taken: usize,
+    /// Where in it the entry begins that was given out last.
+    given: usize,
     from_us: u64,
 }
 
@@ -57,9 +59,15 @@ impl Reader {
             }
             None => return Err(Error::NotKept { from_us }),
         };
+        Self::open_at(folder, Place { file: number, offset: 0 }, from_us).map(Some)
+    }
+
+    /// The same of those behind a place where an entry begins.
+    pub(crate) fn open_at(folder: &Path, place: Place, from_us: u64) -> Result<Self> {
+        let Place { file: number, offset } = place;
         let file = open(folder, number)?;
         let folder = folder.to_owned();
-        Ok(Some(Self { folder, number, file, offset: 0, buffer: Vec::new(), taken: 0, from_us }))
+        Ok(Self { folder, number, file, offset, buffer: Vec::new(), taken: 0, given: 0, from_us })
     }
 
     /// The number of the file that it has come to.
@@ -96,22 +104,26 @@ impl Reader {
                     });
                 }
             };
-            let start = self.taken;
+            self.given = self.taken;
             self.taken += length;
             if is_wanted {
-                match Entry::parse(&self.buffer[start..]) {
-                    Parse::Complete(entry, _) => return Ok(Some(entry)),
-                    // It was whole a moment ago.
-                    Parse::Incomplete(_) | Parse::Invalid(_) => return Ok(None),
-                }
+                return Ok(self.last());
             }
+        }
+    }
+
+    /// The entry that was read last, until the next is asked for.
+    pub(crate) fn last(&self) -> Option<Entry<'_>> {
+        match Entry::parse(&self.buffer[self.given..self.taken]) {
+            Parse::Complete(entry, _) => Some(entry),
+            Parse::Incomplete(_) | Parse::Invalid(_) => None,
         }
     }
 
     /// Reads on until `needed` bytes are there; says whether any have come.
     fn fill(&mut self, needed: usize, end: Option<Place>) -> Result<bool> {
         self.buffer.drain(..self.taken);
-        self.taken = 0;
+        (self.given, self.taken) = (0, 0);
         let before = self.buffer.len();
         let limit = match end {
             Some(end) if end.file == self.number => end.offset,

@@ -13,7 +13,9 @@ mod replicas;
 pub(crate) use calls::{MISC_FAILURE, list, misc};
 pub(crate) use engine::ManualEngine;
 pub(crate) use packets::{Packet, Response};
-pub(crate) use replicas::{following, logged, logging, master, records, wait_until_equal};
+pub(crate) use replicas::{
+    following, is_following, logged, logging, master, records, stat, wait_until_equal,
+};
 
 use cabinet::{Database, Options};
 use server::{Config, Endpoint, Handle, Server};

@@ -1,6 +1,6 @@
 //! Servers that log what changes, and follow each other.
 
-use super::{PATIENCE, config};
+use super::{PATIENCE, Running, config};
 use cabinet::Database;
 use server::update_log::{Reader, Settings};
 use server::{Config, Following, Master};
@@ -63,4 +63,21 @@ pub(crate) fn logged(folder: &Path) -> Vec<(u16, u16, Vec<u8>)> {
         entries.push((entry.origin, entry.master, entry.body.to_vec()));
     }
     entries
+}
+
+/// A figure of `stat`.
+pub(crate) fn stat(server: &Running, name: &str) -> Option<String> {
+    let mut client = server.connect();
+    client.send(b"\xc8\x88");
+    let header = client.read(5);
+    let text = client.read(u32::from_be_bytes(header[1..].try_into().unwrap()) as usize);
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}\t")));
+    line.map(str::to_owned)
+}
+
+/// Whether a replica has all that its master has said that it has.
+pub(crate) fn is_following(replica: &Running) -> bool {
+    stat(replica, "replication_state").as_deref() == Some("following")
+        && stat(replica, "replication_lag_operations").as_deref() == Some("0")
 }

@@ -26,3 +26,4 @@ pub(super) const SIZE: u8 = 0x81;
 pub(super) const STAT: u8 = 0x88;
 pub(super) const MISC: u8 = 0x90;
 pub(super) const REPLICATE: u8 = 0xa0;
+pub(super) const FOLLOW: u8 = 0xa1;

@@ -79,6 +79,12 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
             writer.words(&[high, low, server_id]);
             Ok(())
         }
+        Request::Follow { timestamp_us, server_id, options, port } => {
+            let [high, low] = halves(timestamp_us);
+            writer.command(command::FOLLOW);
+            writer.words(&[high, low, server_id, options, port]);
+            Ok(())
+        }
     }
 }
 

@@ -81,4 +81,7 @@ pub enum Request<'a> {
     Misc { name: &'a [u8], options: u32, arguments: Strings<'a> },
     /// Become a replica from a time stamp on.
     Replicate { timestamp_us: u64, server_id: u32 },
+    /// The same between two servers of this project, which the original does not know; see
+    /// [`crate::replication`].
+    Follow { timestamp_us: u64, server_id: u32, options: u32, port: u32 },
 }

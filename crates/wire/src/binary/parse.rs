@@ -147,6 +147,11 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
             let [timestamp_high, timestamp_low, server_id] = reader.words()?;
             Request::Replicate { timestamp_us: long(timestamp_high, timestamp_low), server_id }
         }
+        command::FOLLOW => {
+            let [timestamp_high, timestamp_low, server_id, options, port] = reader.words()?;
+            let timestamp_us = long(timestamp_high, timestamp_low);
+            Request::Follow { timestamp_us, server_id, options, port }
+        }
         _ => return Err(Stop::Invalid(Invalid::UnknownCommand)),
     };
     Ok(request)

@@ -65,7 +65,7 @@ impl<'a> Entry<'a> {
 }
 
 /// The size that a header announces, if it is within the limit.
-pub(super) fn checked_size(size: u32) -> Result<usize, Invalid> {
+pub(crate) fn checked_size(size: u32) -> Result<usize, Invalid> {
     match size as usize {
         size if size <= UPDATE_BODY_BYTES_MAX => Ok(size),
         _ => Err(Invalid::TooLarge),
@@ -73,7 +73,7 @@ pub(super) fn checked_size(size: u32) -> Result<usize, Invalid> {
 }
 
 /// The size of a body, if it is within the limit.
-pub(super) fn body_size(body: &[u8]) -> Result<u32, Invalid> {
+pub(crate) fn body_size(body: &[u8]) -> Result<u32, Invalid> {
     match u32::try_from(body.len()) {
         Ok(size) if body.len() <= UPDATE_BODY_BYTES_MAX => Ok(size),
         _ => Err(Invalid::TooLarge),

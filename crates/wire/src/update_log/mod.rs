@@ -25,5 +25,6 @@ mod operation;
 mod stream;
 
 pub use entry::{ENTRY_HEADER_BYTES, ENTRY_MAGIC, Entry};
+pub(crate) use entry::{body_size, checked_size};
 pub use operation::Operation;
 pub use stream::{Message, NO_OPERATION};

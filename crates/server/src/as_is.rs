@@ -1,0 +1,53 @@
+//! A record as it is, as the operations of an update log that make it so, whatever there was.
+
+use crate::store::{put_request, strings};
+use cabinet::{Database, Error, Result};
+use wire::binary::Request;
+
+/// Bytes of the values that one operation stores beside each other, unless one is longer.
+const LIST_BYTES: usize = 1 << 20;
+
+/// Lends the operations to `take`, one after the other; the one that removes it if there is no
+/// record. Nobody else may change it meanwhile.
+pub(crate) fn as_is(
+    database: &Database,
+    key: &[u8],
+    take: &mut dyn FnMut(Request<'_>),
+) -> Result<()> {
+    if database.has_duplicates() {
+        call(b"outlist", &[key], take)?;
+        let values = database.get_all(key)?;
+        let mut rest = &values[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let over = rest.iter().position(|value| {
+                bytes += key.len() + value.len();
+                bytes > LIST_BYTES
+            });
+            let (part, behind) = rest.split_at(over.unwrap_or(rest.len()).max(1));
+            rest = behind;
+            let pairs: Vec<&[u8]> = part.iter().flat_map(|value| [key, value]).collect();
+            call(b"putlist", &pairs, take)?;
+        }
+        return Ok(());
+    }
+    if database.table().is_some() {
+        let mut called = Ok(());
+        let row = database.read_row(key, |row| {
+            let mut arguments = vec![key];
+            row.columns().for_each(|(name, value)| arguments.extend([name, value]));
+            called = call(b"put", &arguments, take);
+        })?;
+        return if row.is_some() { called } else { call(b"outlist", &[key], take) };
+    }
+    let found =
+        database.read(key, |entry| put_request(key, entry.value, entry.meta, &mut *take))?;
+    if found.is_some() { Ok(()) } else { call(b"outlist", &[key], take) }
+}
+
+fn call(name: &[u8], arguments: &[&[u8]], take: &mut dyn FnMut(Request<'_>)) -> Result<()> {
+    let strings = strings(arguments)
+        .ok_or_else(|| Error::NotSupported("so long an argument, in an update log".into()))?;
+    take(Request::Misc { name, options: 0, arguments: strings.strings() });
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Replies that are held back until what they acknowledge is safe.
+
+use cabinet::LogPosition;
+use std::time::Instant;
+use wire::binary::{MAGIC, reply};
+use wire::{Protocol, memcached_binary};
+
+/// What a reply waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Awaited {
+    /// The database must be durable up to here; 0 where clients do not wait for that.
+    pub(crate) durable: LogPosition,
+    /// Replicas must have everything up to this time stamp; 0 where clients do not wait for that.
+    pub(crate) confirmed_us: u64,
+}
+
+/// A connection whose replies are held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) awaited: Awaited,
+    /// Since when.
+    pub(crate) since: Instant,
+    pub(crate) unconfirmed: Unconfirmed,
+}
+
+/// The first reply of those held that acknowledges something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unconfirmed {
+    /// Where it begins, in bytes.
+    pub(crate) at: usize,
+    /// What takes its place, and that of all behind it, if it is not confirmed.
+    pub(crate) refusal: Refusal,
+}
+
+/// What a client is told whose request was carried out here, but is not confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    Text(&'static [u8]),
+    Memcached(memcached_binary::Echo),
+}
+
+/// What it is told where there are words for it.
+const UNCONFIRMED: &str = "not confirmed by replicas";
+
+/// The command byte of `misc`, whose failure is longer than others.
+const MISC: u8 = 0x90;
+
+impl Refusal {
+    /// Of a request that begins with these bytes.
+    pub(crate) fn of(request: &[u8]) -> Self {
+        let text: &[u8] = match wire::sniff(request) {
+            Some(Protocol::Binary) => match request {
+                [MAGIC, MISC, ..] => &[reply::FAILURE, 0, 0, 0, 0],
+                _ => &[reply::FAILURE],
+            },
+            Some(Protocol::MemcachedBinary) => match memcached_binary::Echo::of(request) {
+                Some(echo) => return Self::Memcached(echo),
+                None => b"",
+            },
+            Some(Protocol::Http) => {
+                b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n\
+                  Content-Length: 26\r\nConnection: close\r\n\r\nnot confirmed by replicas\n"
+            }
+            Some(Protocol::Memcached) | None => b"SERVER_ERROR not confirmed by replicas\r\n",
+        };
+        Self::Text(text)
+    }
+
+    /// Appends it to a reply.
+    pub(crate) fn write(self, output: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => output.extend_from_slice(text),
+            Self::Memcached(echo) => {
+                let status = memcached_binary::Status::InternalError;
+                memcached_binary::reply::failure_with(output, echo, status, UNCONFIRMED);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A replica's side of seeding: its database becomes a copy of the master's.
+//!
+//! From before its records are removed until the copy is whole and on disk there is a mark beside the
+//! position: a replica that is killed meanwhile begins again. Clients may read what is there already,
+//! and `stat` says that it is not all.
+
+use super::follower::{End, State, out_of_place};
+use super::position::Position;
+use crate::execute::Repeater;
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::update_log::Source;
+use std::time::{Duration, Instant};
+use wire::replication::FromMaster;
+use wire::update_log::{Message, Operation};
+
+/// Time between two lines in the log of the server about how far it is.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A copy that is not whole yet.
+pub(super) struct Copying<'a> {
+    shared: &'a Shared,
+    master_id: u16,
+    done: u64,
+    total: u64,
+    reported_at: Instant,
+}
+
+impl<'a> Copying<'a> {
+    /// Removes all records, so that those of the master can come: `records` at present, and
+    /// `last_uid` is the last number that a table has given out. Where there were none when it was
+    /// asked for, as `was_empty` says, those that clients have stored since are not removed.
+    pub(super) fn begin(
+        shared: &'a Shared,
+        position: &mut Position,
+        master_id: u16,
+        (records, last_uid): (u64, u64),
+        was_empty: bool,
+    ) -> Result<Self, End> {
+        let before = shared.database.len();
+        if was_empty && before > 0 && !position.is_seeding() {
+            return Err(End::Lost("a copy would take the place of records stored just now".into()));
+        }
+        tracing::warn!(
+            "seeding from sid={master_id}: {records} records take the place of {before}"
+        );
+        position
+            .begin_seeding()
+            .map_err(|error| End::Lost(format!("cannot begin a copy: {error}")))?;
+        let copy = Self { shared, master_id, done: 0, total: records, reported_at: Instant::now() };
+        let mut store: Store = shared.database.ungated();
+        store.set_source(copy.source());
+        let cleared = if before == 0 { Ok(()) } else { store.clear() };
+        let set = cleared.and_then(|()| match store.table() {
+            Some(table) => table.set_uid_seed(last_uid),
+            None => Ok(()),
+        });
+        set.map_err(|error| End::Lost(error.to_string()))?;
+        Ok(copy)
+    }
+
+    /// To whom follows this server, the records come from the master.
+    fn source(&self) -> Source {
+        Source { origin: self.master_id, master: self.master_id }
+    }
+
+    /// Executes an operation that makes a record as it is, or an entry of the master's log, which may
+    /// be about a record that is not here yet.
+    pub(super) fn take(
+        &mut self,
+        repeater: &mut Repeater<'_>,
+        message: FromMaster<'_>,
+    ) -> Result<(), End> {
+        match message {
+            FromMaster::Record { body } => {
+                self.done += 1;
+                self.execute(repeater, self.source(), body)
+            }
+            FromMaster::Log(Message::Update { origin, body, .. }) => {
+                if origin == self.shared.config.server_id {
+                    return Ok(());
+                }
+                let origin = u16::try_from(origin)
+                    .map_err(|_| End::Halted(format!("{origin} is no server id")))?;
+                self.execute(repeater, Source { origin, master: self.master_id }, body)
+            }
+            _ => Err(out_of_place()),
+        }
+    }
+
+    fn execute(&self, repeater: &mut Repeater<'_>, source: Source, body: &[u8]) -> Result<(), End> {
+        let Ok(operation) = Operation::parse(body) else {
+            return Err(End::Lost("the copy has what is no operation".into()));
+        };
+        let repeated = repeater.repeat(source, &operation);
+        repeated.map(|_| ()).map_err(|trouble| End::Lost(trouble.to_string()))
+    }
+
+    /// Shows how far it is.
+    pub(super) fn show(&mut self, state: &mut State) -> Result<(), End> {
+        let Self { done, total, .. } = *self;
+        *state = State::Seeding { done, total };
+        if self.reported_at.elapsed() >= REPORT_INTERVAL {
+            self.reported_at = Instant::now();
+            tracing::info!("seeding from sid={}: {done} of {total} records", self.master_id);
+        }
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<(), End> {
+        if self.shared.flush_update_log() {
+            Ok(())
+        } else {
+            Err(End::Lost("the update log cannot be written".into()))
+        }
+    }
+
+    /// It is whole, and has everything up to `timestamp_us`.
+    pub(super) fn end(&self, position: &mut Position, timestamp_us: u64) -> Result<(), End> {
+        self.flush()?;
+        let database: &cabinet::Database = &self.shared.database;
+        database.sync().map_err(|error| End::Lost(error.to_string()))?;
+        // A log without entries ends at 0, which is no position.
+        let ended = position.end_seeding(timestamp_us.max(1));
+        ended.map_err(|error| End::Lost(format!("cannot end a copy: {error}")))?;
+        tracing::info!("seeding from sid={} finished: {} records", self.master_id, self.done);
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The update log as one replica gets it: without what it has said itself, or was told by whom we
+//! were told.
+
+use super::replica::Replica;
+use super::sender::Failure;
+use crate::update_log::{Place, Reader, Tail, UpdateLog};
+use wire::update_log::{Entry, Message};
+
+/// Reads the log for a replica, and counts.
+pub(super) struct Feed<'l> {
+    log: &'l UpdateLog,
+    reader: Reader,
+    replica: u32,
+    /// Entries read, less those written to the log since it was opened; wraps.
+    read_less_written: u64,
+    /// Time stamp of the last entry read.
+    read_us: u64,
+    /// Operations sent.
+    sent: u64,
+}
+
+impl<'l> Feed<'l> {
+    /// From a time stamp on; `None` if there is no log.
+    pub(super) fn of(
+        log: &'l UpdateLog,
+        replica: u32,
+        from_us: u64,
+    ) -> Result<Option<Self>, Failure> {
+        let reader = Reader::open(log.folder(), from_us)?;
+        Ok(reader.map(|reader| Self::new(log, reader, replica, 0, from_us - 1)))
+    }
+
+    /// The same, after going through all that there is to count it.
+    pub(super) fn counted(
+        log: &'l UpdateLog,
+        replica: u32,
+        from_us: u64,
+    ) -> Result<Option<Self>, Failure> {
+        let tail = log.tail();
+        let Some(mut counting) = Reader::open(log.folder(), from_us)? else { return Ok(None) };
+        let mut backlog = 0_u64;
+        while counting.next(Some(tail.place))?.is_some() {
+            backlog += 1;
+        }
+        let mut feed = Self::of(log, replica, from_us)?;
+        if let Some(feed) = &mut feed {
+            feed.read_less_written = tail.entries.wrapping_sub(backlog);
+        }
+        Ok(feed)
+    }
+
+    /// From the end of the log on, as it was at a moment when all of it was in the file.
+    pub(super) fn at(log: &'l UpdateLog, replica: u32, tail: Tail) -> Result<Self, Failure> {
+        let reader = Reader::open_at(log.folder(), tail.place, 0)?;
+        Ok(Self::new(log, reader, replica, tail.entries, tail.timestamp_us))
+    }
+
+    fn new(
+        log: &'l UpdateLog,
+        reader: Reader,
+        replica: u32,
+        read_less_written: u64,
+        read_us: u64,
+    ) -> Self {
+        Self { log, reader, replica, read_less_written, read_us, sent: 0 }
+    }
+
+    /// Time stamp of the last entry read.
+    pub(super) fn read_us(&self) -> u64 {
+        self.read_us
+    }
+
+    /// The next message that the replica is to get, before `end`.
+    pub(super) fn next(&mut self, end: Place) -> Result<Option<Message<'_>>, Failure> {
+        // A loop that answers from within would borrow the reader for good.
+        loop {
+            let Some(Entry { timestamp_us, origin, master, .. }) = self.reader.next(Some(end))?
+            else {
+                return Ok(None);
+            };
+            self.read_less_written = self.read_less_written.wrapping_add(1);
+            self.read_us = timestamp_us;
+            if u32::from(origin) != self.replica && u32::from(master) != self.replica {
+                break;
+            }
+        }
+        self.sent += 1;
+        let message = self.reader.last().map(|entry| Message::Update {
+            timestamp_us: entry.timestamp_us,
+            origin: entry.origin.into(),
+            body: entry.body,
+        });
+        Ok(message)
+    }
+
+    /// Operations were sent that are in no log.
+    pub(super) fn count_records(&mut self, operations: u64) {
+        self.sent += operations;
+    }
+
+    /// Entries of the log that were not read yet.
+    pub(super) fn remaining(&self) -> u64 {
+        self.log.tail().entries.wrapping_sub(self.read_less_written)
+    }
+
+    /// Tells the others how far this is.
+    pub(super) fn report(&self, replica: &Replica) {
+        replica.sent(self.sent, self.read_us, self.read_less_written);
+    }
+}

@@ -1,0 +1,214 @@
+//! A master's side towards a replica of this project: it says how far it has come, and hears how
+//! far the replica has; and it can seed one.
+//!
+//! What the replica says is read by a thread of its own, so that whoever waits for it hears at
+//! once.
+
+use super::feed::Feed;
+use super::replica::{Phase, Replica};
+use super::seeder::seed;
+use super::sender::{CHUNK_BYTES, Failure, HEARTBEAT, keeps};
+use super::{Ask, Extended};
+use crate::shared::Shared;
+use crate::update_log::{Error, UpdateLog, now_us};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use wire::Parse;
+use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
+use wire::replication::{Acknowledgement, COMPRESS, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
+
+/// Longest silence of a replica, which says every second that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How well a copy is compressed: little, as the network is seldom slower than that.
+const COMPRESSION_LEVEL: i32 = 1;
+
+/// Serves a replica until it goes or the server stops.
+pub(super) fn send(
+    shared: &Shared,
+    log: &UpdateLog,
+    stream: &TcpStream,
+    ask: Ask,
+    extended: Extended,
+    replica: &Replica,
+) -> Result<(), Failure> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let is_gone = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            let heard = listen(shared, log, stream, replica);
+            is_gone.store(true, Ordering::SeqCst);
+            // Whoever waits for more to send has nobody to send it to.
+            let _ = stream.shutdown(Shutdown::Both);
+            log.wake();
+            heard
+        });
+        let mut link =
+            Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(stream) };
+        let sent = link.serve(extended);
+        let _ = stream.shutdown(Shutdown::Both);
+        let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        shared.replication.confirm(log);
+        sent.and(heard)
+    })
+}
+
+/// Hears how far a replica has come, until it goes.
+fn listen(
+    shared: &Shared,
+    log: &UpdateLog,
+    mut stream: &TcpStream,
+    replica: &Replica,
+) -> Result<(), Failure> {
+    let mut bytes = [0; Acknowledgement::BYTES];
+    loop {
+        match stream.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let Parse::Complete(acknowledged, _) = Acknowledgement::parse(&bytes) else {
+            return Err(Failure::NoAcknowledgement);
+        };
+        replica.acknowledge(acknowledged, log.tail());
+        if let Some(id) = keeps(replica.id) {
+            log.keeper().sent(id, acknowledged.executed_us);
+        }
+        shared.replication.confirm(log);
+    }
+}
+
+/// One replica, and what it takes to serve it.
+pub(super) struct Link<'l> {
+    pub(super) shared: &'l Shared,
+    pub(super) log: &'l UpdateLog,
+    pub(super) ask: Ask,
+    pub(super) replica: &'l Replica,
+    is_gone: &'l AtomicBool,
+    pub(super) outlet: Outlet<'l>,
+}
+
+impl<'l> Link<'l> {
+    fn serve(&mut self, Extended { options, .. }: Extended) -> Result<(), Failure> {
+        let Ask { replica, from_us, .. } = self.ask;
+        self.outlet.bytes.extend_from_slice(&self.shared.config.server_id.to_be_bytes());
+        // Until there is more to say may take a while.
+        self.outlet.flush()?;
+        self.outlet.compresses = options & COMPRESS != 0;
+        let feed = if options & SEED != 0 {
+            None
+        } else {
+            match Feed::counted(self.log, replica, from_us) {
+                Ok(Some(feed)) => Some(feed),
+                // The folder was emptied under the server.
+                Ok(None) => return Ok(()),
+                Err(Failure::Log(Error::NotKept { .. })) if options & SEED_IF_TOO_OLD != 0 => None,
+                Err(Failure::Log(error @ Error::NotKept { .. })) => return self.refuse(&error),
+                Err(error) => return Err(error),
+            }
+        };
+        let feed = match feed {
+            Some(feed) => {
+                if let Some(id) = keeps(replica) {
+                    self.log.keeper().confirm(id, from_us - 1);
+                }
+                feed
+            }
+            None => seed(self)?,
+        };
+        self.outlet.compresses = false;
+        self.replica.set_phase(Phase::Streaming);
+        self.stream(feed)
+    }
+
+    fn refuse(&mut self, error: &Error) -> Result<(), Failure> {
+        tracing::warn!("replica {} refused: {error}", self.ask.replica);
+        let reason = error.to_string();
+        self.outlet.push(&FromMaster::Refused { reason: reason.as_bytes() });
+        self.outlet.flush()
+    }
+
+    fn stream(&mut self, mut feed: Feed<'_>) -> Result<(), Failure> {
+        while !self.is_over() {
+            let seen = self.log.end();
+            self.send_up_to(&mut feed, seen, |_, _| ())?;
+            self.push_position(feed.read_us(), feed.remaining());
+            self.outlet.flush()?;
+            feed.report(self.replica);
+            self.log.wait_beyond(seen, HEARTBEAT);
+        }
+        Ok(())
+    }
+
+    /// Whether there is nobody to serve, or nobody to do it.
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.is_stopping() || self.is_gone.load(Ordering::SeqCst)
+    }
+
+    /// Sends the entries before `end`; `before` is called with the time stamp of each.
+    pub(super) fn send_up_to(
+        &mut self,
+        feed: &mut Feed<'_>,
+        end: crate::update_log::Place,
+        mut before: impl FnMut(&mut Outlet<'l>, u64),
+    ) -> Result<(), Failure> {
+        while let Some(message) = feed.next(end)? {
+            if let wire::update_log::Message::Update { timestamp_us, .. } = message {
+                before(&mut self.outlet, timestamp_us);
+            }
+            self.outlet.push(&FromMaster::Log(message));
+            if self.outlet.is_full() {
+                self.outlet.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how far this is.
+    pub(super) fn push_position(&mut self, timestamp_us: u64, remaining: u64) {
+        let is_awaited = self.shared.replication.awaits();
+        let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
+        self.outlet.push(&FromMaster::Position(position));
+    }
+}
+
+/// What is on its way to a replica.
+pub(super) struct Outlet<'s> {
+    stream: &'s TcpStream,
+    bytes: Vec<u8>,
+    compresses: bool,
+}
+
+impl<'s> Outlet<'s> {
+    fn new(stream: &'s TcpStream) -> Self {
+        Self { stream, bytes: Vec::new(), compresses: false }
+    }
+
+    pub(super) fn push(&mut self, message: &FromMaster<'_>) {
+        // What is in the log or in the database is within the limits.
+        let _ = message.encode(&mut self.bytes);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() >= CHUNK_BYTES
+    }
+
+    /// Sends what there is.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        let mut stream = self.stream;
+        let bytes = self.bytes.len();
+        if self.compresses && bytes <= REPLICATION_BLOCK_BYTES_MAX {
+            let compressed = zstd::bulk::compress(&self.bytes, COMPRESSION_LEVEL)?;
+            let mut block = Vec::new();
+            let is_less = compressed.len() < bytes
+                && FromMaster::Block { bytes, compressed: &compressed }.encode(&mut block).is_ok();
+            stream.write_all(if is_less { &block } else { &self.bytes })?;
+        } else {
+            stream.write_all(&self.bytes)?;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,525 @@
+//! Replicas that become a copy of their master, over the connection and while it is written to.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::{Database, Meta};
+use client::{Address, Ask, ReplicaLink, Settings};
+use server::update_log::Retention;
+use server::{Config, Seeding};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{
+    PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master, memory,
+    memory_tree, records, start_with, stat, table, tree, wait_until, wait_until_equal,
+};
+use wire::Parse;
+use wire::binary::{Request, encode};
+use wire::replication::{Acknowledgement, FromMaster, Position, SEED};
+use wire::update_log::{Message, Operation};
+
+fn request(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes).unwrap();
+    bytes
+}
+
+/// Stores what an update log that begins now does not have.
+fn fill(database: &Database, count: usize) {
+    for number in 1..=count {
+        database.put(number.to_string().as_bytes(), b"column\0value").unwrap();
+    }
+}
+
+#[test]
+fn an_empty_replica_gets_what_no_log_has_whatever_kind_of_database_it_is() {
+    type Open = fn(&Path) -> Database;
+    let kinds: [(&str, Open); 6] = [
+        ("hash", hash),
+        ("tree", tree),
+        ("table", table),
+        ("fixed", fixed),
+        ("memory", |_| memory()),
+        ("memory tree", |_| memory_tree()),
+    ];
+    for (name, open) in kinds {
+        for compresses in [false, true] {
+            let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let (source, copy) = (open(one.path()), open(other.path()));
+            fill(&source, 3000);
+            let master = start_with(logging(1, one.path()), source.clone());
+            let mut config = following(2, other.path(), master.address);
+            config.following.compresses = compresses;
+            let replica = start_with(config, copy.clone());
+            wait_until_equal(&copy, &source);
+            assert_eq!(records(&copy).len(), 3000, "{name}");
+            wait_until(|| is_following(&replica));
+            // What comes then comes with the log.
+            master.connect().exchange(request(&Request::Put { key: b"5", value: b"a\0b" }), b"\0");
+            wait_until_equal(&copy, &source);
+        }
+    }
+}
+
+#[test]
+fn flags_and_expiry_are_copied() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, copy) = (hash(one.path()), hash(other.path()));
+    let meta = Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
+    source.put_with(b"k", b"v", meta).unwrap();
+    let master = start_with(logging(1, one.path()), source.clone());
+    let _replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until_equal(&copy, &source);
+    assert_eq!(copy.read(b"k", |entry| entry.meta).unwrap(), Some(meta));
+}
+
+#[test]
+fn the_values_of_a_key_are_copied_in_their_order() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, copy) = (tree(one.path()), tree(other.path()));
+    for number in 0..200_u32 {
+        let value = format!("{number:020000}");
+        source.put_duplicate(b"key", value.as_bytes(), cabinet::Side::After).unwrap();
+    }
+    source.put(b"other", b"value").unwrap();
+    let master = start_with(logging(1, one.path()), source.clone());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    assert!(copy.get_all(b"key").unwrap() == source.get_all(b"key").unwrap());
+    assert_eq!(copy.len(), 201);
+}
+
+#[test]
+fn the_indices_of_a_table_and_the_next_id_are_copied() {
+    use cabinet::table::{IndexChange, IndexKind};
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, copy) = (table(one.path()), table(other.path()));
+    fill(&source, 10);
+    let rows = source.table().unwrap();
+    rows.set_index(b"column", IndexChange::Set(IndexKind::Token)).unwrap();
+    rows.set_index(b"", IndexChange::Set(IndexKind::Lexical)).unwrap();
+    assert_eq!((0..5).map(|_| rows.generate_uid().unwrap()).last(), Some(5));
+    let master = start_with(logging(1, one.path()), source.clone());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    let indices = |database: &Database| {
+        let mut indices = database.table().unwrap().indices();
+        indices.sort_by(|one, other| one.column.cmp(&other.column));
+        indices.into_iter().map(|index| (index.column, index.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(indices(&copy), indices(&source));
+    assert_eq!(indices(&copy).len(), 2);
+    assert_eq!(copy.table().unwrap().last_uid(), 5);
+}
+
+/// Changes records in ways that show if one is missed or made twice, until it is told to stop.
+fn change(server: &Running, name: &str, has_ended: &AtomicBool) {
+    let mut client = server.connect();
+    let mut number = 0_usize;
+    while !has_ended.load(Ordering::SeqCst) {
+        number += 1;
+        let key = (number * 7 % 2000 + 1).to_string();
+        let key = key.as_bytes();
+        client.exchange(request(&Request::PutCat { key, value: b"x" }), b"\0");
+        let sum = [name, "sum"].concat();
+        client.send(&request(&Request::AddInt { key: sum.as_bytes(), addend: 1 }));
+        client.read(5);
+        match number % 5 {
+            0 => {
+                client.send(&request(&Request::Out { key }));
+                client.read(1);
+            }
+            1 => {
+                let key = format!("{name}{number}");
+                let value = number.to_string();
+                let put = Request::Put { key: key.as_bytes(), value: value.as_bytes() };
+                client.exchange(request(&put), b"\0");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_is_made_under_writes_is_equal_and_nothing_is_missed_or_made_twice() {
+    for open in [hash, tree] {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [one, two, three] = &folders;
+        let source = open(one.path());
+        fill(&source, 20_000);
+        let master = start_with(logging(1, one.path()), source.clone());
+        let has_ended = AtomicBool::new(false);
+        let (copy, second) = (open(two.path()), open(three.path()));
+        std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let (master, has_ended) = (&master, &has_ended);
+                scope.spawn(move || change(master, name, has_ended));
+            }
+            let replica = start_with(following(2, two.path(), master.address), copy.clone());
+            // One that follows the first one gets what that one gets.
+            let end = start_with(following(3, three.path(), replica.address), second.clone());
+            wait_until(|| copy.len() > 19_000 && is_state(&replica, "following"));
+            has_ended.store(true, Ordering::SeqCst);
+            wait_until_equal(&copy, &source);
+            wait_until_equal(&second, &source);
+            drop(end);
+        });
+    }
+}
+
+fn is_state(replica: &Running, state: &str) -> bool {
+    stat(replica, "replication_state").as_deref() == Some(state)
+}
+
+/// A master that keeps little of its log, and what it holds.
+fn start_forgetful(folder: &Path) -> (Running, Database) {
+    let database = hash(folder);
+    let mut config = logging(1, folder);
+    if let Some(log) = &mut config.update_log {
+        log.file_bytes_max = 1000;
+        log.retention = Retention { bytes_max: Some(0), age_max: None };
+    }
+    (start_with(config, database.clone()), database)
+}
+
+/// A replica that was away for so long that the master's log does not go on behind it.
+fn too_old(one: &Path, other: &Path) -> (Running, Database) {
+    {
+        let database = hash(one);
+        let master = start_with(logging(1, one), database.clone());
+        let copy = hash(other);
+        let _replica = start_with(following(2, other, master.address), copy.clone());
+        master.connect().exchange(request(&Request::Put { key: b"old", value: b"1" }), b"\0");
+        wait_until_equal(&copy, &database);
+        wait_until(|| fs::read(other.join("rts")).is_ok_and(|text| text.len() > 3));
+    }
+    let (master, source) = start_forgetful(one);
+    let mut client = master.connect();
+    for number in 0..100 {
+        let key = format!("key{number}");
+        client.exchange(request(&Request::Put { key: key.as_bytes(), value: b"new" }), b"\0");
+    }
+    client.exchange(request(&Request::Out { key: b"old" }), b"\0");
+    wait_until(|| !one.join("ulog/00000001.ulog").exists());
+    (master, source)
+}
+
+#[test]
+fn a_replica_with_records_that_is_too_old_stops_and_keeps_them() {
+    for seeding in [Seeding::Empty, Seeding::Never] {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (master, _) = too_old(one.path(), other.path());
+        let copy = hash(other.path());
+        let mut config = following(2, other.path(), master.address);
+        config.following.seeding = seeding;
+        let replica = start_with(config, copy.clone());
+        wait_until(|| is_state(&replica, "stopped"));
+        assert_eq!(records(&copy).keys().collect::<Vec<_>>(), [b"old"]);
+    }
+}
+
+#[test]
+fn a_replica_with_records_that_is_too_old_becomes_a_copy_if_it_is_told_to() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = too_old(one.path(), other.path());
+    let copy = hash(other.path());
+    let mut config = following(2, other.path(), master.address);
+    config.following.seeding = Seeding::Always;
+    let replica = start_with(config, copy.clone());
+    wait_until(|| is_following(&replica));
+    wait_until_equal(&copy, &source);
+    assert_eq!(copy.len(), 100);
+}
+
+#[test]
+fn a_replica_without_records_that_is_too_old_becomes_a_copy() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = too_old(one.path(), other.path());
+    let copy = hash(other.path());
+    copy.clear().unwrap();
+    let _replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until_equal(&copy, &source);
+}
+
+/// An on-memory database has nothing after a restart, whatever its position says.
+#[test]
+fn a_replica_in_memory_becomes_a_copy_again_when_it_is_started_again() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = hash(one.path());
+    fill(&source, 10);
+    let master = start_with(logging(1, one.path()), source.clone());
+    for _ in 0..2 {
+        let copy = memory();
+        let _replica = start_with(following(2, other.path(), master.address), copy.clone());
+        wait_until_equal(&copy, &source);
+    }
+}
+
+/// A master of this project that is made of a socket: answers the id and options that the replica
+/// has, behind its own id.
+fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut probe = [0; 25];
+    stream.read_exact(&mut probe).unwrap();
+    assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
+    stream.write_all(b"\0\0\0\0\x01\0\0\0\x011").unwrap();
+    let mut ask = [0; 22];
+    stream.read_exact(&mut ask).unwrap();
+    assert_eq!(ask[..2], *b"\xc8\xa1");
+    assert_eq!(ask[10..14], *b"\0\0\0\x02");
+    stream.write_all(b"\0\0\0\x01").unwrap();
+    let from_us = u64::from_be_bytes(ask[2..10].try_into().unwrap());
+    (stream, from_us, u32::from_be_bytes(ask[14..18].try_into().unwrap()))
+}
+
+fn send(stream: &mut TcpStream, messages: &[FromMaster<'_>]) {
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|message| message.encode(&mut bytes).unwrap());
+    stream.write_all(&bytes).unwrap();
+}
+
+fn put(key: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let request = Request::Put { key, value: b"v" };
+    Operation { request, succeeded: true }.encode(&mut body).unwrap();
+    body
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let config = || following(2, folder.path(), address);
+    {
+        let copy = hash(folder.path());
+        let replica = start_with(config(), copy.clone());
+        let (mut stream, from_us, options) = take(&listener);
+        assert_eq!((from_us, options & SEED), (1, SEED));
+        let body = put(b"half");
+        let begin = FromMaster::SeedBegin { records: 2, last_uid: 0 };
+        let at = FromMaster::Position(Position::default());
+        send(&mut stream, &[begin, FromMaster::Record { body: &body }, at]);
+        wait_until(|| stat(&replica, "replication_seeded").as_deref() == Some("1"));
+        assert_eq!(stat(&replica, "replication_seeding").as_deref(), Some("2"));
+        assert!(is_state(&replica, "seeding"));
+        // What is there can be read.
+        assert_eq!(copy.len(), 1);
+    }
+    let copy = hash(folder.path());
+    let replica = start_with(config(), copy.clone());
+    let (mut stream, _, options) = take(&listener);
+    assert_eq!(options & SEED, SEED);
+    let body = put(b"whole");
+    let begin = FromMaster::SeedBegin { records: 1, last_uid: 0 };
+    send(&mut stream, &[begin, FromMaster::Record { body: &body }]);
+    send(&mut stream, &[FromMaster::SeedEnd { timestamp_us: 77 }]);
+    wait_until(|| is_state(&replica, "following"));
+    assert_eq!(records(&copy).keys().collect::<Vec<_>>(), [b"whole"]);
+    assert_eq!(fs::read(folder.path().join("rts")).unwrap(), b"77\n");
+    drop((stream, replica, copy));
+    // It goes on behind the copy.
+    let _replica = start_with(config(), hash(folder.path()));
+    let (_, from_us, options) = take(&listener);
+    assert_eq!((from_us, options & SEED), (78, 0));
+}
+
+#[test]
+fn a_part_of_a_copy_is_not_followed_by_the_log_of_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rts.seeding"), b"").unwrap();
+    let (listener, address) = listen();
+    let replica = start_with(following(2, folder.path(), address), hash(folder.path()));
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 25]).unwrap();
+    stream.write_all(b"\x01\0\0\0\0").unwrap();
+    wait_until(|| is_state(&replica, "stopped"));
+}
+
+#[test]
+fn records_that_are_stored_before_a_copy_comes_are_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let database = hash(folder.path());
+    let _replica = start_with(following(2, folder.path(), address), database.clone());
+    let (mut stream, ..) = take(&listener);
+    database.put(b"meanwhile", b"v").unwrap();
+    send(&mut stream, &[FromMaster::SeedBegin { records: 1, last_uid: 0 }]);
+    let (_stream, from_us, options) = take(&listener);
+    assert_eq!((from_us, options & SEED), (1, 0));
+    assert_eq!(database.len(), 1);
+}
+
+#[test]
+fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let database = hash(folder.path());
+    database.put(b"kept", b"v").unwrap();
+    let _replica = start_with(following(2, folder.path(), address), database.clone());
+    let body = put(b"k");
+    let block = FromMaster::Block { bytes: 3, compressed: b"\xff\xff\xff" };
+    for message in
+        [FromMaster::Record { body: &body }, FromMaster::SeedEnd { timestamp_us: 9 }, block]
+    {
+        let (mut stream, ..) = take(&listener);
+        send(&mut stream, &[message]);
+        let ended = stream.read_to_end(&mut Vec::new());
+        assert!(ended.is_ok_and(|bytes| bytes % Acknowledgement::BYTES == 0));
+    }
+    take(&listener);
+    assert_eq!(records(&database).keys().collect::<Vec<_>>(), [b"kept"]);
+}
+
+/// What comes over a link of a replica made of a socket, up to the end of the copy.
+fn copied(address: SocketAddr) -> (BTreeMap<Vec<u8>, Vec<u8>>, u64) {
+    let address = Address::from((address.ip().to_string().as_str(), address.port()));
+    let ask = Ask { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
+    let mut link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+    let mut records = BTreeMap::new();
+    loop {
+        match link.next().unwrap() {
+            FromMaster::Record { body } => match Operation::parse(body).unwrap().request {
+                Request::Put { key, value } => drop(records.insert(key.to_vec(), value.to_vec())),
+                other => panic!("{other:?}"),
+            },
+            FromMaster::SeedEnd { timestamp_us } => return (records, timestamp_us),
+            FromMaster::Log(Message::Update { .. }) => panic!("nothing was changed"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_copy_ends_with_the_time_stamp_of_the_last_entry_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    let server = start_with(logging(1, folder.path()), database.clone());
+    let mut client = server.connect();
+    for key in [b"a", b"b"] {
+        client.exchange(request(&Request::Put { key, value: b"v" }), b"\0");
+    }
+    let (copy, timestamp_us) = copied(server.address);
+    assert_eq!(copy, records(&database));
+    let mut last_us = 0;
+    let mut reader =
+        server::update_log::Reader::open(&folder.path().join("ulog"), 0).unwrap().unwrap();
+    while let Some(entry) = reader.next(None).unwrap() {
+        last_us = entry.timestamp_us;
+    }
+    assert_eq!(timestamp_us, last_us);
+    assert_eq!(logged(&folder.path().join("ulog")).len(), 2);
+}
+
+#[test]
+fn how_far_a_replica_is_behind_is_known_on_both_sides_also_when_nothing_happens() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = hash(one.path());
+    let master = start_with(logging(1, one.path()), source.clone());
+    let copy = hash(other.path());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    for number in 0..10 {
+        let key = [number];
+        master.connect().exchange(request(&Request::Put { key: &key, value: b"v" }), b"\0");
+    }
+    let described = || stat(&master, "replica_2").unwrap_or_default();
+    wait_until(|| {
+        let line = described();
+        line.contains("state=streaming") && line.contains("lag_operations=0 lag_seconds=0.000000")
+    });
+    assert!(described().starts_with("address=127.0.0.1:"), "{}", described());
+    wait_until(|| is_following(&replica));
+    assert_eq!(stat(&replica, "replication_lag_seconds").as_deref(), Some("0.000000"));
+    assert_eq!(stat(&replica, "delay").as_deref(), Some("0.000000"));
+}
+
+/// A replica made of a socket that has seen everything and does nothing about it.
+#[test]
+fn a_replica_that_executes_nothing_falls_behind_by_what_is_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(logging(1, folder.path()), hash(folder.path()));
+    let mut client = server.connect();
+    let address = Address::from(("127.0.0.1", server.address.port()));
+    let store = |client: &mut support::Client, key: &[u8]| {
+        client.exchange(request(&Request::Put { key, value: b"v" }), b"\0");
+    };
+    store(&mut client, b"before");
+    let ask = Ask { timestamp_us: 1, server_id: 9, options: 0, port: 1234 };
+    let link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+    let has = |text: &str| stat(&server, "replica_9").is_some_and(|line| line.contains(text));
+    wait_until(|| has("lag_operations=1 "));
+    for key in [b"a", b"b", b"c"] {
+        store(&mut client, key);
+    }
+    wait_until(|| has("lag_operations=4 "));
+    assert!(has("address=127.0.0.1:1234 "));
+    let mut acknowledger = link.acknowledger().unwrap().unwrap();
+    let acknowledgement = Acknowledgement { executed: 3, ..Acknowledgement::default() };
+    acknowledger.send(&acknowledgement).unwrap();
+    wait_until(|| has("lag_operations=1 "));
+}
+
+#[test]
+fn a_replica_that_says_what_is_no_acknowledgement_is_not_served_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(logging(1, folder.path()), hash(folder.path()));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: 0, port: 0 };
+    stream.write_all(&request(&follow)).unwrap();
+    let mut received = [0; 4 + 26];
+    stream.read_exact(&mut received).unwrap();
+    assert!(matches!(FromMaster::parse(&received[4..]), Parse::Complete(..)));
+    stream.write_all(&[0; Acknowledgement::BYTES]).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    wait_until(|| stat(&server, "replica_9").is_none());
+}
+
+#[test]
+fn servers_without_a_log_serve_no_replica_of_either_kind() {
+    let server = support::start(memory());
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
+    stream.write_all(&request(&follow)).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+}
+
+/// All records with what they carry.
+#[test]
+fn a_copy_of_nothing_is_followed_by_everything() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, copy) = (memory(), memory());
+    let server = start_with(logging(1, one.path()), source.clone());
+    let config = Config {
+        following: server::Following {
+            master: Some(master(server.address)),
+            ..logging(2, other.path()).following
+        },
+        ..logging(2, other.path())
+    };
+    let replica = start_with(config, copy.clone());
+    wait_until(|| is_following(&replica));
+    server.connect().exchange(request(&Request::Put { key: b"k", value: b"v" }), b"\0");
+    wait_until_equal(&copy, &source);
+    let mut seen = 0;
+    copy.for_each(|_| {
+        seen += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(seen, 1);
+}

@@ -1,0 +1,260 @@
+//! Clients that wait until replicas have their changes on disk.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use client::{Acknowledger, Address, Ask, ReplicaLink, Settings};
+use server::{Config, OnTimeout, SemiSyncSettings};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{
+    Client, PATIENCE, Running, following, hash, is_following, logging, memory, start_with, stat,
+    wait_until, wait_until_equal,
+};
+use wire::binary::{Request, encode};
+use wire::replication::{Acknowledgement, FromMaster};
+use wire::update_log::Message;
+
+const SET: &[u8] = b"set k 0 0 1\r\nv\r\n";
+const UNCONFIRMED: &[u8] = b"SERVER_ERROR not confirmed by replicas\r\n";
+
+fn request(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes).unwrap();
+    bytes
+}
+
+/// A master whose clients wait for so many replicas, for so long.
+fn waiting(folder: &Path, replicas: usize, timeout: Duration, on_timeout: OnTimeout) -> Config {
+    let semi_sync = Some(SemiSyncSettings { replicas, timeout, on_timeout });
+    Config { semi_sync, ..logging(1, folder) }
+}
+
+fn start_waiting(
+    folder: &Path,
+    replicas: usize,
+    timeout: Duration,
+    on_timeout: OnTimeout,
+) -> Running {
+    start_with(waiting(folder, replicas, timeout, on_timeout), hash(folder))
+}
+
+const SOON: Duration = Duration::from_secs(1);
+
+/// A replica made of a socket.
+struct Replica {
+    link: ReplicaLink,
+    acknowledger: Acknowledger,
+}
+
+impl Replica {
+    fn of(master: &Running, id: u32) -> Self {
+        let address = Address::from(("127.0.0.1", master.address.port()));
+        let ask = Ask { timestamp_us: 1, server_id: id, options: 0, port: 0 };
+        let link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+        let acknowledger = link.acknowledger().unwrap().unwrap();
+        Self { link, acknowledger }
+    }
+
+    /// Waits for the next operation; answers its time stamp.
+    fn receive(&mut self) -> u64 {
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < PATIENCE, "waited in vain");
+            if let FromMaster::Log(Message::Update { timestamp_us, .. }) = self.link.next().unwrap()
+            {
+                return timestamp_us;
+            }
+        }
+    }
+
+    /// Has everything up to there on disk.
+    fn acknowledge(&mut self, durable_us: u64) {
+        let executed_us = durable_us;
+        let acknowledgement =
+            Acknowledgement { executed_us, durable_us, ..Acknowledgement::default() };
+        self.acknowledger.send(&acknowledgement).unwrap();
+    }
+}
+
+fn is_state(master: &Running, state: &str) -> bool {
+    stat(master, "semi_sync_state").as_deref() == Some(state)
+}
+
+#[test]
+fn a_change_is_acknowledged_when_enough_replicas_have_it_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 2, PATIENCE, OnTimeout::Error);
+    let mut client = master.connect();
+    client.send(SET);
+    let (mut one, mut other) = (Replica::of(&master, 2), Replica::of(&master, 3));
+    let at_us = one.receive();
+    assert_eq!(other.receive(), at_us);
+    client.expect_silence(&master);
+    one.acknowledge(at_us);
+    other.acknowledge(at_us - 1);
+    wait_until(|| stat(&master, "semi_sync_confirmed_us") == Some((at_us - 1).to_string()));
+    client.expect_silence(&master);
+    other.acknowledge(at_us);
+    client.expect(b"STORED\r\n");
+}
+
+#[test]
+fn what_was_executed_but_is_not_on_disk_is_not_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, PATIENCE, OnTimeout::Error);
+    let mut client = master.connect();
+    client.send(SET);
+    let mut replica = Replica::of(&master, 2);
+    let at_us = replica.receive();
+    let executed = Acknowledgement { executed_us: at_us, executed: 1, ..Default::default() };
+    replica.acknowledger.send(&executed).unwrap();
+    wait_until(|| stat(&master, "replica_2").is_some_and(|line| line.contains("operations=0 ")));
+    client.expect_silence(&master);
+    replica.acknowledge(at_us);
+    client.expect(b"STORED\r\n");
+}
+
+#[test]
+fn one_replica_with_two_connections_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 2, PATIENCE, OnTimeout::Error);
+    let mut client = master.connect();
+    client.send(SET);
+    let (mut one, mut again) = (Replica::of(&master, 2), Replica::of(&master, 2));
+    let at_us = one.receive();
+    again.receive();
+    one.acknowledge(at_us);
+    again.acknowledge(at_us);
+    wait_until(|| stat(&master, "semi_sync_replicas").as_deref() == Some("1"));
+    client.expect_silence(&master);
+    let mut other = Replica::of(&master, 3);
+    other.receive();
+    other.acknowledge(at_us);
+    client.expect(b"STORED\r\n");
+}
+
+#[test]
+fn a_replica_of_this_project_confirms_what_it_has_in_every_protocol() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = hash(one.path());
+    let config = waiting(one.path(), 1, PATIENCE, OnTimeout::Error);
+    let master = start_with(config, source.clone());
+    let copy = hash(other.path());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    let mut client = master.connect();
+    for number in 0..20 {
+        let key = [b'a' + number];
+        client.exchange(request(&Request::Put { key: &key, value: b"v" }), b"\0");
+        // Acknowledged is there.
+        assert_eq!(copy.get(&key).unwrap().as_deref(), Some(&b"v"[..]));
+    }
+    // A pipeline of everything, with what goes through the pool.
+    let put = |key: &[u8]| request(&Request::Put { key, value: b"w" });
+    let batch = [&put(b"a"), SET, b"get k\r\n", &request(&Request::Sync), &put(b"b")].concat();
+    client.exchange(batch, b"\0STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n\0\0");
+    client.send(b"PUT /web HTTP/1.1\r\nContent-Length: 1\r\n\r\nx");
+    assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 201"));
+    wait_until_equal(&copy, &source);
+}
+
+#[test]
+fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Error);
+    let mut client = master.connect();
+    client.exchange(SET, UNCONFIRMED);
+    wait_until(|| is_state(&master, "refusing"));
+    let mut second = master.connect();
+    second.send(b"set new 0 0 1\r\nv\r\n");
+    assert!(second.read_until(b"\r\n").starts_with(b"SERVER_ERROR"));
+    // It was not made; the first was.
+    second.exchange(b"get new k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+    let mut replica = Replica::of(&master, 2);
+    let at_us = replica.receive();
+    replica.acknowledge(at_us);
+    wait_until(|| is_state(&master, "waiting"));
+    second.send(b"set new 0 0 1\r\nv\r\n");
+    let at_us = replica.receive();
+    replica.acknowledge(at_us);
+    second.expect(b"STORED\r\n");
+}
+
+/// Sends a batch of which nothing is confirmed, and expects this and the end of the connection.
+fn assert_unconfirmed(batch: &[u8], expected: &[u8]) {
+    let folder = tempfile::tempdir().unwrap();
+    let database = memory();
+    database.put(b"old", b"o").unwrap();
+    let config = waiting(folder.path(), 1, SOON, OnTimeout::Error);
+    let master = start_with(config, database);
+    let mut client = master.connect();
+    client.send(batch);
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let received = client.read_to_end();
+    assert_eq!(received.escape_ascii().to_string(), expected.escape_ascii().to_string());
+}
+
+#[test]
+fn of_a_pipeline_that_is_not_confirmed_what_came_before_the_first_change_is_answered() {
+    let get = b"get old\r\n";
+    let found = b"VALUE old 0 1\r\no\r\nEND\r\n";
+    assert_unconfirmed(&[&get[..], SET, get, SET].concat(), &[&found[..], UNCONFIRMED].concat());
+    let get = request(&Request::Get { key: b"old" });
+    let put = request(&Request::Put { key: b"k", value: b"v" });
+    assert_unconfirmed(&[&get[..], &put, &get].concat(), b"\0\0\0\0\x01o\x01");
+    assert_unconfirmed(&support::misc("put", &["k", "v"]), b"\x01\0\0\0\0");
+    assert_unconfirmed(
+        b"PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv",
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\
+          Connection: close\r\n\r\nnot confirmed by replicas\n",
+    );
+    // What the pool executes.
+    assert_unconfirmed(&request(&Request::Vanish), b"\x01");
+}
+
+#[test]
+fn where_it_is_told_to_a_master_goes_on_without_replicas_until_they_are_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Fallback);
+    let mut client = master.connect();
+    client.exchange(SET, b"STORED\r\n");
+    assert!(is_state(&master, "asynchronous"));
+    client.exchange(SET, b"STORED\r\n");
+    let mut replica = Replica::of(&master, 2);
+    replica.receive();
+    let at_us = replica.receive();
+    replica.acknowledge(at_us);
+    wait_until(|| is_state(&master, "waiting"));
+    client.send(SET);
+    let at_us = replica.receive();
+    replica.acknowledge(at_us);
+    client.expect(b"STORED\r\n");
+}
+
+#[test]
+fn replicas_that_stay_away_are_noticed_without_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Error);
+    wait_until(|| is_state(&master, "refusing"));
+}
+
+#[test]
+fn reads_do_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, PATIENCE, OnTimeout::Error);
+    let mut client: Client = master.connect();
+    client.exchange(b"get k\r\n", b"END\r\n");
+}
+
+#[test]
+fn waiting_takes_an_update_log_and_a_replica() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = waiting(folder.path(), 0, SOON, OnTimeout::Error);
+    let without = Config { update_log: None, ..waiting(folder.path(), 1, SOON, OnTimeout::Error) };
+    for config in [none, without] {
+        let error = server::Server::bind(config, memory()).err().unwrap();
+        assert!(matches!(error, server::Error::SemiSync), "{error}");
+    }
+}

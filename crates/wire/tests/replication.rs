@@ -1,0 +1,109 @@
+//! Promises of the messages between two servers of this project.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+#[path = "common/bytes.rs"]
+mod bytes;
+
+use bytes::{assert_is_one_request, unhex};
+use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
+use wire::replication::{Acknowledgement, FromMaster, Position};
+use wire::update_log::Message;
+use wire::{Invalid, Parse};
+
+const POSITION: Position =
+    Position { now_us: u64::MAX, timestamp_us: 2, remaining: 3, is_awaited: true };
+
+fn all() -> Vec<FromMaster<'static>> {
+    vec![
+        FromMaster::Log(Message::NoOperation),
+        FromMaster::Log(Message::Update { timestamp_us: 7, origin: 70_000, body: b"body" }),
+        FromMaster::Position(POSITION),
+        FromMaster::Position(Position::default()),
+        FromMaster::SeedBegin { records: 4_000_000, last_uid: 9 },
+        FromMaster::Record { body: b"" },
+        FromMaster::Record { body: b"put it" },
+        FromMaster::SeedEnd { timestamp_us: 1 },
+        FromMaster::Block { bytes: 12, compressed: b"less" },
+        FromMaster::Refused { reason: b"no" },
+    ]
+}
+
+fn encoded(message: &FromMaster<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn every_message_of_a_master_is_read_as_it_was_written() {
+    for message in all() {
+        let bytes = encoded(&message);
+        assert_eq!(FromMaster::parse(&bytes), Parse::Complete(message, bytes.len()));
+        assert_is_one_request(&bytes, |bytes| FromMaster::parse(bytes).map(|_| ()));
+    }
+}
+
+#[test]
+fn the_bytes_of_a_position_are_those_of_the_document() {
+    let expected = "cbffffffffffffffff0000000000000002000000000000000301";
+    assert_eq!(encoded(&FromMaster::Position(POSITION)), unhex(expected));
+}
+
+#[test]
+fn an_acknowledgement_is_read_as_it_was_written() {
+    let acknowledgement =
+        Acknowledgement { executed_us: 1, executed: 2, durable_us: 3, durable: u64::MAX };
+    let mut bytes = Vec::new();
+    acknowledgement.encode(&mut bytes);
+    assert_eq!(bytes.len(), Acknowledgement::BYTES);
+    assert_is_one_request(&bytes, |bytes| Acknowledgement::parse(bytes).map(|_| ()));
+    assert_eq!(
+        Acknowledgement::parse(&bytes),
+        Parse::Complete(acknowledgement, Acknowledgement::BYTES)
+    );
+    assert_eq!(Acknowledgement::parse(b"\xca"), Parse::Invalid(Invalid::UnknownCommand));
+}
+
+#[test]
+fn what_no_master_says_is_refused() {
+    assert_eq!(FromMaster::parse(b"\xc8\x10"), Parse::Invalid(Invalid::UnknownCommand));
+    let mut bytes = encoded(&FromMaster::Position(POSITION));
+    *bytes.last_mut().unwrap() = 2;
+    assert_eq!(FromMaster::parse(&bytes), Parse::Invalid(Invalid::BadParameters));
+}
+
+#[test]
+fn limits_hold_to_the_byte() {
+    let header = |kind: u8, sizes: &[usize]| {
+        let sizes = sizes.iter().flat_map(|size| (*size as u32).to_be_bytes());
+        [kind].into_iter().chain(sizes).collect::<Vec<u8>>()
+    };
+    let limits = [
+        (0xcf, vec![0], REPLICATION_BLOCK_BYTES_MAX),
+        (0xd0, vec![], REPLICATION_REASON_BYTES_MAX),
+        (0xcd, vec![], wire::limits::UPDATE_BODY_BYTES_MAX),
+    ];
+    for (kind, before, limit) in limits {
+        let sized = |size: usize| header(kind, &[&before[..], &[size]].concat());
+        let at = sized(limit);
+        assert_eq!(FromMaster::parse(&at), Parse::Incomplete(at.len() + limit));
+        assert_eq!(FromMaster::parse(&sized(limit + 1)), Parse::Invalid(Invalid::TooLarge));
+    }
+    let over = header(0xcf, &[REPLICATION_BLOCK_BYTES_MAX + 1]);
+    assert_eq!(FromMaster::parse(&over), Parse::Invalid(Invalid::TooLarge));
+    let mut out = Vec::new();
+    for (size, result) in [
+        (REPLICATION_REASON_BYTES_MAX, Ok(())),
+        (REPLICATION_REASON_BYTES_MAX + 1, Err(Invalid::TooLarge)),
+    ] {
+        assert_eq!(FromMaster::Refused { reason: &vec![b'x'; size] }.encode(&mut out), result);
+    }
+    for (size, result) in [
+        (REPLICATION_BLOCK_BYTES_MAX, Ok(())),
+        (REPLICATION_BLOCK_BYTES_MAX + 1, Err(Invalid::TooLarge)),
+    ] {
+        let block = FromMaster::Block { bytes: size, compressed: b"" };
+        assert_eq!(block.encode(&mut out), result);
+    }
+}

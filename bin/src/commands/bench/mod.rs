@@ -4,6 +4,7 @@ mod clients;
 mod mailings;
 mod own_server;
 mod replication;
+mod seeding;
 
 use anyhow::Result;
 
@@ -19,6 +20,8 @@ enum What {
     Mailings(mailings::Mailings),
     /// Inserts into a server without a replica and with one, side by side
     Replication(replication::Replication),
+    /// What clients notice while an empty replica becomes a copy of their server
+    Seeding(seeding::Seeding),
 }
 
 impl Bench {
@@ -26,6 +29,7 @@ impl Bench {
         match &self.what {
             What::Mailings(mailings) => mailings.run(),
             What::Replication(replication) => replication.run(),
+            What::Seeding(seeding) => seeding.run(),
         }
     }
 }

@@ -1,0 +1,221 @@
+//! What clients of a master notice while an empty replica becomes a copy of it, and whether the copy is
+//! equal: all on this machine.
+
+use super::clients::{check_clients, in_parallel, scatter};
+use super::own_server::OwnServer;
+use anyhow::{Context, Result, bail, ensure};
+use client::{Client, Reply};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a replica to have everything.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Time between two looks how far it has come.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Name of the databases.
+const DATABASE: &str = "casket.tch";
+
+/// Requests that are sent at once where nobody measures how long each one takes.
+const BATCH: usize = 256;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Seeding {
+    /// Records that the master has
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    records: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    value_bytes: usize,
+    /// Clients of the master, which read and write in turn
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    clients: usize,
+    /// Requests of all clients together in a second
+    #[arg(long, value_name = "N", default_value_t = 4000)]
+    rate: u64,
+    /// Seconds before the replica is started
+    #[arg(long, value_name = "S", default_value_t = 15)]
+    quiet: u64,
+    /// Have the copy compressed
+    #[arg(long)]
+    compressed: bool,
+    /// Folder for the databases; folders of their own are made in it and removed
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+}
+
+impl Seeding {
+    pub(super) fn run(&self) -> Result<()> {
+        check_clients(&[self.clients])?;
+        ensure!(self.records > 0 && self.rate > 0, "nothing to do");
+        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+        let listening = ["--host", "127.0.0.1", "--port", &port];
+        let logging = ["--update-log", "ulog", "--server-id", "1"];
+        let master = OwnServer::start(&parent, DATABASE, &[&logging[..], &listening].concat())?;
+        self.load(&master)?;
+        println!("\trequests\tp50 us\tp99 us\tp99.9 us\tlongest us");
+        let has_ended = AtomicBool::new(false);
+        let (quiet, _) = self.measure(&master, &has_ended, || {
+            std::thread::sleep(Duration::from_secs(self.quiet));
+            Ok(())
+        })?;
+        quiet.print("quiet");
+        let address = format!("127.0.0.1:{port}");
+        let mut options = vec!["--server-id", "2", "--master", &address];
+        options.extend(self.compressed.then_some("--seed-compressed"));
+        let has_ended = AtomicBool::new(false);
+        let (seeding, (replica, took)) = self.measure(&master, &has_ended, || {
+            let started = Instant::now();
+            let replica = OwnServer::start(&parent, DATABASE, &options)?;
+            await_state(&replica, started)?;
+            Ok((replica, started.elapsed()))
+        })?;
+        seeding.print("seeding");
+        println!(
+            "p99 {:.2} of quiet\tseeded in {:.1} s",
+            seeding.percentile(99.0).as_secs_f64() / quiet.percentile(99.0).as_secs_f64(),
+            took.as_secs_f64()
+        );
+        self.compare(&master, &replica)
+    }
+
+    fn load(&self, master: &OwnServer) -> Result<()> {
+        let value = vec![b'x'; self.value_bytes];
+        in_parallel(master, self.clients, "load", self.records, &|client, own, done| {
+            let mut keys = (0..self.records).filter(|number| own(*number)).peekable();
+            while keys.peek().is_some() {
+                let mut pipeline = client.pipeline();
+                let mut count = 0;
+                for number in keys.by_ref().take(BATCH) {
+                    pipeline.put(&key(number), &value)?;
+                    count += 1;
+                }
+                pipeline.run()?;
+                (0..count).for_each(|_| done());
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Has clients work while `meanwhile` goes on; answers how long their requests took.
+    fn measure<T>(
+        &self,
+        master: &OwnServer,
+        has_ended: &AtomicBool,
+        meanwhile: impl FnOnce() -> Result<T>,
+    ) -> Result<(Latencies, T)> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.clients)
+                .map(|index| scope.spawn(move || self.work(&master.connect()?, index, has_ended)))
+                .collect();
+            let done = meanwhile();
+            has_ended.store(true, Ordering::SeqCst);
+            let mut all = Vec::new();
+            for thread in threads {
+                match thread.join() {
+                    Ok(latencies) => all.extend(latencies?),
+                    Err(_) => bail!("a client panicked"),
+                }
+            }
+            all.sort_unstable();
+            ensure!(!all.is_empty(), "no request was made");
+            Ok((Latencies(all), done?))
+        })
+    }
+
+    /// Sends one request after the other, each at its time; one that is late counts from when it
+    /// should have been sent.
+    fn work(&self, client: &Client, index: usize, has_ended: &AtomicBool) -> Result<Vec<Duration>> {
+        let interval = Duration::from_secs(1) * self.clients as u32 / self.rate as u32;
+        let mut due = Instant::now() + interval * index as u32 / self.clients as u32;
+        let mut latencies = Vec::new();
+        let mut number = index as u64;
+        while !has_ended.load(Ordering::SeqCst) {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            number = scatter(number);
+            let key = key(number % self.records);
+            match number % 4 {
+                0 => drop(client.put_cat(&key, b"y")?),
+                1 => drop(client.put(&key, b"new")?),
+                _ => drop(client.get(&key)?),
+            }
+            latencies.push(due.elapsed());
+            due += interval;
+        }
+        Ok(latencies)
+    }
+
+    /// Compares all records.
+    fn compare(&self, master: &OwnServer, replica: &OwnServer) -> Result<()> {
+        let (source, copy) = (master.connect()?, replica.connect()?);
+        let started = Instant::now();
+        while replica.figure("replication_lag_operations")? > 0.0 {
+            ensure!(started.elapsed() < PATIENCE, "the replica does not get everything");
+            std::thread::sleep(LOOK);
+        }
+        // It may not have heard yet of what was logged last.
+        std::thread::sleep(Duration::from_secs(2));
+        ensure!(source.count()? == copy.count()?, "the numbers of records differ");
+        let mut first = 0;
+        while first < self.records {
+            let numbers = first..(first + BATCH as u64).min(self.records);
+            ensure!(
+                values(&source, numbers.clone())? == values(&copy, numbers.clone())?,
+                "records of {numbers:?} differ"
+            );
+            first = numbers.end;
+        }
+        println!("equal in all of {} records", self.records);
+        Ok(())
+    }
+}
+
+/// 16 bytes, in no order.
+fn key(number: u64) -> Vec<u8> {
+    format!("{:016x}", scatter(number)).into_bytes()
+}
+
+fn values(client: &Client, numbers: std::ops::Range<u64>) -> Result<Vec<Reply>> {
+    let mut pipeline = client.pipeline();
+    for number in numbers {
+        pipeline.get(&key(number))?;
+    }
+    Ok(pipeline.run()?)
+}
+
+/// Waits until a replica follows the log.
+fn await_state(replica: &OwnServer, started: Instant) -> Result<()> {
+    let client = replica.connect()?;
+    loop {
+        let text = String::from_utf8(client.stat()?)?;
+        let mut lines = text.lines();
+        let state = lines.find_map(|line| line.strip_prefix("replication_state\t"));
+        match state.context("the replica has no state")? {
+            "following" => return Ok(()),
+            "stopped" => bail!("the replica has stopped"),
+            _ => ensure!(started.elapsed() < PATIENCE, "the replica does not get everything"),
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// How long requests took, the shortest first.
+struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    fn percentile(&self, percent: f64) -> Duration {
+        let index = (self.0.len() as f64 * percent / 100.0) as usize;
+        self.0[index.min(self.0.len() - 1)]
+    }
+
+    fn print(&self, name: &str) {
+        let [p50, p99, p999, longest] =
+            [50.0, 99.0, 99.9, 100.0].map(|percent| self.percentile(percent).as_micros());
+        println!("{name}\t{}\t{p50}\t{p99}\t{p999}\t{longest}", self.0.len());
+    }
+}

@@ -14,11 +14,15 @@ const DEPTH: usize = 32;
 /// Keys of each kind that a client has.
 const KEYS: u64 = 500;
 
+/// Length of a list at its beginning, in bytes: what is added to one this long is replicated as that,
+/// not as the whole list.
+const LIST_BYTES_MIN: usize = 128;
+
 /// Longest value that is set, in bytes.
 const VALUE_BYTES_MAX: u64 = 400;
 
 /// Pause after what was sent at once, so that servers are busy and not full.
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Pause before a server is tried again that is not there.
 const RETRY: Duration = Duration::from_millis(20);
@@ -83,13 +87,13 @@ fn request(name: &str, random: &mut Random) -> String {
             let length = random.below(VALUE_BYTES_MAX) as usize;
             with_value("set", "record", &format!("{mark:0length$}"))
         }
-        40..60 => with_value("append", "list", &format!("{mark:x} ")),
-        60..65 => with_value("prepend", "list", &format!("{mark:x} ")),
-        65..70 => with_value("set", "list", ""),
-        70..75 => with_value("add", "sum", "0"),
+        40..50 => with_value("prepend", "record", &format!("{mark:x} ")),
+        50..70 => with_value("append", "list", &format!("{mark:x} ")),
+        // Once, as what sets a list anew also sets right what was added to it twice.
+        70..72 => with_value("add", "list", &"-".repeat(LIST_BYTES_MIN)),
+        72..75 => with_value("add", "sum", "0"),
         75..93 => format!("incr {name}.sum{key} {}\r\n", mark % 100),
-        93..98 => format!("delete {name}.record{key}\r\n"),
-        98 => format!("delete {name}.list{key}\r\n"),
+        93..99 => format!("delete {name}.record{key}\r\n"),
         _ => format!("delete {name}.sum{key}\r\n"),
     }
 }

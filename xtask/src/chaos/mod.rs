@@ -5,6 +5,7 @@
 mod host;
 mod load;
 mod network;
+mod takeover;
 
 use crate::programs::{Profile, build};
 use crate::random::Random;
@@ -29,8 +30,14 @@ const EVENT_MS_MAX: u64 = 1000;
 const AWAY_MS_MAX: u64 = 1500;
 const BAD_MS_MAX: u64 = 4000;
 
+/// Longest time from when something is as it should be until a server is killed that catches up.
+const CATCHING_UP_MS_MAX: u64 = 120;
+
 /// Clocks are wrong by up to so many seconds, in either direction.
 const SKEW_S_MAX: u64 = 600;
+
+/// Replicas that take the place of their master, for so many seconds of the rest.
+const SECONDS_OF_TAKEOVER: u64 = 20;
 
 /// A master, its replica, a replica of that one, and two masters of each other.
 const HOSTS: [(u8, Option<u8>); 5] =
@@ -56,8 +63,14 @@ pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
     };
     let folder = tempfile::tempdir().context("no temporary folder")?;
     println!("chaos: --seed {seed}, {seconds} s");
-    let result = Chaos::begin(&programs, folder.path(), seed)
-        .and_then(|mut chaos| chaos.run(Duration::from_secs(seconds)));
+    let result = Chaos::begin(&programs, folder.path(), seed).and_then(|mut chaos| {
+        chaos.run(Duration::from_secs(seconds))?;
+        let rounds = u32::try_from(seconds.div_ceil(SECONDS_OF_TAKEOVER))?;
+        let Chaos { network, random, .. } = &mut chaos;
+        let stored = takeover::run(&programs, folder.path(), network, random, rounds)?;
+        println!("chaos: {rounds} replicas took over, with all {stored} acknowledged records");
+        Ok(())
+    });
     result.map_err(|error| {
         error.context(format!("chaos: --seed {seed}: files in {}", folder.keep().display()))
     })
@@ -67,7 +80,6 @@ struct Chaos {
     hosts: Vec<Host>,
     network: Network,
     random: Random,
-    can_skew: bool,
     counts: Counts,
 }
 
@@ -80,17 +92,19 @@ struct Counts {
 }
 
 /// What has to be done later.
-enum Repair {
+#[derive(Clone, Copy)]
+enum Later {
     Start(u8),
     Mend(u8),
+    /// Once more, while it or its replica has much to catch up with.
+    Kill(u8),
 }
 
 impl Chaos {
     fn begin(programs: &Path, folder: &Path, seed: u64) -> Result<Self> {
-        let network = Network::new(HOSTS.len() as u8)?;
+        let network = Network::new(takeover::REPLICA)?;
         let mut random = Random(seed);
-        let can_skew = host::can_skew();
-        if !can_skew {
+        if !host::can_skew() {
             println!("chaos: clocks stay right, libfaketime is not there");
         }
         if !network.delays {
@@ -104,10 +118,10 @@ impl Chaos {
             let further: &[&str] = if number > 3 { &["--writable-replica"] } else { &[] };
             let folder = folder.join(number.to_string());
             let mut host = Host::new(number, folder, programs, database, master, further)?;
-            host.start(&network, skew(can_skew, &mut random))?;
+            host.start(&network, skew(&mut random))?;
             hosts.push(host);
         }
-        Ok(Self { hosts, network, random, can_skew, counts: Counts::default() })
+        Ok(Self { hosts, network, random, counts: Counts::default() })
     }
 
     fn run(&mut self, duration: Duration) -> Result<()> {
@@ -150,38 +164,35 @@ impl Chaos {
     /// Lets things happen, and mends all of them at the end.
     fn happen(&mut self, duration: Duration) -> Result<()> {
         let end = Instant::now() + duration;
-        let mut repairs: Vec<(Instant, Repair)> = Vec::new();
+        let mut laters: Vec<(Instant, Later)> = Vec::new();
         let mut next = Instant::now();
         while Instant::now() < end {
             let now = Instant::now();
-            while let Some(due) = repairs.iter().position(|(at, _)| *at <= now) {
-                let (_, repair) = repairs.swap_remove(due);
-                self.mend(&repair)?;
+            while let Some(due) = laters.iter().position(|(at, _)| *at <= now) {
+                let (_, later) = laters.swap_remove(due);
+                laters.extend(self.act(later)?);
             }
             if now >= next {
-                repairs.push(self.event()?);
+                laters.push(self.event()?);
                 next = now + Duration::from_millis(self.random.below(EVENT_MS_MAX));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        for (_, repair) in &repairs {
-            self.mend(repair)?;
+        // Starting and mending begin nothing new that has to be waited for.
+        for (number, _) in HOSTS {
+            self.act(Later::Start(number))?;
+            self.act(Later::Mend(number))?;
         }
         Ok(())
     }
 
     /// Lets one thing happen; answers how and when it is mended.
-    fn event(&mut self) -> Result<(Instant, Repair)> {
+    fn event(&mut self) -> Result<(Instant, Later)> {
         let number = 1 + self.random.below(HOSTS.len() as u64) as u8;
-        let mut after = |max| Instant::now() + Duration::from_millis(self.random.below(max));
-        let (away, bad) = (after(AWAY_MS_MAX), after(BAD_MS_MAX));
+        let bad = self.soon(BAD_MS_MAX);
         let counts = &mut self.counts;
         let link = match self.random.below(10) {
-            0..4 => {
-                self.hosts[usize::from(number) - 1].kill()?;
-                counts.kills += 1;
-                return Ok((away, Repair::Start(number)));
-            }
+            0..4 => return self.kill(number),
             4..7 => {
                 counts.cuts += 1;
                 Link::Cut
@@ -192,25 +203,46 @@ impl Chaos {
             }
             _ => {
                 counts.throttled += 1;
-                Link::Throttled(50 << self.random.below(8))
+                Link::Throttled(spread(&mut self.random))
             }
         };
         self.network.set_link(number, link)?;
-        Ok((bad, Repair::Mend(number)))
+        Ok((bad, Later::Mend(number)))
     }
 
-    fn mend(&mut self, repair: &Repair) -> Result<()> {
-        match *repair {
-            Repair::Mend(number) => self.network.set_link(number, Link::Good),
-            Repair::Start(number) => {
+    fn kill(&mut self, number: u8) -> Result<(Instant, Later)> {
+        self.hosts[usize::from(number) - 1].kill()?;
+        self.counts.kills += 1;
+        Ok((self.soon(AWAY_MS_MAX), Later::Start(number)))
+    }
+
+    fn soon(&mut self, ms_max: u64) -> Instant {
+        Instant::now() + Duration::from_millis(self.random.below(ms_max))
+    }
+
+    /// Does what was left for later; answers what comes of it.
+    fn act(&mut self, later: Later) -> Result<Option<(Instant, Later)>> {
+        let number = match later {
+            Later::Kill(number) => return self.kill(number).map(Some),
+            Later::Mend(number) => {
+                self.network.set_link(number, Link::Good)?;
+                number
+            }
+            Later::Start(number) => {
                 let host = &mut self.hosts[usize::from(number) - 1];
                 // It may have been killed twice.
                 if host.is_up() {
-                    return Ok(());
+                    return Ok(None);
                 }
-                host.start(&self.network, skew(self.can_skew, &mut self.random))
+                host.start(&self.network, skew(&mut self.random))?;
+                number
             }
-        }
+        };
+        let replica = HOSTS.iter().find(|(_, master)| *master == Some(number));
+        let catching_up = [Some(number), replica.map(|(replica, _)| *replica)];
+        let victim =
+            catching_up[self.random.below(2) as usize].filter(|_| self.random.below(2) > 0);
+        Ok(victim.map(|victim| (self.soon(CATCHING_UP_MS_MAX), Later::Kill(victim))))
     }
 
     /// Waits until all are equal that should be; answers how long that was.
@@ -245,7 +277,12 @@ impl Chaos {
 }
 
 /// By how many seconds a clock is wrong.
-fn skew(can_skew: bool, random: &mut Random) -> i64 {
+fn skew(random: &mut Random) -> i64 {
     let skew = random.below(2 * SKEW_S_MAX + 1) as i64 - SKEW_S_MAX as i64;
-    if can_skew { skew } else { 0 }
+    if host::can_skew() { skew } else { 0 }
+}
+
+/// Kilobits a second of a bad link: 50 to 6400.
+fn spread(random: &mut Random) -> u64 {
+    50 << random.below(8)
 }

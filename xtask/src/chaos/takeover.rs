@@ -1,0 +1,115 @@
+//! A master that waits for its replica is killed under load, and the replica takes its place: nothing
+//! that was acknowledged may be missing there.
+
+use super::host::Host;
+use super::network::{Link, Network};
+use super::{skew, spread};
+use crate::random::Random;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The hosts of the master and of the replica.
+pub(super) const MASTER: u8 = 6;
+pub(super) const REPLICA: u8 = 7;
+
+/// Requests that are sent at once.
+const DEPTH: usize = 64;
+
+/// The load lasts from a fifth of this until this.
+const LOAD_MS_MAX: u64 = 5000;
+
+/// The link is bad for up to so long at a time.
+const BAD_MS_MAX: u64 = 700;
+
+/// Lets replicas take over, so many times, each with new databases. Answers how many changes were
+/// acknowledged.
+pub(super) fn run(
+    programs: &Path,
+    folder: &Path,
+    network: &Network,
+    random: &mut Random,
+    rounds: u32,
+) -> Result<usize> {
+    let mut total = 0;
+    for round in 0..rounds {
+        let start = |number, master, further: &[&str], random: &mut Random| -> Result<Host> {
+            let folder = folder.join(format!("takeover-{round}-{number}"));
+            let mut host = Host::new(number, folder, programs, "casket.tch", master, further)?;
+            host.start(network, skew(random))?;
+            Ok(host)
+        };
+        let waiting = ["--semi-sync", "1", "--semi-sync-timeout", "5"];
+        let mut master = start(MASTER, None, &waiting, random)?;
+        let replica = start(REPLICA, Some(MASTER), &[], random)?;
+        let socket = master.socket();
+        let acknowledged = std::thread::scope(|scope| {
+            let load = scope.spawn(|| store(&socket));
+            let mut left_ms = LOAD_MS_MAX / 5 + random.below(LOAD_MS_MAX * 4 / 5);
+            while left_ms > 0 {
+                let ms = (1 + random.below(BAD_MS_MAX)).min(left_ms);
+                left_ms -= ms;
+                let link = match random.below(4) {
+                    0 => Link::Cut,
+                    1 => Link::Throttled(spread(random)),
+                    _ => Link::Good,
+                };
+                network.set_link(REPLICA, link)?;
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+            master.kill()?;
+            match load.join() {
+                Ok(acknowledged) => acknowledged,
+                Err(_) => bail!("a client panicked"),
+            }
+        })?;
+        network.set_link(REPLICA, Link::Good)?;
+        ensure!(!acknowledged.is_empty(), "nothing was acknowledged");
+        replica.ask(&["promote"])?;
+        let keys: HashSet<String> = replica.ask(&["list"])?.lines().map(str::to_owned).collect();
+        let missing: Vec<_> =
+            acknowledged.iter().filter(|key| !keys.contains(&key.to_string())).collect();
+        ensure!(
+            missing.is_empty(),
+            "{} of {} acknowledged records are missing in round {round}: {:?}",
+            missing.len(),
+            acknowledged.len(),
+            &missing[..missing.len().min(10)]
+        );
+        // It is a master now.
+        replica.ask(&["put", "taken", "over"])?;
+        total += acknowledged.len();
+    }
+    Ok(total)
+}
+
+/// Stores records under numbers until the server has gone; answers those that were acknowledged.
+fn store(socket: &Path) -> Result<Vec<u64>> {
+    let stream = UnixStream::connect(socket).context("cannot connect")?;
+    let mut stream = BufReader::new(stream);
+    let mut acknowledged = Vec::new();
+    let mut next = 0_u64;
+    loop {
+        let numbers = next..next + DEPTH as u64;
+        next = numbers.end;
+        let requests: String =
+            numbers.clone().map(|number| format!("set {number} 0 0 1\r\nv\r\n")).collect();
+        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
+            return Ok(acknowledged);
+        }
+        for number in numbers {
+            let mut line = String::new();
+            match stream.read_line(&mut line) {
+                Ok(_) if line == "STORED\r\n" => acknowledged.push(number),
+                // It was not on the replica's disk in time.
+                Ok(_) if line.starts_with("SERVER_ERROR ") && line.ends_with("\r\n") => {}
+                Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(acknowledged),
+                Ok(_) => bail!("the server answered {line:?}"),
+                Err(_) => return Ok(acknowledged),
+            }
+        }
+    }
+}

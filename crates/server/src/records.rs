@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use wire::http::Conditions;
+use wire::http::{BasicCredentials, Conditions};
 
 /// Length of a value from which it goes through a file, or is read in pieces, in bytes.
 const LONG_BYTES_MIN: usize = 1 << 20;
@@ -100,6 +100,23 @@ impl Records {
     /// Settings of the server.
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Whether the client of a request with this header `Authorization` may use the server.
+    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
+        let Some(users) = &self.shared.config.users else { return true };
+        let credentials = authorization.and_then(BasicCredentials::decode);
+        let is_user = credentials.is_some_and(|credentials| {
+            let (name, password) = credentials.parts();
+            users.admit(name, password)
+        });
+        let counters = self.counters.lock();
+        counters.count(Count::Authentication);
+        if !is_user {
+            counters.count(Count::AuthenticationError);
+            tracing::debug!("authentication failed");
+        }
+        is_user
     }
 
     /// Whether keys are in the order of their bytes, so that those with a prefix stand together.

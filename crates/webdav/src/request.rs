@@ -75,6 +75,8 @@ impl Request {
         };
         match error {
             RecordsError::Masked => FsError::Forbidden,
+            // A replica.
+            RecordsError::Database(cabinet::Error::ReadOnly(_)) => FsError::Forbidden,
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
             RecordsError::NoRoom => say(StatusCode::SERVICE_UNAVAILABLE),

@@ -12,7 +12,10 @@ use dav_server::davpath::DavPath;
 use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
+    WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -154,6 +157,9 @@ async fn respond(
 ) -> Result<Response<Body>, Infallible> {
     let method = request.method().clone();
     let headers = request.headers_mut();
+    if !state.records.admits(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) {
+        return Ok(challenge());
+    }
     // For some clients the library would look into all folders at once.
     headers.remove("x-litmus");
     if method.as_str() == "PROPFIND" && !headers.contains_key("depth") {
@@ -176,6 +182,16 @@ async fn respond(
         describe(&mut response, &facts);
     }
     Ok(response)
+}
+
+/// Asks for a name and a password. The body that may follow is not read, so the connection ends.
+fn challenge() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    let realm = HeaderValue::from_static("Basic realm=\"tyrant\", charset=\"UTF-8\"");
+    response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Fails if a folder is to be shown that has too much in it, which the library would show as empty.

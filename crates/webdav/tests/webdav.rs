@@ -262,3 +262,25 @@ fn a_server_stops_while_connections_are_open() {
     drop(server);
     client.expect_close();
 }
+
+#[test]
+fn each_request_names_its_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "Aladdin:open sesame\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let users = std::sync::Arc::new(server::Users::read(&file).unwrap());
+    let config = Config { users: Some(users), ..config() };
+    let server = start_with(config, Database::open("*").unwrap());
+    let right = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
+    let wrong = "Authorization: Basic QWxhZGRpbjpzZXNhbWU=\r\n";
+    for headers in ["", wrong] {
+        server.connect().status("OPTIONS /", headers, "", 401);
+        let mut client = server.connect();
+        client.status("OPTIONS /", right, "", 200);
+        let (head, _) = client.request("PROPFIND /", headers, "");
+        assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+        assert!(Client::header(&head, "www-authenticate").unwrap().starts_with("Basic "));
+        client.expect_close();
+    }
+}

@@ -288,6 +288,7 @@ impl<I: Index> Indexed<I> {
         let salt = self.log.identity().salt;
         let (segments, locations) = self.locations(place);
         for location in locations {
+            self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
                 let is_plain = record.compression == Compression::None;
                 let is_live = !record.meta.is_expired(self.now_ms(record.meta));

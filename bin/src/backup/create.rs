@@ -34,7 +34,7 @@ pub(crate) fn create(
 ) -> Result<Made> {
     let made_us = time::now_us();
     let snapshot = source.snapshot(repository.id)?;
-    let path = &snapshot.path;
+    let path = snapshot.path();
     let failed = || format!("cannot read {}", path.display());
     let inventory = Inventory::of(path).with_context(failed)?;
     let known =

@@ -9,6 +9,7 @@
 
 mod catalog;
 mod create;
+mod interrupt;
 mod repository;
 mod restore;
 mod source;

@@ -1,6 +1,7 @@
 //! Making a database of a backup.
 
 use super::catalog::Catalog;
+use super::interrupt::Passing;
 use super::repository::{Repository, sync_folder};
 use super::time;
 use crate::transfer::progress::Progress;
@@ -64,18 +65,21 @@ impl Restore {
             "{} exists: --replace removes it when all is restored",
             self.into.display()
         );
-        let temporary = Temporary::make(&self.into)?;
-        take_out(repository, &catalog, &temporary.0)?;
+        let temporary = temporary(&self.into)?;
+        take_out(repository, &catalog, temporary.path())?;
         let mut position_us = catalog.position_us;
-        let (replayed, records) = self.open_and_replay(&temporary.0, &catalog)?;
+        let (replayed, records) = self.open_and_replay(temporary.path(), &catalog)?;
         if let Some(replayed) = &replayed {
             position_us = replayed.last_us.or(position_us);
         }
         if let Some(position_us) = position_us {
-            write_durably(&temporary.0.join(POSITION_FILE), format!("{position_us}\n").as_bytes())?;
+            write_durably(
+                &temporary.path().join(POSITION_FILE),
+                format!("{position_us}\n").as_bytes(),
+            )?;
         }
-        sync_folder(&temporary.0)?;
-        self.put_in_place(temporary)?;
+        sync_folder(temporary.path())?;
+        self.put_in_place(&temporary)?;
         Ok(Restored { backup, bytes: catalog.bytes(), records, replayed })
     }
 
@@ -127,11 +131,11 @@ impl Restore {
     }
 
     /// Gives it its name.
-    fn put_in_place(&self, temporary: Temporary) -> Result<()> {
+    fn put_in_place(&self, temporary: &Passing) -> Result<()> {
         let into = &self.into;
         let failed = || format!("cannot rename to {}", into.display());
         if !into.exists() {
-            renameat_with(CWD, &temporary.0, CWD, into, RenameFlags::NOREPLACE)
+            renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)
                 .with_context(failed)?;
             return sync_folder(&parent(into));
         }
@@ -140,41 +144,24 @@ impl Restore {
         // Nobody may have open what goes.
         let lock = is_folder.then(|| RealStorage.lock(&into.join("lock"))).transpose();
         let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
-        renameat_with(CWD, &temporary.0, CWD, into, RenameFlags::EXCHANGE).with_context(failed)?;
+        renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
+            .with_context(failed)?;
         // What was there goes with the temporary name.
         if !is_folder {
-            fs::remove_file(&temporary.0).with_context(failed)?;
+            fs::remove_file(temporary.path()).with_context(failed)?;
         }
         sync_folder(&parent(into))
     }
 }
 
-/// A folder beside a database that becomes it, or goes.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    /// One that a killed restore has left goes first.
-    fn make(into: &Path) -> Result<Self> {
-        let mut suffix = OsString::from("restoring.");
-        suffix.push(into.extension().unwrap_or_default());
-        let path = into.with_extension(suffix);
-        let failed = || format!("cannot make {}", path.display());
-        if path.exists() {
-            fs::remove_dir_all(&path).with_context(failed)?;
-        }
-        fs::create_dir(&path).with_context(failed)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if self.0.exists()
-            && let Err(error) = fs::remove_dir_all(&self.0)
-        {
-            eprintln!("tyrant: cannot remove {}: {error}", self.0.display());
-        }
-    }
+/// The folder beside a database that becomes it, or goes.
+fn temporary(into: &Path) -> Result<Passing> {
+    let mut suffix = OsString::from("restoring.");
+    suffix.push(into.extension().unwrap_or_default());
+    let temporary = Passing::begin(into.with_extension(suffix))?;
+    let path = temporary.path();
+    fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+    Ok(temporary)
 }
 
 /// Copies the files of a backup, durably, each checked.

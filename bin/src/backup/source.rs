@@ -1,5 +1,6 @@
 //! Where a backup comes from: a copy of a database that a server makes, or of one that nobody serves.
 
+use super::interrupt::Passing;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
@@ -23,9 +24,7 @@ pub(crate) enum Source {
 }
 
 /// A copy of a database, which goes when this is dropped.
-pub(super) struct Snapshot {
-    pub(super) path: PathBuf,
-}
+pub(super) struct Snapshot(Passing);
 
 impl Source {
     /// Makes the copy for a repository with this id. One that a killed backup into the same repository
@@ -39,17 +38,13 @@ impl Source {
 }
 
 impl Snapshot {
-    fn begin(path: PathBuf) -> Result<Self> {
-        if path.is_dir() {
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
-        }
-        Ok(Self { path })
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// Time stamp up to which it has what was in the server's update log, if there is one.
     pub(super) fn position_us(&self) -> Result<Option<u64>> {
-        let path = self.path.join(server::POSITION_FILE);
+        let path = self.path().join(server::POSITION_FILE);
         if !path.exists() {
             return Ok(None);
         }
@@ -57,16 +52,6 @@ impl Snapshot {
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let position = text.trim_end().parse().ok();
         Ok(Some(position.with_context(|| format!("{} holds no time stamp", path.display()))?))
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path)
-            && self.path.exists()
-        {
-            eprintln!("tyrant: cannot remove {}: {error}", self.path.display());
-        }
     }
 }
 
@@ -86,9 +71,9 @@ fn of_database(name: &str, id: u64) -> Result<Snapshot> {
     ensure!(!kind.is_on_memory(), "a database in memory has no files to back up");
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    let snapshot = Snapshot::begin(path.with_file_name(copy_name(path, id)?))?;
-    database.copy_to(&snapshot.path)?;
-    Ok(snapshot)
+    let copy = Passing::begin(path.with_file_name(copy_name(path, id)?))?;
+    database.copy_to(copy.path())?;
+    Ok(Snapshot(copy))
 }
 
 fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot> {
@@ -113,15 +98,15 @@ fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot
             here.parent().map(Path::to_owned).unwrap_or_default()
         }
     };
-    let snapshot = Snapshot::begin(folder.join(copy_name(database, id)?))?;
-    let path = snapshot.path.display();
+    let copy = Passing::begin(folder.join(copy_name(database, id)?))?;
+    let path = copy.path().display();
     client
-        .copy(snapshot.path.as_os_str().as_bytes())
+        .copy(copy.path().as_os_str().as_bytes())
         .with_context(|| format!("{server} cannot copy its database to {path}"))?;
-    if !snapshot.path.is_dir() {
+    if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");
     }
-    Ok(snapshot)
+    Ok(Snapshot(copy))
 }
 
 /// The value of a line of a server's status.

@@ -5,7 +5,7 @@
 use crate::process::{Server, fail, path, run, succeed, wait_for};
 use cabinet::Database;
 use client::Client;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -412,6 +412,16 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
     assert!(early.contains("no backup of a server with an update log from before"), "{early}");
     let options = ["--backup", &first, "--until", &stamps[3], "--update-log", text(&log)];
     assert!(backups.restore_fails("e.tch", &options).contains("after the time"));
+    // An empty folder is not the log, and neither is a copy from before the backup.
+    let until = ["--until", &stamps[39], "--update-log"];
+    let none = backups.target("none");
+    fs::create_dir(&none).unwrap();
+    let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
+    assert!(error.contains("no update log"), "{error}");
+    let whole = fs::read(log.join("00000001.ulog")).unwrap();
+    fs::write(none.join("00000001.ulog"), &whole[..whole.len() / 4]).unwrap();
+    let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
+    assert!(error.contains("ends before"), "{error}");
     // A log that does not reach back to the backup is of no use.
     fs::rename(log.join("00000001.ulog"), log.join("00000002.ulog")).unwrap();
     let options = ["--until", &stamps[39], "--update-log", text(&log), "--backup"];
@@ -461,6 +471,48 @@ fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
         .collect();
     assert!(names.iter().all(|name| !name.contains("backup")), "{names:?}");
     assert!(!repository.join("files/incoming").exists());
+}
+
+#[test]
+fn an_interrupted_backup_takes_its_copy_with_it() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let backups = Backups::new();
+    let client = client(&server);
+    for number in 0..20_000_u32 {
+        client.put_no_reply(&number.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    client.sync().unwrap();
+    let copies = || {
+        let files = fs::read_dir(server.folder.path()).unwrap();
+        files
+            .filter(|file| file.as_ref().unwrap().file_name().to_str().unwrap().contains("backup"))
+            .count()
+    };
+    backups.create_of(&server);
+    let (repository, address) = (backups.repository(), server.address());
+    let incoming = repository.join("files/incoming");
+    for attempt in 0.. {
+        assert!(attempt < 20, "it is never interrupted");
+        let mut child = Command::new(path("tyrant"))
+            .args(["backup", "create", text(&repository), "--full", "--server", &address])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Once it copies, the server has made all of its copy.
+        wait_for("the copying", || {
+            (incoming.exists() || child.try_wait().unwrap().is_some()).then_some(())
+        });
+        if child.try_wait().unwrap().is_none() {
+            let process = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+            kill_process(process, Signal::TERM).unwrap();
+        }
+        let ended = child.wait().unwrap();
+        assert_eq!(copies(), 0);
+        if !ended.success() {
+            break;
+        }
+    }
+    backups.verify();
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub struct Replayed {
 
 /// Executes the update log in a folder on a database that nobody serves: the entries behind
 /// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log does not reach back
-/// so far, if a file is missing from it, and where it cannot be read; what came before has been
-/// executed then.
+/// so far, if it ends before, if a file is missing from it, and where it cannot be read; what came
+/// before has been executed then.
 pub fn replay(
     database: Database,
     folder: &Path,
@@ -31,10 +31,25 @@ pub fn replay(
 ) -> Result<Replayed, crate::Error> {
     let config = Config { threads: 1, ..Config::default() };
     let shared = Shared::new(config, database)?;
+    reaches(folder, after_us).map_err(crate::Error::Replay)?;
     let span = Span { from_us: after_us.saturating_add(1), until_us };
     let done = execute(&shared, folder, span, false).map_err(crate::Error::Replay)?;
     shared.database.sync().map_err(|error| crate::Error::Replay(error.to_string()))?;
     Ok(done)
+}
+
+/// Fails unless the log in a folder has the time stamp, or has no entry at all yet.
+fn reaches(folder: &Path, timestamp_us: u64) -> Result<(), String> {
+    let words = |error: crate::update_log::Error| error.to_string();
+    let Some(mut reader) = Reader::open(folder, timestamp_us).map_err(words)? else {
+        return Err("there is no update log".into());
+    };
+    let end = crate::update_log::end_of(folder).map_err(words)?;
+    let is_empty = end.offset == 0 && end.file == reader.file();
+    match reader.next(Some(end)).map_err(words)? {
+        None if !is_empty => Err(format!("the log ends before {timestamp_us} us")),
+        _ => Ok(()),
+    }
 }
 
 /// Executes the entries from `from_us` on, in microseconds since 1970, that are in the folder when

@@ -72,6 +72,10 @@ fn next_key(dialect: Dialect, input: &[u8]) -> Option<(&[u8], usize)> {
     if input.is_empty() {
         return None;
     }
+    // All of its flags need not be gone through twice.
+    if let Some(key) = memcached::meta_get_key(input) {
+        return Some(key);
+    }
     match wire::sniff(input)? {
         Protocol::Memcached => match memcached::parse(dialect, input) {
             Parse::Complete(request, bytes) => Some((memcached_key(&request)?, bytes)),
@@ -117,8 +121,6 @@ fn memcached_binary_key<'a>(request: &memcached_binary::Request<'a>) -> Option<&
         | C::Prepend { key, .. }
         | C::Delete { key } => Some(key),
         C::Increment(sum) | C::Decrement(sum) => Some(sum.key),
-        // It names none, and the end of many gets is one.
-        C::NoOp => Some(b""),
         _ => None,
     }
 }
@@ -142,14 +144,16 @@ mod tests {
 
     #[test]
     fn the_keys_of_a_pipeline_are_found_up_to_a_request_that_is_not_whole() {
-        let input = b"get a\r\nset bb 0 0 2\r\nxy\r\n\xc8\x30\0\0\0\x03ccc\xc8\x30\0\0";
+        let get = b"\x80\x09\0\x01\0\0\0\0\0\0\0\x01opaq\0\0\0\0\0\0\0\0e";
+        let input = b"get a\r\nset bb 0 0 2\r\nxy\r\n\xc8\x30\0\0\0\x03cccmg d v\r\n";
+        let input = [&input[..], get, b"\xc8\x30\0\0"].concat();
         let mut rest = &input[..];
         let mut keys = Vec::new();
         while let Some((key, bytes)) = next_key(Dialect::Memcached, rest) {
             keys.push(key);
             rest = &rest[bytes..];
         }
-        assert_eq!(keys, [&b"a"[..], b"bb", b"ccc"]);
+        assert_eq!(keys, [&b"a"[..], b"bb", b"ccc", b"d", b"e"]);
         assert_eq!(rest.len(), 4);
     }
 

@@ -150,26 +150,42 @@ pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
     let token = next(&mut line).ok_or(Error::UnknownCommand)?;
     let key = MetaKey { token, is_base64: false }.check()?;
     let size = next(&mut line).ok_or(Error::BadLine)?;
+    let (count, meta) = meta(Verb::Set, key, line);
     // The length is one token of those that there may be.
-    if (MetaFlags { line }).count() >= META_FLAGS_MAX {
+    if count >= META_FLAGS_MAX {
         return Err(Error::TooManyFlags);
     }
     let size = decimal::signed(size).and_then(|size| usize::try_from(size).ok());
     let size = size.filter(|size| *size <= MEMCACHED_VALUE_BYTES_MAX).ok_or(Error::BadLine)?;
-    Ok(SetLine { size, meta: meta(Verb::Set, key, line) })
+    Ok(SetLine { size, meta })
 }
 
 /// The other commands, from behind the verb.
 pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> {
     let token = next(&mut line).ok_or(Error::UnknownCommand)?;
     let key = MetaKey { token, is_base64: false }.check()?;
-    if (MetaFlags { line }).count() > META_FLAGS_MAX {
+    let (count, meta) = meta(verb, key, line);
+    if count > META_FLAGS_MAX {
         return Err(match verb {
             Verb::Get => Error::TooManyFlagsOfGet,
             _ => Error::TooManyFlags,
         });
     }
-    meta(verb, key, line)
+    meta
+}
+
+/// The key of the `mg` at the start of `bytes`, as it was sent, and the length of its line; `None`
+/// if there is none, or it is not all there.
+///
+/// This is for looking ahead: whether the line is a good one is not looked at.
+#[must_use]
+pub fn meta_get_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    if !bytes.starts_with(b"mg ") {
+        return None;
+    }
+    let end = memchr::memchr(b'\n', bytes)?;
+    let mut line = bytes[3..end].trim_ascii_end();
+    Some((next(&mut line)?, end + 1))
 }
 
 /// `me`, from behind the verb.
@@ -178,7 +194,8 @@ pub(super) fn debug(mut line: &[u8]) -> Result<MetaKey<'_>, Error> {
     MetaKey { token, is_base64: next(&mut line) == Some(b"b") }.check().map_err(|_| Error::BadLine)
 }
 
-fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> Result<Meta<'a>, Error> {
+/// The number of flags, and the command unless one of them is wrong.
+fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<Meta<'a>, Error>) {
     let mut meta = Meta {
         verb,
         key,
@@ -200,22 +217,53 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> Result<Meta<'a>
         arithmetic: ArithmeticMode::Increment,
         value: &[],
     };
-    let mut opaque: &[u8] = &[];
-    let mut mode = None;
-    let taken = check_flags(verb, line).and_then(|()| take_all(&mut meta));
-    taken.map_err(|error| match verb {
-        Verb::Get | Verb::Set => error,
-        Verb::Delete | Verb::Arithmetic => Error::InvalidOrDuplicateFlag,
-    })?;
+    let (mut count, mut seen) = (0, 0u128);
+    // A flag that there is not, or twice, counts before any token, and the first one of them; of
+    // tokens that are wrong the last, but one of `F` only if there is no other.
+    let (mut unknown, mut fault) = (None, None);
+    let (mut opaque, mut mode): (&[u8], _) = (&[], None);
     for (flag, token) in meta.flags {
+        count += 1;
+        let bit = 1 << (flag & 0x7f);
+        if !is_known(verb, flag) {
+            unknown = unknown.or(Some(Error::InvalidFlag));
+        } else if seen & bit != 0 {
+            unknown = unknown.or(Some(Error::DuplicateFlag));
+        }
+        seen |= bit;
         match flag {
             b'O' => opaque = token,
             b'M' => mode = token.first(),
             _ => {}
         }
+        match take(&mut meta, flag, token) {
+            Ok(()) => {}
+            Err(error @ Error::BadLine) => fault = fault.or(Some(error)),
+            Err(error) => fault = Some(error),
+        }
     }
-    // memcached looks at these once it has seen all flags.
-    match (verb, mode) {
+    let result = match unknown.or(fault) {
+        None => take_mode(&mut meta, mode),
+        Some(error) if matches!(verb, Verb::Get | Verb::Set) => Err(error),
+        Some(_) => Err(Error::InvalidOrDuplicateFlag),
+    };
+    let is_short = opaque.len() <= META_OPAQUE_BYTES_MAX;
+    let result = result.and(if is_short { Ok(meta) } else { Err(Error::OpaqueTooLong) });
+    (count, result)
+}
+
+/// All commands accept the flags of all, but `E` and `x`, which are of later versions than the
+/// others, only where they mean something.
+fn is_known(verb: MetaVerb, flag: u8) -> bool {
+    match flag {
+        b'x' => verb == Verb::Delete,
+        flag => b"bcfhklqstuvCDEFIJLMNOPRT".contains(&flag),
+    }
+}
+
+/// memcached looks at the mode once it has seen all flags.
+fn take_mode(meta: &mut Meta<'_>, mode: Option<&u8>) -> Result<(), Error> {
+    match (meta.verb, mode) {
         (Verb::Set, Some(mode)) => {
             meta.mode = match mode {
                 b'S' => MetaMode::Set,
@@ -235,44 +283,7 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> Result<Meta<'a>
         }
         _ => {}
     }
-    if opaque.len() > META_OPAQUE_BYTES_MAX {
-        return Err(Error::OpaqueTooLong);
-    }
-    Ok(meta)
-}
-
-/// All commands accept the flags of all, but `E` and `x`, which are of later versions than the
-/// others, only where they mean something.
-fn check_flags(verb: MetaVerb, line: &[u8]) -> Result<(), Error> {
-    let mut seen = 0u128;
-    for (flag, _) in (MetaFlags { line }) {
-        let is_known = match flag {
-            b'x' => verb == Verb::Delete,
-            flag => b"bcfhklqstuvCDEFIJLMNOPRT".contains(&flag),
-        };
-        if !is_known {
-            return Err(Error::InvalidFlag);
-        }
-        let bit = 1 << (flag & 0x7f);
-        if seen & bit != 0 {
-            return Err(Error::DuplicateFlag);
-        }
-        seen |= bit;
-    }
     Ok(())
-}
-
-/// Of several faults memcached tells the last, but one of `F` only if there is no other.
-fn take_all(meta: &mut Meta<'_>) -> Result<(), Error> {
-    let mut fault = None;
-    for (flag, token) in meta.flags {
-        match take(meta, flag, token) {
-            Ok(()) => {}
-            Err(error @ Error::BadLine) => fault = fault.or(Some(error)),
-            Err(error) => fault = Some(error),
-        }
-    }
-    fault.map_or(Ok(()), Err)
 }
 
 fn take(meta: &mut Meta<'_>, flag: u8, token: &[u8]) -> Result<(), Error> {

@@ -38,7 +38,9 @@ pub(super) fn get(
 ) -> Result<(), Halt> {
     let start = output.len();
     let shared = context.shared;
-    let hit = shared.hits.find(key);
+    // Few ask for it.
+    let wants_hit = { meta.flags }.any(|(flag, _)| matches!(flag, b'h' | b'l'));
+    let hit = if wants_hit { shared.hits.find(key) } else { None };
     context.counters.count(Count::Get);
     if meta.exptime.is_some() {
         context.counters.count(Count::Touch);

@@ -47,6 +47,9 @@ pub enum RecordsError {
     /// The update log could not be written.
     #[error("the update log does not take what was changed")]
     NotLogged,
+    /// Replicas that are waited for did not confirm it in time.
+    #[error("not confirmed by replicas")]
+    Unconfirmed,
 }
 
 impl From<io::Error> for RecordsError {
@@ -315,9 +318,8 @@ impl Records {
         if !self.shared.flush_update_log() {
             return Err(RecordsError::NotLogged);
         }
-        if self.shared.holds_replies {
-            let database = &self.shared.database;
-            database.wait_durable(database.appended())?;
+        if self.shared.holds_replies && !self.shared.wait_for(self.shared.awaited())? {
+            return Err(RecordsError::Unconfirmed);
         }
         Ok(())
     }

@@ -189,6 +189,15 @@ impl Shared {
         Awaited { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
     }
 
+    /// Waits for it. Says whether replicas have confirmed it, where they are asked to.
+    pub(crate) fn wait_for(&self, awaited: Awaited) -> cabinet::Result<bool> {
+        if awaited.durable > 0 {
+            self.database.wait_durable(awaited.durable)?;
+        }
+        let semi_sync = self.replication.semi_sync();
+        Ok(semi_sync.is_none_or(|semi_sync| semi_sync.wait_for(awaited.confirmed_us)))
+    }
+
     /// Whether it need not wait any more.
     #[inline]
     pub(crate) fn is_reached(&self, awaited: Awaited) -> bool {

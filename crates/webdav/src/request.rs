@@ -79,7 +79,9 @@ impl Request {
             RecordsError::Database(cabinet::Error::ReadOnly(_)) => FsError::Forbidden,
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
-            RecordsError::NoRoom => say(StatusCode::SERVICE_UNAVAILABLE),
+            RecordsError::NoRoom | RecordsError::Unconfirmed => {
+                say(StatusCode::SERVICE_UNAVAILABLE)
+            }
             RecordsError::Database(cabinet::Error::KeyTooLong { .. }) => FsError::PathTooLong,
             RecordsError::Database(cabinet::Error::ValueTooLong { .. }) => FsError::TooLarge,
             RecordsError::Database(cabinet::Error::NoSpace { .. }) => FsError::InsufficientStorage,

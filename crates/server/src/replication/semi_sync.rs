@@ -6,7 +6,7 @@
 
 use crate::port::Port;
 use crate::update_log::now_us;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -53,6 +53,8 @@ pub(crate) struct SemiSync {
     confirmed_us: AtomicU64,
     has_given_up: AtomicBool,
     presence: Mutex<Presence>,
+    /// Something was confirmed or given up.
+    moved: Condvar,
     /// Event loops that may hold replies.
     ports: Weak<[Port]>,
 }
@@ -84,6 +86,7 @@ impl SemiSync {
             confirmed_us: AtomicU64::new(0),
             has_given_up: AtomicBool::new(false),
             presence: Mutex::new(presence),
+            moved: Condvar::new(),
             ports: Arc::downgrade(ports),
         }
     }
@@ -92,6 +95,23 @@ impl SemiSync {
     pub(crate) fn is_confirmed(&self, timestamp_us: u64) -> bool {
         self.confirmed_us.load(Ordering::SeqCst) >= timestamp_us
             || self.settings.on_timeout == OnTimeout::Fallback && self.has_given_up()
+    }
+
+    /// Waits until a change may be acknowledged; not for longer than the timeout, when it says that
+    /// it may not.
+    pub(crate) fn wait_for(&self, timestamp_us: u64) -> bool {
+        let since = Instant::now();
+        let mut presence = self.presence.lock();
+        while !self.is_confirmed(timestamp_us) {
+            if since.elapsed() > self.settings.timeout {
+                drop(presence);
+                self.give_up();
+                return self.is_confirmed(timestamp_us);
+            }
+            // Not for long: what is confirmed is so without the lock.
+            self.moved.wait_for(&mut presence, TICK);
+        }
+        true
     }
 
     /// Fails while changes are refused.
@@ -165,8 +185,9 @@ impl SemiSync {
         }
     }
 
-    /// Has event loops look at the replies that they hold.
+    /// Has those look that wait, and event loops at the replies that they hold.
     fn wake(&self) {
+        self.moved.notify_all();
         for port in self.ports.upgrade().iter().flat_map(|ports| ports.iter()) {
             if port.holding.load(Ordering::SeqCst) {
                 port.wake();
@@ -240,5 +261,19 @@ mod tests {
         // Under writes they are never quite there.
         semi_sync.confirm(&[now_us(), now_us()], u64::MAX);
         assert!(!semi_sync.is_confirmed(u64::MAX));
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_confirmed_or_takes_too_long() {
+        let settings = Settings {
+            replicas: 1,
+            timeout: Duration::from_millis(10),
+            on_timeout: OnTimeout::Error,
+        };
+        let semi_sync = SemiSync::new(settings, &Vec::new().into());
+        semi_sync.confirm(&[5], 5);
+        assert!(semi_sync.wait_for(5));
+        assert!(!semi_sync.wait_for(6));
+        assert!(semi_sync.pass().is_err(), "so later changes are refused at once");
     }
 }

@@ -128,6 +128,12 @@ impl Server {
         self.wait_until_it_serves();
     }
 
+    /// The same with further options.
+    pub(crate) fn restart_with(&mut self, options: &[&str]) {
+        self.arguments.extend(words(options));
+        self.restart();
+    }
+
     fn wait_until_it_serves(&mut self) {
         wait_for("the server", || {
             let ended = self.child.try_wait().expect("its state");

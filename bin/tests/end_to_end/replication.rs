@@ -331,3 +331,49 @@ fn a_master_that_is_killed_under_load_and_its_replica_end_equal() {
         wait_until_equal(&master, &replica);
     }
 }
+
+/// Waits until a server's `stat` has this line.
+fn wait_for_stat(server: &Server, line: &str) {
+    wait_for(line, || {
+        let stat = succeed("tyrant", &["stat", "--server", &server.address()]);
+        stat.lines().any(|found| found == line).then_some(())
+    });
+}
+
+#[test]
+fn a_replica_killed_while_it_is_seeded_becomes_a_copy_all_the_same() {
+    let mut master = Server::tyrant("casket.tch", &[]);
+    let mut stream = master.connect();
+    let mut requests = Vec::new();
+    for number in 0..100_000_u32 {
+        requests.extend_from_slice(b"\xc8\x18\0\0\0\x04\0\0\0\x04");
+        requests.extend_from_slice(&number.to_be_bytes());
+        requests.extend_from_slice(&number.to_be_bytes());
+    }
+    stream.write_all(&requests).unwrap();
+    master.exchange("set last 0 0 1\r\nv\r\n", STORED);
+    wait_for_stat(&master, "rnum\t100001");
+    drop(stream);
+    // No log has any of these.
+    master.end(Signal::TERM);
+    master.restart_with(&["--update-log", "ulog", "--server-id", "1"]);
+    let of = master.address();
+    let mut replica = Server::tyrant("casket.tch", &["--server-id", "2", "--master", &of]);
+    for _ in 0..3 {
+        wait_for("records of the copy", || {
+            let stat = succeed("tyrant", &["stat", "--server", &replica.address()]);
+            let records = stat.lines().find_map(|line| line.strip_prefix("rnum\t"));
+            (records.and_then(|records| records.parse().ok()) > Some(0_u64)).then_some(())
+        });
+        replica.end(Signal::KILL);
+        replica.restart();
+    }
+    wait_for_stat(&replica, "replication_state\tfollowing");
+    wait_until_equal(&master, &replica);
+    // What is stored from now on is acknowledged when the replica has it.
+    master.end(Signal::KILL);
+    master.restart_with(&["--semi-sync", "1", "--semi-sync-timeout", "60"]);
+    master.exchange("set after 0 0 1\r\nv\r\n", STORED);
+    let value = succeed("tyrant", &["get", "--server", &replica.address(), "after"]);
+    assert_eq!(value, "v\n");
+}

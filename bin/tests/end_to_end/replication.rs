@@ -124,6 +124,39 @@ fn tyrant_serve_follows_too() {
 }
 
 #[test]
+fn who_follows_whom_is_told_by_any_of_them() {
+    let serve = |id: &str, master: Option<&Server>| {
+        let address = master.map(Server::address);
+        let mut options = vec!["--update-log", "ulog", "--server-id", id];
+        options.extend(address.iter().flat_map(|address| ["--master", address]));
+        Server::tyrant("casket.tch", &options)
+    };
+    let first = serve("1", None);
+    let second = serve("2", Some(&first));
+    let third = serve("3", Some(&second));
+    first.exchange("set a 5 0 1\r\nb\r\n", STORED);
+    wait_until_equal(&first, &third);
+    let [one, two, three] = [&first, &second, &third].map(Server::address);
+    let expected = [
+        format!("{one}\tsid 1\tmaster"),
+        format!("  {two}\tsid 2\tstreaming, 0 operations, 0.000 s behind"),
+        format!("    {three}\tsid 3\tstreaming, 0 operations, 0.000 s behind"),
+    ];
+    for asked in [&one, &two, &three] {
+        // How far they are is heard of every now and then.
+        wait_for("no lag", || {
+            let lines = succeed("tyrant", &["replicas", "--server", asked]);
+            (lines.lines().collect::<Vec<_>>() == expected).then_some(())
+        });
+    }
+    drop(third);
+    wait_for("a replica less", || {
+        let lines = succeed("tyrant", &["replicas", "--server", &one]);
+        (lines.lines().count() == 2).then_some(())
+    });
+}
+
+#[test]
 fn two_masters_that_change_a_record_at_the_same_time_say_so_if_they_check() {
     let options = |id| ["-ulog", "ulog", "-sid", id, "-rcc"];
     let servers = ["1", "2"].map(|id| Server::ttserver("casket.tch", &options(id)));

@@ -56,11 +56,15 @@ impl OwnServer {
         Ok(Client::connect_unix(&self.folder.join("socket"))?)
     }
 
-    /// A figure of its `stat`.
+    /// A number of its `stat`.
     pub(super) fn figure(&self, name: &str) -> Result<f64> {
-        let text = String::from_utf8(self.connect()?.stat()?)?;
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-        value.with_context(|| format!("the server has no {name}"))?.parse().context("no number")
+        self.word(name)?.parse().with_context(|| format!("{name} is no number"))
+    }
+
+    /// A word of its `stat`.
+    pub(super) fn word(&self, name: &str) -> Result<String> {
+        let figure = crate::remote::figure(&self.connect()?, name)?;
+        figure.with_context(|| format!("the server has no {name}"))
     }
 
     /// Processor time that it has taken, in seconds.

@@ -115,7 +115,13 @@ impl Replication {
         if self.replica_logs {
             options.extend(["--update-log", "ulog"]);
         }
-        OwnServer::start(parent, DATABASE, &options)
+        let replica = OwnServer::start(parent, DATABASE, &options)?;
+        let started = Instant::now();
+        while replica.word("replication_state")? != "following" {
+            ensure!(started.elapsed() < PATIENCE, "the replica does not follow");
+            std::thread::sleep(LOOK);
+        }
+        Ok(replica)
     }
 
     /// Waits until the replica has everything; answers how long that was.

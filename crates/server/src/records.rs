@@ -254,6 +254,19 @@ impl Records {
     /// Stores the value of one record, with its type and time, under another key; says whether there
     /// was one.
     pub fn copy(&self, from: &[u8], to: &[u8]) -> Result<bool> {
+        let copied = self.copy_here(from, to)?;
+        self.commit()?;
+        Ok(copied)
+    }
+
+    /// Gives a record another key, in two steps; says whether there was one. Who does this to many
+    /// calls [`Records::commit`] after the last.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
+        self.begin(Command::Out, Count::Out)?;
+        Ok(self.copy_here(from, to)? && self.shared.database.remove(from)?)
+    }
+
+    fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Put, Count::Put)?;
         let database = &self.shared.database;
         if let Some(long) = absent(database.long_value(from, LONG_BYTES_MIN))?.flatten() {
@@ -271,12 +284,11 @@ impl Records {
             let spooled = draft.spool.map(Spool::finish).transpose()?;
             let value = spooled.as_ref().map_or(&draft.kept[..], |spooled| spooled.value());
             database.put_with(to, value, long.meta())?;
-        } else {
-            let found = database.read(from, |entry| (entry.value.to_vec(), entry.meta));
-            let Some((value, meta)) = absent(found)?.flatten() else { return Ok(false) };
-            database.put_with(to, &value, meta)?;
+            return Ok(true);
         }
-        self.commit()?;
+        let found = database.read(from, |entry| (entry.value.to_vec(), entry.meta));
+        let Some((value, meta)) = absent(found)?.flatten() else { return Ok(false) };
+        database.put_with(to, &value, meta)?;
         Ok(true)
     }
 
@@ -430,7 +442,7 @@ impl Draft {
             self.kept[start..end].copy_from_slice(bytes);
             return Ok(());
         };
-        if end > config.upload_bytes_max as u64 {
+        if end > self.shared.upload_bytes_max() as u64 {
             return Err(RecordsError::TooLong);
         }
         Ok(spool.write_at(bytes, offset)?)

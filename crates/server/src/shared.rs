@@ -26,6 +26,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 
 /// State of a server. Counters and the budget are written on the way of a request; locks in here
 /// are not taken on the hot path, and never two of them at once.
@@ -164,6 +165,13 @@ impl Shared {
             Ok(socket) => self.replication.serve(self, socket, ask),
             Err(error) => tracing::error!("replica {} cannot be served: {error}", ask.replica),
         }
+    }
+
+    /// Longest value that goes through a file, in bytes. An update log has room for the original's
+    /// longest values.
+    pub(crate) fn upload_bytes_max(&self) -> usize {
+        let max = self.config.upload_bytes_max;
+        if self.update_log.is_some() { max.min(BINARY_ARGUMENT_BYTES_MAX) } else { max }
     }
 
     /// Who takes over the connections of WebDAV clients, if anybody.

@@ -133,3 +133,18 @@ fn a_long_value_is_written_under_conditions_too() {
     let head = client.expect_response("200 OK", "");
     assert!(head.contains("Content-Type: image/png\r\n") && head.contains("X-TT-XT: "), "{head}");
 }
+
+#[test]
+fn what_an_update_log_has_no_room_for_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = server::update_log::Settings::new(folder.path().join("log"));
+    let settings = Config { update_log: Some(log), server_id: 1, ..config() };
+    let server = start_with(settings, hash(folder.path()));
+    let max = wire::limits::BINARY_ARGUMENT_BYTES_MAX;
+    let mut client = server.connect();
+    client.send(head(max).as_bytes());
+    client.expect_silence(&server);
+    let mut client = server.connect();
+    client.send(head(max + 1).as_bytes());
+    refused(&mut client, "413 Payload Too Large");
+}

@@ -63,9 +63,8 @@ fn properties_key(records: &Records, key: &[u8], is_collection: bool) -> Result<
 }
 
 fn move_record(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Failure> {
-    if records.copy(from, to)? {
+    if records.rename(from, to)? {
         properties::copy(records, from, to)?;
-        records.remove(from)?;
         properties::remove(records, from)?;
     }
     Ok(())
@@ -221,6 +220,7 @@ impl GuardedFileSystem<Request> for System {
                     }
                 }
             }
+            records.commit()?;
             keep_parent(records, from)
         }))
     }

@@ -37,7 +37,7 @@ pub(super) fn begin(
         return None;
     }
     let shared = context.shared;
-    let max = shared.config.upload_bytes_max;
+    let max = shared.upload_bytes_max();
     let spool = Spool::new(context.database, &shared.spool_budget)?;
     let begun = match spool {
         _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
@@ -94,7 +94,7 @@ pub(super) fn receive(
             };
         }
         let total = upload.spool.bytes() + data.len() as u64;
-        if total > context.shared.config.upload_bytes_max as u64 {
+        if total > context.shared.upload_bytes_max() as u64 {
             break Status::PayloadTooLarge;
         }
         if let Err(error) = upload.spool.write(data) {

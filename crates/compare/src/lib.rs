@@ -1,8 +1,8 @@
 //! Measures cabinet beside other stores, and tyrant beside other servers.
 //!
-//! Four programs stand on it: `engines` gives every embedded store the same work in processes of
+//! Five programs stand on it: `engines` gives every embedded store the same work in processes of
 //! their own, `load` drives network servers over loopback, `cold` drives tyrant with less memory
-//! than data, `queries` loads tables and asks them. All interleave what they compare (A B C, A B C,
+//! than data, `cache` compares caches of one size, `queries` loads tables and asks them. All interleave what they compare (A B C, A B C,
 //! ...) and judge by ratios within a round, so that a machine that speeds up or slows down does so
 //! for everyone. See
 //! `docs/benchmarks.md` for the method.
@@ -12,6 +12,7 @@ pub mod disk;
 #[cfg(feature = "rivals")]
 pub mod engines;
 pub mod ffi;
+pub mod folder;
 pub mod load;
 pub mod process;
 #[cfg(feature = "cabinet")]

@@ -1,8 +1,8 @@
 //! Overwriting everything many times while a reader measures its latencies.
 
-use super::disk;
 use super::figures::Figures;
 use super::work::{Bench, FIRST_EDITION, Worker};
+use crate::folder;
 use crate::random::Permutation;
 use crate::records::Records;
 use crate::stores::{self, Purpose};
@@ -58,11 +58,11 @@ pub fn churn(
     set_latencies(&mut figures, "churn", &latencies);
 
     let live = purpose.live_bytes() as f64;
-    let at_end = disk::usage(folder)?;
+    let at_end = folder::usage(folder)?;
     figures.set("disk_peak", peak as f64 / live);
     figures.set("disk_end", at_end.allocated as f64 / live);
     store.close()?;
-    figures.set("disk_closed", disk::usage(folder)?.allocated as f64 / live);
+    figures.set("disk_closed", folder::usage(folder)?.allocated as f64 / live);
     Ok(figures)
 }
 
@@ -99,7 +99,7 @@ fn overwrite(
         for place in 0..purpose.records {
             writer.put(order.at(place), FIRST_EDITION + pass)?;
             if place % between_looks == 0 {
-                peak = peak.max(disk::usage(folder)?.allocated);
+                peak = peak.max(folder::usage(folder)?.allocated);
             }
         }
     }

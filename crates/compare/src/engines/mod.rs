@@ -7,7 +7,6 @@
 
 pub mod child;
 pub mod churn;
-pub mod disk;
 pub mod durable;
 pub mod figures;
 pub mod parent;

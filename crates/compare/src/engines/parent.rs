@@ -1,8 +1,8 @@
 //! Starts children, watches their memory, and reads their figures.
 
 use super::child::{Assignment, Task};
-use super::disk;
 use super::figures::Figures;
+use crate::folder;
 use crate::process;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::Read as _;
@@ -45,7 +45,7 @@ pub fn run(assignment: &Assignment, patience: Duration) -> Result<Figures> {
     let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGKILL);
     ensure!(status.success() || (killed && assignment.task == Task::LoadAndDie), "{status}");
     let mut figures = Figures::read(&text);
-    let used = disk::usage(&assignment.folder)?;
+    let used = folder::usage(&assignment.folder)?;
     let task = format!("{:?}", assignment.task).to_lowercase();
     figures.set(format!("{task}.anonymous_peak"), anonymous_peak as f64);
     figures.set(format!("{task}.disk_allocated"), used.allocated as f64);

@@ -1,8 +1,8 @@
 //! Put, get, scan, mixed, overwrite; memory, bytes on disk, and opening again.
 
-use super::disk;
 use super::figures::Figures;
 use super::work::{Bench, FIRST_EDITION, SECOND_EDITION};
+use crate::folder;
 use crate::process;
 use crate::records::Records;
 use crate::stores::{self, Purpose};
@@ -23,7 +23,7 @@ pub fn load(name: &str, folder: &Path, purpose: &Purpose) -> Result<Figures> {
     let after = process::memory(process_id)?;
     let grown = after.anonymous.saturating_sub(before.anonymous);
     figures.set("put.anonymous_per_key", grown as f64 / purpose.records as f64);
-    let used = disk::usage(folder)?;
+    let used = folder::usage(folder)?;
     figures.set("put.disk_allocated", used.allocated as f64);
     if name != "none" {
         bench.phase("get", &mut figures, |worker, numbers| {

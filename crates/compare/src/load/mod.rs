@@ -3,6 +3,7 @@
 //! A *case* is a workload and a number of connections. In each round every server gets the case
 //! for one *slice* of time, one server after the other.
 
+pub mod cache;
 pub mod cold;
 mod connection;
 mod driver;

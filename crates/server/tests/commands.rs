@@ -327,7 +327,8 @@ fn copies_are_made_and_commands_are_not_run_unless_that_is_allowed() {
     let copied = cabinet::Database::open_with(&path, &options).unwrap();
     assert_eq!(copied.get(b"k").unwrap().unwrap(), b"v");
     let made = folder.path().join("made");
-    let touch = copy(&format!("@touch {}", made.display()));
+    // Without what it would get behind it.
+    let touch = copy(&format!("@touch {} #", made.display()));
     client.exchange(&touch, b"\x01");
     assert!(!made.exists());
     let config = server::Config { copy_command: true, ..support::config() };

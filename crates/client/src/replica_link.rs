@@ -1,6 +1,6 @@
 //! A replica's connection to its master, which may be one of this project or the original.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 
 use wire::binary::{Request, Strings, encode, reply};
 use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
@@ -56,28 +56,30 @@ impl Acknowledger {
 }
 
 impl ReplicaLink {
-    /// Becomes a replica of the server at `address`, see
-    /// [`UpdateStream::open`](crate::UpdateStream::open).
-    pub fn open(address: &Address, settings: &Settings, ask: Ask) -> Result<Self> {
-        let mut stream = Stream::open(address, settings)?;
-        let is_extended = match is_extended(&mut stream) {
-            // It hangs up on what it does not know.
-            Err(Error::Receive(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                stream = Stream::open(address, settings)?;
-                false
-            }
-            known => known?,
-        };
+    /// Connects to the server at `address`; [`ReplicaLink::ask`] is next.
+    pub fn open(address: &Address, settings: &Settings) -> Result<Self> {
+        Ok(Self {
+            stream: Stream::open(address, settings)?,
+            is_extended: false,
+            server_id: None,
+            frames: Frames::default(),
+            block: Vec::new(),
+            taken: 0,
+            given: None,
+        })
+    }
+
+    /// Becomes a replica, see [`UpdateStream::open`](crate::UpdateStream::open). Waits until it is
+    /// known whether the server is one of this project.
+    pub fn ask(&mut self, ask: Ask) -> Result<()> {
+        self.is_extended = is_extended(&mut self.stream)?;
         let Ask { timestamp_us, server_id, options, port } = ask;
-        let request = if is_extended {
+        let request = if self.is_extended {
             Request::Follow { timestamp_us, server_id, options, port: port.into() }
         } else {
             Request::Replicate { timestamp_us, server_id }
         };
-        send(&mut stream, &request)?;
-        let frames = Frames::default();
-        let (block, taken, given) = (Vec::new(), 0, None);
-        Ok(Self { stream, is_extended, server_id: None, frames, block, taken, given })
+        send(&mut self.stream, &request)
     }
 
     /// Whether the master is one of this project, which knows all of

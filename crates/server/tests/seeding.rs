@@ -387,7 +387,8 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
 fn copied(address: SocketAddr) -> (BTreeMap<Vec<u8>, Vec<u8>>, u64) {
     let address = Address::from((address.ip().to_string().as_str(), address.port()));
     let ask = Ask { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
-    let mut link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+    let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
+    link.ask(ask).unwrap();
     let mut records = BTreeMap::new();
     loop {
         match link.next().unwrap() {
@@ -457,7 +458,8 @@ fn a_replica_that_executes_nothing_falls_behind_by_what_is_logged() {
     };
     store(&mut client, b"before");
     let ask = Ask { timestamp_us: 1, server_id: 9, options: 0, port: 1234 };
-    let link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+    let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
+    link.ask(ask).unwrap();
     let has = |text: &str| stat(&server, "replica_9").is_some_and(|line| line.contains(text));
     wait_until(|| has("lag_operations=1 "));
     for key in [b"a", b"b", b"c"] {
@@ -486,6 +488,20 @@ fn a_replica_that_says_what_is_no_acknowledgement_is_not_served_any_more() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     wait_until(|| stat(&server, "replica_9").is_none());
+}
+
+#[test]
+fn a_replica_stops_at_once_while_its_master_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let mut replica = start_with(following(2, folder.path(), address), memory());
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 25]).unwrap();
+    replica.begin_stop();
+    replica.join();
+    // It has hung up.
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
 }
 
 #[test]

@@ -52,7 +52,8 @@ impl Replica {
     fn of(master: &Running, id: u32) -> Self {
         let address = Address::from(("127.0.0.1", master.address.port()));
         let ask = Ask { timestamp_us: 1, server_id: id, options: 0, port: 0 };
-        let link = ReplicaLink::open(&address, &Settings::default(), ask).unwrap();
+        let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
+        link.ask(ask).unwrap();
         let acknowledger = link.acknowledger().unwrap().unwrap();
         Self { link, acknowledger }
     }

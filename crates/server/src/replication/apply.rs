@@ -10,8 +10,9 @@
 //! executed by the thread that received them.
 
 use super::batch::{Batch, Update, lane_of};
-use super::follower::{End, Progress, out_of_place};
+use super::follower::{End, Progress};
 use super::lanes::{ALONE, LANES, Lanes, Notes};
+use super::path::out_of_place;
 use super::position::Position;
 use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
 use crate::shared::Shared;

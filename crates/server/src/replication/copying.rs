@@ -4,7 +4,8 @@
 //! position: a replica that is killed meanwhile begins again. Clients may read what is there already,
 //! and `stat` says that it is not all.
 
-use super::follower::{End, State, out_of_place};
+use super::follower::{End, State};
+use super::path::out_of_place;
 use super::position::Position;
 use crate::execute::Repeater;
 use crate::shared::Shared;

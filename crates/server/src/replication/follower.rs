@@ -1,39 +1,28 @@
 //! A replica's side: following a master.
 //!
-//! One thread receives the master's update log; [`super::apply`] executes it. It connects again when
+//! One thread receives the master's update log ([`super::path`]); [`super::apply`] executes it. It connects again when
 //! the connection is lost, each time after a longer pause, and goes on behind what has been
 //! executed, see [`super::position`].
 
-use super::apply::Applier;
-use super::batch::Batch;
-use super::copying::Copying;
+use super::path::Path;
 use super::position::Position;
 use super::promote::{self, Promoted};
 use super::tally::{Lag, Tally};
-use crate::execute::Repeater;
 use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::update_log::now_us;
 use cabinet::name::Kind;
-use client::{Address, Ask, Interrupter, ReplicaLink, Settings};
+use client::Interrupter;
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::Builder;
 use std::time::Duration;
-use wire::replication::{COMPRESS, FromMaster, SEED, SEED_IF_TOO_OLD};
 
 /// Pause before the first new attempt to connect; each time twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Longest silence of a master, which says every second that it is there.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A server that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,10 +107,10 @@ pub(crate) struct Follower {
     changed: Condvar,
     connection: Mutex<Option<Interrupter>>,
     position: PathBuf,
-    seeding: Seeding,
-    compresses: bool,
-    state: Mutex<State>,
-    progress: Progress,
+    pub(super) seeding: Seeding,
+    pub(super) compresses: bool,
+    pub(super) state: Mutex<State>,
+    pub(super) progress: Progress,
     /// Closed while a master is followed, unless clients may write all the same.
     gate: Arc<Gate>,
 }
@@ -266,7 +255,17 @@ impl Follower {
         self.changed.notify_all();
     }
 
-    fn interrupt(&self) {
+    /// Whether the orders are still those.
+    pub(super) fn is_under(&self, generation: u64) -> bool {
+        self.orders.lock().generation == generation
+    }
+
+    /// There is a connection that new orders end.
+    pub(super) fn connected(&self, connection: Interrupter) {
+        *self.connection.lock() = Some(connection);
+    }
+
+    pub(super) fn interrupt(&self) {
         if let Some(connection) = self.connection.lock().as_ref() {
             connection.interrupt();
         }
@@ -354,219 +353,9 @@ impl Follower {
     }
 }
 
-/// Following one master, under one set of orders.
-struct Path<'f> {
-    follower: &'f Follower,
-    shared: &'f Shared,
-    generation: u64,
-    check: bool,
-    /// Whatever the position says, the database has nothing.
-    is_fresh: bool,
-    /// It had no records when it was said what is asked for.
-    was_empty: bool,
-}
-
-impl Path<'_> {
-    fn is_over(&self) -> bool {
-        self.follower.orders.lock().generation != self.generation
-    }
-
-    /// What it asks of a master of this project beside the log.
-    fn options(&self, position: &Position) -> Result<u32, End> {
-        let has_nothing = self.was_empty && (position.timestamp_us() == 0 || self.is_fresh);
-        let is_allowed = self.follower.seeding != Seeding::Never;
-        if position.is_seeding() && !is_allowed {
-            return Err(End::Halted("the database is a part of a copy, and is not seeded".into()));
-        }
-        let mut options = 0;
-        if is_allowed && (has_nothing || position.is_seeding()) {
-            options |= SEED;
-        }
-        if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
-            options |= SEED_IF_TOO_OLD;
-        }
-        if self.follower.compresses {
-            options |= COMPRESS;
-        }
-        Ok(options)
-    }
-
-    fn follow(&self, master: &Master, position: &mut Position) -> End {
-        let Master { host, port } = master;
-        let options = match self.options(position) {
-            Ok(options) => options,
-            Err(end) => return end,
-        };
-        let settings = Settings {
-            connect_timeout: CONNECT_TIMEOUT,
-            read_timeout: Some(SILENCE_MAX),
-            ..Settings::default()
-        };
-        let address = Address::from((&**host, *port));
-        let from_us = position.timestamp_us().saturating_add(1);
-        let config = &self.shared.config;
-        let (server_id, port) = (config.server_id, config.tcp_port());
-        let ask = Ask { timestamp_us: from_us, server_id, options, port };
-        let mut link = match ReplicaLink::open(&address, &settings, ask) {
-            Ok(link) => link,
-            Err(error) => return lost(&error),
-        };
-        match link.interrupter() {
-            Ok(interrupter) => *self.follower.connection.lock() = Some(interrupter),
-            Err(error) => return lost(&error),
-        }
-        if self.is_over() {
-            return End::Changed;
-        }
-        if position.is_seeding() && !link.is_extended() {
-            return End::Halted("the database is a part of a copy of another master".into());
-        }
-        let master_id = match link.server_id().map(u16::try_from) {
-            Ok(Ok(master_id)) => master_id,
-            Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
-            Err(error) => return lost(&error),
-        };
-        let acknowledger = match link.acknowledger() {
-            Ok(acknowledger) => acknowledger,
-            Err(error) => return lost(&error),
-        };
-        tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
-        let tally = &self.follower.progress.tally;
-        tally.begin(position.timestamp_us());
-        std::thread::scope(|scope| {
-            let _end = EndOnDrop(tally);
-            if let Some(acknowledger) = acknowledger {
-                scope.spawn(|| tally.tell(acknowledger, &self.shared.database));
-            }
-            let end = match self.seed(&mut link, position, master_id) {
-                Ok(()) => self.apply(&mut link, position, master_id),
-                Err(end) => end,
-            };
-            // Whoever tells the master may wait for it to listen.
-            self.follower.interrupt();
-            end
-        })
-    }
-
-    /// Lets the database become a copy, if that is what the master begins with.
-    fn seed(
-        &self,
-        link: &mut ReplicaLink,
-        position: &mut Position,
-        master_id: u16,
-    ) -> Result<(), End> {
-        let Progress { executed_us, tally, .. } = &self.follower.progress;
-        let mut repeater = Repeater::new(self.shared);
-        let mut copying: Option<Copying<'_>> = None;
-        while link.is_extended() {
-            let message = match link.next() {
-                Ok(message) => message,
-                Err(_) if self.is_over() => return Err(End::Changed),
-                Err(error) => return Err(lost(&error)),
-            };
-            match (message, &mut copying) {
-                (FromMaster::SeedBegin { records, last_uid }, None) => {
-                    tally.begin_anew();
-                    let (announced, was_empty) = ((records, last_uid), self.was_empty);
-                    let begun =
-                        Copying::begin(self.shared, position, master_id, announced, was_empty)?;
-                    copying.insert(begun).show(&mut self.follower.state.lock())?;
-                }
-                (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
-                    whole.end(position, timestamp_us)?;
-                    executed_us.store(position.timestamp_us(), Ordering::Relaxed);
-                    tally.execute(0, position.timestamp_us());
-                    break;
-                }
-                (FromMaster::Position(at), Some(copying)) => {
-                    tally.hear(at);
-                    copying.show(&mut self.follower.state.lock())?;
-                }
-                (message, Some(copying)) => {
-                    tally.receive();
-                    copying.take(&mut repeater, message)?;
-                    tally.execute(1, 0);
-                }
-                (_, None) => {
-                    link.put_back();
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Executes the log on all cores.
-    fn apply(&self, link: &mut ReplicaLink, position: &mut Position, master_id: u16) -> End {
-        let Self { follower, shared, check, .. } = *self;
-        *follower.state.lock() = State::Following;
-        let interrupt = || follower.interrupt();
-        let applier =
-            Applier::new(shared, &follower.progress, position, master_id, check, &interrupt);
-        let end = std::thread::scope(|scope| {
-            let _guard = applier.guard();
-            let applier = &applier;
-            for number in 0..applier.workers() {
-                let thread = Builder::new().name(format!("apply-{number}"));
-                if let Err(error) = thread.spawn_scoped(scope, move || applier.work(number)) {
-                    applier.close();
-                    return End::Lost(format!("cannot start a thread: {error}"));
-                }
-            }
-            let end = self.receive(link, applier);
-            applier.close();
-            end
-        });
-        applier.finish().unwrap_or(end)
-    }
-
-    /// Gives to the applier what has arrived, until it ends.
-    fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
-        let mut repeater = Repeater::new(self.shared);
-        let mut batch = Batch::default();
-        while !self.is_over() && !applier.has_failed() {
-            loop {
-                let message = match link.next() {
-                    Ok(message) => message,
-                    Err(_) if self.is_over() => return End::Changed,
-                    Err(error) => return lost(&error),
-                };
-                let taken = applier.take(&mut batch, message, &mut repeater);
-                if taken.is_err() || batch.is_full() || !link.has_next() {
-                    applier.submit(&mut batch, &mut repeater);
-                    match taken {
-                        Ok(()) => break,
-                        Err(end) => return end,
-                    }
-                }
-            }
-        }
-        End::Changed
-    }
-}
-
-/// Nobody tells the master any more when this goes.
-struct EndOnDrop<'t>(&'t Tally);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// The master does not follow the protocol.
-pub(super) fn out_of_place() -> End {
-    End::Lost("the master sends what does not belong there".into())
-}
-
 fn set_gate(gate: &Gate, master: Option<&Master>) {
     match master {
         Some(master) => gate.close(&master.to_string()),
         None => gate.open(),
     }
-}
-
-fn lost(error: &client::Error) -> End {
-    let source = std::error::Error::source(error);
-    End::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
 }

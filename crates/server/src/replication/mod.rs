@@ -12,6 +12,7 @@ mod feed;
 mod follower;
 mod lanes;
 mod link;
+mod path;
 mod position;
 mod promote;
 mod replica;

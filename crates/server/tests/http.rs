@@ -109,6 +109,9 @@ fn writes_change_only_the_version_that_they_name() {
         }
         request(&mut client, "PUT /none", "If-Match: *\r\n", "x");
         failed(&mut client);
+        let keep = format!("X-TT-PDMODE: 1\r\nIf-Match: {second}\r\n");
+        request(&mut client, "PUT /k", &keep, "x");
+        client.expect_response("409 Conflict", "Conflict\n");
         let append = format!("X-TT-PDMODE: 2\r\nIf-Match: {second}\r\n");
         request(&mut client, "PUT /k", &append, "+");
         client.expect_response("201 Created", CREATED);

@@ -65,7 +65,7 @@ pub(super) fn put(
     let database = context.database;
     let tags = context.shared.entity_tags;
     let (count, written) = match command {
-        Command::PutKeep => (Count::PutKeep, {
+        Command::PutKeep if conditions.is_empty() => (Count::PutKeep, {
             let kept = database.put_keep(&key, value, meta);
             kept.map(|stored| if stored { Written::Done(None) } else { Written::Exists })
         }),
@@ -76,17 +76,20 @@ pub(super) fn put(
             let version = database.put_with(&key, value, meta);
             (Count::Put, version.map(|version| Written::Done(Some(version))))
         }
-        _ => (if command == Command::PutCat { Count::PutCat } else { Count::Put }, {
+        _ => (count_of(command), {
             let changed = database.modify_versioned(&key, |entry| {
                 let tag = entry.map(|entry| tags.of(entry.version));
                 if conditions.check(tag.as_deref()).is_err() {
-                    return (Change::Keep, false);
+                    return (Change::Keep, Written::Unmet);
                 }
-                (replacement(command, entry, value, meta), true)
+                if command == Command::PutKeep && entry.is_some() {
+                    return (Change::Keep, Written::Exists);
+                }
+                (replacement(command, entry, value, meta), Written::Done(None))
             });
-            changed.map(|(met, version)| match met {
-                true => Written::Done(Some(version)),
-                false => Written::Unmet,
+            changed.map(|(written, version)| match written {
+                Written::Done(_) => Written::Done(Some(version)),
+                written => written,
             })
         }),
     };
@@ -109,6 +112,14 @@ pub(super) fn put(
     let status = status(context, "do_http_put", Status::Created, written);
     answer(context, status, output);
     Ok(())
+}
+
+fn count_of(command: Command) -> Count {
+    match command {
+        Command::PutKeep => Count::PutKeep,
+        Command::PutCat => Count::PutCat,
+        _ => Count::Put,
+    }
 }
 
 /// What becomes of a record that is as it was to be.

@@ -290,7 +290,15 @@ fn a_cap_on_bytes_is_kept_to_as_memcached_does() {
         assert!((1..=83).contains(&records), "{records}");
         assert!(server.figure("evictions") >= 200 - records);
         assert_eq!(server.figure("limit_maxbytes"), 8 << 20);
-        client.exchange("get 0\r\n", "END\r\n");
+        // Each part of the database goes by its own order, so single early ones may stay.
+        let mut remaining = |keys: std::ops::Range<u32>| {
+            let is_there = |key: &u32| {
+                client.send(format!("mg {key}\r\n").as_bytes());
+                client.read(4) == b"HD\r\n"
+            };
+            keys.filter(is_there).count()
+        };
+        assert!(remaining(0..100) < remaining(100..200));
         let found = format!("VALUE 199 0 100000\r\n{value}\r\nEND\r\n");
         client.exchange("get 199\r\n", found);
         let value = "v".repeat(9 << 20);

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -33,14 +34,29 @@ pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
+    // Meanwhile: a program that prints more than a pipe holds waits for that.
+    let stdout = read_to_end(child.stdout.take().expect("its output"));
+    let stderr = read_to_end(child.stderr.take().expect("its errors"));
     let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().expect("its state").is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("its state") {
+            break status;
+        }
         if Instant::now() > deadline {
             child.kill().expect("to kill the program");
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-    child.wait_with_output().expect("its output")
+    };
+    let text = |reading: JoinHandle<Vec<u8>>| reading.join().expect("what it printed");
+    Output { status, stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn read_to_end(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe");
+        bytes
+    })
 }
 
 /// Runs a program that has to succeed; answers its standard output.
@@ -138,7 +154,11 @@ impl Server {
         wait_for("the server", || {
             let ended = self.child.try_wait().expect("its state");
             assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
-            TcpStream::connect(("127.0.0.1", self.port)).ok()
+            // It takes connections before it is ready for signals.
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.write_all(b"version\r\n").ok()?;
+            stream.read_exact(&mut [0]).ok()
         });
     }
 

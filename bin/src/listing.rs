@@ -1,25 +1,60 @@
-//! Going through the keys of a server.
+//! Going through the records of a server.
 
 use anyhow::Result;
-use client::Client;
+use client::{Client, Reply};
 
-/// Shows keys, all of them or those with a prefix, at most `max`.
+/// Most keys that are asked for at once: a round trip for each would take most of the time.
+const KEYS_AT_ONCE: usize = 256;
+
+/// Shows keys, all of them or those with a prefix, at most `max`, some at a time.
 pub(crate) fn list(
     client: &Client,
     prefix: Option<&[u8]>,
     max: Option<usize>,
-    mut show: impl FnMut(&[u8]) -> Result<()>,
+    mut show: impl FnMut(&[Vec<u8>]) -> Result<()>,
 ) -> Result<()> {
     if let Some(prefix) = prefix {
-        for key in client.keys_with_prefix(prefix, max)? {
-            show(&key)?;
-        }
-        return Ok(());
+        return client.keys_with_prefix(prefix, max)?.chunks(KEYS_AT_ONCE).try_for_each(show);
     }
     client.iter_init()?;
-    for _ in 0..max.unwrap_or(usize::MAX) {
-        let Some(key) = client.iter_next()? else { break };
-        show(&key)?;
+    let mut left = max.unwrap_or(usize::MAX);
+    while left > 0 {
+        let asked = left.min(KEYS_AT_ONCE);
+        let mut pipeline = client.pipeline();
+        for _ in 0..asked {
+            pipeline.iter_next()?;
+        }
+        let mut keys = Vec::with_capacity(asked);
+        pipeline.run_each(|reply| {
+            keys.extend(value_of(reply));
+            anyhow::Ok(())
+        })?;
+        show(&keys)?;
+        if keys.len() < asked {
+            break;
+        }
+        left -= asked;
     }
     Ok(())
+}
+
+/// Shows keys with their values, none where the record has been removed since it was listed.
+pub(crate) fn with_values(
+    client: &Client,
+    keys: &[Vec<u8>],
+    mut show: impl FnMut(&[u8], Option<Vec<u8>>) -> Result<()>,
+) -> Result<()> {
+    let mut pipeline = client.pipeline();
+    for key in keys {
+        pipeline.get(key)?;
+    }
+    let mut keys = keys.iter();
+    pipeline.run_each(|reply| keys.next().map_or(Ok(()), |key| show(key, value_of(reply))))
+}
+
+fn value_of(reply: Reply) -> Option<Vec<u8>> {
+    match reply {
+        Reply::Value(value) => value,
+        Reply::Done(_) | Reply::Sum(_) => None,
+    }
 }

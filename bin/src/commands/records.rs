@@ -1,7 +1,7 @@
 //! Commands about records: `get`, `put`, `out`, `list`, `range`, `find`.
 
 use super::Run;
-use crate::bytes;
+use crate::{bytes, listing};
 use anyhow::{Context, Result, bail};
 use client::Client;
 use std::ffi::OsString;
@@ -194,12 +194,16 @@ pub(super) struct List {
 impl Run for List {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
         let prefix = self.prefix.as_ref().map(|prefix| self.form.read(prefix)).transpose()?;
-        crate::listing::list(client, prefix.as_deref(), self.max, |key| {
-            if !self.values {
+        listing::list(client, prefix.as_deref(), self.max, |keys| {
+            if self.values {
+                return listing::with_values(client, keys, |key, value| match value {
+                    Some(value) => self.form.write_pair(key, &value, output),
+                    None => Ok(()),
+                });
+            }
+            for key in keys {
                 self.form.write(key, output)?;
                 output.write_all(b"\n")?;
-            } else if let Some(value) = client.get(key)? {
-                self.form.write_pair(key, &value, output)?;
             }
             Ok(())
         })

@@ -3,6 +3,7 @@
 use super::arguments::Invocation;
 use super::manage::connect;
 use super::text::{Text, number};
+use crate::listing;
 use anyhow::{Result, ensure};
 use client::Error;
 use std::io::Write;
@@ -71,15 +72,19 @@ pub(super) fn list(invocation: &Invocation, output: &mut dyn Write) -> Result<()
         Some(prefix) => Some(text.read(prefix.as_encoded_bytes())?),
         None => None,
     };
-    crate::listing::list(&client, prefix.as_deref(), max, |key| {
-        text.write(key, output)?;
+    listing::list(&client, prefix.as_deref(), max, |keys| {
         if invocation.has("-pv") {
-            // Removed since it was listed: shown without a value.
-            let value = client.get(key)?.unwrap_or_default();
-            output.write_all(b"\t")?;
-            text.write(&value, output)?;
+            return listing::with_values(&client, keys, |key, value| {
+                text.write(key, output)?;
+                output.write_all(b"\t")?;
+                text.write(&value.unwrap_or_default(), output)?;
+                Ok(writeln!(output)?)
+            });
         }
-        writeln!(output)?;
+        for key in keys {
+            text.write(key, output)?;
+            writeln!(output)?;
+        }
         Ok(())
     })
 }

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub enum Reply {
     /// Whether a put, put_keep, put_cat or out was carried out.
     Done(bool),
-    /// The value of a get.
+    /// The value of a get, or the key of an iter_next.
     Value(Option<Vec<u8>>),
     /// The sum of an add_int; `None` if the record is no integer.
     Sum(Option<i32>),
@@ -82,6 +82,11 @@ impl<'c> Pipeline<'c> {
         self.push(&Request::Get { key }, Answer::Value)
     }
 
+    /// The next key of the iterator.
+    pub fn iter_next(&mut self) -> Result<&mut Self> {
+        self.push(&Request::IterNext, Answer::Value)
+    }
+
     /// Adds to an integer.
     pub fn add_int(&mut self, key: &[u8], addend: i32) -> Result<&mut Self> {
         self.push(&Request::AddInt { key, addend }, Answer::Sum)
@@ -104,6 +109,40 @@ impl<'c> Pipeline<'c> {
     pub fn run(mut self) -> Result<Vec<Reply>> {
         let mut replies = Vec::with_capacity(self.requests.len());
         self.connection.begin_exchange();
+        self.exchange(|answer, connection| {
+            replies.extend(answer.read(connection)?);
+            Ok(())
+        })?;
+        Ok(replies)
+    }
+
+    /// Like [`run`](Self::run), but hands out each answer when it comes, so that no more than one is
+    /// held, and each may be as large as the [`Settings`](crate::Settings) allow. An error of `each`
+    /// breaks the connection: nobody has read the other answers.
+    pub fn run_each<E: From<Error>>(
+        mut self,
+        mut each: impl FnMut(Reply) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut failed = None;
+        let exchanged = self.exchange(|answer, connection| {
+            connection.begin_exchange();
+            let reply = answer.read(connection)?;
+            if let Some(Err(error)) = reply.map(&mut each) {
+                failed = Some(error);
+                return Err(io::ErrorKind::Other.into());
+            }
+            Ok(())
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(exchanged?),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        mut read: impl FnMut(Answer, &mut Connection) -> io::Result<()>,
+    ) -> Result<()> {
         let mut start = 0;
         let mut rest = &self.requests[..];
         while let Some((first_end, _)) = rest.first() {
@@ -114,14 +153,11 @@ impl<'c> Pipeline<'c> {
             let (chunk, after) = rest.split_at(count);
             let end = chunk.last().map_or(start, |(end, _)| *end);
             self.connection.exchange(&self.bytes[start..end], |connection| {
-                for (_, answer) in chunk {
-                    replies.extend(answer.read(connection)?);
-                }
-                Ok(())
+                chunk.iter().try_for_each(|(_, answer)| read(*answer, connection))
             })?;
             (start, rest) = (end, after);
         }
-        Ok(replies)
+        Ok(())
     }
 }
 

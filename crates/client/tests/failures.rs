@@ -215,6 +215,49 @@ fn all_responses_of_a_pipeline_are_limited_together() {
     }
 }
 
+#[test]
+fn each_response_of_a_pipeline_that_is_handed_out_is_limited_by_itself() {
+    for (response_bytes_max, fits) in [(100, true), (99, false)] {
+        let (address, server) = fake::server(vec![|stream: TcpStream| {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
+        }]);
+        let settings = Settings { response_bytes_max, ..Settings::default() };
+        let client = Client::connect_with(address, settings).unwrap();
+        let mut pipeline = client.pipeline();
+        pipeline.get(&[b'k'; 100]).unwrap().get(&[b'l'; 100]).unwrap();
+        let mut replies = Vec::new();
+        let run = pipeline.run_each(|reply| {
+            replies.push(reply);
+            Ok::<(), Error>(())
+        });
+        assert_eq!(run.is_ok(), fits);
+        let expected = [b'k', b'l'].map(|byte| Reply::Value(Some(vec![byte; 100])));
+        assert_eq!(replies, if fits { &expected[..] } else { &[] });
+        drop(client);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn answers_that_are_not_wanted_break_the_connection() {
+    let (address, server) = fake::server(vec![|stream: TcpStream| {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
+    }]);
+    let client = Client::connect(address).unwrap();
+    let mut pipeline = client.pipeline();
+    pipeline.get(b"one").unwrap().get(b"two").unwrap();
+    let mut seen = 0;
+    let run = pipeline.run_each(|_| {
+        seen += 1;
+        Err(Error::NoRecordFound)
+    });
+    assert!(matches!(run, Err(Error::NoRecordFound)), "{run:?}");
+    assert_eq!(seen, 1);
+    assert!(client.is_broken());
+    drop(client);
+    server.join().unwrap();
+}
+
 fn impatient() -> Settings {
     Settings { connect_timeout: Duration::from_millis(50), ..Settings::default() }
 }

@@ -2,8 +2,10 @@
 //! message by message.
 #![no_main]
 
+mod messages;
+
 use libfuzzer_sys::fuzz_target;
-use wire::Parse;
+use messages::read;
 use wire::replication::{Acknowledgement, FromMaster};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,26 +14,3 @@ fuzz_target!(|bytes: &[u8]| {
     });
     read(bytes, Acknowledgement::parse, Acknowledgement::encode);
 });
-
-fn read<'a, T>(
-    bytes: &'a [u8],
-    parse: impl Fn(&'a [u8]) -> Parse<T>,
-    encode: impl Fn(&T, &mut Vec<u8>),
-) {
-    let mut rest = bytes;
-    let mut encoded = Vec::new();
-    loop {
-        match parse(rest) {
-            Parse::Complete(message, length) => {
-                encode(&message, &mut encoded);
-                rest = &rest[length..];
-            }
-            Parse::Incomplete(needed) => {
-                assert!(needed > rest.len());
-                break;
-            }
-            Parse::Invalid(_) => break,
-        }
-    }
-    assert_eq!(encoded, bytes[..bytes.len() - rest.len()]);
-}

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod on_disk;
+mod watched;
 
-use cabinet::io::{FaultyStorage, File, Open, RealStorage, Storage};
+use cabinet::io::{FaultyStorage, Open, RealStorage, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::{
     Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
@@ -12,13 +13,12 @@ use cabinet::{
 };
 use on_disk::{OnDisk, TableDatabase};
 use proptest::prelude::*;
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use watched::{Step, Watched};
 
 type Hash = Arc<HashDatabase>;
 type Fixed = Arc<FixedDatabase>;
@@ -513,69 +513,28 @@ fn nothing_old_comes_back_in_a_fixed_length_database_that_loses_power() {
     nothing_old_comes_back::<Fixed>(Durability::Always);
 }
 
-/// A storage that has something done before it removes a file.
-struct Watched {
-    storage: FaultyStorage,
-    before_removal: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl Storage for Watched {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.storage.create_dir(path)
-    }
-
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        self.storage.list(directory)
-    }
-
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        self.storage.open(path, how)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.storage.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        if let Some(before) = self.before_removal.get() {
-            before();
-        }
-        self.storage.remove(path)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.storage.link(from, to)
-    }
-
-    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        self.storage.sync_dir(directory)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
-        self.storage.lock(path)
-    }
-}
-
 #[test]
 fn what_was_not_there_is_not_there_after_a_crash_while_a_segment_goes() {
     let storage = FaultyStorage::new();
-    let watched = Arc::new(Watched { storage: storage.clone(), before_removal: OnceLock::new() });
-    let engine = Arc::<HashDatabase>::open(Arc::clone(&watched) as _, &options()).unwrap();
-    let database = Database::from_engine(engine.engine());
+    let running: Arc<OnceLock<Database>> = Arc::default();
     let crashes = Arc::new(AtomicU64::new(0));
-    let (running, counted) = (database.clone(), Arc::clone(&crashes));
-    let crash = move || {
+    let (here, counted, killed) = (Arc::clone(&running), Arc::clone(&crashes), storage.clone());
+    let watch = move |step| {
+        let Some(running) = here.get().filter(|_| step == Step::Remove) else { return };
         // A checkpoint leaves a file that is removed, too, and there are many segments.
         if counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(32) {
-            let (_engine, left) = open::<Hash>(&storage.kill(), &options());
+            let (_engine, left) = open::<Hash>(&killed.kill(), &options());
             let is_there =
                 |database: &Database, number: u64| database.get(&key(number)).unwrap().is_some();
-            let back = (0..RECORDS)
-                .find(|number| is_there(&left, *number) && !is_there(&running, *number));
+            let back =
+                (0..RECORDS).find(|number| is_there(&left, *number) && !is_there(running, *number));
             assert_eq!(back, None, "it came back");
         }
     };
-    assert!(watched.before_removal.set(Box::new(crash)).is_ok());
+    let watched = Arc::new(Watched { storage, watch: Arc::new(watch) });
+    let engine = Arc::<HashDatabase>::open(watched, &options()).unwrap();
+    let database = Database::from_engine(engine.engine());
+    assert!(running.set(database.clone()).is_ok());
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();
     }

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use support::{
     MISC_FAILURE, PATIENCE, Running, following, hash, is_following, list, logged, logging, memory,
-    misc, records, start_with, stat, table, wait_until, wait_until_equal,
+    misc, records, start_with, stat, table, take_replica, wait_until, wait_until_equal,
 };
 use wire::binary::{Request, encode};
 use wire::update_log::{Message, Operation};
@@ -306,12 +306,7 @@ fn a_replica_that_cannot_be_one_is_refused() {
 /// A master made of a socket: takes a replica, answers what it asked for. It is the original, which has
 /// no such function as it is asked for first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut probe = [0; 25];
-    stream.read_exact(&mut probe).unwrap();
-    assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
-    stream.write_all(b"\x01\0\0\0\0").unwrap();
+    let mut stream = take_replica(listener, b"\x01\0\0\0\0");
     let mut handshake = [0; 14];
     stream.read_exact(&mut handshake).unwrap();
     assert_eq!(handshake[..2], *b"\xc8\xa0");

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
     PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master, memory,
-    memory_tree, records, start_with, stat, table, tree, wait_until, wait_until_equal,
+    memory_tree, records, start_with, stat, table, take_replica, tree, wait_until,
+    wait_until_equal,
 };
 use wire::Parse;
 use wire::binary::{Request, encode};
@@ -264,12 +265,7 @@ fn a_replica_in_memory_becomes_a_copy_again_when_it_is_started_again() {
 /// A master of this project that is made of a socket: answers the id and options that the replica
 /// has, behind its own id.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut probe = [0; 25];
-    stream.read_exact(&mut probe).unwrap();
-    assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
-    stream.write_all(b"\0\0\0\0\x01\0\0\0\x011").unwrap();
+    let mut stream = take_replica(listener, b"\0\0\0\0\x01\0\0\0\x011");
     let mut ask = [0; 22];
     stream.read_exact(&mut ask).unwrap();
     assert_eq!(ask[..2], *b"\xc8\xa1");

@@ -38,6 +38,22 @@ impl System {
         let key = file_key(path).to_vec();
         request.wait(&self.records, move |records| operation(records, &key)).await
     }
+
+    /// Does something with the key under which the properties are of what is at a path.
+    async fn at_properties<T: Send + 'static>(
+        &self,
+        request: &Request,
+        path: &DavPath,
+        operation: impl FnOnce(&Records, &[u8]) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, FsError> {
+        let is_collection = path.is_collection();
+        self.at(request, path, move |records, key| match Node::at(records, key, is_collection)? {
+            None => Err(FsError::NotFound.into()),
+            Some(Node::File(_)) => operation(records, key),
+            Some(Node::Folder) => operation(records, &folder_key(key)),
+        })
+        .await
+    }
 }
 
 /// A folder stays when the last file in it has gone.
@@ -51,15 +67,6 @@ fn keep_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
 
 fn check_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
     if is_folder(records, parent_key(file))? { Ok(()) } else { Err(FsError::NotFound.into()) }
-}
-
-/// Key under which the properties of what is there are.
-fn properties_key(records: &Records, key: &[u8], is_collection: bool) -> Result<Vec<u8>, Failure> {
-    match Node::at(records, key, is_collection)? {
-        None => Err(FsError::NotFound.into()),
-        Some(Node::File(_)) => Ok(key.to_vec()),
-        Some(Node::Folder) => Ok(folder_key(key)),
-    }
 }
 
 fn move_record(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Failure> {
@@ -255,14 +262,12 @@ impl GuardedFileSystem<Request> for System {
         patch: Vec<(bool, DavProp)>,
         request: &'a Request,
     ) -> FsFuture<'a, Vec<(StatusCode, DavProp)>> {
-        let is_collection = path.is_collection();
-        Box::pin(self.at(request, path, move |records, key| {
-            let key = properties_key(records, key, is_collection)?;
+        Box::pin(self.at_properties(request, path, move |records, key| {
             if key.ends_with(b"/") {
                 // So that they go where it goes.
-                records.put_empty(&key)?;
+                records.put_empty(key)?;
             }
-            properties::patch(records, &key, &patch)
+            properties::patch(records, key, &patch)
         }))
     }
 
@@ -272,10 +277,8 @@ impl GuardedFileSystem<Request> for System {
         do_content: bool,
         request: &'a Request,
     ) -> FsFuture<'a, Vec<DavProp>> {
-        let is_collection = path.is_collection();
-        Box::pin(self.at(request, path, move |records, key| {
-            let key = properties_key(records, key, is_collection)?;
-            let mut properties = properties::all(records, &key)?;
+        Box::pin(self.at_properties(request, path, move |records, key| {
+            let mut properties = properties::all(records, key)?;
             if !do_content {
                 properties.iter_mut().for_each(|property| property.xml = None);
             }
@@ -289,10 +292,8 @@ impl GuardedFileSystem<Request> for System {
         prop: DavProp,
         request: &'a Request,
     ) -> FsFuture<'a, Vec<u8>> {
-        let is_collection = path.is_collection();
-        Box::pin(self.at(request, path, move |records, key| {
-            let key = properties_key(records, key, is_collection)?;
-            let mut properties = properties::all(records, &key)?.into_iter();
+        Box::pin(self.at_properties(request, path, move |records, key| {
+            let mut properties = properties::all(records, key)?.into_iter();
             let found = properties.find(|other| properties::is_same(other, &prop));
             Ok(found.and_then(|property| property.xml).ok_or(FsError::NotFound)?)
         }))

@@ -49,7 +49,7 @@ fn crashes_while_clearing(seed: u64, rows: u64) -> Vec<FaultyStorage> {
         let (storage, left, is_watched) =
             (storage.clone(), Arc::clone(&left), Arc::clone(&is_watched));
         let chance = Mutex::new(Chance(seed));
-        move || {
+        move |_| {
             if is_watched.load(Ordering::Relaxed) {
                 let mut left = left.lock().unwrap();
                 left.push(storage.kill());

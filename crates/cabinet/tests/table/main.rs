@@ -8,6 +8,7 @@ mod model;
 mod naive;
 mod operations;
 mod queries;
+#[path = "../watched/mod.rs"]
 mod watched;
 
 use cabinet::table::{Row, Table};

@@ -5,7 +5,8 @@ use cabinet::Database;
 use server::update_log::{Reader, Settings};
 use server::{Config, Following, Master};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -26,6 +27,18 @@ pub(crate) fn following(id: u32, folder: &Path, address: SocketAddr) -> Config {
 /// The server at an address, as a master.
 pub(crate) fn master(address: SocketAddr) -> Master {
     Master { host: address.ip().to_string(), port: address.port() }
+}
+
+/// For a master that is made of a socket: takes a replica, which asks first whether the master is of
+/// this project, and answers that.
+pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut probe = [0; 25];
+    stream.read_exact(&mut probe).unwrap();
+    assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
+    stream.write_all(answer).unwrap();
+    stream
 }
 
 /// All records of a database.

@@ -4,9 +4,13 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
 
+#[path = "../../../server/tests/support/client.rs"]
+mod client;
+
+pub(crate) use client::Client;
+
 use cabinet::Database;
 use server::{Config, Endpoint, Handle, Server};
-use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -56,11 +60,7 @@ fn run(config: Config, database: Database, serves_webdav: bool) -> Running {
 
 impl Running {
     pub(crate) fn connect(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream }
+        Client::new(TcpStream::connect(self.address).unwrap())
     }
 
     /// Number of records, but for the list of media types.
@@ -81,49 +81,7 @@ impl Drop for Running {
     }
 }
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
-}
-
 impl Client {
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
-    }
-
-    pub(crate) fn read(&mut self, bytes: usize) -> Vec<u8> {
-        let mut received = vec![0; bytes];
-        self.stream.read_exact(&mut received).unwrap();
-        received
-    }
-
-    pub(crate) fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
-        let mut received = Vec::new();
-        while !received.ends_with(end) {
-            received.extend(self.read(1));
-        }
-        received
-    }
-
-    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
-        let mut received = Vec::new();
-        match self.stream.read_to_end(&mut received) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            Err(error) => panic!("{error} after {}", received.escape_ascii()),
-        }
-        received
-    }
-
-    pub(crate) fn expect_close(&mut self) {
-        assert_eq!(self.read_to_end().escape_ascii().to_string(), "");
-    }
-
-    pub(crate) fn exchange(&mut self, request: &str, reply: &str) {
-        self.send(request.as_bytes());
-        let received = self.read(reply.len());
-        assert_eq!(received.escape_ascii().to_string(), reply.escape_default().to_string());
-    }
-
     /// Sends a request; answers the head of the response, and its body.
     pub(crate) fn request(&mut self, line: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
         let length = if body.is_empty() && !line.starts_with("PUT") {

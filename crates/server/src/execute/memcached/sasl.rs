@@ -31,11 +31,7 @@ pub(super) fn authenticate(
     data: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let users = users(context)?;
-    if mechanism.len() > MECHANISM_BYTES_MAX {
-        return Err(Status::InvalidArguments.into());
-    }
-    context.session.is_authenticated = false;
+    let users = begin(context, mechanism)?;
     context.session.expects_credentials = mechanism == MECHANISM && data.is_empty();
     if context.session.expects_credentials {
         reply::authentication_goes_on(output, echo);
@@ -53,14 +49,20 @@ pub(super) fn go_on(
     data: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
+    let users = begin(context, mechanism)?;
+    let is_expected = std::mem::take(&mut context.session.expects_credentials);
+    let credentials = plain_credentials(data).filter(|_| is_expected);
+    conclude(context, users, credentials, echo, output)
+}
+
+/// Whoever has said who it was is unknown again; answers who may use the server.
+fn begin<'a>(context: &mut Context<'a>, mechanism: &[u8]) -> Result<&'a Users, Stop> {
     let users = users(context)?;
     if mechanism.len() > MECHANISM_BYTES_MAX {
         return Err(Status::InvalidArguments.into());
     }
     context.session.is_authenticated = false;
-    let is_expected = std::mem::take(&mut context.session.expects_credentials);
-    let credentials = plain_credentials(data).filter(|_| is_expected);
-    conclude(context, users, credentials, echo, output)
+    Ok(users)
 }
 
 fn conclude(

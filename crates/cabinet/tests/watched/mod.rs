@@ -6,8 +6,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Called before each change of a file or a name. What is appended through a map is not one.
-type Watch = Arc<dyn Fn() + Send + Sync>;
+/// What a storage is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A file is to be removed.
+    Remove,
+    /// A file or a name is to change otherwise. What is appended through a map is no change.
+    Change,
+}
+
+/// Called before each step.
+type Watch = Arc<dyn Fn(Step) + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Watched {
@@ -30,28 +39,28 @@ impl Storage for Watched {
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         let file = self.storage.open(path, how)?;
         Ok(Arc::new(WatchedFile { file, watch: Arc::clone(&self.watch) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.storage.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Remove);
         self.storage.remove(path)
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.storage.link(from, to)
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.storage.sync_dir(directory)
     }
 
@@ -78,22 +87,22 @@ impl File for WatchedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.file.write_at(bytes, offset)
     }
 
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.file.allocate(map, length)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.file.truncate(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        (self.watch)();
+        (self.watch)(Step::Change);
         self.file.sync()
     }
 

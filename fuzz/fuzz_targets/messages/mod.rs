@@ -1,0 +1,28 @@
+//! What targets share that read messages one after the other.
+
+use wire::Parse;
+
+/// Reads messages for as long as there are whole ones. `encode` writes each of them again, as the
+/// same bytes.
+pub fn read<'a, T>(
+    bytes: &'a [u8],
+    parse: impl Fn(&'a [u8]) -> Parse<T>,
+    encode: impl Fn(&T, &mut Vec<u8>),
+) {
+    let mut rest = bytes;
+    let mut encoded = Vec::new();
+    loop {
+        match parse(rest) {
+            Parse::Complete(message, length) => {
+                encode(&message, &mut encoded);
+                rest = &rest[length..];
+            }
+            Parse::Incomplete(needed) => {
+                assert!(needed > rest.len());
+                break;
+            }
+            Parse::Invalid(_) => break,
+        }
+    }
+    assert_eq!(encoded, bytes[..bytes.len() - rest.len()]);
+}

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) const CONVERSATIONS: u64 = 300;
 
 /// How long memcached may take to accept connections.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A seed that is another with each run of the tests.
 pub(crate) fn first_seed() -> u64 {

@@ -18,7 +18,7 @@ pub(crate) const SIZE_MIB: u32 = 64;
 const VALUE_BYTES: usize = 64 << 10;
 
 /// Space that was freed may take this long to come back, as compaction works in the background.
-const SPACE_TIMEOUT: Duration = Duration::from_secs(60);
+const SPACE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs the test on a tmpfs of `size_mib`; without root it only says that it cannot.
 pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {

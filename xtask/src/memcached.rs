@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// A server that says nothing for so long has hung.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Most bytes that are looked through at once.
 const READ_BYTES: usize = 64 << 10;

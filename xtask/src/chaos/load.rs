@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A server that says nothing for so long has hung.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Changes records through the socket of a server, also after it was killed, until `stop`. Those
 /// whose changes add up show what was executed twice, or not. Answers how many were acknowledged.

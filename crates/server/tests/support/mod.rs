@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest time that anything a test waits for may take. Only a failing test takes that long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that runs on a thread of its own until it is dropped.
 pub(crate) struct Running {

@@ -7,24 +7,37 @@
 //! noted, and no memory taken, before a client has used a meta command.
 
 use std::hash::{BuildHasher, RandomState};
+use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Keys that are remembered; 8 bytes each.
 const CELLS: usize = 1 << 17;
 
-/// Cells that a key can be in: a line of the processor's cache.
+/// Cells that a key can be in.
 const BUCKET_CELLS: usize = 8;
+
+/// A line of the processor's cache.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; BUCKET_CELLS]);
 
 /// Bits of a cell below the key's: the second of the last access, and whether it was one.
 const SECOND_BITS: u32 = 32;
 const TAG_SHIFT: u32 = SECOND_BITS + 1;
 
 /// The table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hits {
-    cells: OnceLock<Box<[AtomicU64]>>,
-    hasher: RandomState,
+    buckets: OnceLock<Box<[Bucket]>>,
+    seed: u64,
+}
+
+impl Default for Hits {
+    fn default() -> Self {
+        Self { buckets: OnceLock::new(), seed: RandomState::new().hash_one(0) }
+    }
 }
 
 /// What is known of a key.
@@ -39,13 +52,27 @@ pub(crate) struct Hit {
 impl Hits {
     /// Has it note keys from now on.
     pub(crate) fn activate(&self) {
-        self.cells.get_or_init(|| (0..CELLS).map(|_| AtomicU64::new(0)).collect());
+        self.buckets.get_or_init(|| (0..CELLS / BUCKET_CELLS).map(|_| Bucket::default()).collect());
     }
 
     /// Whether keys are noted.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        self.cells.get().is_some()
+        self.buckets.get().is_some()
+    }
+
+    /// Has the cells of keys on their way to the processor before they are noted.
+    #[inline]
+    pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
+        if !self.is_active() {
+            return;
+        }
+        for key in keys {
+            if let Some((bucket, _)) = self.bucket(key) {
+                // Nobody waits for it, so that the processor goes on with the next.
+                black_box(bucket[0].load(Ordering::Relaxed));
+            }
+        }
     }
 
     /// Notes that a record was stored, or read.
@@ -74,12 +101,11 @@ impl Hits {
         })
     }
 
-    fn bucket(&self, key: &[u8]) -> Option<(&[AtomicU64], u64)> {
-        let cells = self.cells.get()?;
-        let hash = self.hasher.hash_one(key);
-        let buckets = cells.len() / BUCKET_CELLS;
-        let start = hash as usize % buckets * BUCKET_CELLS;
-        Some((&cells[start..start + BUCKET_CELLS], hash >> TAG_SHIFT))
+    #[inline]
+    fn bucket(&self, key: &[u8]) -> Option<(&[AtomicU64; BUCKET_CELLS], u64)> {
+        let buckets = self.buckets.get()?;
+        let hash = xxh3_64_with_seed(key, self.seed);
+        Some((&buckets[hash as usize % buckets.len()].0, hash >> TAG_SHIFT))
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
     }
     if count > 1 {
         shared.nonblocking.prefetch(&keys[..count]);
+        shared.hits.prefetch(&keys[..count]);
     }
     seen
 }

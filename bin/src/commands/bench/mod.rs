@@ -3,6 +3,7 @@
 mod clients;
 mod mailings;
 mod own_server;
+mod processors;
 mod replication;
 mod seeding;
 

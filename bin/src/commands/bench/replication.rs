@@ -3,10 +3,11 @@
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;
+use super::processors::Processors;
 use anyhow::{Result, ensure};
 use client::Client;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a replica to have everything.
@@ -38,10 +39,16 @@ pub(super) struct Replication {
     /// Have the replica keep an update log too
     #[arg(long)]
     replica_logs: bool,
+    /// The last processor is the replica's alone, as if it were another machine's
+    #[arg(long)]
+    apart: bool,
     /// Folder for the databases; folders of their own are made in it and removed
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
 }
+
+/// Starts a replica of the master at a port of this machine.
+type StartReplica<'s> = dyn Fn(&str) -> Result<OwnServer> + 's;
 
 /// A measurement.
 struct Figures {
@@ -62,29 +69,39 @@ impl Replication {
         check_clients(&[self.clients])?;
         ensure!(self.records > 0 && self.rounds > 0, "nothing to do");
         ensure!(self.depths.iter().all(|depth| *depth > 0), "from 1 request at once");
+        let processors = self.apart.then(Processors::of_this_thread).transpose()?;
+        if let Some(processors) = &processors {
+            processors.use_others()?;
+        }
         println!(
             "requests at once\treplicas\trecords/s\tof without\tmaster CPU us/record\t\
              replica CPU us/record\treplica behind s"
         );
+        let start_replica = |port: &str| match &processors {
+            Some(processors) => processors.on_last(|| self.start_replica(port)),
+            None => self.start_replica(port),
+        };
         for &depth in &self.depths {
             for _ in 0..self.rounds {
-                let without = self.measure(depth, false)?;
+                let without = self.measure(depth, None)?;
                 without.print(depth, 1.0);
-                let with = self.measure(depth, true)?;
+                let with = self.measure(depth, Some(&start_replica))?;
                 with.print(depth, with.records_per_second / without.records_per_second);
             }
         }
         Ok(())
     }
 
-    fn measure(&self, depth: usize, has_replica: bool) -> Result<Figures> {
-        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+    fn measure(&self, depth: usize, start_replica: Option<&StartReplica<'_>>) -> Result<Figures> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
         let logging = ["--update-log", "ulog", "--server-id"];
         let listening = ["--host", "127.0.0.1", "--port", &port];
-        let master =
-            OwnServer::start(&parent, DATABASE, &[&logging[..], &["1"], &listening].concat())?;
-        let replica = has_replica.then(|| self.start_replica(&parent, &port)).transpose()?;
+        let master = OwnServer::start(
+            &self.parent(),
+            DATABASE,
+            &[&logging[..], &["1"], &listening].concat(),
+        )?;
+        let replica = start_replica.map(|start| start(&port)).transpose()?;
         let before = master.processor_seconds()?;
         let value = vec![b'x'; self.value_bytes];
         let took =
@@ -109,13 +126,17 @@ impl Replication {
         Ok(Figures { records_per_second, master_us, replica })
     }
 
-    fn start_replica(&self, parent: &Path, port: &str) -> Result<OwnServer> {
+    fn parent(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    fn start_replica(&self, port: &str) -> Result<OwnServer> {
         let master = format!("127.0.0.1:{port}");
         let mut options = vec!["--server-id", "2", "--master", &master];
         if self.replica_logs {
             options.extend(["--update-log", "ulog"]);
         }
-        let replica = OwnServer::start(parent, DATABASE, &options)?;
+        let replica = OwnServer::start(&self.parent(), DATABASE, &options)?;
         let started = Instant::now();
         while replica.word("replication_state")? != "following" {
             ensure!(started.elapsed() < PATIENCE, "the replica does not follow");

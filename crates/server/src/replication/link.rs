@@ -7,7 +7,7 @@
 use super::feed::Feed;
 use super::replica::{Phase, Replica};
 use super::seeder::seed;
-use super::sender::{CHUNK_BYTES, Failure, HEARTBEAT, keeps};
+use super::sender::{CHUNK_BYTES, Failure, HEARTBEAT, REST, keeps};
 use super::{Ask, Extended};
 use crate::shared::Shared;
 use crate::update_log::{Error, UpdateLog, now_us};
@@ -137,6 +137,9 @@ impl<'l> Link<'l> {
             self.push_position(feed.read_us(), feed.remaining());
             self.outlet.flush()?;
             feed.report(self.replica);
+            if !self.shared.replication.awaits() {
+                std::thread::sleep(REST);
+            }
             self.log.wait_beyond(seen, HEARTBEAT);
         }
         Ok(())

@@ -23,6 +23,10 @@ use wire::update_log::Message;
 /// Most replicas at a time.
 const REPLICAS_MAX: usize = 64;
 
+/// Rest between two sends of what nobody waits for: a send for each of many changes would cost the
+/// master more than the changes.
+pub(super) const REST: Duration = Duration::from_millis(1);
+
 /// A replica hears of its master this often, also when there is nothing to tell.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -197,6 +201,7 @@ fn send(
         if let Some(replica) = keeps(replica) {
             log.keeper().sent(replica, feed.read_us());
         }
+        std::thread::sleep(REST);
         if !log.wait_beyond(seen, HEARTBEAT) {
             push(&mut output, &Message::NoOperation);
         }

@@ -406,6 +406,26 @@ fn what_is_no_longer_kept_is_an_error_and_never_skipped() {
 }
 
 #[test]
+fn files_that_are_removed_before_a_slow_reader_comes_to_them_are_missed() {
+    for is_told in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 1, 5);
+        let end = is_told.then_some(Place { file: 5, offset: 27 });
+        let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
+        assert_eq!(reader.next(end).unwrap().unwrap().timestamp_us, 1);
+        for number in 1..=3 {
+            fs::remove_file(folder.path().join(format!("{number:08}.ulog"))).unwrap();
+        }
+        // Asking once more does not pass over them either.
+        for _ in 0..2 {
+            let error = reader.next(end).unwrap_err();
+            let missing = folder.path().join("00000002.ulog");
+            assert!(matches!(&error, Error::Missing { file } if *file == missing), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 54, 5);

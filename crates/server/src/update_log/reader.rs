@@ -85,7 +85,7 @@ impl Reader {
     }
 
     /// The next entry before `end`; without an `end`, before the end of the last file, where an
-    /// entry that is not whole yet is left alone.
+    /// entry that is not whole yet is left alone. [`Error::Missing`] where a file is not there.
     pub fn next(&mut self, end: Option<Place>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
@@ -173,6 +173,10 @@ impl Reader {
         // The same: the end may have been seen before the last entry was written.
         if self.fill(1, None)? {
             return Ok(true);
+        }
+        if next != self.number + 1 {
+            // It was removed while this was busy with the one before.
+            return Err(Error::Missing { file: path(&self.folder, self.number + 1) });
         }
         self.file = open(&self.folder, next)?;
         self.number = next;

@@ -11,6 +11,10 @@
 //! cap every change is logged as the record that came of it, and what the cap evicts is not logged:
 //! replicas keep to caps of their own.
 
+mod words;
+
+pub(crate) use words::{put_request, put_with_meta, scope_of, strings};
+
 use crate::as_is::as_is;
 use crate::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
@@ -20,15 +24,9 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use wire::binary::{Request, Strings, StringsBuffer, double_to_parts};
+use wire::binary::{Request, double_to_parts};
 use wire::update_log::Operation;
-
-/// What begins the third argument of `misc put` that carries flags and expiry. Four bytes of the
-/// one and eight of the other follow, big-endian.
-const META_MARK: &[u8] = b"\0tyrant meta\0";
-
-/// Length of a value from which adding to its end is logged as that.
-const APPENDED_TO_BYTES_MIN: usize = 128;
+use words::appended;
 
 /// A database whose changes are logged.
 #[derive(Clone)]
@@ -402,90 +400,5 @@ impl Store {
 
     fn log_put(&self, log: &UpdateLog, key: &[u8], value: &[u8], meta: Meta) {
         put_request(key, value, meta, |request| self.append(log, request, true));
-    }
-}
-
-/// Where the new part of a value begins, if all that changes is that something long gets longer: a
-/// list that grows by and by would be logged as a whole each time.
-fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
-    match change {
-        Change::Put(value, meta)
-            if entry.value.len() >= APPENDED_TO_BYTES_MIN
-                && *meta == entry.meta
-                && value.len() > entry.value.len()
-                && value.starts_with(entry.value) =>
-        {
-            Some(entry.value.len())
-        }
-        _ => None,
-    }
-}
-
-/// Lends the request that stores a record to `take`.
-pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnce(Request<'_>)) {
-    if meta == Meta::NONE {
-        return take(Request::Put { key, value });
-    }
-    let mut mark = META_MARK.to_vec();
-    mark.extend_from_slice(&meta.flags.to_be_bytes());
-    mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
-    // Without room for the arguments the record would not have been stored.
-    let strings = strings(&[key, value, &mark]);
-    let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
-    take(Request::Misc { name: b"put", options: 0, arguments });
-}
-
-pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
-    let mut strings = StringsBuffer::default();
-    for argument in arguments {
-        strings.push(argument).ok()?;
-    }
-    Some(strings)
-}
-
-/// A record with flags or an expiry, if that is what a logged call of `misc` stores.
-pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a [u8], Meta)> {
-    let Request::Misc { name: b"put", arguments, .. } = request else { return None };
-    let mut arguments = arguments.iter();
-    let (key, value, mark) = (arguments.next()?, arguments.next()?, arguments.next()?);
-    if arguments.next().is_some() {
-        return None;
-    }
-    let (flags, expiry) = mark.strip_prefix(META_MARK)?.split_first_chunk::<4>()?;
-    let expires_at_ms = u64::from_be_bytes(expiry.try_into().ok()?);
-    Some((key, value, Meta { flags: u32::from_be_bytes(*flags), expires_at_ms }))
-}
-
-/// What an operation of a log changes.
-pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
-    match request {
-        Request::Put { key, .. }
-        | Request::PutKeep { key, .. }
-        | Request::PutCat { key, .. }
-        | Request::PutShift { key, .. }
-        | Request::Out { key }
-        | Request::AddInt { key, .. }
-        | Request::AddDouble { key, .. } => Scope::Key(key),
-        Request::Sync | Request::Optimize { .. } => Scope::Nothing,
-        Request::Misc {
-            name: b"put" | b"putkeep" | b"putcat" | b"putdup" | b"putdupback" | b"out",
-            arguments,
-            ..
-        } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
-        Request::Misc { name: b"outlist", arguments, .. } => scope_of_keys(arguments.iter()),
-        Request::Misc { name: b"putlist", arguments, .. } => {
-            scope_of_keys(arguments.iter().step_by(2))
-        }
-        Request::Misc { name: b"genuid" | b"setindex" | b"get" | b"getlist", .. } => Scope::Nothing,
-        _ => Scope::All,
-    }
-}
-
-/// A list is mostly about the values of one key.
-fn scope_of_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Scope<'a> {
-    match keys.next() {
-        None => Scope::Nothing,
-        Some(first) if keys.all(|key| key == first) => Scope::Key(first),
-        Some(_) => Scope::All,
     }
 }

@@ -1,0 +1,97 @@
+//! How changes of records are said in the words of the binary protocol, and what these are about.
+
+use crate::update_log::Scope;
+use cabinet::{Change, Entry, Meta};
+use wire::binary::{Request, Strings, StringsBuffer};
+
+/// What begins the third argument of `misc put` that carries flags and expiry. Four bytes of the
+/// one and eight of the other follow, big-endian.
+const META_MARK: &[u8] = b"\0tyrant meta\0";
+
+/// Length of a value from which adding to its end is logged as that.
+const APPENDED_TO_BYTES_MIN: usize = 128;
+
+/// Where the new part of a value begins, if all that changes is that something long gets longer: a
+/// list that grows by and by would be logged as a whole each time.
+pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
+    match change {
+        Change::Put(value, meta)
+            if entry.value.len() >= APPENDED_TO_BYTES_MIN
+                && *meta == entry.meta
+                && value.len() > entry.value.len()
+                && value.starts_with(entry.value) =>
+        {
+            Some(entry.value.len())
+        }
+        _ => None,
+    }
+}
+
+/// Lends the request that stores a record to `take`.
+pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnce(Request<'_>)) {
+    if meta == Meta::NONE {
+        return take(Request::Put { key, value });
+    }
+    let mut mark = META_MARK.to_vec();
+    mark.extend_from_slice(&meta.flags.to_be_bytes());
+    mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
+    // Without room for the arguments the record would not have been stored.
+    let strings = strings(&[key, value, &mark]);
+    let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
+    take(Request::Misc { name: b"put", options: 0, arguments });
+}
+
+pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
+    let mut strings = StringsBuffer::default();
+    for argument in arguments {
+        strings.push(argument).ok()?;
+    }
+    Some(strings)
+}
+
+/// A record with flags or an expiry, if that is what a logged call of `misc` stores.
+pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a [u8], Meta)> {
+    let Request::Misc { name: b"put", arguments, .. } = request else { return None };
+    let mut arguments = arguments.iter();
+    let (key, value, mark) = (arguments.next()?, arguments.next()?, arguments.next()?);
+    if arguments.next().is_some() {
+        return None;
+    }
+    let (flags, expiry) = mark.strip_prefix(META_MARK)?.split_first_chunk::<4>()?;
+    let expires_at_ms = u64::from_be_bytes(expiry.try_into().ok()?);
+    Some((key, value, Meta { flags: u32::from_be_bytes(*flags), expires_at_ms }))
+}
+
+/// What an operation of a log changes.
+pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
+    match request {
+        Request::Put { key, .. }
+        | Request::PutKeep { key, .. }
+        | Request::PutCat { key, .. }
+        | Request::PutShift { key, .. }
+        | Request::Out { key }
+        | Request::AddInt { key, .. }
+        | Request::AddDouble { key, .. } => Scope::Key(key),
+        Request::Sync | Request::Optimize { .. } => Scope::Nothing,
+        Request::Misc {
+            name: b"put" | b"putkeep" | b"putcat" | b"putdup" | b"putdupback" | b"out",
+            arguments,
+            ..
+        } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
+        Request::Misc { name: b"outlist", arguments, .. } => scope_of_keys(arguments.iter()),
+        Request::Misc { name: b"putlist", arguments, .. } => {
+            scope_of_keys(arguments.iter().step_by(2))
+        }
+        Request::Misc { name: b"genuid" | b"setindex" | b"get" | b"getlist", .. } => Scope::Nothing,
+        _ => Scope::All,
+    }
+}
+
+/// A list is mostly about the values of one key.
+fn scope_of_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Scope<'a> {
+    match keys.next() {
+        None => Scope::Nothing,
+        Some(first) if keys.all(|key| key == first) => Scope::Key(first),
+        Some(_) => Scope::All,
+    }
+}

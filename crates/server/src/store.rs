@@ -9,7 +9,8 @@
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
 //! or an expiry as `misc put` with a third argument, which the original ignores. Of a database with a
 //! cap every change is logged as the record that came of it, and what the cap evicts is not logged:
-//! replicas keep to caps of their own.
+//! replicas keep to caps of their own. So is what is added to a record that will expire: whoever
+//! executes that later finds nothing to add to, and would keep what was added for good.
 
 mod words;
 
@@ -26,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wire::binary::{Request, double_to_parts};
 use wire::update_log::Operation;
-use words::appended;
+use words::{added_to, appended};
 
 /// A database whose changes are logged.
 #[derive(Clone)]
@@ -108,20 +109,32 @@ impl Store {
         }
         let Some(log) = &self.log else { return change(&self.database) };
         let _held = self.begin(log, scope)?;
+        let is_as_is = self.database.evicts()
+            || match added_to(&request) {
+                Some(key) => self.expires(key)?,
+                None => false,
+            };
         let result = change(&self.database);
         match (&result, scope) {
-            (Ok(_), Scope::Key(key)) if self.database.evicts() => self.log_what_is(log, key),
+            (Ok(_), Scope::Key(key)) if is_as_is => self.log_what_is(log, key),
             (Ok(done), _) => self.append(log, request, outcome(done)),
-            (Err(Error::NotANumber { .. }), _) if !self.database.evicts() => {
-                self.append(log, request, false)
-            }
+            (Err(Error::NotANumber { .. }), _) if !is_as_is => self.append(log, request, false),
             (Err(_), _) => {}
         }
         result
     }
 
-    /// Logs what has become of a record. A replica may have a record that was evicted here, or the
-    /// other way round, and then the same operation would come to something else there.
+    /// Whether there is a record that will expire. Rows do not.
+    fn expires(&self, key: &[u8]) -> Result<bool> {
+        if self.database.table().is_some() {
+            return Ok(false);
+        }
+        let expires_at_ms = self.database.read(key, |entry| entry.meta.expires_at_ms)?;
+        Ok(expires_at_ms.is_some_and(|at_ms| at_ms != 0))
+    }
+
+    /// Logs what has become of a record. A replica may have a record that was evicted or has expired
+    /// here, or the other way round, and then the same operation would come to something else there.
     fn log_what_is(&self, log: &UpdateLog, key: &[u8]) {
         let logged =
             self.database.read(key, |entry| self.log_put(log, key, entry.value, entry.meta));
@@ -166,10 +179,11 @@ impl Store {
         let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
         let _held = self.begin(log, Scope::Key(&key))?;
+        let is_as_is = self.database.evicts() || self.expires(&key)?;
         let stored = self.database.put_keep(&key, value, meta)?;
-        if stored && (meta != Meta::NONE || self.database.evicts()) {
+        if stored && (meta != Meta::NONE || is_as_is) {
             self.log_put(log, &key, value, meta);
-        } else if !self.database.evicts() {
+        } else if !is_as_is {
             self.append(log, Request::PutKeep { key: &key, value }, stored);
         }
         Ok(stored)
@@ -210,8 +224,9 @@ impl Store {
             });
         }
         let _held = self.begin(log, Scope::Key(key))?;
+        let is_as_is = self.database.evicts() || self.expires(key)?;
         let extended = self.database.extend(key, part, front)?;
-        if extended && self.database.evicts() {
+        if extended && is_as_is {
             self.log_what_is(log, key);
         } else if extended {
             self.append(log, Request::PutCat { key, value: part }, true);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use cabinet::Database;
+use cabinet::{Database, Meta};
 use server::Dialect;
 use server::update_log::{Error, Files, Place, Reader, Settings};
 use std::fs;
@@ -46,6 +46,11 @@ fn request(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(request, &mut bytes).unwrap();
     bytes
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap();
+    u64::try_from(since.as_millis()).unwrap()
 }
 
 fn misc(name: &[u8], options: u32, arguments: &[&[u8]]) -> Vec<u8> {
@@ -243,6 +248,49 @@ fn flags_and_expiry_are_repeated() {
     assert_eq!(meta(b"b").flags, 8);
     assert!(meta(b"c").expires_at_ms > meta(b"b").expires_at_ms);
     drop(folder);
+}
+
+#[test]
+fn what_is_added_to_a_record_that_expires_goes_with_it_when_it_is_repeated_later() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (database, copy) = (hash(one.path()), hash(other.path()));
+    let expires_at_ms = now_ms() + 3_600_000;
+    let meta = Meta { flags: 7, expires_at_ms };
+    let value = 5_i32.to_le_bytes();
+    let long = [b'x'; 200];
+    let keys = ["cat", "shift", "int", "double", "append", "list", "keep"].map(str::as_bytes);
+    for key in keys {
+        let value: &[u8] = match key {
+            b"double" => &[0; 8],
+            b"list" => &long,
+            _ => &value,
+        };
+        database.put_with(key, value, meta).unwrap();
+    }
+    {
+        let server = start_with(logging(1, one.path()), database.clone());
+        let mut client = server.connect();
+        client.exchange(request(&Request::PutCat { key: b"cat", value: b"+" }), b"\0");
+        let shift = Request::PutShift { key: b"shift", value: b"+", width: 3 };
+        client.exchange(request(&shift), b"\0");
+        client.exchange(request(&Request::AddInt { key: b"int", addend: 1 }), b"\0\0\0\0\x06");
+        client.send(&request(&Request::AddInt { key: b"list", addend: 1 }));
+        client.read(1);
+        let half = Request::AddDouble { key: b"double", integral: 1, fractional: 0 };
+        client.send(&request(&half));
+        client.read(17);
+        client.exchange("append append 0 0 1\r\n+\r\n", STORED);
+        client.exchange("append list 0 0 1\r\n+\r\n", STORED);
+        client.exchange(request(&Request::PutKeep { key: b"keep", value: b"v" }), b"\x01");
+    }
+    // A replica that comes to it when all of them have expired begins with none of them.
+    let server = start_with(logging(2, other.path()), copy.clone());
+    server.connect().exchange(restore(&one.path().join("ulog"), 0, 1), b"\0");
+    for key in keys {
+        let found = copy.read(key, |entry| (entry.value.to_vec(), entry.meta)).unwrap();
+        let expected = (key != b"keep").then(|| (database.get(key).unwrap().unwrap(), meta));
+        assert_eq!(found, expected, "{}", key.escape_ascii());
+    }
 }
 
 #[test]
@@ -515,7 +563,7 @@ fn what_a_killed_process_was_changing_is_logged_as_it_is() {
 fn flags_and_expiry_of_what_was_changed_are_logged_too() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (database, copy) = (hash(one.path()), hash(other.path()));
-    let meta = cabinet::Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
+    let meta = Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
     database.put_with(b"k", b"v", meta).unwrap();
     let ulog = one.path().join("ulog");
     leave_journal(&ulog, &[b"k"]);

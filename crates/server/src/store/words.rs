@@ -17,12 +17,24 @@ pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     match change {
         Change::Put(value, meta)
             if entry.value.len() >= APPENDED_TO_BYTES_MIN
+                && meta.expires_at_ms == 0
                 && *meta == entry.meta
                 && value.len() > entry.value.len()
                 && value.starts_with(entry.value) =>
         {
             Some(entry.value.len())
         }
+        _ => None,
+    }
+}
+
+/// The key of a record that an operation adds to.
+pub(super) fn added_to<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    match request {
+        Request::PutCat { key, .. }
+        | Request::PutShift { key, .. }
+        | Request::AddInt { key, .. }
+        | Request::AddDouble { key, .. } => Some(key),
         _ => None,
     }
 }

@@ -70,6 +70,7 @@ pub(super) struct Journal {
 
 /// One file.
 struct Part {
+    number: u64,
     path: PathBuf,
     appender: Appender,
     /// Keeps it mapped.
@@ -228,7 +229,9 @@ impl Journal {
         let needed = bytes + begun;
         let part = match self.spare.take() {
             Some(spare) if needed <= PART_BYTES / 2 => spare,
-            _ => {
+            spare => {
+                // Its number is too low for what comes behind the new one.
+                spare.into_iter().for_each(Part::remove);
                 let number = self.next_number;
                 self.next_number += 1;
                 Part::create(&self.folder, number, PART_BYTES.max(2 * needed))?
@@ -248,9 +251,7 @@ impl Journal {
     pub(super) fn forget(&mut self, written: u64) {
         while self.full.first().is_some_and(|(_, mark)| *mark <= written) {
             let (path, _) = self.full.remove(0);
-            if let Err(error) = std::fs::remove_file(&path) {
-                tracing::warn!("update log: cannot remove {}: {error}", path.display());
-            }
+            remove(&path);
         }
     }
 
@@ -262,9 +263,14 @@ impl Journal {
         })
     }
 
-    /// Takes a file that was made ahead.
-    pub(super) fn give_spare(&mut self, spare: Spare) {
-        self.spare = Some(spare.0);
+    /// Takes a file that was made ahead, unless others have been begun meanwhile: files are read in
+    /// the order of their numbers.
+    pub(super) fn give_spare(&mut self, Spare(spare): Spare) {
+        if spare.number < self.part.number {
+            spare.remove();
+        } else {
+            self.spare = Some(spare);
+        }
     }
 }
 
@@ -281,6 +287,15 @@ impl Part {
     fn create(folder: &Path, number: u64, bytes: usize) -> io::Result<Self> {
         let path = folder.join(format!("{PREFIX}{number:08}"));
         let file = RealStorage.open(&path, Open::New)?;
+        let begun = Self::begin(&*file, bytes);
+        if begun.is_err() {
+            // On a full disk another one is tried again and again.
+            remove(&path);
+        }
+        Ok(Self { number, path, appender: begun?, _file: file })
+    }
+
+    fn begin(file: &dyn File, bytes: usize) -> io::Result<Appender> {
         let head = head()?;
         let capacity = bytes + head.len();
         let map = file.map(capacity, 0)?;
@@ -289,7 +304,11 @@ impl Part {
         if !appender.append(&[&head], head.len()) {
             return Err(io::Error::other("a journal without room"));
         }
-        Ok(Self { path, appender, _file: file })
+        Ok(appender)
+    }
+
+    fn remove(self) {
+        remove(&self.path);
     }
 
     fn append(&mut self, kind: u8, id: u64, bytes: &[u8]) -> bool {
@@ -299,6 +318,12 @@ impl Part {
         header[1..9].copy_from_slice(&id.to_le_bytes());
         header[9..].copy_from_slice(&length.to_le_bytes());
         self.appender.append(&[&header, bytes], HEADER_BYTES + bytes.len())
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::warn!("update log: cannot remove {}: {error}", path.display());
     }
 }
 
@@ -398,6 +423,45 @@ mod tests {
         let recovered = Recovered::of(folder.path(), 0).expect("files");
         assert!(recovered.entries.len() < all.len() && all.ends_with(&recovered.entries));
         assert_eq!(recovered.unfinished.len(), 1);
+    }
+
+    #[test]
+    fn files_that_were_made_ahead_are_used_in_their_order_or_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spare = |journal: &mut Journal| {
+            let number = journal.wants_spare().expect("a number");
+            Spare::create(folder.path(), number).expect("room")
+        };
+        let (mut journal, _) = begin(folder.path());
+        let mut all = Vec::new();
+        let mut log = |journal: &mut Journal, length: usize| {
+            let entry = entry(all.len() as u64 + 1, &vec![7; length]);
+            all.extend_from_slice(&entry);
+            journal.entry(&entry, all.len() as u64).expect("room");
+            all.clone()
+        };
+        // Too small for what comes.
+        let small = spare(&mut journal);
+        journal.give_spare(small);
+        log(&mut journal, PART_BYTES);
+        assert_eq!(parts(folder.path()).expect("files").len(), 2);
+        // Late: a writer has gone on without it.
+        let late = spare(&mut journal);
+        log(&mut journal, 2 * PART_BYTES);
+        journal.give_spare(late);
+        let all = (0..12).map(|_| log(&mut journal, PART_BYTES / 4)).last().expect("entries");
+        let recovered = Recovered::of(folder.path(), 0).expect("files");
+        assert!(recovered.entries == all);
+        let numbers = parts(folder.path()).expect("files").into_iter().map(|(number, _)| number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [1, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_not_left_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // No disk has room for it.
+        assert!(Part::create(folder.path(), 1, 1 << 62).is_err());
+        assert_eq!(parts(folder.path()).expect("files"), []);
     }
 
     #[test]

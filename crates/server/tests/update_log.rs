@@ -492,7 +492,7 @@ fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
 /// What a process leaves that is killed while it changes these keys; an empty one is any.
 fn leave_journal(ulog: &Path, keys: &[&[u8]]) {
     fs::create_dir_all(ulog).unwrap();
-    let mut journal = b"tyrant journal 1\n".to_vec();
+    let mut journal = b"tyrant journal 2\n".to_vec();
     journal.extend(fs::read("/proc/sys/kernel/random/boot_id").unwrap());
     for (id, key) in (1_u64..).zip(keys) {
         // Server 1 was changing it, for a client of its own.
@@ -500,9 +500,12 @@ fn leave_journal(ulog: &Path, keys: &[&[u8]]) {
         if !key.is_empty() {
             subject.extend([b"k", *key].concat());
         }
-        journal.push(1);
-        journal.extend(id.to_le_bytes());
-        journal.extend((subject.len() as u32).to_le_bytes());
+        let mut head = vec![1];
+        head.extend(id.to_le_bytes());
+        head.extend((subject.len() as u32).to_le_bytes());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &subject);
+        journal.extend(head);
+        journal.extend(sum.to_le_bytes());
         journal.extend(subject);
     }
     // The rest of the file was never written.

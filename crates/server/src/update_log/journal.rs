@@ -26,10 +26,13 @@ const PART_BYTES: usize = 4 << 20;
 const PREFIX: &str = "journal.";
 
 /// What a file begins with, before the identity of the system's present life.
-const MAGIC: &[u8] = b"tyrant journal 1\n";
+const MAGIC: &[u8] = b"tyrant journal 2\n";
 
-/// Kind, id of the change, length of what follows.
-const HEADER_BYTES: usize = 1 + 8 + 4;
+/// Kind, id of the change, length of what follows, checksum of all of it.
+const HEADER_BYTES: usize = CHECKED_BYTES + 4;
+
+/// Those before the checksum.
+const CHECKED_BYTES: usize = 1 + 8 + 4;
 
 const BEGUN: u8 = 1;
 const ENTRY: u8 = 2;
@@ -130,16 +133,19 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the beginning, and what follows; `None` at the end.
+    /// The record at the beginning, and what follows; `None` at the end, which may be a record that
+    /// was being written when the process was killed.
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (&[kind, ref rest @ ..], behind) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (id, length) = rest.split_first_chunk::<8>()?;
+        let (head, rest) = bytes.split_first_chunk::<CHECKED_BYTES>()?;
+        let (sum, behind) = rest.split_first_chunk::<4>()?;
+        let (&[kind, ref rest @ ..], length) = head.split_first_chunk::<9>()?;
         let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
         if !matches!(kind, BEGUN | ENTRY | DONE) || length > behind.len() {
             return None;
         }
         let (bytes, behind) = behind.split_at(length);
-        Some((Self { kind, id: u64::from_le_bytes(*id), bytes }, behind))
+        let is_whole = u32::from_le_bytes(*sum) == checksum(head, bytes);
+        is_whole.then_some((Self { kind, id: u64::from_le_bytes(*rest), bytes }, behind))
     }
 }
 
@@ -316,9 +322,16 @@ impl Part {
         let mut header = [0; HEADER_BYTES];
         header[0] = kind;
         header[1..9].copy_from_slice(&id.to_le_bytes());
-        header[9..].copy_from_slice(&length.to_le_bytes());
+        header[9..CHECKED_BYTES].copy_from_slice(&length.to_le_bytes());
+        let sum = checksum(&header[..CHECKED_BYTES], bytes);
+        header[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
         self.appender.append(&[&header, bytes], HEADER_BYTES + bytes.len())
     }
+}
+
+/// CRC-32C of a record: its parts may come to the file in any order.
+fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(head), bytes)
 }
 
 fn remove(path: &Path) {
@@ -423,6 +436,28 @@ mod tests {
         let recovered = Recovered::of(folder.path(), 0).expect("files");
         assert!(recovered.entries.len() < all.len() && all.ends_with(&recovered.entries));
         assert_eq!(recovered.unfinished.len(), 1);
+    }
+
+    #[test]
+    fn a_record_that_was_being_written_is_the_end_whatever_there_is_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = begin(folder.path());
+        let [first, last] = [entry(1, b"first"), entry(2, b"last")];
+        journal.entry(&first, 0).expect("room");
+        let path = journal.part.path.clone();
+        let start = journal.part.appender.end();
+        journal.entry(&last, 0).expect("room");
+        let end = journal.part.appender.end();
+        drop(journal);
+        let whole = std::fs::read(&path).expect("a file");
+        for at in (start..end).filter(|at| whole[*at] != 0) {
+            let mut bytes = whole.clone();
+            bytes[at] = 0;
+            std::fs::write(&path, bytes).expect("room");
+            assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, first, "{at}");
+        }
+        std::fs::write(&path, whole).expect("room");
+        assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, [first, last].concat());
     }
 
     #[test]

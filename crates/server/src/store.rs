@@ -91,8 +91,8 @@ impl Store {
         log.begin(&self.database, self.source, scope, self.may_wait)
     }
 
-    fn append(&self, log: &UpdateLog, request: Request<'_>, succeeded: bool) {
-        log.append(self.source, &Operation { request, succeeded });
+    fn append(&self, held: &Held<'_>, request: Request<'_>, succeeded: bool) {
+        held.append(self.source, &Operation { request, succeeded });
     }
 
     /// Makes a change; logs `request` with whether it did what it should, as `outcome` sees it.
@@ -108,7 +108,7 @@ impl Store {
             self.pass()?;
         }
         let Some(log) = &self.log else { return change(&self.database) };
-        let _held = self.begin(log, scope)?;
+        let held = self.begin(log, scope)?;
         let is_as_is = self.database.evicts()
             || match added_to(&request) {
                 Some(key) => self.expires(key)?,
@@ -116,9 +116,9 @@ impl Store {
             };
         let result = change(&self.database);
         match (&result, scope) {
-            (Ok(_), Scope::Key(key)) if is_as_is => self.log_what_is(log, key),
-            (Ok(done), _) => self.append(log, request, outcome(done)),
-            (Err(Error::NotANumber { .. }), _) if !is_as_is => self.append(log, request, false),
+            (Ok(_), Scope::Key(key)) if is_as_is => self.log_what_is(&held, key),
+            (Ok(done), _) => self.append(&held, request, outcome(done)),
+            (Err(Error::NotANumber { .. }), _) if !is_as_is => self.append(&held, request, false),
             (Err(_), _) => {}
         }
         result
@@ -135,12 +135,12 @@ impl Store {
 
     /// Logs what has become of a record. A replica may have a record that was evicted or has expired
     /// here, or the other way round, and then the same operation would come to something else there.
-    fn log_what_is(&self, log: &UpdateLog, key: &[u8]) {
+    fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
         let logged =
-            self.database.read(key, |entry| self.log_put(log, key, entry.value, entry.meta));
+            self.database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
         // If it cannot be read, it is better gone there than old.
         if !matches!(logged, Ok(Some(()))) {
-            self.append(log, Request::Out { key }, true);
+            self.append(held, Request::Out { key }, true);
         }
     }
 
@@ -152,10 +152,10 @@ impl Store {
         execute: impl FnOnce() -> Option<bool>,
     ) -> Result<Option<bool>> {
         let Some(log) = &self.log else { return Ok(execute()) };
-        let _held = self.begin(log, scope_of(request))?;
+        let held = self.begin(log, scope_of(request))?;
         let done = execute();
         if let Some(succeeded) = done {
-            self.append(log, request.clone(), succeeded);
+            self.append(&held, request.clone(), succeeded);
         }
         Ok(done)
     }
@@ -168,9 +168,9 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
         let key = self.given(key)?;
-        let _held = self.begin(log, Scope::Key(&key))?;
+        let held = self.begin(log, Scope::Key(&key))?;
         let version = self.database.put_with(&key, value, meta)?;
-        self.log_put(log, &key, value, meta);
+        self.log_put(&held, &key, value, meta);
         Ok(version)
     }
 
@@ -178,13 +178,13 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
-        let _held = self.begin(log, Scope::Key(&key))?;
+        let held = self.begin(log, Scope::Key(&key))?;
         let is_as_is = self.database.evicts() || self.expires(&key)?;
         let stored = self.database.put_keep(&key, value, meta)?;
         if stored && (meta != Meta::NONE || is_as_is) {
-            self.log_put(log, &key, value, meta);
+            self.log_put(&held, &key, value, meta);
         } else if !is_as_is {
-            self.append(log, Request::PutKeep { key: &key, value }, stored);
+            self.append(&held, Request::PutKeep { key: &key, value }, stored);
         }
         Ok(stored)
     }
@@ -192,10 +192,10 @@ impl Store {
     pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
-        let _held = self.begin(log, Scope::Key(key))?;
+        let held = self.begin(log, Scope::Key(key))?;
         let stored = self.database.replace(key, value, meta)?;
         if stored {
-            self.log_put(log, key, value, meta);
+            self.log_put(&held, key, value, meta);
         }
         Ok(stored)
     }
@@ -223,13 +223,13 @@ impl Store {
                 Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
             });
         }
-        let _held = self.begin(log, Scope::Key(key))?;
+        let held = self.begin(log, Scope::Key(key))?;
         let is_as_is = self.database.evicts() || self.expires(key)?;
         let extended = self.database.extend(key, part, front)?;
         if extended && is_as_is {
-            self.log_what_is(log, key);
+            self.log_what_is(&held, key);
         } else if extended {
-            self.append(log, Request::PutCat { key, value: part }, true);
+            self.append(&held, Request::PutCat { key, value: part }, true);
         }
         Ok(extended)
     }
@@ -264,10 +264,10 @@ impl Store {
         let Some(log) = &self.log else {
             return self.database.compare_and_swap(key, version, value, meta);
         };
-        let _held = self.begin(log, Scope::Key(key))?;
+        let held = self.begin(log, Scope::Key(key))?;
         let swap = self.database.compare_and_swap(key, version, value, meta)?;
         if matches!(swap, Swap::Stored(_)) {
-            self.log_put(log, key, value, meta);
+            self.log_put(&held, key, value, meta);
         }
         Ok(swap)
     }
@@ -287,7 +287,7 @@ impl Store {
     ) -> Result<(T, Version)> {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
-        let _held = self.begin(log, Scope::Key(key))?;
+        let held = self.begin(log, Scope::Key(key))?;
         let mut changed = Change::Keep;
         let mut appended_from = None;
         let answer = self.database.modify_versioned(key, |entry| {
@@ -304,10 +304,10 @@ impl Store {
         match (changed, appended_from) {
             (Change::Keep, _) => {}
             (Change::Put(value, _), Some(from)) => {
-                self.append(log, Request::PutCat { key, value: &value[from..] }, true);
+                self.append(&held, Request::PutCat { key, value: &value[from..] }, true);
             }
-            (Change::Put(value, meta), None) => self.log_put(log, key, &value, meta),
-            (Change::Remove, _) => self.append(log, Request::Out { key }, true),
+            (Change::Put(value, meta), None) => self.log_put(&held, key, &value, meta),
+            (Change::Remove, _) => self.append(&held, Request::Out { key }, true),
         }
         Ok(answer)
     }
@@ -386,18 +386,18 @@ impl Store {
         let Some(strings) = strings(arguments) else {
             return Err(Error::NotSupported("so long an argument, in an update log".into()));
         };
-        let _held = self.begin(log, scope)?;
+        let held = self.begin(log, scope)?;
         let done = call()?;
         let arguments = strings.strings();
-        self.append(log, Request::Misc { name, options: 0, arguments }, outcome(&done));
+        self.append(&held, Request::Misc { name, options: 0, arguments }, outcome(&done));
         Ok(done)
     }
 
     /// Logs that a record is what it is.
     pub(crate) fn log_as_is(&self, key: &[u8]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let _held = self.begin(log, Scope::Key(key))?;
-        as_is(&self.database, key, &mut |request| self.append(log, request, true))
+        let held = self.begin(log, Scope::Key(key))?;
+        as_is(&self.database, key, &mut |request| self.append(&held, request, true))
     }
 
     /// The key that a row is stored under: in a table the next identifier in place of an empty one,
@@ -413,7 +413,7 @@ impl Store {
         }
     }
 
-    fn log_put(&self, log: &UpdateLog, key: &[u8], value: &[u8], meta: Meta) {
-        put_request(key, value, meta, |request| self.append(log, request, true));
+    fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
+        put_request(key, value, meta, |request| self.append(held, request, true));
     }
 }

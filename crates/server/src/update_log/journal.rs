@@ -64,6 +64,8 @@ pub(super) struct Journal {
     next_number: u64,
     /// Changes that were begun and are not done, as bytes of their subjects.
     begun: BTreeMap<u64, Vec<u8>>,
+    /// Those of them that are done as soon as so many bytes of the log are written.
+    lacking: Vec<(u64, u64)>,
     next_id: u64,
     /// Files that are full, each with the bytes that were ever appended to the log when it was.
     full: Vec<(PathBuf, u64)>,
@@ -163,6 +165,7 @@ impl Journal {
             spare: None,
             next_number: number + 1,
             begun: BTreeMap::new(),
+            lacking: Vec::new(),
             next_id: 1,
             full: Vec::new(),
             appended: 0,
@@ -204,7 +207,7 @@ impl Journal {
     }
 
     /// An entry, with which so many bytes will ever have been appended to the log. If it cannot be
-    /// taken, its change is still known to be unfinished.
+    /// taken, its change stays unfinished, see [`done_when_written`](Self::done_when_written).
     pub(super) fn entry(&mut self, bytes: &[u8], appended: u64) -> io::Result<()> {
         self.appended = appended;
         self.append(ENTRY, 0, bytes)
@@ -216,6 +219,12 @@ impl Journal {
             // If this cannot be taken, the record is logged once more after a kill.
             let _ = self.append(DONE, id, &[]);
         }
+    }
+
+    /// A change is done, but an entry of it is not here: if the log does not get it either, the
+    /// record is to be logged as it is.
+    pub(super) fn done_when_written(&mut self, id: u64) {
+        self.lacking.push((id, self.appended));
     }
 
     fn append(&mut self, kind: u8, id: u64, bytes: &[u8]) -> io::Result<()> {
@@ -258,6 +267,10 @@ impl Journal {
         while self.full.first().is_some_and(|(_, mark)| *mark <= written) {
             let (path, _) = self.full.remove(0);
             remove(&path);
+        }
+        for (id, _) in self.lacking.extract_if(.., |(_, mark)| *mark <= written).collect::<Vec<_>>()
+        {
+            self.done(id);
         }
     }
 

@@ -19,6 +19,8 @@ mod order;
 mod own_changes;
 mod reader;
 mod retention;
+#[cfg(test)]
+mod tests;
 
 pub use error::{Error, Result};
 pub use files::{Files, Place};
@@ -36,6 +38,7 @@ use order::{KeyOrder, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
 use retention::Keeper;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -158,13 +161,30 @@ struct Buffer {
 pub(crate) struct Held<'l> {
     log: &'l UpdateLog,
     change: Option<u64>,
+    /// The journal lacks an entry of it.
+    is_lacking: Cell<bool>,
     _locks: Locks<'l>,
+}
+
+impl Held<'_> {
+    /// Puts an entry of this change into the buffer.
+    pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
+        if !self.log.append(source, operation) {
+            self.is_lacking.set(true);
+        }
+    }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if let Some(id) = self.change {
-            self.log.settled(id);
+        match self.change {
+            Some(id) if self.is_lacking.get() => {
+                if let Some(journal) = &mut self.log.buffer.lock().journal {
+                    journal.done_when_written(id);
+                }
+            }
+            Some(id) => self.log.settled(id),
+            None => {}
         }
     }
 }
@@ -247,8 +267,8 @@ impl UpdateLog {
         &self.keeper
     }
 
-    /// Begins a change: it is ended by dropping what this answers, after [`UpdateLog::append`]. Fails
-    /// while the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
+    /// Begins a change: it is ended by dropping what this answers, after [`Held::append`]. Fails while
+    /// the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
     /// to wait and must not.
     pub(crate) fn begin(
         &self,
@@ -269,7 +289,7 @@ impl UpdateLog {
         let key = match scope {
             Scope::Key(key) => Some(key),
             Scope::All => None,
-            Scope::Nothing => return Ok(Held { log: self, change: None, _locks: locks }),
+            Scope::Nothing => return Ok(self.held(None, locks)),
         };
         let change = self.buffer.lock().journal.as_mut().map(|journal| journal.change(source, key));
         let change = change.transpose().map_err(|source| cabinet::Error::Io {
@@ -277,14 +297,18 @@ impl UpdateLog {
             path: self.settings.folder.clone(),
             source,
         })?;
-        Ok(Held { log: self, change, _locks: locks })
+        Ok(self.held(change, locks))
+    }
+
+    fn held<'l>(&'l self, change: Option<u64>, locks: Locks<'l>) -> Held<'l> {
+        Held { log: self, change, is_lacking: Cell::new(false), _locks: locks }
     }
 
     /// Has all changes wait until what this answers is dropped. `None` if those under way do not
     /// end soon.
     pub(crate) fn hold_changes(&self) -> Option<Held<'_>> {
         let locks = self.order.lock_all_within(HOLD_PATIENCE)?;
-        Some(Held { log: self, change: None, _locks: locks })
+        Some(self.held(None, locks))
     }
 
     /// What the log has come to.
@@ -315,7 +339,8 @@ impl UpdateLog {
     }
 
     /// Puts an entry into the buffer. Time stamps rise from entry to entry, whatever the clock does.
-    pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
+    /// Says whether a process that is killed leaves it in the journal, where there is one.
+    fn append(&self, source: Source, operation: &Operation<'_>) -> bool {
         let mut buffer = self.buffer.lock();
         let timestamp_us = now_us().max(buffer.last_timestamp_us.saturating_add(1));
         let start = buffer.entries.len();
@@ -329,7 +354,7 @@ impl UpdateLog {
             buffer.entries.truncate(start);
             drop(buffer);
             self.fail(&Error::EntryTooLong { bytes: body });
-            return;
+            return true;
         }
         let size_at = start + ENTRY_HEADER_BYTES - 4;
         buffer.entries[size_at..size_at + 4].copy_from_slice(&(body as u32).to_be_bytes());
@@ -339,9 +364,8 @@ impl UpdateLog {
         let length = (ENTRY_HEADER_BYTES + body) as u64;
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
         let Buffer { entries, journal, .. } = &mut *buffer;
-        if let Some(journal) = journal
-            && let Err(error) = journal.entry(&entries[start..], appended)
-        {
+        let kept = journal.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
+        if let Err(error) = &kept {
             tracing::warn!("update log: the journal lacks an entry: {error}");
         }
         let is_full = buffer.entries.len() > BUFFER_BYTES_MAX;
@@ -350,6 +374,7 @@ impl UpdateLog {
             // If it fails, later changes hear of it.
             let _ = self.write();
         }
+        kept.is_ok()
     }
 
     /// Sees to it that all changes so far are in the file, before their clients hear of them. Says

@@ -1,0 +1,51 @@
+use super::*;
+use wire::binary::Request;
+
+const SOURCE: Source = Source { origin: 1, master: 0 };
+
+/// A log in a folder, and the changes that a killed process has left unfinished there.
+fn open(folder: &Path) -> (UpdateLog, Vec<Unfinished>) {
+    let path = folder.join("casket.tch");
+    let database = Database::open(path.to_str().expect("a name")).expect("a database");
+    UpdateLog::open(Settings::new(folder.join("ulog")), &database).expect("a log")
+}
+
+/// Logs that a record was stored.
+fn put(log: &UpdateLog, database: &Database, key: &[u8], value: &[u8]) {
+    let held = log.begin(database, SOURCE, Scope::Key(key), true).expect("no failure");
+    held.append(SOURCE, &Operation { request: Request::Put { key, value }, succeeded: true });
+}
+
+#[test]
+fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is_written() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let long = vec![7; 5 << 20];
+    for is_written in [false, true] {
+        let (log, unfinished) = open(folder.path());
+        assert_eq!(unfinished, []);
+        let numbers = std::fs::read_dir(log.folder()).expect("files").count() as u64;
+        // The next file of the journal cannot be made.
+        for number in 1..numbers + 8 {
+            let _ = std::fs::create_dir(log.folder().join(format!("journal.{number:08}")));
+        }
+        put(&log, &memory, b"long", &long);
+        put(&log, &memory, b"short", b"v");
+        if is_written {
+            assert!(log.write());
+            put(&log, &memory, b"next", b"v");
+            assert!(log.write());
+        }
+        for item in std::fs::read_dir(log.folder()).expect("files") {
+            // Those that kept a file from being made.
+            let _ = std::fs::remove_dir(item.expect("a file").path());
+        }
+        // As a process that is killed.
+        drop(log);
+        let (log, unfinished) = open(folder.path());
+        let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
+        let expected = Subject::Key(b"long".to_vec());
+        assert_eq!(subjects, if is_written { vec![] } else { vec![expected] });
+        unfinished.iter().for_each(|one| log.settled(one.id));
+    }
+}

@@ -481,6 +481,22 @@ fn address_of_nobody() -> SocketAddr {
 }
 
 #[test]
+fn a_time_that_was_set_holds_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let replica = start_with(logging(2, folder.path()), memory());
+    replica.connect().exchange(set_master("127.0.0.1", address.port(), 5, 0), b"\0");
+    let (mut stream, from_us, _) = take(&listener);
+    assert_eq!(from_us, 6);
+    stream.write_all(b"\0\0\0\x03").unwrap();
+    stream.write_all(&update(10, Request::Put { key: b"k", value: b"v" }, true)).unwrap();
+    wait_until(|| fs::read(folder.path().join("rts")).unwrap_or_default() == b"10\n");
+    replica.connect().exchange(set_master("", 0, 0, 0), b"\0");
+    replica.connect().exchange(set_master("127.0.0.1", address.port(), 0, 0), b"\0");
+    assert_eq!(take(&listener).1, 11);
+}
+
+#[test]
 fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();

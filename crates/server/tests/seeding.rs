@@ -262,6 +262,18 @@ fn a_replica_in_memory_becomes_a_copy_again_when_it_is_started_again() {
     }
 }
 
+#[test]
+fn a_replica_in_memory_asks_for_a_copy_until_it_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    fs::write(folder.path().join("rts"), "77\n").unwrap();
+    let _replica = start_with(following(2, folder.path(), address), memory());
+    for _ in 0..3 {
+        let (_, from_us, options) = take(&listener);
+        assert_eq!((from_us, options & SEED), (1, SEED));
+    }
+}
+
 /// A master of this project that is made of a socket: answers the id and options that the replica
 /// has, behind its own id.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {

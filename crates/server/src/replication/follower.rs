@@ -286,17 +286,13 @@ impl Follower {
             let (Some(master), generation) = (orders.master.clone(), orders.generation) else {
                 continue;
             };
-            let (set_us, check) = (orders.set_us, orders.check);
+            let (set_us, check) = (orders.set_us.take(), orders.check);
             orders.is_busy = true;
             drop(orders);
-            // What an on-memory database had executed went with the process.
-            let is_fresh =
-                opened.is_none() && set_us.is_none() && shared.kind.is_some_and(Kind::is_on_memory);
-            let end = match self.opened(&mut opened, set_us) {
+            let end = match self.opened(&mut opened, set_us, shared) {
                 Ok(position) => {
                     let was_empty = shared.database.is_empty();
-                    let path =
-                        Path { follower: self, shared, generation, check, is_fresh, was_empty };
+                    let path = Path { follower: self, shared, generation, check, was_empty };
                     let from_us = position.timestamp_us();
                     let end = path.follow(&master, position);
                     if position.timestamp_us() != from_us {
@@ -304,7 +300,11 @@ impl Follower {
                     }
                     end
                 }
-                Err(error) => End::Lost(format!("cannot use {}: {error}", self.position.display())),
+                Err(error) => {
+                    let mut orders = self.orders.lock();
+                    orders.set_us = orders.set_us.or(set_us);
+                    End::Lost(format!("cannot use {}: {error}", self.position.display()))
+                }
             };
             *self.connection.lock() = None;
             *self.state.lock() = match end {
@@ -318,7 +318,6 @@ impl Follower {
                 pause = PAUSE_MIN;
                 continue;
             }
-            orders.set_us = None;
             match end {
                 End::Changed => {}
                 End::Lost(reason) => {
@@ -340,10 +339,18 @@ impl Follower {
         &self,
         opened: &'p mut Option<Position>,
         set_us: Option<u64>,
+        shared: &Shared,
     ) -> std::io::Result<&'p mut Position> {
         let position = match opened {
             Some(position) => position,
-            None => opened.insert(Position::open(&self.position)?),
+            None => {
+                let mut position = Position::open(&self.position)?;
+                if shared.kind.is_some_and(Kind::is_on_memory) && shared.database.is_empty() {
+                    // What it had executed went with the process.
+                    position.set(0)?;
+                }
+                opened.insert(position)
+            }
         };
         if let Some(set_us) = set_us {
             position.set(set_us)?;

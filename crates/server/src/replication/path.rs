@@ -27,8 +27,6 @@ pub(super) struct Path<'f> {
     /// Of the orders.
     pub(super) generation: u64,
     pub(super) check: bool,
-    /// Whatever the position says, the database has nothing.
-    pub(super) is_fresh: bool,
     /// It had no records when it was said what is asked for.
     pub(super) was_empty: bool,
 }
@@ -40,7 +38,7 @@ impl Path<'_> {
 
     /// What it asks of a master of this project beside the log.
     fn options(&self, position: &Position) -> Result<u32, End> {
-        let has_nothing = self.was_empty && (position.timestamp_us() == 0 || self.is_fresh);
+        let has_nothing = self.was_empty && position.timestamp_us() == 0;
         let is_allowed = self.follower.seeding != Seeding::Never;
         if position.is_seeding() && !is_allowed {
             return Err(End::Halted("the database is a part of a copy, and is not seeded".into()));

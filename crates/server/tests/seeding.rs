@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
-    PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master, memory,
-    memory_tree, records, start_with, stat, table, take_replica, tree, wait_until,
+    MISC_FAILURE, PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master,
+    memory, memory_tree, misc, records, start_with, stat, table, take_replica, tree, wait_until,
     wait_until_equal,
 };
 use wire::Parse;
@@ -330,6 +330,9 @@ fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again()
     let replica = start_with(config(), copy.clone());
     let (mut stream, _, options) = take(&listener);
     assert_eq!(options & SEED, SEED);
+    // Until it is whole it cannot be a master.
+    replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+    assert!(is_state(&replica, "seeding"));
     let body = put(b"whole");
     let begin = FromMaster::SeedBegin { records: 1, last_uid: 0 };
     send(&mut stream, &[begin, FromMaster::Record { body: &body }]);

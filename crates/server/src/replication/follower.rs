@@ -5,7 +5,7 @@
 //! executed, see [`super::position`].
 
 use super::path::Path;
-use super::position::Position;
+use super::position::{self, Position};
 use super::promote::{self, Promoted};
 use super::tally::{Lag, Tally};
 use crate::gate::Gate;
@@ -189,6 +189,8 @@ impl Follower {
         let mut figure = |name: &str, value: String| figures.push((name.to_owned(), value));
         let state = *self.state.lock();
         let name = match state {
+            // Also before the copy goes on, as it is a part only.
+            State::Connecting if position::is_seeding(&self.position) => "seeding",
             State::Connecting => "connecting",
             State::Following => "following",
             State::Seeding { .. } => "seeding",
@@ -220,20 +222,26 @@ impl Follower {
     }
 
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
-    /// was received. `None` if there is no master.
+    /// was received. `None` if there is no master, or nothing that could be one.
     pub(super) fn promote(&self) -> Option<Promoted> {
-        if matches!(*self.state.lock(), State::Seeding { .. }) {
-            tracing::error!("not promoted: this server has a part of a copy only");
-            return None;
-        }
+        self.expect_whole()?;
         let mut followed = None;
-        self.order(|orders| followed = orders.master.take());
+        let generation = self.order(|orders| followed = orders.master.take());
         let master = followed?;
-        promote::remember(&self.position, &master);
         let mut orders = self.orders.lock();
         while orders.is_busy && !orders.stopping {
             self.changed.wait(&mut orders);
         }
+        // A copy may have begun before the connection was ended.
+        if self.expect_whole().is_none() {
+            if orders.generation == generation {
+                orders.master = Some(master);
+                orders.generation += 1;
+                self.changed.notify_all();
+            }
+            return None;
+        }
+        promote::remember(&self.position, &master);
         if orders.master.is_none() {
             self.gate.open();
         }
@@ -242,17 +250,28 @@ impl Follower {
         Some(Promoted { master, position_us })
     }
 
+    /// `None` if there is a part of a copy only.
+    fn expect_whole(&self) -> Option<()> {
+        let is_part = position::is_seeding(&self.position);
+        if is_part {
+            tracing::error!("not promoted: this server has a part of a copy only");
+        }
+        (!is_part).then_some(())
+    }
+
     pub(super) fn stop(&self) {
         self.order(|orders| orders.stopping = true);
     }
 
-    fn order(&self, change: impl FnOnce(&mut Orders)) {
+    /// Answers the generation that this is.
+    fn order(&self, change: impl FnOnce(&mut Orders)) -> u64 {
         let mut orders = self.orders.lock();
         change(&mut orders);
         orders.generation += 1;
         // Under the lock, so that it is not the next connection that is ended.
         self.interrupt();
         self.changed.notify_all();
+        orders.generation
     }
 
     /// Whether the orders are still those.

@@ -40,30 +40,21 @@ impl Position {
 
     /// Whether the database is part of a copy that was not finished.
     pub(super) fn is_seeding(&self) -> bool {
-        self.mark().exists()
+        is_seeding(&self.path)
     }
 
     /// The database is about to become a copy, and nothing before that is finished.
     pub(super) fn begin_seeding(&mut self) -> std::io::Result<()> {
-        File::create(self.mark())?.sync_all()?;
-        self.sync_folder()
+        File::create(mark(&self.path))?.sync_all()?;
+        sync_folder(&self.path)
     }
 
     /// The copy is whole and durable, and has everything up to `timestamp_us`.
     pub(super) fn end_seeding(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         self.set(timestamp_us)?;
         self.file.sync_all()?;
-        std::fs::remove_file(self.mark())?;
-        self.sync_folder()
-    }
-
-    fn mark(&self) -> PathBuf {
-        beside(&self.path, ".seeding")
-    }
-
-    fn sync_folder(&self) -> std::io::Result<()> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        std::fs::remove_file(mark(&self.path))?;
+        sync_folder(&self.path)
     }
 
     /// What was executed beyond it.
@@ -97,7 +88,24 @@ impl Position {
     }
 }
 
-fn beside(path: &Path, extension: &str) -> PathBuf {
+/// Whether the database of the replica that has its position there is part of a copy that was not
+/// finished.
+pub(super) fn is_seeding(path: &Path) -> bool {
+    mark(path).exists()
+}
+
+fn mark(path: &Path) -> PathBuf {
+    beside(path, ".seeding")
+}
+
+/// Makes durable which files are beside that of the position.
+pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A file beside that of the position.
+pub(super) fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(extension);
     name.into()

@@ -381,11 +381,15 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
     database.put(b"kept", b"v").unwrap();
     let _replica = start_with(following(2, folder.path(), address), database.clone());
     let body = put(b"k");
-    let block = FromMaster::Block { bytes: 3, compressed: b"\xff\xff\xff" };
-    for message in
-        [FromMaster::Record { body: &body }, FromMaster::SeedEnd { timestamp_us: 9 }, block]
-    {
-        let (mut stream, ..) = take(&listener);
+    for message in [
+        FromMaster::Record { body: &body },
+        FromMaster::SeedEnd { timestamp_us: 9 },
+        FromMaster::Block { bytes: 3, compressed: b"\xff\xff\xff" },
+        // It has not asked for a copy.
+        FromMaster::SeedBegin { records: 1, last_uid: 0 },
+    ] {
+        let (mut stream, _, options) = take(&listener);
+        assert_eq!(options, 0);
         send(&mut stream, &[message]);
         let ended = stream.read_to_end(&mut Vec::new());
         assert!(ended.is_ok_and(|bytes| bytes % Acknowledgement::BYTES == 0));

@@ -107,7 +107,7 @@ impl Path<'_> {
             if let Some(acknowledger) = acknowledger {
                 scope.spawn(|| tally.tell(acknowledger, &self.shared.database));
             }
-            let end = match self.seed(&mut link, position, master_id) {
+            let end = match self.seed(&mut link, position, master_id, options) {
                 Ok(()) => self.apply(&mut link, position, master_id),
                 Err(end) => end,
             };
@@ -117,13 +117,15 @@ impl Path<'_> {
         })
     }
 
-    /// Lets the database become a copy, if that is what the master begins with.
+    /// Lets the database become a copy, if it has asked for that and the master begins with it.
     fn seed(
         &self,
         link: &mut ReplicaLink,
         position: &mut Position,
         master_id: u16,
+        options: u32,
     ) -> Result<(), End> {
+        let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
         let mut repeater = Repeater::new(self.shared);
         let mut copying: Option<Copying<'_>> = None;
@@ -134,7 +136,7 @@ impl Path<'_> {
                 Err(error) => return Err(lost(&error)),
             };
             match (message, &mut copying) {
-                (FromMaster::SeedBegin { records, last_uid }, None) => {
+                (FromMaster::SeedBegin { records, last_uid }, None) if may_be_seeded => {
                     tally.begin_anew();
                     let (announced, was_empty) = ((records, last_uid), self.was_empty);
                     let begun =

@@ -303,6 +303,31 @@ fn a_replica_that_cannot_be_one_is_refused() {
     }
 }
 
+#[test]
+fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = memory();
+    // More than sockets take.
+    let long = vec![b'v'; 32 << 20];
+    database.put(b"long", &long).unwrap();
+    let config = Config { output_bytes_max: 2 * long.len(), ..logging(1, folder.path()) };
+    let master = start_with(config, database);
+    let replicate = request(&Request::Replicate { timestamp_us: 1, server_id: 9 });
+    let mut behind = master.connect();
+    behind.send(b"get long\r\n");
+    master.pass();
+    behind.send(&replicate);
+    let mut at_once = master.connect();
+    at_once.send(&[b"get none\r\n", &replicate[..]].concat());
+    at_once.expect(b"END\r\n");
+    at_once.expect_close();
+    // Whoever else is at that event loop is answered while it is sent.
+    behind.read(1 << 20);
+    master.pass();
+    let rest = behind.read_to_end();
+    assert!(rest.len() < long.len() && rest.ends_with(b"v\r\nEND\r\n"));
+}
+
 /// A master made of a socket: takes a replica, answers what it asked for. It is the original, which has
 /// no such function as it is asked for first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {

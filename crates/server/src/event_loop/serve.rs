@@ -188,9 +188,12 @@ impl Worker {
             return input.len();
         }
         if let Some(ask) = replicate {
-            // The socket has another owner from now on.
-            output.clear();
-            self.shared.hand_to_replica(connection.socket(), ask);
+            // The socket has another owner from now on, whose sending waits: no reply may be left.
+            if connection.unsent_bytes() > 0 || !output.is_empty() || mutated {
+                tracing::warn!("replica {} refused: it has replies to take first", ask.replica);
+            } else {
+                self.shared.hand_to_replica(connection.socket(), ask);
+            }
         }
         if let Some(unconfirmed) = unconfirmed
             && self.shared.holds_replies

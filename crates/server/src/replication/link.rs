@@ -14,6 +14,7 @@ use crate::update_log::{Error, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::Duration;
 use wire::Parse;
 use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
@@ -37,14 +38,15 @@ pub(super) fn send(
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let is_gone = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let listening = scope.spawn(|| {
+        let thread = Builder::new().name(format!("listen-{}", replica.id));
+        let listening = thread.spawn_scoped(scope, || {
             let heard = listen(shared, log, stream, replica);
             is_gone.store(true, Ordering::SeqCst);
             // Whoever waits for more to send has nobody to send it to.
             let _ = stream.shutdown(Shutdown::Both);
             log.wake();
             heard
-        });
+        })?;
         let mut link =
             Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(stream) };
         let sent = link.serve(extended);

@@ -105,7 +105,11 @@ impl Path<'_> {
         std::thread::scope(|scope| {
             let _end = EndOnDrop(tally);
             if let Some(acknowledger) = acknowledger {
-                scope.spawn(|| tally.tell(acknowledger, &self.shared.database));
+                let tell = || tally.tell(acknowledger, &self.shared.database);
+                let thread = Builder::new().name("acknowledge".into());
+                if let Err(error) = thread.spawn_scoped(scope, tell) {
+                    return no_thread(&error);
+                }
             }
             let end = match self.seed(&mut link, position, master_id, options) {
                 Ok(()) => self.apply(&mut link, position, master_id),
@@ -181,7 +185,7 @@ impl Path<'_> {
                 let thread = Builder::new().name(format!("apply-{number}"));
                 if let Err(error) = thread.spawn_scoped(scope, move || applier.work(number)) {
                     applier.close();
-                    return End::Lost(format!("cannot start a thread: {error}"));
+                    return no_thread(&error);
                 }
             }
             let end = self.receive(link, applier);
@@ -228,6 +232,10 @@ impl Drop for EndOnDrop<'_> {
 /// The master does not follow the protocol.
 pub(super) fn out_of_place() -> End {
     End::Lost("the master sends what does not belong there".into())
+}
+
+fn no_thread(error: &std::io::Error) -> End {
+    End::Lost(format!("cannot start a thread: {error}"))
 }
 
 fn lost(error: &client::Error) -> End {

@@ -18,6 +18,7 @@ use crate::store::strings;
 use crate::update_log::Scope;
 use cabinet::Position;
 use std::collections::VecDeque;
+use std::thread::Builder;
 use wire::binary::Request;
 use wire::replication::FromMaster;
 use wire::update_log::Operation;
@@ -32,13 +33,14 @@ const NICENESS: i32 = 10;
 pub(super) fn seed<'l>(link: &mut Link<'l>) -> Result<Feed<'l>, Failure> {
     // A thread that has become nice stays so.
     std::thread::scope(|scope| {
-        let copying = scope.spawn(|| {
+        let thread = Builder::new().name(format!("seed-{}", link.ask.replica));
+        let copying = thread.spawn_scoped(scope, || {
             let thread = rustix::thread::gettid();
             if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
                 tracing::debug!("a thread cannot be made nice: {error}");
             }
             Seeding::begin(link)?.run()
-        });
+        })?;
         copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -348,6 +348,27 @@ fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again()
 }
 
 #[test]
+fn replicas_of_a_replica_that_becomes_a_copy_keep_no_other_records() {
+    let (two, three) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (listener, address) = listen();
+    let last = hash(three.path());
+    let mut end = None;
+    // In memory: it has nothing when it is started again.
+    for (key, timestamp_us) in [(&b"gone"[..], 10), (b"new", 20)] {
+        let replica = start_with(following(2, two.path(), address), memory());
+        let (mut stream, _, options) = take(&listener);
+        assert_eq!(options & SEED, SEED);
+        let begin = FromMaster::SeedBegin { records: 1, last_uid: 0 };
+        send(&mut stream, &[begin, FromMaster::Record { body: &put(key) }]);
+        send(&mut stream, &[FromMaster::SeedEnd { timestamp_us }]);
+        drop(end.take());
+        end = Some(start_with(following(3, three.path(), replica.address), last.clone()));
+        let expected = BTreeMap::from([(key.to_vec(), b"v".to_vec())]);
+        wait_until(|| records(&last) == expected);
+    }
+}
+
+#[test]
 fn a_part_of_a_copy_is_not_followed_by_the_log_of_the_original() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rts.seeding"), b"").unwrap();

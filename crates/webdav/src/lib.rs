@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod document;
 mod file;
 mod folder;
 mod locks;
@@ -30,7 +31,9 @@ mod request;
 mod service;
 mod system;
 
+pub use document::LEVELS_MAX;
 pub use folder::{ENTRIES_MAX, UNSORTED_MAX};
 pub use locks::LOCKS_MAX;
+pub use path::DEPTH_MAX;
 pub use properties::PROPERTIES_BYTES_MAX;
 pub use service::{CONNECTIONS_MAX, serve};

@@ -1,6 +1,17 @@
 //! Paths and keys.
 
 use dav_server::davpath::DavPath;
+use dav_server::fs::{FsError, FsResult};
+
+/// Most parts of a path. The library goes through folders by a call for each level, and others may have
+/// made keys with thousands.
+pub const DEPTH_MAX: usize = 100;
+
+/// Fails if a key, of a file or a folder, is below too many folders.
+pub(crate) fn check_depth(key: &[u8]) -> FsResult<()> {
+    let slashes = trimmed(key).iter().filter(|byte| **byte == b'/').count();
+    if slashes < DEPTH_MAX { Ok(()) } else { Err(FsError::PathTooLong) }
+}
 
 /// Key of the file at a path; empty at the top.
 pub(crate) fn file_key(path: &DavPath) -> &[u8] {

@@ -3,6 +3,7 @@
 //! All of a file's are in one record: a JSON array of arrays of a namespace, a prefix, a name, and the
 //! element as it came, of which the first two may be null.
 
+use crate::document::has_few_levels;
 use crate::request::Failure;
 use dav_server::fs::DavProp;
 use hyper::StatusCode;
@@ -85,7 +86,7 @@ fn decode(stored: &[u8]) -> Vec<DavProp> {
             namespace: text(0),
             prefix: text(1),
             name: text(2)?,
-            xml: text(3).map(String::into_bytes),
+            xml: text(3).map(String::into_bytes).filter(|xml| has_few_levels(xml)),
         })
     };
     properties.into_iter().filter_map(property).collect()

@@ -1,17 +1,19 @@
 //! The thread that serves all connections.
 
 use crate::connection::Connection;
+use crate::document;
 use crate::file::PIECE_BYTES;
 use crate::folder::{ENTRIES_MAX, Entries};
 use crate::locks::Locks;
 use crate::path::{file_key, folder_key};
 use crate::request::Request;
 use crate::system::System;
+use bytes::Bytes;
 use dav_server::body::Body;
 use dav_server::davpath::DavPath;
 use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
     WWW_AUTHENTICATE,
@@ -167,15 +169,22 @@ async fn respond(
     }
     let facts = Request::new(headers);
     if let Err(status) = check_folder(state, &request, &facts).await {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = status;
-        return Ok(response);
+        return Ok(refusal(status));
     }
-    let principal = String::new();
-    let mut response = state.handler.handle_guarded(request, principal, facts.clone()).await;
+    let (handler, principal, guard) = (&state.handler, String::new(), facts.clone());
+    let is_file = method == Method::PUT || method == Method::PATCH;
+    let mut response = if is_file || request.body().is_end_stream() {
+        handler.handle_guarded(request, principal, guard).await
+    } else {
+        let (head, body) = request.into_parts();
+        let document = match document::receive(body).await {
+            Ok(document) => Body::from(Bytes::from(document)),
+            Err(status) => return Ok(closing(refusal(status))),
+        };
+        handler.handle_guarded(hyper::Request::from_parts(head, document), principal, guard).await
+    };
     if let Some(status) = facts.status() {
-        response = Response::new(Body::empty());
-        *response.status_mut() = status;
+        response = refusal(status);
         response.headers_mut().insert(CONTENT_LENGTH, 0.into());
     }
     if method == Method::GET || method == Method::HEAD {
@@ -184,13 +193,23 @@ async fn respond(
     Ok(response)
 }
 
-/// Asks for a name and a password. The body that may follow is not read, so the connection ends.
-fn challenge() -> Response<Body> {
+fn refusal(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    *response.status_mut() = status;
+    response
+}
+
+/// The body that may follow is not read, so the connection ends.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Asks for a name and a password.
+fn challenge() -> Response<Body> {
+    let mut response = closing(refusal(StatusCode::UNAUTHORIZED));
     let realm = HeaderValue::from_static("Basic realm=\"tyrant\", charset=\"UTF-8\"");
     response.headers_mut().insert(WWW_AUTHENTICATE, realm);
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

@@ -2,7 +2,7 @@
 
 use crate::file::{About, File};
 use crate::folder::{Entries, Node, has_entries, is_folder, keys_below};
-use crate::path::{file_key, folder_key, parent_key};
+use crate::path::{check_depth, file_key, folder_key, parent_key};
 use crate::properties;
 use crate::request::{Failure, Request};
 use dav_server::davpath::DavPath;
@@ -36,6 +36,7 @@ impl System {
         operation: impl FnOnce(&Records, &[u8]) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, FsError> {
         let key = file_key(path).to_vec();
+        check_depth(&key)?;
         request.wait(&self.records, move |records| operation(records, &key)).await
     }
 
@@ -210,6 +211,7 @@ impl GuardedFileSystem<Request> for System {
     ) -> FsFuture<'a, ()> {
         let (is_collection, to) = (from.is_collection(), file_key(to).to_vec());
         Box::pin(self.at(request, from, move |records, from| {
+            check_depth(&to)?;
             check_parent(records, &to)?;
             match Node::at(records, from, is_collection)? {
                 None => return Err(FsError::NotFound.into()),
@@ -220,10 +222,13 @@ impl GuardedFileSystem<Request> for System {
                         return Err(FsError::Forbidden.into());
                     }
                     let keys = keys_below(records, &source)?;
+                    let moved = |key: &[u8]| [&target, &key[source.len()..]].concat();
+                    for key in &keys {
+                        check_depth(&moved(key))?;
+                    }
                     records.put_empty(&target)?;
                     for key in keys {
-                        let rest = &key[source.len()..];
-                        move_record(records, &key, &[&target, rest].concat())?;
+                        move_record(records, &key, &moved(&key))?;
                     }
                 }
             }
@@ -240,6 +245,7 @@ impl GuardedFileSystem<Request> for System {
     ) -> FsFuture<'a, ()> {
         let to = file_key(to).to_vec();
         Box::pin(self.at(request, from, move |records, from| {
+            check_depth(&to)?;
             check_parent(records, &to)?;
             if !records.copy(from, &to)? {
                 return Err(FsError::NotFound.into());

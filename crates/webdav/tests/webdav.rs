@@ -230,6 +230,53 @@ fn a_folder_with_too_much_in_it_is_not_shown_in_part() {
 }
 
 #[test]
+fn the_depth_of_folders_is_limited() {
+    let database = Database::open("+").unwrap();
+    let key = |parts: usize| vec!["a"; parts].join("/");
+    let max = webdav::DEPTH_MAX;
+    let server = start(database.clone());
+    let mut client = server.connect();
+    client.status("MKCOL /d", "", "", 201);
+    database.put(key(max).as_bytes(), b"v").unwrap();
+    client.status("COPY /a", "Destination: /b\r\n", "", 201);
+    assert_eq!(
+        database.get([b"b", &key(max).as_bytes()[1..]].concat().as_slice()).unwrap().as_deref(),
+        Some(&b"v"[..])
+    );
+    client.status("MOVE /a", "Destination: /d/a\r\n", "", 414);
+    client.status("MOVE /a", "Destination: /c\r\n", "", 201);
+    client.status("DELETE /c", "", "", 204);
+    client.status("DELETE /b", "", "", 204);
+    // As long as a key may be, beside one too many.
+    for parts in [max + 1, 32 << 10] {
+        database.put(key(parts).as_bytes(), b"v").unwrap();
+        for line in ["COPY /a", "DELETE /a"] {
+            let (head, body) = client.request(line, "Destination: /b\r\n", "");
+            assert!(head.starts_with("HTTP/1.1 207 "), "{head}");
+            assert!(String::from_utf8(body).unwrap().contains("HTTP/1.1 414 "));
+        }
+        client.status("DELETE /b", "", "", 204);
+        assert_eq!(database.get(key(parts).as_bytes()).unwrap().as_deref(), Some(&b"v"[..]));
+        server.connect().status(&format!("PUT /{}", key(max + 1)), "", "w", 414);
+        database.clear().unwrap();
+    }
+}
+
+#[test]
+fn documents_with_many_levels_are_refused() {
+    let server = memory();
+    let mut client = server.connect();
+    client.status("PUT /k", "", "v", 201);
+    // As many as a document has room for.
+    let levels = (64 << 10) / "<a>".len();
+    for line in ["PROPFIND /k", "PROPPATCH /k", "LOCK /k"] {
+        server.connect().status(line, "", &"<a>".repeat(levels), 400);
+    }
+    server.connect().status("PROPFIND /k", "", &" ".repeat((64 << 10) + 1), 413);
+    client.status("PROPFIND /k", "Depth: 0\r\n", "", 207);
+}
+
+#[test]
 fn changes_are_logged() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");

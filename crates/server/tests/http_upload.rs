@@ -36,7 +36,6 @@ fn the_length_of_an_upload_is_limited() {
     client.send(b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send(format!("{max:x}\r\n{}\r\n1\r\nv", "v".repeat(max)).as_bytes());
     refused(&mut client, "413 Payload Too Large");
-    server.connect().send(b"");
     let mut client = server.connect();
     client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
     let head = client.expect_response("200 OK", "");
@@ -110,6 +109,29 @@ fn a_client_that_waits_is_told_to_send_a_long_body() {
     client.exchange(&head, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send(&vec![b'v'; LONG]);
     client.expect_response("201 Created", "Created\n");
+}
+
+#[test]
+fn a_connection_goes_on_after_an_upload_in_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let mut client = server.connect();
+    let chunk = format!("1000\r\n{}\r\n", "v".repeat(0x1000));
+    let body = format!("{}0\r\n\r\n", chunk.repeat(2 * LONG / 0x1000));
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        let head = |key: &str| {
+            format!("PUT /{key} HTTP/1.1\r\n{expect}Transfer-Encoding: chunked\r\n\r\n")
+        };
+        for (key, body) in [("a", &body[..]), ("b", "3\r\nabc\r\n0\r\n\r\n")] {
+            client.send(head(key).as_bytes());
+            if !expect.is_empty() {
+                client.expect("HTTP/1.1 100 Continue\r\n\r\n");
+            }
+            client.send(body.as_bytes());
+            client.expect_response("201 Created", "Created\n");
+        }
+        client.expect_value("/b", "abc");
+    }
 }
 
 #[test]

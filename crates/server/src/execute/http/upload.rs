@@ -3,7 +3,7 @@
 //! The event loop writes what has arrived into a [`Spool`]; nothing of it stays in memory. The last
 //! piece is left to a thread that may wait, which then stores the value from the file.
 
-use super::{Transfer, refusal, write};
+use super::{Exchange, Transfer, refusal, write};
 use crate::counters::Count;
 use crate::execute::{Context, Next, Step};
 use crate::mask::Protocol;
@@ -59,7 +59,9 @@ pub(super) fn begin(
         output.extend_from_slice(reply::CONTINUE);
     }
     let upload = Upload { head: input[..length].to_vec(), spool, rest: RestOfBody::of(head.body) };
-    context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
+    // What was noted of the request while it was to be held in memory is not of the next one.
+    let transfer = Some(Box::new(Transfer::Upload(upload)));
+    context.session.http = Exchange { transfer, ..Exchange::default() };
     Some(Step::Executed { bytes: length, next: Next::GoOn })
 }
 

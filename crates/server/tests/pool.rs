@@ -118,6 +118,17 @@ fn a_request_on_very_many_keys_is_left_to_the_pool() {
 }
 
 #[test]
+fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
+    let server = support::start(support::memory());
+    let mut client = server.connect();
+    for others in [0, 1, 1023, 1024, 1025] {
+        client.exchange(b"set warm 0 0 1\r\nw\r\n", b"STORED\r\n");
+        client.exchange(format!("gat -1 warm{}\r\n", " none".repeat(others)), WARM);
+        client.exchange(b"get warm\r\n", b"END\r\n");
+    }
+}
+
+#[test]
 fn stopping_waits_for_what_is_being_executed() {
     let (engine, mut server) = start(start_engine);
     let mut client = server.connect();

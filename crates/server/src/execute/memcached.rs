@@ -194,9 +194,9 @@ fn get_and_touch(
     cas: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
+    context.wait_before_changing(keys.iter().take(2).count())?;
     let start = output.len();
-    for (done, key) in keys.iter().enumerate() {
-        context.check_keys(done)?;
+    for key in keys.iter() {
         let shared = context.shared;
         // The value is shown as it was, since it may expire with this very touch.
         let touched = touch(context, "do_mc_gat", key, exptime, |entry| {

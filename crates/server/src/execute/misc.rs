@@ -201,9 +201,9 @@ fn get_list(context: &mut Context<'_>, keys: &[&[u8]], take: Take<'_>) -> Result
 }
 
 fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
-    for (done, pair) in pairs.as_chunks::<2>().0.iter().enumerate() {
-        context.check_keys(done)?;
-        let [key, value] = pair;
+    let pairs = pairs.as_chunks::<2>().0;
+    context.wait_before_changing(pairs.len())?;
+    for [key, value] in pairs {
         if context.attempt_write("do_misc: putlist", context.database.put(key, value))?.is_err() {
             return Ok(false);
         }
@@ -212,8 +212,8 @@ fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
 }
 
 fn out_list(context: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Halt> {
-    for (done, key) in keys.iter().enumerate() {
-        context.check_keys(done)?;
+    context.wait_before_changing(keys.len())?;
+    for key in keys {
         if context.attempt_write("do_misc: outlist", context.database.remove(key))?.is_err() {
             return Ok(false);
         }
@@ -389,6 +389,23 @@ mod tests {
         assert_eq!(shared.database.len(), 0);
         assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
         assert_eq!(shared.database.get_all(b"a").expect("values"), [b"1", b"2"]);
+    }
+
+    #[test]
+    fn a_list_is_begun_only_where_it_can_be_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tcf");
+        // Each is a new record.
+        let pairs: [&[u8]; 4] = [b"next", b"1", b"next", b"2"];
+        assert_eq!(run(&shared, false, b"putlist", &pairs[..2]), Ok(true));
+        assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 1);
+        assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
+        assert_eq!(shared.database.len(), 3);
+        assert_eq!(run(&shared, false, b"outlist", &[b"1", b"2"]), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 3);
+        assert_eq!(run(&shared, false, b"outlist", &[b"1"]), Ok(true));
+        assert_eq!(shared.database.len(), 2);
     }
 
     #[test]

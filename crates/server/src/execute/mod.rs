@@ -3,7 +3,7 @@
 //! All protocols turn into the same operations of [`cabinet::Database`]. On an event loop nothing
 //! waits for the disk: a request that would have to is rolled back and [`Step::Blocked`], and then
 //! executed from its first byte by a thread that may wait. Until that point it has changed nothing
-//! that changes a second time.
+//! that changes a second time: what changes several records one by one begins where it may wait.
 
 mod ahead;
 mod authentication;
@@ -139,6 +139,13 @@ impl<'a> Context<'a> {
     #[inline]
     fn wait(&self) -> Result<(), Halt> {
         if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
+    }
+
+    /// Ends a request that changes so many records one by one, if it may have to wait between two of
+    /// them: what it had changed by then would be changed, or removed, once more.
+    #[inline]
+    fn wait_before_changing(&self, records: usize) -> Result<(), Halt> {
+        if records > 1 { self.wait() } else { Ok(()) }
     }
 
     /// Ends the request if its reply has become too long.

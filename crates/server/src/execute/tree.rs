@@ -71,9 +71,9 @@ fn get_list(context: &mut Context<'_>, keys: &[&[u8]], take: Take<'_>) -> Result
 
 /// Adds values beside those that the keys have.
 fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
-    // What has been added by then would be added again, if a later one had to wait.
-    context.wait()?;
-    for [key, value] in pairs.as_chunks::<2>().0 {
+    let pairs = pairs.as_chunks::<2>().0;
+    context.wait_before_changing(pairs.len())?;
+    for [key, value] in pairs {
         if !put(context, "do_misc: putlist", key, value, Side::After)? {
             return Ok(false);
         }
@@ -83,8 +83,8 @@ fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
 
 /// Removes all values of the keys.
 fn out_list(context: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Halt> {
-    for (done, key) in keys.iter().enumerate() {
-        context.check_keys(done)?;
+    context.wait_before_changing(keys.len())?;
+    for key in keys {
         let removed = context.database.remove_all(key);
         if context.attempt_write("do_misc: outlist", removed)?.is_err() {
             return Ok(false);

@@ -47,9 +47,10 @@ impl Charge {
             used_bytes.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         } else {
             let more = bytes - self.bytes;
-            let used = used_bytes.fetch_add(more, Ordering::Relaxed);
-            if used.saturating_add(more) > self.budget.max_bytes {
-                used_bytes.fetch_sub(more, Ordering::Relaxed);
+            // What does not fit is not there for a moment either, in which others would find no room.
+            let within =
+                |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max_bytes);
+            if used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
                 return false;
             }
         }
@@ -67,6 +68,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn the_budget_ends_at_its_limit() {
@@ -81,5 +83,26 @@ mod tests {
         assert!(other.set(60));
         drop(one);
         assert_eq!(budget.used_bytes(), 60);
+        assert!(!other.set(usize::MAX));
+        assert_eq!(budget.used_bytes(), 60);
+    }
+
+    #[test]
+    fn a_charge_that_finds_no_room_is_in_nobodys_way() {
+        let budget = Budget::new(100);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut large = Charge::none(&budget);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(!large.set(101));
+                }
+            });
+            let mut small = Charge::none(&budget);
+            let found_room = (0..1_000_000).all(|_| small.set(1) && small.set(0));
+            is_over.store(true, Ordering::Relaxed);
+            assert!(found_room);
+        });
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

@@ -13,15 +13,22 @@ const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 
 /// Gives up a connection for which there is no room any more, and everything in its buffers.
 pub(super) fn out_of_memory(connection: &mut Connection) {
+    // In the middle of a reply it would be taken for a part of it.
+    let is_between_replies =
+        connection.unsent_bytes() == 0 && !connection.session.http.is_sending();
     connection.drop_buffers();
     connection.held = None;
-    connection.deliver(&mut OUT_OF_MEMORY.to_vec());
+    if is_between_replies {
+        connection.deliver(&mut OUT_OF_MEMORY.to_vec());
+    }
     connection.broken = true;
 }
 
 impl Worker {
     /// Sends a reply. `output` is empty afterwards.
     pub(super) fn deliver(&mut self, connection: &mut Connection, output: &mut Vec<u8>) {
+        // Until now it was the server that took its time.
+        connection.moved_at_s = self.now_s();
         if output.is_empty() || connection.broken {
             output.clear();
             return;
@@ -99,6 +106,71 @@ impl Worker {
                 tracing::error!("a connection cannot be watched: {error}");
                 false
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EventLoop;
+    use super::*;
+    use crate::Config;
+    use crate::shared::Shared;
+    use cabinet::Database;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// More than a socket takes of a client that does not read.
+    const LONG_BYTES: usize = 8 << 20;
+
+    fn worker(config: Config) -> Worker {
+        let database = Database::open("*").expect("a database");
+        let shared = Shared::new(config, database).expect("a server's state");
+        EventLoop::new(0, shared).expect("an event loop").worker
+    }
+
+    fn connected(worker: &Worker) -> (Connection, UnixStream) {
+        let (client, socket) = UnixStream::pair().expect("sockets");
+        socket.set_nonblocking(true).expect("a socket");
+        (Connection::new(socket.into(), Arc::clone(&worker.shared)), client)
+    }
+
+    #[test]
+    fn a_client_has_its_time_from_the_reply_on() {
+        let limit = Some(Duration::from_secs(5));
+        let mut worker =
+            worker(Config { timeout: limit, idle_timeout: limit, ..Config::default() });
+        for bytes in [0, 1, LONG_BYTES] {
+            let (mut connection, _client) = connected(&worker);
+            worker.now = worker.shared.started + Duration::from_secs(60);
+            worker.deliver(&mut connection, &mut vec![b'v'; bytes]);
+            assert_eq!(connection.unsent_bytes() > 0, bytes == LONG_BYTES);
+            assert!(!worker.is_late(&connection, 65), "{bytes} bytes");
+            assert!(worker.is_late(&connection, 66), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_in_the_middle_of_a_reply() {
+        let mut worker = worker(Config::default());
+        for replies in [&[][..], &[1], &[LONG_BYTES], &[LONG_BYTES, 1]] {
+            let (mut connection, mut client) = connected(&worker);
+            for bytes in replies {
+                worker.deliver(&mut connection, &mut vec![b'v'; *bytes]);
+            }
+            // What the client takes makes room for more.
+            let sent = replies.iter().sum::<usize>() - connection.unsent_bytes();
+            let mut received = vec![0; sent];
+            client.read_exact(&mut received).expect("what was sent");
+            out_of_memory(&mut connection);
+            assert!(connection.is_done());
+            drop(connection);
+            client.read_to_end(&mut received).expect("the end");
+            let of_replies = received.iter().take_while(|byte| **byte == b'v').count();
+            let end = if replies.contains(&LONG_BYTES) { &b""[..] } else { OUT_OF_MEMORY };
+            assert_eq!(&received[of_replies..], end, "{replies:?}");
         }
     }
 }

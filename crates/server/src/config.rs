@@ -54,7 +54,8 @@ pub struct Config {
     pub reply_bytes_max: usize,
     /// Replies not yet taken by a client, in bytes, above which no more of its requests are read.
     pub output_bytes_max: usize,
-    /// Most bytes of half requests and unsent replies of all connections together.
+    /// Most bytes of half requests, and of replies that are made or not sent yet, of all connections
+    /// together.
     pub buffer_bytes_max: usize,
     /// Longest wait for the rest of a request, or for a client to take its reply.
     pub timeout: Option<Duration>,

@@ -43,6 +43,8 @@ pub(crate) enum Task {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) output: Vec<u8>,
+    /// For the bytes of a long reply.
+    pub(crate) charge: Option<Charge>,
     pub(crate) session: Session,
     pub(crate) next: Next,
     /// What has to be safe before the reply is sent.
@@ -160,14 +162,21 @@ pub(crate) fn work(shared: &Shared) {
                     session: &mut session,
                     descriptor,
                     mutated: false,
+                    charge: None,
                 };
                 let step = execute::step(&mut context, &request, &mut output);
                 let hold = context.mutated.then(|| {
                     (shared.awaited(), Unconfirmed { at: 0, refusal: Refusal::of(&request) })
                 });
+                let reply_charge = context.charge.take();
+                let mutated = context.mutated;
+                if reply_charge.is_some() {
+                    // What it has grown beyond its length is not counted.
+                    output.shrink_to_fit();
+                }
                 let next = match step {
                     // What is not in the log must not be acknowledged.
-                    _ if context.mutated && !shared.flush_update_log() => {
+                    _ if mutated && !shared.flush_update_log() => {
                         output.clear();
                         Next::Close
                     }
@@ -177,7 +186,9 @@ pub(crate) fn work(shared: &Shared) {
                     Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
                 };
                 drop((request, charge));
-                port.post(Message::Answer(token, Answer { output, session: *session, next, hold }));
+                let session = *session;
+                let answer = Answer { output, charge: reply_charge, session, next, hold };
+                port.post(Message::Answer(token, answer));
             }
             Task::AwaitDurable(position) => {
                 let failed = shared.database.wait_durable(position).is_err();

@@ -55,6 +55,17 @@ fn resident_bytes() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
+/// The most memory that this process had since `forget_peak`, in bytes.
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
 fn server() -> Running {
     let settings = Config {
         buffer_bytes_max: BUFFER_BYTES_MAX,
@@ -179,6 +190,63 @@ fn replies_that_nobody_reads_cost_no_more_than_all_buffers_may() {
         other.expect_open();
         drop(clients);
         server.await_figure("buffer_bytes", |bytes| bytes == 0);
+    }
+}
+
+#[test]
+fn replies_that_are_made_cost_no_more_than_all_buffers_may() {
+    let _turn = turn();
+    let key = [b'k'; 60_000];
+    let database = memory();
+    database.put(b"v", &vec![b'v'; VALUE_BYTES]).unwrap();
+    for number in 0..1000u32 {
+        database.put(&[&number.to_be_bytes(), &key[..]].concat(), b"").unwrap();
+    }
+    let get = [&b"get"[..], &b" v".repeat(1000), b"\r\n"].concat();
+    let mut get_many = b"\xc8\x31\0\0\x03\xe8".to_vec();
+    get_many.extend(b"\0\0\0\x01v".repeat(1000));
+    let refusal = b"SERVER_ERROR out of memory writing get response\r\n";
+    for (what, request, reply) in [
+        ("text", &get[..], &refusal[..]),
+        ("a list of keys", b"lru_crawler metadump all\r\n", refusal),
+        ("Tokyo Tyrant's", &get_many, b"\x01"),
+        ("a list of Tokyo Tyrant's", b"\xc8\x58\0\0\0\0\x7f\xff\xff\xff", b"\x01"),
+    ] {
+        let settings = Config { buffer_bytes_max: BUFFER_BYTES_MAX, pool_threads: 8, ..config() };
+        let server = start_with(settings, database.clone());
+        server.pass();
+        forget_peak();
+        let before = peak_bytes();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(request);
+        }
+        for client in &mut clients {
+            client.expect(reply);
+        }
+        let grown = peak_bytes() - before;
+        println!("{what}: {} KiB at most", grown >> 10);
+        assert!(grown <= BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX, "{what}: {grown} bytes");
+        server.connect().expect_open();
+        assert_eq!(server.figure("buffer_bytes"), 0);
+    }
+}
+
+#[test]
+fn a_reply_counts_while_it_is_made_from_a_mebibyte_on() {
+    const STEP: usize = 1 << 20;
+    const AROUND: usize = b"VALUE k 0 1234567\r\n\r\n".len();
+    let _turn = turn();
+    for (bytes, buffer_bytes_max, succeeds) in
+        [(STEP, 2 * STEP - 1, true), (STEP + 1, 2 * STEP - 1, false), (STEP + 1, 2 * STEP, true)]
+    {
+        let database = memory();
+        database.put(b"k", &vec![b'v'; bytes - AROUND]).unwrap();
+        let server = start_with(Config { buffer_bytes_max, ..config() }, database);
+        let mut client = server.connect();
+        client.send(b"get k\r\n");
+        let line = client.read_until(b"\r\n");
+        assert_eq!(line.starts_with(b"VALUE "), succeeds, "{}", line.escape_ascii());
     }
 }
 

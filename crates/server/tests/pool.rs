@@ -118,6 +118,25 @@ fn a_request_on_very_many_keys_is_left_to_the_pool() {
 }
 
 #[test]
+fn a_request_with_a_long_reply_is_left_to_the_pool_between_two_values() {
+    const LIMIT: usize = 1 << 20;
+    const AROUND: usize = b"VALUE k 0 1234567\r\n\r\n".len();
+    for (bytes, pooled) in [(LIMIT - 1, 0), (LIMIT, 0), (LIMIT + 1, 1)] {
+        let database = support::memory();
+        let size = bytes - AROUND;
+        database.put(b"k", &vec![b'v'; size]).expect("stored");
+        let server = support::start(database);
+        let mut client = server.connect();
+        client.send(b"get k\r\nget k k\r\n");
+        let received = client.read(3 * bytes + 2 * b"END\r\n".len());
+        assert!(received.starts_with(format!("VALUE k 0 {size}\r\n").as_bytes()));
+        assert!(received.ends_with(b"v\r\nEND\r\n"));
+        assert_eq!(server.figure("requests_pooled"), pooled, "{bytes} bytes");
+        assert_eq!(server.figure("buffer_bytes"), 0);
+    }
+}
+
+#[test]
 fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
     let server = support::start(support::memory());
     let mut client = server.connect();

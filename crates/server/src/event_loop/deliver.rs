@@ -29,12 +29,12 @@ impl Worker {
     pub(super) fn deliver(&mut self, connection: &mut Connection, output: &mut Vec<u8>) {
         // Until now it was the server that took its time.
         connection.moved_at_s = self.now_s();
-        if output.is_empty() || connection.broken {
-            output.clear();
-            return;
+        if !output.is_empty() && !connection.broken {
+            let sent = connection.deliver(output);
+            self.counters.add(Count::BytesWritten, sent as u64);
         }
-        let sent = connection.deliver(output);
-        self.counters.add(Count::BytesWritten, sent as u64);
+        output.clear();
+        // Also one that was taken back may have grown it.
         if output.capacity() > SCRATCH_BYTES_MAX {
             *output = Vec::new();
         }

@@ -125,6 +125,7 @@ impl Worker {
             session: &mut connection.session,
             descriptor,
             mutated: false,
+            charge: None,
         };
         let mut replicate = None;
         let mut hands_over = false;
@@ -269,6 +270,8 @@ impl Worker {
             self.hold(token, connection, awaited, unconfirmed);
         }
         self.deliver(connection, &mut answer.output);
+        // What has not gone counts with the connection from now on.
+        drop(answer.charge);
         self.go_on(token, connection);
     }
 }

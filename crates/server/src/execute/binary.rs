@@ -68,8 +68,10 @@ pub(super) fn perform(
     let database = context.database;
     let done = match request {
         Request::Get { key } => {
-            let found = database.read(key, |entry| reply::value(output, entry.value));
-            let found = context.attempt("do_get", found)?;
+            let start = output.len();
+            let found = context.read_into(("do_get", key), (output, start), |output, entry| {
+                reply::value(output, entry.value);
+            })?;
             context.counters.count(Count::Get);
             if let Ok(None) = found {
                 context.miss("do_get", Count::GetMiss);
@@ -265,11 +267,12 @@ fn get_many(
     let start = output.len();
     let mut list = List::begin(output);
     for (done, key) in Grouped::new(context.database, keys.iter()).enumerate() {
-        context.check_keys(done)?;
-        let found = context.database.read(key, |entry| list.pair(output, key, entry.value));
+        context.check_inline(done, output.len() - start)?;
+        let reply = (&mut *output, start);
         // A key that cannot be read is left out, like one that is not there.
-        let _ = context.attempt("do_mget", found)?;
-        context.check_length(output.len() - start)?;
+        let _ = context.read_into(("do_mget", key), reply, |output, entry| {
+            list.pair(output, key, entry.value);
+        })?;
     }
     list.finish(output);
     context.counters.count(Count::GetMany);
@@ -433,6 +436,7 @@ mod tests {
                 session: &mut session,
                 descriptor: 0,
                 mutated: false,
+                charge: None,
             };
             step(&mut context, input, &mut output)
         };

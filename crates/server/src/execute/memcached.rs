@@ -102,7 +102,7 @@ fn execute(
             sum::count(context, key, Operation::Subtract(amount as u64), noreply, output)?;
         }
         Request::Touch { key, exptime, noreply } => {
-            let touched = touch(context, "do_mc_touch", key, exptime, |_| ())?;
+            let touched = touch(context, "do_mc_touch", key, exptime, |_, _| Ok(()))?;
             conclude(output, noreply, touched, |output, touched| {
                 output.extend_from_slice(if touched.is_some() { TOUCHED } else { NOT_FOUND });
             });
@@ -159,17 +159,15 @@ fn get(
     let mut done = 0;
     let mut misses = 0;
     for key in Grouped::new(context.database, keys.iter()) {
-        context.check_keys(done)?;
+        context.check_inline(done, output.len() - start)?;
         done += 1;
-        let found = context.database.read(key, |entry| {
+        let reply = (&mut *output, start);
+        let found = context.read_into(("do_mc_get", key), reply, |output, entry| {
             let number = cas.then(|| shared.cas_numbers.number(entry.version));
             reply::value(output, key, entry.meta.flags, entry.value, number);
-        });
-        match or_absent(context.attempt("do_mc_get", found)?, None) {
-            Ok(Some(())) => {
-                context.check_length(output.len() - start)?;
-                note(context, key, true);
-            }
+        })?;
+        match or_absent(found, None) {
+            Ok(Some(())) => note(context, key, true),
             Ok(None) => misses += 1,
             Err(error) => {
                 output.truncate(start);
@@ -199,13 +197,15 @@ fn get_and_touch(
     for key in keys.iter() {
         let shared = context.shared;
         // The value is shown as it was, since it may expire with this very touch.
-        let touched = touch(context, "do_mc_gat", key, exptime, |entry| {
+        let touched = touch(context, "do_mc_gat", key, exptime, |context, entry| {
+            context.check_length(output.len() - start + entry.value.len())?;
             let number = cas.then(|| shared.cas_numbers.number(entry.version));
             reply::value(output, key, entry.meta.flags, entry.value, number);
+            context.check_length(output.len() - start)
         })?;
         context.counters.count(Count::Get);
         match touched {
-            Ok(Some(())) => context.check_length(output.len() - start)?,
+            Ok(Some(())) => {}
             Ok(None) => context.miss("do_mc_gat", Count::GetMiss),
             Err(error) => {
                 output.truncate(start);
@@ -218,14 +218,14 @@ fn get_and_touch(
     Ok(())
 }
 
-/// Sets the expiry of a record, and lends it as it was to `visit`. The number for
-/// compare-and-swap stays.
+/// Sets the expiry of a record, and lends it as it was to `visit`, without which nothing is done. The
+/// number for compare-and-swap stays.
 fn touch<T>(
     context: &mut Context<'_>,
     operation: &'static str,
     key: &[u8],
     exptime: i64,
-    visit: impl FnOnce(Entry<'_>) -> T,
+    visit: impl FnOnce(&mut Context<'_>, Entry<'_>) -> Result<T, Halt>,
 ) -> Result<Result<Option<T>, Error>, Halt> {
     let shared = context.shared;
     let at_ms = expiry::expires_at_ms(exptime);
@@ -233,24 +233,30 @@ fn touch<T>(
     let mut number = 0;
     let touched = context.database.modify_versioned(key, |entry| {
         let (Some(entry), Some(visit)) = (entry, visit.take()) else {
-            return (Change::Keep, None);
+            return (Change::Keep, Ok(None));
+        };
+        let seen = match visit(context, entry) {
+            Ok(seen) => seen,
+            Err(halt) => return (Change::Keep, Err(halt)),
         };
         number = shared.cas_numbers.number(entry.version);
         let expires_at_ms = expiry::marked(at_ms, expiry::marks(entry.meta.expires_at_ms));
         let change = Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta });
-        (change, Some(visit(entry)))
+        (change, Ok(Some(seen)))
     });
-    let touched = or_absent(context.attempt_write(operation, touched)?, (None, 0));
+    let touched = or_absent(context.attempt_write(operation, touched)?, (Ok(None), 0));
     context.counters.count(Count::Touch);
-    Ok(touched.map(|(touched, version)| {
-        if touched.is_some() {
-            shared.cas_numbers.set(version, number);
-            note(context, key, true);
-        } else {
-            context.counters.count(Count::TouchMiss);
-        }
-        touched
-    }))
+    let (touched, version) = match touched {
+        Ok((touched, version)) => (touched?, version),
+        Err(error) => return Ok(Err(error)),
+    };
+    if touched.is_some() {
+        shared.cas_numbers.set(version, number);
+        note(context, key, true);
+    } else {
+        context.counters.count(Count::TouchMiss);
+    }
+    Ok(Ok(touched))
 }
 
 /// The number for compare-and-swap of what was just stored: the version, unless the client has

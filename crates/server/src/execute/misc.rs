@@ -68,14 +68,19 @@ fn function(
             Ok(removed.unwrap_or(false))
         }
         (b"get", [key, ..]) => {
-            let mut length = 0;
-            let found = database.read(key, |entry| length = take(entry.value));
-            let found = context.attempt("do_misc: get", found)?;
-            context.check_length(length)?;
-            if let Ok(None) = found {
-                context.fail("do_misc: get", Failure::NoRecord);
+            let found = database.read(key, |entry| {
+                // Before it is copied.
+                context.check_length(entry.value.len())?;
+                context.check_length(take(entry.value))
+            });
+            match context.attempt("do_misc: get", found)? {
+                Ok(Some(length)) => length.map(|()| true),
+                Ok(None) => {
+                    context.fail("do_misc: get", Failure::NoRecord);
+                    Ok(false)
+                }
+                Err(_) => Ok(false),
             }
-            Ok(matches!(found, Ok(Some(()))))
         }
         (b"getpart", [key, range @ ..]) => get_part(context, key, range, take),
         (b"getlist", keys) => get_list(context, keys, take),
@@ -185,17 +190,17 @@ fn get_part(
 }
 
 fn get_list(context: &mut Context<'_>, keys: &[&[u8]], take: Take<'_>) -> Result<bool, Halt> {
+    let mut bytes = 0;
     for (done, key) in keys.iter().enumerate() {
-        context.check_keys(done)?;
-        let mut length = 0;
+        context.check_inline(done, bytes)?;
         let found = context.database.read(key, |entry| {
+            context.check_length(bytes + entry.value.len())?;
             take(key);
-            length = take(entry.value);
+            bytes = take(entry.value);
+            context.check_length(bytes)
         });
-        if context.attempt("do_misc: getlist", found)?.is_err() {
-            return Ok(false);
-        }
-        context.check_length(length)?;
+        let Ok(found) = context.attempt("do_misc: getlist", found)? else { return Ok(false) };
+        found.transpose()?;
     }
     Ok(true)
 }
@@ -260,7 +265,7 @@ impl Taken {
     /// Takes the next one; breaks if it is the last that is wanted, or the reply is too long.
     fn record(
         &mut self,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         entry: &Entry<'_>,
         take: Take<'_>,
     ) -> ControlFlow<()> {
@@ -376,6 +381,7 @@ mod tests {
             session: &mut Session::default(),
             descriptor: 0,
             mutated: false,
+            charge: None,
         };
         call(&mut context, name, arguments, &mut |element| element.len())
     }

@@ -20,6 +20,7 @@ pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
 pub(crate) use http::Exchange as HttpExchange;
 pub(crate) use repeat::{Repeater, Trouble};
 
+use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
@@ -27,12 +28,20 @@ use crate::replication::Ask;
 use crate::session::{Cursor, Place, Session};
 use crate::shared::Shared;
 use crate::store::Store;
-use cabinet::Error;
+use cabinet::{Entry, Error};
 use wire::Parse;
 
 /// Most keys that a request may look up on an event loop; longer ones are left to the pool, so
 /// that the other connections of the loop get their turn.
 const INLINE_KEYS_MAX: usize = 1024;
+
+/// Length of a reply, in bytes, above which a request on many keys is left to the pool, for the same
+/// reason.
+const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// Length of a reply, in bytes, above which it counts against the memory of all connections while it is
+/// made, and the steps in which it does.
+const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
 /// What executing a request needs beside its bytes.
 pub(crate) struct Context<'a> {
@@ -47,6 +56,8 @@ pub(crate) struct Context<'a> {
     pub(crate) descriptor: i32,
     /// Set once something may have been written: the reply has to wait for the log.
     pub(crate) mutated: bool,
+    /// For the bytes of a long reply.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// What was done with the bytes at the beginning of the input.
@@ -95,7 +106,7 @@ pub(crate) enum Next {
 enum Halt {
     /// It would have to wait.
     Blocked,
-    /// Its reply would be longer than [`crate::Config::reply_bytes_max`].
+    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is room for.
     TooLong,
 }
 
@@ -150,14 +161,45 @@ impl<'a> Context<'a> {
 
     /// Ends the request if its reply has become too long.
     #[inline]
-    fn check_length(&self, bytes: usize) -> Result<(), Halt> {
-        if bytes > self.shared.config.reply_bytes_max { Err(Halt::TooLong) } else { Ok(()) }
+    fn check_length(&mut self, bytes: usize) -> Result<(), Halt> {
+        let is_within = bytes <= self.shared.config.reply_bytes_max
+            && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
+        if is_within { Ok(()) } else { Err(Halt::TooLong) }
     }
 
-    /// Ends a request on many keys that has become too much for an event loop.
+    /// Says whether there is room for a reply.
+    #[cold]
+    fn charge_for(&mut self, bytes: usize) -> bool {
+        let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.budget));
+        charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
+    }
+
+    /// Ends a request on many keys that has become too much for an event loop, with so many of them
+    /// and so many bytes of its reply done.
     #[inline]
-    fn check_keys(&self, done: usize) -> Result<(), Halt> {
-        if done < INLINE_KEYS_MAX { Ok(()) } else { self.wait() }
+    fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Halt> {
+        let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
+        if is_within { Ok(()) } else { self.wait() }
+    }
+
+    /// Has `write` append the record under a key to a reply that began at `start`.
+    #[inline]
+    fn read_into(
+        &mut self,
+        (operation, key): (&'static str, &[u8]),
+        (output, start): (&mut Vec<u8>, usize),
+        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
+    ) -> Result<Result<Option<()>, Error>, Halt> {
+        let found = self.database.read(key, |entry| {
+            // Before it is copied.
+            self.check_length(output.len() - start + entry.value.len())?;
+            write(output, entry);
+            self.check_length(output.len() - start)
+        });
+        Ok(match self.attempt(operation, found)? {
+            Ok(found) => Ok(found.transpose()?),
+            Err(error) => Err(error),
+        })
     }
 
     /// Sorts a failure of the database from the need to wait, and remembers it.

@@ -73,6 +73,7 @@ impl<'a> Repeater<'a> {
                 session,
                 descriptor: -1,
                 mutated: false,
+                charge: None,
             };
             match binary::perform(&mut context, operation.request.clone(), output) {
                 Ok(_) if output.first() == Some(&OK) => Some(true),

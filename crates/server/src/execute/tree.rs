@@ -58,12 +58,14 @@ fn get_all(
 
 /// Each value behind its key.
 fn get_list(context: &mut Context<'_>, keys: &[&[u8]], take: Take<'_>) -> Result<bool, Halt> {
+    let mut bytes = 0;
     for (done, key) in keys.iter().enumerate() {
-        context.check_keys(done)?;
+        context.check_inline(done, bytes)?;
         let Some(values) = get_all(context, "do_misc: getlist", key)? else { return Ok(false) };
         for value in &values {
             take(key);
-            context.check_length(take(value))?;
+            bytes = take(value);
+            context.check_length(bytes)?;
         }
     }
     Ok(true)

@@ -138,7 +138,7 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
     context.wait()?;
     context.shared.hits.activate();
     let start = output.len();
-    let bytes_max = context.shared.config.reply_bytes_max;
+    let mut length = Ok(());
     let listed = context.database.for_each(|entry| {
         if is_full {
             full_line(context, &entry, output);
@@ -152,12 +152,10 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
             }
             output.extend_from_slice(b"\r\n");
         }
-        if output.len() - start > bytes_max {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+        length = context.check_length(output.len() - start);
+        if length.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    context.check_length(output.len() - start)?;
+    length?;
     if let Err(error) = context.attempt("do_mc_dump", listed)? {
         output.truncate(start);
         failure(output, &error);

@@ -131,9 +131,10 @@ fn perform(
         }
         Command::Touch { key, expiry } => {
             let numbers = &context.shared.cas_numbers;
-            let touched = touch(context, "do_mc_touch", key, expiry.into(), |entry| {
+            let touched = touch(context, "do_mc_touch", key, expiry.into(), |_, entry| {
                 let number = numbers.number(entry.version);
                 reply::record(output, echo, number, entry.meta.flags, b"", b"");
+                Ok(())
             })?;
             touched?.ok_or(Status::NotFound)?;
         }
@@ -201,16 +202,15 @@ fn get(
 ) -> Result<(), Stop> {
     let start = output.len();
     let shared = context.shared;
-    let found = context.database.read(key, |entry| {
+    let found = context.read_into(("do_mc_get", key), (output, start), |output, entry| {
         record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
-    });
-    let found = or_absent(context.attempt("do_mc_get", found)?, None)?;
+    })?;
+    let found = or_absent(found, None)?;
     context.counters.count(Count::Get);
     if found.is_none() {
         context.miss("do_mc_get", Count::GetMiss);
         return Err(missing(wants_key));
     }
-    context.check_length(output.len() - start)?;
     note(context, key, true);
     Ok(())
 }
@@ -226,15 +226,17 @@ fn get_and_touch(
     let start = output.len();
     let shared = context.shared;
     // The value is shown as it was, since it may expire with this very touch.
-    let touched = touch(context, "do_mc_gat", key, expiry.into(), |entry| {
+    let touched = touch(context, "do_mc_gat", key, expiry.into(), |context, entry| {
+        context.check_length(output.len() - start + entry.value.len())?;
         record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
+        context.check_length(output.len() - start)
     })??;
     context.counters.count(Count::Get);
     if touched.is_none() {
         context.miss("do_mc_gat", Count::GetMiss);
         return Err(missing(wants_key));
     }
-    Ok(context.check_length(output.len() - start)?)
+    Ok(())
 }
 
 fn record(output: &mut Vec<u8>, echo: Echo, number: u64, wants_key: bool, entry: &Entry<'_>) {

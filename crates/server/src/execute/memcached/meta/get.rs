@@ -51,6 +51,9 @@ pub(super) fn get(
         let found = context.database.read(key, |entry| {
             let marks = expiry::marks(entry.meta.expires_at_ms);
             is_won_now = marks.is_stale && !marks.is_won;
+            if meta.wants_value {
+                context.check_length(entry.value.len())?;
+            }
             if !is_won_now {
                 let shown = Shown {
                     value: entry.value,
@@ -63,13 +66,15 @@ pub(super) fn get(
                 };
                 write_found(context, meta, key, &shown, hit, output);
             }
+            context.check_length(output.len() - start)
         });
         match or_absent(context.attempt("do_mc_get", found)?, None) {
-            Ok(Some(())) if is_won_now => {}
-            Ok(Some(())) => {
-                context.check_length(output.len() - start)?;
-                note_read(context, meta, key);
-                return Ok(());
+            Ok(Some(length)) => {
+                length?;
+                if !is_won_now {
+                    note_read(context, meta, key);
+                    return Ok(());
+                }
             }
             Ok(None) => {
                 miss(context, meta, output);
@@ -89,6 +94,7 @@ pub(super) fn get(
 
     let mut found: Option<Kept> = None;
     let mut is_new = false;
+    let mut length = Ok(());
     let changed = context.database.modify_versioned(key, |entry| {
         let Some(entry) = entry else {
             if meta.vivify.is_none() {
@@ -112,6 +118,12 @@ pub(super) fn get(
             });
             return (Change::Put(Vec::new(), after), ());
         };
+        if meta.wants_value {
+            length = context.check_length(entry.value.len());
+            if length.is_err() {
+                return (Change::Keep, ());
+            }
+        }
         let marks = expiry::marks(entry.meta.expires_at_ms);
         let plan = plan(meta, entry.meta.expires_at_ms, false, marks);
         found = Some(Kept::new(&entry, marks, plan.wins));
@@ -129,6 +141,7 @@ pub(super) fn get(
             return Ok(());
         }
     };
+    length?;
     let Some(kept) = found else {
         miss(context, meta, output);
         return Ok(());

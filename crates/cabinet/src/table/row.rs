@@ -6,6 +6,11 @@
 use super::varint;
 use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Error, Result};
+use std::collections::{HashMap, HashSet};
+
+/// Columns that are searched one by one. More are looked up, so that a row of very many takes no more
+/// time for each.
+const SEARCHED_COLUMNS_MAX: usize = 16;
 
 /// A row of a table: values by the names of their columns. Names are unique and not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,11 +55,14 @@ impl Row {
 
     /// Adds the columns of another row that this one lacks.
     pub fn add_missing(&mut self, other: &Row) {
-        for (name, value) in &other.columns {
-            if self.get(name).is_none() {
-                self.columns.push((name.clone(), value.clone()));
-            }
-        }
+        let searched = self.len().min(SEARCHED_COLUMNS_MAX);
+        let (first, rest) = self.columns.split_at(searched);
+        let rest: HashSet<&[u8]> = rest.iter().map(|(name, _)| &name[..]).collect();
+        let is_missing = |(name, _): &&(Vec<u8>, Vec<u8>)| {
+            !rest.contains(&name[..]) && !first.iter().any(|(known, _)| known == name)
+        };
+        let missing: Vec<_> = other.columns.iter().filter(is_missing).cloned().collect();
+        self.columns.extend(missing);
     }
 
     /// Names and values, in the order in which the columns were added.
@@ -74,12 +82,24 @@ impl Row {
 
     /// A row of names and values in turn. A last name without a value does not count.
     pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
-        let mut row = Self::new();
+        let mut columns: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        // Of those behind the ones that are searched.
+        let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut parts = parts.into_iter();
         while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-            row.set(name, value)?;
+            check_name(name)?;
+            let mut searched = columns.iter().take(SEARCHED_COLUMNS_MAX);
+            let place = searched.position(|(known, _)| known == name);
+            if let Some(place) = place.or_else(|| places.get(name).copied()) {
+                columns[place].1 = value.to_vec();
+                continue;
+            }
+            if columns.len() >= SEARCHED_COLUMNS_MAX {
+                places.insert(name, columns.len());
+            }
+            columns.push((name.to_vec(), value.to_vec()));
         }
-        Ok(row)
+        Ok(Self { columns })
     }
 
     /// A row of names and values in turn, joined by NUL.
@@ -211,6 +231,42 @@ mod tests {
         assert!(named(&[b'n'; COLUMN_NAME_BYTES_MAX]));
         assert!(!named(&[b'n'; COLUMN_NAME_BYTES_MAX + 1]));
         assert!(Row::from_parts([&b""[..], b"v"]).is_err());
+    }
+
+    #[test]
+    fn a_row_of_very_many_columns_is_read_in_no_time() {
+        let columns = |count: usize, value: &[u8]| {
+            let parts: Vec<Vec<u8>> =
+                (0..count).flat_map(|n| [n.to_string().into_bytes(), value.to_vec()]).collect();
+            parts.join(&0)
+        };
+        // Twice, so that each name is met again. It would take minutes to compare all with all.
+        let text = [columns(200_000, b"1"), columns(200_000, b"2")].join(&0);
+        let row = Row::from_joined(&text).unwrap();
+        assert_eq!(row.len(), 200_000);
+        assert!(row.columns().all(|(_, value)| value == b"2"));
+        let mut more = Row::from_joined(&columns(100_000, b"3")).unwrap();
+        more.add_missing(&row);
+        assert_eq!(more.columns().filter(|(_, value)| *value == b"3").count(), 100_000);
+        assert!(more.columns().map(|(name, _)| name).eq(row.columns().map(|(name, _)| name)));
+    }
+
+    #[test]
+    fn names_are_unique_whether_they_are_searched_or_looked_up() {
+        for count in SEARCHED_COLUMNS_MAX - 1..=SEARCHED_COLUMNS_MAX + 1 {
+            let names: Vec<Vec<u8>> = (0..count as u8).map(|n| vec![b'a' + n]).collect();
+            for again in &names {
+                let once = names.iter().flat_map(|name| [&name[..], b"1"]);
+                let row = Row::from_parts(once.chain([&again[..], b"2"])).unwrap();
+                assert!(row.columns().map(|(name, _)| name).eq(names.iter()));
+                assert_eq!(row.get(again), Some(&b"2"[..]));
+                let mut other = row.clone();
+                other.add_missing(&Row::new().with(again, b"3").unwrap());
+                assert_eq!(other, row);
+                other.add_missing(&Row::new().with(b"new", b"3").unwrap());
+                assert_eq!(other.len(), count + 1);
+            }
+        }
     }
 
     proptest! {

@@ -218,12 +218,17 @@ fn sync<E: Engaged>(engine: &E) -> Result<()> {
     if let Durability::Interval(milliseconds) = log.settings.durability {
         log.background.sleep(Duration::from_millis(milliseconds.max(1)));
     } else {
-        log.commit.sleep(|| log.appended() > log.commit.durable() || log.background.stopping());
+        log.commit.sleep(|| has_to_sync(log) || log.background.stopping());
     }
-    if log.commit.check().is_ok() && log.appended() > log.commit.durable() {
+    if has_to_sync(log) {
         log.sync()?;
     }
     Ok(())
+}
+
+/// Whether something is not durable that can become so: after a failed sync nothing can.
+fn has_to_sync(log: &Log) -> bool {
+    log.commit.check().is_ok() && log.appended() > log.commit.durable()
 }
 
 impl Log {

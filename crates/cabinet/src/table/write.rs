@@ -11,7 +11,9 @@ use super::entries::{Changes, RowEntries};
 use super::index::Index;
 use super::row::RowView;
 use super::{keys, meta};
-use crate::limits::{BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{
+    BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_ENTRIES_BYTES_MAX, VALUE_BYTES_MAX,
+};
 use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -207,9 +209,10 @@ impl Table {
 
     /// Adds the entries of one index to rows, for as long as nobody changes them.
     pub(super) fn add_entries(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
-        self.entries.make_room()?;
         let indices = std::slice::from_ref(index);
         for primary in primaries {
+            // Each may have megabytes of them.
+            self.entries.make_room()?;
             let _stripe = self.stripes[stripe(primary)].lock();
             if let Some((row, _)) = self.stored(primary)? {
                 let mut batch = Batch::new();
@@ -284,10 +287,14 @@ fn entries_changes(
             index.has_cut_values.store(true, Ordering::Release);
             meta::put_cut(batch, index.id);
         }
-        // Looked at time and again, for those of one index alone may come to 2 GiB.
-        let bytes = before.content_bytes().max(after.content_bytes());
-        if bytes > BATCH_BYTES_MAX {
-            return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
+        // What a row had may be more than one may get: an index may have come since.
+        for (bytes, max) in [
+            (before.content_bytes(), BATCH_BYTES_MAX),
+            (after.content_bytes(), ROW_ENTRIES_BYTES_MAX),
+        ] {
+            if bytes > max {
+                return Err(Error::BatchTooLong { bytes, max });
+            }
         }
     }
     Ok(Changes::between(before, after))
@@ -308,4 +315,57 @@ pub(super) fn entries_of(
         entries
     };
     indices.iter().map(of_index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{IndexChange, IndexKind, Row};
+    use crate::{MemoryTree, Options};
+
+    /// A row with so many bytes of entries in an index of its tokens.
+    fn row_of(index: &Arc<Index>, primary: &[u8], bytes: usize) -> Row {
+        let row = |tokens: &str| Row::new().with(b"text", tokens.as_bytes()).unwrap();
+        let bytes_of = |tokens: &str| {
+            let row = row(tokens).encode().unwrap();
+            let indices = std::slice::from_ref(index);
+            entries_of(indices, primary, Some(&row))[0].content_bytes()
+        };
+        let one = bytes_of("10000");
+        let mut tokens: Vec<String> =
+            (10_000..10_000 + bytes / one - 3).map(|number| number.to_string()).collect();
+        // Three long ones take the rest.
+        let rest = bytes - tokens.len() * one - 3 * (one - 5);
+        let lengths = [rest / 3, rest / 3, rest - 2 * (rest / 3)];
+        tokens.extend(["x", "y", "z"].iter().zip(lengths).map(|(letter, len)| letter.repeat(len)));
+        let tokens = tokens.join(" ");
+        assert_eq!(bytes_of(&tokens), bytes);
+        row(&tokens)
+    }
+
+    #[test]
+    fn a_row_with_too_many_entries_is_refused_and_the_table_goes_on() {
+        let options = Options::default();
+        let table = Table::new(Arc::new(MemoryTree::new(&options)), &options).unwrap();
+        table.set_index(b"text", IndexChange::Set(IndexKind::Token)).unwrap();
+        let index = Arc::clone(&table.structure.read()[0]);
+        // So long that the tokens of a row are enough.
+        let primary = vec![b'p'; 2100];
+        for bytes in ROW_ENTRIES_BYTES_MAX - 1..=ROW_ENTRIES_BYTES_MAX + 1 {
+            let row = row_of(&index, &primary, bytes);
+            let result = table.put(&primary, &row);
+            if bytes <= ROW_ENTRIES_BYTES_MAX {
+                result.unwrap();
+            } else {
+                let expected = (bytes, ROW_ENTRIES_BYTES_MAX);
+                assert!(
+                    matches!(result, Err(Error::BatchTooLong { bytes, max }) if (bytes, max) == expected)
+                );
+            }
+        }
+        table.put(b"other", &Row::new().with(b"text", b"a b").unwrap()).unwrap();
+        assert!(table.remove(&primary).unwrap());
+        table.entries.flush().unwrap();
+        assert_eq!(table.len(), 1);
+    }
 }

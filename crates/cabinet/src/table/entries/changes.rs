@@ -4,6 +4,7 @@
 //! read them. Beside each stand the first bytes of its key as a number that orders as they do:
 //! sorting and merging seldom look at the keys themselves.
 
+use crate::limits::ROW_ENTRIES_BYTES_MAX;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -24,10 +25,18 @@ struct Item {
 
 /// Changes of entries, as they came or sorted. All keys begin with the same byte, and there
 /// are fewer than 4 GiB.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::table) struct Changes {
     bytes: Vec<u8>,
     items: Vec<Item>,
+    /// Once there are more bytes nothing is put any more.
+    bytes_max: usize,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), items: Vec::new(), bytes_max: usize::MAX }
+    }
 }
 
 /// An entry's key, and its value unless it is removed.
@@ -48,9 +57,14 @@ fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
 }
 
 impl Changes {
-    /// Room for the changes of a row as many are.
+    /// Room for the entries of a row as many are. Of one with more than [`ROW_ENTRIES_BYTES_MAX`] only
+    /// so many come that it shows.
     pub(in crate::table) fn of_row() -> Self {
-        Self { bytes: Vec::with_capacity(2048), items: Vec::with_capacity(64) }
+        Self {
+            bytes: Vec::with_capacity(2048),
+            items: Vec::with_capacity(64),
+            bytes_max: ROW_ENTRIES_BYTES_MAX,
+        }
     }
 
     /// Adds an entry whose key and value are what the two functions append.
@@ -60,6 +74,9 @@ impl Changes {
         value: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.bytes.len();
+        if start > self.bytes_max {
+            return;
+        }
         key(&mut self.bytes);
         let behind_key = self.bytes.len();
         value(&mut self.bytes);
@@ -184,6 +201,7 @@ impl Changes {
         let mut both = Self {
             bytes: Vec::with_capacity(earlier.bytes.len() + later.bytes.len()),
             items: Vec::with_capacity(earlier.len() + later.len()),
+            ..Self::default()
         };
         let mut merged = Merged::new([(earlier, 0..earlier.len()), (later, 0..later.len())]);
         while let Some(change) = merged.next() {

@@ -8,7 +8,7 @@ use crate::table::keys;
 use crate::{Batch, Engine, Meta, Result};
 use std::sync::Arc;
 
-/// Bytes of blocks that are written at once, about.
+/// Bytes of blocks that are written at once, and of changes that are taken into one block at once, about.
 const BATCH_BYTES: usize = 128 << 10;
 
 /// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some of
@@ -40,15 +40,18 @@ pub(super) fn flush(
             }
         })?;
         let mut reader = Reader::new(&block, index);
-        change = weave(&mut reader, &mut writer, change, &mut changes, |key| match &last {
+        let is_here = |key: &[u8]| match &last {
             Some(last) => key <= last.as_slice(),
             None => key.starts_with(index),
-        });
+        };
+        change = weave(&mut reader, &mut writer, change, &mut changes, is_here);
+        // The others are looked up again, in the blocks that there are then.
+        let has_more = change.is_some_and(|(key, _)| is_here(key));
         if reader.is_damaged() {
             return Err(damaged(engine));
         }
         bytes += put_blocks(&mut batch, &mut writer, index, name);
-        if bytes > BATCH_BYTES {
+        if bytes > BATCH_BYTES || has_more {
             engine.write(&batch)?;
             batch = Batch::new();
             bytes = 0;
@@ -58,8 +61,8 @@ pub(super) fn flush(
     if batch.is_empty() { Ok(()) } else { engine.write(&batch) }
 }
 
-/// Writes the entries of a block with the changes that belong there; answers the first change that does
-/// not.
+/// Writes the entries of a block with the changes that belong there, about as many as one batch is to
+/// hold; answers the first change that does not belong there, or comes later.
 ///
 /// Few keys are compared: those of a block say themselves what they share with the one before,
 /// and if that is more or less than what the change shares with it, that tells the order.
@@ -73,7 +76,11 @@ fn weave<'c>(
     let mut is_old = block.advance();
     // Whether the last entry that was written is the one before in the block.
     let mut follows = false;
-    while let Some((key, value)) = change.filter(|(key, _)| is_here(key)) {
+    let mut taken = 0;
+    while taken < BATCH_BYTES
+        && let Some((key, value)) = change.filter(|(key, _)| is_here(key))
+    {
+        taken += key.len() + value.map_or(0, <[u8]>::len);
         let key = &key[keys::index_of(key).map_or(0, <[u8]>::len)..];
         // What the change shares with the last entry of the block, which is before it.
         let mut shared: Option<usize> = None;

@@ -213,6 +213,30 @@ fn where_a_keeper_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
 }
 
 #[test]
+fn a_block_takes_more_changes_than_one_batch_holds() {
+    let engine = tree(&FaultyStorage::new());
+    let entries = Entries::new(Arc::clone(&engine), &options());
+    let count = crate::limits::BATCH_LOG_BYTES_MAX / crate::limits::PRIMARY_KEY_BYTES_MAX + 1;
+    let primary = vec![b'p'; crate::limits::PRIMARY_KEY_BYTES_MAX];
+    let range = KeyRange::of_prefix(keys::entries(7));
+    for odd in [0u32, 1] {
+        let mut changes = Changes::default();
+        for number in 0..count as u32 {
+            let number = (2 * number + odd).to_be_bytes();
+            let key = [&keys::entries(7)[..], &number, &primary].concat();
+            changes.put(|bytes| bytes.extend_from_slice(&key), |_| {});
+        }
+        entries
+            .write(Batch::new(), &[RowEntries { primary: b"row", before: None, changes }])
+            .unwrap();
+        entries.flush().unwrap();
+        assert!(entries.changes().is_empty());
+        let found = count_up_to(View::new(&*engine, &[]), &range, u64::MAX).unwrap();
+        assert_eq!(found, u64::from(odd + 1) * count as u64);
+    }
+}
+
+#[test]
 fn what_is_removed_leaves_no_blocks() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     let change = |value| Step::Change(7, 0, 500, value);

@@ -31,6 +31,8 @@ pub struct Faults {
     pub short_reads: AtomicU64,
     /// Reads that may not wait answer that they would.
     pub cold: AtomicBool,
+    /// No file gets a second name, as none does on another file system.
+    pub refuse_links: AtomicBool,
 }
 
 impl Default for Faults {
@@ -41,6 +43,7 @@ impl Default for Faults {
             fail_reads: AtomicBool::new(false),
             short_reads: AtomicU64::new(0),
             cold: AtomicBool::new(false),
+            refuse_links: AtomicBool::new(false),
         }
     }
 }
@@ -228,9 +231,19 @@ impl Storage for FaultyStorage {
         Ok(())
     }
 
+    fn remove_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.faults.refuse_links.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
         let mut state = self.state.lock();
         let file = Arc::clone(state.live.get(from).ok_or_else(not_found)?);
+        if state.live.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         state.live.insert(to.to_owned(), file);
         Ok(())
     }

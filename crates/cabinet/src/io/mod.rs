@@ -40,7 +40,10 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file's name.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file a second name; copies it where the file system cannot.
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must not exist. Not every file system can, and none can that
+    /// of another.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;

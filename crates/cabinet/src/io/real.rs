@@ -67,14 +67,12 @@ impl Storage for RealStorage {
         fs::remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        match fs::hard_link(from, to) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                fs::copy(from, to)?;
-                fs::File::open(to)?.sync_all()
-            }
-            result => result,
-        }
+        fs::hard_link(from, to)
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {

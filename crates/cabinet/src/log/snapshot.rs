@@ -1,37 +1,62 @@
 //! Snapshots: a copy of the log as it is at one moment, in constant time.
 //!
 //! Sealed segments do not change, so a second name for each is a copy. The copy gets an active
-//! segment of its own: nothing is ever appended to a file that has two names.
+//! segment of its own: nothing is ever appended to a file that has two names. On another file system
+//! files cannot have one: there they are copied, and may be removed meanwhile, since they are open.
 
 use super::room::Sealed;
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
+use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
 use super::{Log, checkpoint, error_at, manifest};
-use crate::io::{Appender, Open};
+use crate::io::{Appender, File, Open};
 use crate::{Cut, Error, Result};
 use parking_lot::MutexGuard;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are copied at a time.
+const COPIED_BYTES: usize = 1 << 20;
+
+/// A file that the copy is to have.
+struct Source {
+    from: PathBuf,
+    file: Arc<dyn File>,
+    to: PathBuf,
+}
 
 impl Log {
     /// Makes a log at `path` that holds all that was appended before `cut` called what it is given,
     /// and nothing that was appended later.
     pub(crate) fn snapshot(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
-        let failed = |operation| move |error| error_at(operation, path, error);
-        if self.storage.list(path).is_ok_and(|names| !names.is_empty()) {
-            return Err(failed("create")(std::io::ErrorKind::AlreadyExists.into()));
-        }
-        let (_maintenance, sealed) = self.cut(cut)?;
+        self.check_is_free(path)?;
+        let (maintenance, sealed) = self.cut(cut)?;
+        // Another copy may have been made there meanwhile.
+        self.check_is_free(path)?;
         // Before they have a second name, so that nothing of the copy changes.
         self.cut_sealed()?;
         self.sync()?;
-        self.storage.create_dir(path).map_err(failed("create"))?;
-        let made = self.fill_snapshot(path, sealed);
-        if made.is_err() {
-            // Nothing else was there. What cannot be removed makes no database.
-            for name in self.storage.list(path).unwrap_or_default() {
-                let _ = self.storage.remove(&path.join(name));
+        let is_new = self.storage.list(path).is_err();
+        self.storage.create_dir(path).map_err(|error| error_at("create", path, error))?;
+        let mut made = Vec::new();
+        let filled = self.fill_snapshot(path, sealed, maintenance, &mut made);
+        if filled.is_err() {
+            // What cannot be removed makes no database.
+            for file in made {
+                let _ = self.storage.remove(&file);
+            }
+            if is_new {
+                let _ = self.storage.remove_dir(path);
             }
         }
-        made
+        filled
+    }
+
+    /// Fails if there is anything at `path`.
+    fn check_is_free(&self, path: &Path) -> Result<()> {
+        if self.storage.list(path).is_ok_and(|names| !names.is_empty()) {
+            return Err(error_at("create", path, io::ErrorKind::AlreadyExists.into()));
+        }
+        Ok(())
     }
 
     /// Seals the active segment when `cut` says so. No segment goes before the guard does.
@@ -51,24 +76,79 @@ impl Log {
         }
     }
 
-    fn fill_snapshot(&self, path: &Path, sealed: Sealed) -> Result<()> {
+    /// `made` gets the files that are there then, also if it fails.
+    fn fill_snapshot(
+        &self,
+        path: &Path,
+        sealed: Sealed,
+        maintenance: MutexGuard<'_, ()>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<()> {
         let segments = self.segments().in_order();
         let segments: Vec<_> = segments.into_iter().filter(|s| s.number < sealed.before).collect();
-        for segment in &segments {
-            self.storage
-                .link(&segment.path, &segment_path(path, segment.number))
-                .map_err(|error| error_at("link", &segment.path, error))?;
+        // The first of all files: from now on the place is taken.
+        self.begin_own_segment(path, sealed, segments.last().map(|last| &**last), made)?;
+        let sources = self.sources(path, &segments)?;
+        let mut left = &sources[..];
+        while let Some((source, rest)) = left.split_first() {
+            match self.storage.link(&source.from, &source.to) {
+                Ok(()) => made.push(source.to.clone()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(error_at("link", &source.from, error));
+                }
+                Err(_) => break,
+            }
+            left = rest;
         }
+        // To copy may take its time, for which nobody shall wait.
+        drop(maintenance);
+        for source in left {
+            self.copy(source, made).map_err(|error| error_at("copy", &source.from, error))?;
+        }
+        // The manifest comes last: without it the directory is no database yet.
+        made.push(path.join(manifest::NAME));
+        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
+    }
+
+    /// The segments, and the checkpoint if there is one, all of them open.
+    fn sources(&self, path: &Path, segments: &[Arc<Segment>]) -> Result<Vec<Source>> {
+        let source = |segment: &Arc<Segment>| Source {
+            from: segment.path.clone(),
+            file: Arc::clone(&segment.file),
+            to: segment_path(path, segment.number),
+        };
+        let mut sources: Vec<Source> = segments.iter().map(source).collect();
+        // It is never written to again either: the next one takes its name.
+        let from = self.directory.join(checkpoint::NAME);
+        match self.storage.open(&from, Open::Existing) {
+            Ok(file) => sources.push(Source { from, file, to: path.join(checkpoint::NAME) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error_at("open", &from, error)),
+        }
+        Ok(sources)
+    }
+
+    fn begin_own_segment(
+        &self,
+        path: &Path,
+        sealed: Sealed,
+        last: Option<&Segment>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<()> {
         let header = SegmentHeader {
-            number: segments.last().map_or(0, |last| last.number) + 1,
+            number: last.map_or(0, |last| last.number) + 1,
             clears: false,
             first_sequence: sealed.next_sequence,
-            previous_bytes: segments.last().map_or(0, |last| last.bytes()),
+            previous_bytes: last.map_or(0, Segment::bytes),
             capacity: self.settings.segment_bytes_min as u64,
         };
         let own = segment_path(path, header.number);
-        let begin = || -> std::io::Result<bool> {
+        let mut begin = || -> io::Result<bool> {
             let file = self.storage.open(&own, Open::New)?;
+            made.push(own.clone());
             let map = file.map(SEGMENT_HEADER_BYTES, 0)?;
             file.allocate(&map, SEGMENT_HEADER_BYTES as u64)?;
             let begun = Appender::of(&map).is_some_and(|mut appender| {
@@ -80,18 +160,21 @@ impl Log {
         if !begin().map_err(|error| error_at("create", &own, error))? {
             return Err(Error::NoSpace { path: own });
         }
-        // It is never written to again either: the next one takes its name.
-        let checkpoint = self.directory.join(checkpoint::NAME);
-        match self.storage.link(&checkpoint, &path.join(checkpoint::NAME)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error_at("link", &checkpoint, error));
+        Ok(())
+    }
+
+    fn copy(&self, source: &Source, made: &mut Vec<PathBuf>) -> io::Result<()> {
+        let copy = self.storage.open(&source.to, Open::New)?;
+        made.push(source.to.clone());
+        let mut buffer = vec![0; COPIED_BYTES];
+        let mut at = 0;
+        loop {
+            let bytes = source.file.read_at(&mut buffer, at)?;
+            if bytes == 0 {
+                return copy.sync();
             }
-            _ => {}
+            copy.write_at(&buffer[..bytes], at)?;
+            at += bytes as u64;
         }
-        // The manifest comes last: without it the directory is no database yet.
-        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) enum Step {
     /// A file is to be removed.
     Remove,
+    /// Bytes are to be written into a file.
+    Write,
     /// A file or a name is to change otherwise. What is appended through a map is no change.
     Change,
 }
@@ -54,6 +56,10 @@ impl Storage for Watched {
         self.storage.remove(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.storage.remove_dir(path)
+    }
+
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         (self.watch)(Step::Change);
         self.storage.link(from, to)
@@ -87,7 +93,7 @@ impl File for WatchedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(Step::Write);
         self.file.write_at(bytes, offset)
     }
 

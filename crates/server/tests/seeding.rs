@@ -23,7 +23,7 @@ use support::{
 use wire::Parse;
 use wire::binary::{Request, encode};
 use wire::replication::{Acknowledgement, FromMaster, Position, SEED};
-use wire::update_log::{Message, Operation};
+use wire::update_log::{Entry, Message, Operation};
 
 fn request(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -246,6 +246,50 @@ fn a_replica_without_records_that_is_too_old_becomes_a_copy() {
     copy.clear().unwrap();
     let _replica = start_with(following(2, other.path(), master.address), copy.clone());
     wait_until_equal(&copy, &source);
+}
+
+/// A log that a replica needs, with something else in it than entries, and the master that has it.
+fn corrupted(one: &Path, other: &Path) -> (Running, Database) {
+    {
+        let database = hash(one);
+        let master = start_with(logging(1, one), database.clone());
+        let copy = hash(other);
+        let put = |key: &[u8]| {
+            master.connect().exchange(request(&Request::Put { key, value: b"1" }), b"\0");
+        };
+        put(b"old");
+        let replica = start_with(following(2, other, master.address), copy.clone());
+        wait_until_equal(&copy, &database);
+        wait_until(|| fs::read(other.join("rts")).is_ok_and(|text| text.len() > 3));
+        drop(replica);
+        put(b"new");
+    }
+    let path = one.join("ulog/00000001.ulog");
+    let mut bytes = fs::read(&path).unwrap();
+    let Parse::Complete(_, second) = Entry::parse(&bytes) else { panic!("no entry") };
+    bytes[second] = 0;
+    fs::write(&path, bytes).unwrap();
+    let source = hash(one);
+    (start_with(logging(1, one), source.clone()), source)
+}
+
+#[test]
+fn a_replica_whose_masters_log_is_damaged_stops_or_becomes_a_copy() {
+    for seeding in [Seeding::Empty, Seeding::Always] {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (master, source) = corrupted(one.path(), other.path());
+        let copy = hash(other.path());
+        let mut config = following(2, other.path(), master.address);
+        config.following.seeding = seeding;
+        let replica = start_with(config, copy.clone());
+        if seeding == Seeding::Always {
+            wait_until_equal(&copy, &source);
+            assert_eq!(copy.len(), 2);
+        } else {
+            wait_until(|| is_state(&replica, "stopped"));
+            assert_eq!(records(&copy).keys().collect::<Vec<_>>(), [b"old"]);
+        }
+    }
 }
 
 /// An on-memory database has nothing after a restart, whatever its position says.

@@ -106,8 +106,18 @@ impl<'l> Link<'l> {
                 Ok(Some(feed)) => Some(feed),
                 // The folder was emptied under the server.
                 Ok(None) => return Ok(()),
-                Err(Failure::Log(Error::NotKept { .. })) if options & SEED_IF_TOO_OLD != 0 => None,
-                Err(Failure::Log(error @ Error::NotKept { .. })) => return self.refuse(&error),
+                // Neither comes back by asking again.
+                Err(Failure::Log(
+                    error @ (Error::NotKept { .. }
+                    | Error::Missing { .. }
+                    | Error::Corrupted { .. }),
+                )) => {
+                    if options & SEED_IF_TOO_OLD == 0 {
+                        return self.refuse(&error);
+                    }
+                    tracing::warn!("replica {replica} is to become a copy: {error}");
+                    None
+                }
                 Err(error) => return Err(error),
             }
         };

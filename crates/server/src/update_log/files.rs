@@ -53,6 +53,9 @@ pub struct Files {
     file: File,
     /// Bytes of the present file.
     bytes: u64,
+    /// The file that was written when the log was made durable last; 0 if it was not since it was
+    /// opened.
+    synced: u64,
     /// Time stamp of the last entry found on opening, 0 if there was none.
     last_timestamp_us: u64,
     /// Nobody else writes this log.
@@ -79,15 +82,15 @@ impl Files {
         })?;
         let numbers = numbers(folder)?;
         let mut number = numbers.last().copied().unwrap_or(1);
-        let mut last_timestamp_us = 0;
-        for &number in numbers.iter().rev() {
-            last_timestamp_us = Scan::of(&path(folder, number))?.last_timestamp_us;
+        let mut file = open(folder, number)?;
+        let mut scan = Scan::of(&path(folder, number))?;
+        let mut last_timestamp_us = scan.last_timestamp_us;
+        for &earlier in numbers.iter().rev().skip(1) {
             if last_timestamp_us != 0 {
                 break;
             }
+            last_timestamp_us = Scan::of(&path(folder, earlier))?.last_timestamp_us;
         }
-        let mut file = open(folder, number)?;
-        let mut scan = Scan::of(&path(folder, number))?;
         if scan.is_damaged {
             tracing::error!(
                 "{} holds no entry at byte {}: the update log goes on in a new file",
@@ -108,8 +111,16 @@ impl Files {
             file.set_len(scan.bytes).map_err(failed)?;
         }
         let folder = folder.to_owned();
-        let bytes = scan.bytes;
-        Ok(Self { folder, file_bytes_max, number, file, bytes, last_timestamp_us, _lock: lock })
+        Ok(Self {
+            folder,
+            file_bytes_max,
+            number,
+            file,
+            bytes: scan.bytes,
+            synced: 0,
+            last_timestamp_us,
+            _lock: lock,
+        })
     }
 
     /// Time stamp of the last entry that was there on opening, in microseconds since 1970.
@@ -177,9 +188,38 @@ impl Files {
         Ok(())
     }
 
-    /// Makes what was written durable.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|source| self.failed("sync", source))
+    /// Makes what was written durable, whatever file it went to.
+    pub fn sync(&mut self) -> Result<()> {
+        for number in self.unsynced()? {
+            let path = path(&self.folder, number);
+            match File::open(&path).and_then(|file| file.sync_data()) {
+                Ok(()) => {}
+                // It is no longer kept.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(Error::Io { operation: "sync", path, source }),
+            }
+        }
+        self.file.sync_data().map_err(|source| self.failed("sync", source))?;
+        if self.synced != self.number {
+            // The names too, and on the first time that of the folder.
+            let parent = (self.synced == 0).then(|| self.folder.join(".."));
+            for path in parent.into_iter().chain([self.folder.clone()]) {
+                let synced = RealStorage.sync_dir(&path);
+                synced.map_err(|source| Error::Io { operation: "sync", path, source })?;
+            }
+            self.synced = self.number;
+        }
+        Ok(())
+    }
+
+    /// Numbers of the files before the present one that may not be durable.
+    fn unsynced(&self) -> Result<Vec<u64>> {
+        if self.synced == self.number {
+            return Ok(Vec::new());
+        }
+        let mut numbers = numbers(&self.folder)?;
+        numbers.retain(|number| (self.synced..self.number).contains(number));
+        Ok(numbers)
     }
 
     fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
@@ -203,5 +243,36 @@ pub(super) fn what(invalid: Invalid) -> &'static str {
     match invalid {
         Invalid::TooLarge => "an entry over the limit",
         Invalid::UnknownCommand | Invalid::BadParameters => "no entry",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_filled_since_the_last_time_are_made_durable_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Each entry takes a file to its limit.
+        let append = |files: &mut Files, count: u64| {
+            for timestamp_us in 1..=count {
+                let entry = Entry { timestamp_us, origin: 1, master: 0, body: b"body" };
+                files.append(&entry).expect("room");
+            }
+        };
+        let mut files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
+        append(&mut files, 3);
+        assert_eq!(files.unsynced().expect("files"), [1, 2]);
+        files.sync().expect("a disk");
+        assert!(files.unsynced().expect("files").is_empty());
+        append(&mut files, 2);
+        assert_eq!(files.unsynced().expect("files"), [3, 4]);
+        // One that is removed meanwhile is no failure.
+        std::fs::remove_file(path(&folder.path().join("ulog"), 3)).expect("a file");
+        files.sync().expect("a disk");
+        drop(files);
+        // What another process has left may not be durable either.
+        let files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
+        assert_eq!(files.unsynced().expect("files"), [1, 2, 4]);
     }
 }

@@ -108,13 +108,13 @@ fn export(folder: &Path, from_us: u64, without: Option<u16>, output: &mut dyn Wr
 fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
     let mut files = Files::open(folder, FILE_BYTES_MAX)?;
     let mut bad = 0_u64;
-    let mut text = String::new();
+    let mut text = Vec::new();
     loop {
         text.clear();
-        if input.read_line(&mut text).context("cannot read the lines")? == 0 {
+        if input.read_until(b'\n', &mut text).context("cannot read the lines")? == 0 {
             break;
         }
-        match Line::parse(&text) {
+        match std::str::from_utf8(&text).ok().and_then(Line::parse) {
             Some(line) => files.append(&line.entry())?,
             None => bad += 1,
         }

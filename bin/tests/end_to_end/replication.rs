@@ -246,7 +246,7 @@ fn the_originals_log_is_exported_as_the_original_exported_it_and_imported_again(
         .spawn()
         .unwrap();
     let mut input = import.stdin.take().unwrap();
-    input.write_all(b"no entry\n").unwrap();
+    input.write_all(b"no entry\nno\xfftext\n").unwrap();
     input.write_all(text.as_bytes()).unwrap();
     drop(input);
     assert!(import.wait().unwrap().success());

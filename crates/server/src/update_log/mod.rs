@@ -152,6 +152,7 @@ struct Buffer {
     count: u64,
     /// Time stamp of the last entry ever.
     last_entry_us: u64,
+    /// The same or a later mark's: that of the next entry is above it.
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
     journal: Option<Journal>,
@@ -314,8 +315,8 @@ impl UpdateLog {
     /// What the log has come to.
     pub(crate) fn mark(&self) -> Mark {
         let mut buffer = self.buffer.lock();
-        let last_us = buffer.last_timestamp_us;
-        let now_us = now_us().max(last_us);
+        let last_us = buffer.last_entry_us;
+        let now_us = now_us().max(buffer.last_timestamp_us);
         buffer.last_timestamp_us = now_us;
         Mark { last_us: if last_us == 0 { now_us } else { last_us }, now_us }
     }

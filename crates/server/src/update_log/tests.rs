@@ -49,3 +49,17 @@ fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is
         unfinished.iter().for_each(|one| log.settled(one.id));
     }
 }
+
+#[test]
+fn marks_without_an_entry_between_them_have_the_same_last_entry() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = open(folder.path());
+    put(&log, &memory, b"key", b"v");
+    let last_us = log.last_entry_us();
+    let marks = [(); 2].map(|()| log.mark());
+    assert!(marks.iter().all(|mark| mark.last_us == last_us && mark.now_us >= last_us));
+    // What comes behind a mark has a later time stamp.
+    put(&log, &memory, b"key", b"v");
+    assert!(log.last_entry_us() > marks[1].now_us);
+}

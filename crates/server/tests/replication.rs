@@ -674,3 +674,25 @@ fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
     drop(replica);
     assert!(stat(&start(), "mhost").is_some());
 }
+
+#[test]
+fn a_promotion_that_cannot_be_remembered_is_none() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let copy = hash(other.path());
+    let replica = start_with(read_only(other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    // What is in the way of the file.
+    let new = other.path().join("rts.promoted.new");
+    fs::create_dir(&new).unwrap();
+    replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+    // It is a replica as before.
+    set(&master, "a", "1");
+    wait_until_equal(&copy, &source);
+    let mut client = replica.connect();
+    client.send(b"set b 0 0 1\r\n2\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
+    fs::remove_dir(&new).unwrap();
+    client.send(&misc("promote", &[]));
+    assert_eq!(client.read(1), b"\0");
+}

@@ -224,7 +224,7 @@ impl Follower {
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
     /// was received. `None` if there is no master, or nothing that could be one.
     pub(super) fn promote(&self) -> Option<Promoted> {
-        self.expect_whole()?;
+        self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;
         let generation = self.order(|orders| followed = orders.master.take());
         let master = followed?;
@@ -232,8 +232,18 @@ impl Follower {
         while orders.is_busy && !orders.stopping {
             self.changed.wait(&mut orders);
         }
+        if orders.master.is_some() {
+            not_promoted("there are other orders by now");
+            return None;
+        }
         // A copy may have begun before the connection was ended.
-        if self.expect_whole().is_none() {
+        let remembered = self.expect_whole().and_then(|()| {
+            let remembered = promote::remember(&self.position, &master);
+            remembered.map_err(|error| format!("that cannot be remembered: {error}"))
+        });
+        if let Err(reason) = remembered {
+            not_promoted(&reason);
+            promote::forget(&self.position);
             if orders.generation == generation {
                 orders.master = Some(master);
                 orders.generation += 1;
@@ -241,22 +251,17 @@ impl Follower {
             }
             return None;
         }
-        promote::remember(&self.position, &master);
-        if orders.master.is_none() {
-            self.gate.open();
-        }
+        self.gate.open();
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);
         tracing::info!("promoted: no longer a replica of {master}, followed up to {position_us}");
         Some(Promoted { master, position_us })
     }
 
-    /// `None` if there is a part of a copy only.
-    fn expect_whole(&self) -> Option<()> {
-        let is_part = position::is_seeding(&self.position);
-        if is_part {
-            tracing::error!("not promoted: this server has a part of a copy only");
+    fn expect_whole(&self) -> Result<(), String> {
+        if position::is_seeding(&self.position) {
+            return Err("this server has a part of a copy only".into());
         }
-        (!is_part).then_some(())
+        Ok(())
     }
 
     pub(super) fn stop(&self) {
@@ -377,6 +382,10 @@ impl Follower {
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
         Ok(position)
     }
+}
+
+fn not_promoted(reason: &str) {
+    tracing::error!("not promoted: {reason}");
 }
 
 fn set_gate(gate: &Gate, master: Option<&Master>) {

@@ -2,7 +2,9 @@
 //! master that it no longer follows. Without it a restart with the same options would follow that again.
 
 use super::follower::Master;
-use std::io::ErrorKind;
+use super::position::{beside, sync_folder};
+use std::fs::File;
+use std::io::{ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 
 /// A replica that has become a master.
@@ -15,17 +17,17 @@ pub(crate) struct Promoted {
 }
 
 fn path(position: &Path) -> PathBuf {
-    let mut name = position.as_os_str().to_owned();
-    name.push(".promoted");
-    name.into()
+    beside(position, ".promoted")
 }
 
-/// Remembers that `master` is no longer followed.
-pub(super) fn remember(position: &Path, master: &Master) {
-    let path = path(position);
-    if let Err(error) = std::fs::write(&path, format!("{master}\n")) {
-        tracing::error!("cannot write {}: {error}: a restart follows {master}", path.display());
-    }
+/// Remembers that `master` is no longer followed, also when the system stops.
+pub(super) fn remember(position: &Path, master: &Master) -> Result<()> {
+    let new = beside(position, ".promoted.new");
+    let mut file = File::create(&new)?;
+    file.write_all(format!("{master}\n").as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path(position))?;
+    sync_folder(position)
 }
 
 /// A master is followed again.

@@ -30,6 +30,7 @@ mod connection;
 mod copy;
 mod counters;
 mod descriptors;
+mod draft;
 mod entity_tag;
 mod error;
 mod event_loop;
@@ -39,6 +40,7 @@ mod gate;
 mod held;
 mod hits;
 mod listener;
+mod long;
 mod mask;
 mod media_types;
 mod pool;
@@ -57,16 +59,20 @@ mod store;
 mod takeover;
 pub mod update_log;
 mod users;
+mod value;
 
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
 };
 pub use copy::POSITION_FILE;
+pub use draft::Draft;
 pub use error::{Error, Result};
+pub use long::PIECE_BYTES;
 pub use mask::{Command, Mask, Protocol};
-pub use records::{Draft, Facts, Records, RecordsError, Saying, Value};
+pub use records::{Facts, Records, RecordsError, Saying};
 pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use server::{Handle, Server};
 pub use takeover::{Handed, Takeover};
 pub use users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
+pub use value::Value;
 pub use wire::memcached::Dialect;

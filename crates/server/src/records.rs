@@ -5,23 +5,22 @@
 
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+use crate::draft::{Base, Draft};
+use crate::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::mask::{Command, Protocol};
 use crate::reserved::{PREFIX, is_reserved};
 use crate::shared::Shared;
-use crate::spool::Spool;
+use crate::value::{Kept, Value};
 use crate::{Config, media_types};
-use cabinet::{Change, LongValue, Meta, Order, Position};
+use cabinet::{Change, Meta, Order, Position, Swap, Version};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wire::http::{BasicCredentials, Conditions};
 
-/// Length of a value from which it goes through a file, or is read in pieces, in bytes.
-const LONG_BYTES_MIN: usize = 1 << 20;
-
-/// Bytes that are copied at once.
-const PIECE_BYTES: usize = 256 << 10;
+/// How often a record is looked at again that others change while it is given another key.
+const RENAMES_MAX: usize = 100;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +34,9 @@ pub enum RecordsError {
     /// The record is not as it was to be.
     #[error("the record is another by now")]
     Unmet,
+    /// The record has several values, of which a file would be one.
+    #[error("there are several values under the key")]
+    Several,
     /// The value is over the limit.
     #[error("the value is too long")]
     TooLong,
@@ -61,7 +63,7 @@ impl From<io::Error> for RecordsError {
     }
 }
 
-type Result<T> = std::result::Result<T, RecordsError>;
+pub(crate) type Result<T> = std::result::Result<T, RecordsError>;
 
 /// What is known of a record beside its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +87,15 @@ pub struct Saying {
     pub matching: Option<Vec<u8>>,
     /// `If-None-Match`: it must have none of these.
     pub none_matching: Option<Vec<u8>>,
+}
+
+impl Saying {
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions {
+            matching: self.matching.as_deref(),
+            none_matching: self.none_matching.as_deref(),
+        }
+    }
 }
 
 /// The records of a server.
@@ -189,50 +200,101 @@ impl Records {
 
     /// A place for a value that is on its way.
     pub fn draft(&self) -> Draft {
-        Draft {
-            shared: Arc::clone(&self.shared),
-            kept: Vec::new(),
-            spool: None,
-            charge: Charge::none(&self.shared.budget),
+        Draft::new(&self.shared)
+    }
+
+    /// A draft of the value that there is under a key, to change parts of it, if there is one. It can be
+    /// put while the record is what it is now, and keeps type and time if it has any.
+    pub fn draft_of(&self, key: &[u8]) -> Result<Option<Draft>> {
+        self.begin(Command::Get, Count::Get)?;
+        Ok(self.draft_with(key)?.map(|(mut draft, base)| {
+            draft.base = Some(base);
+            draft
+        }))
+    }
+
+    fn draft_with(&self, key: &[u8]) -> Result<Option<(Draft, Base)>> {
+        let database = &self.shared.database;
+        let mut draft = self.draft();
+        if let Some(long) = absent(database.long_value(key, LONG_BYTES_MIN))?.flatten() {
+            long.verify()?;
+            let mut piece = vec![0; PIECE_BYTES];
+            while draft.bytes() < long.bytes() {
+                let left = usize::try_from(long.bytes() - draft.bytes()).unwrap_or(usize::MAX);
+                let piece = &mut piece[..left.min(PIECE_BYTES)];
+                long.read(draft.bytes(), piece)?;
+                draft.write(draft.bytes(), piece)?;
+            }
+            return Ok(Some((draft, Base { version: long.version(), meta: long.meta() })));
         }
+        let found = database.read(key, |entry| {
+            (entry.value.to_vec(), Base { version: entry.version, meta: entry.meta })
+        });
+        let Some((value, base)) = absent(found)?.flatten() else { return Ok(None) };
+        draft.write(0, &value)?;
+        Ok(Some((draft, base)))
     }
 
     /// Stores a value; answers what is known of it then.
     pub fn put(&self, key: &[u8], draft: Draft, saying: &Saying) -> Result<Facts> {
         self.begin(Command::Put, Count::Put)?;
-        let flags = media_types::flags(&self.shared.database, &saying.media_type)?;
-        let bytes = draft.bytes();
-        let meta = Meta { flags, expires_at_ms: 0 };
-        let Draft { kept, spool, .. } = draft;
-        let spooled = spool.map(Spool::finish).transpose()?;
-        let value = spooled.as_ref().map_or(&kept[..], |spooled| spooled.value());
-        let conditions = Conditions {
-            matching: saying.matching.as_deref(),
-            none_matching: saying.none_matching.as_deref(),
+        let (bytes, base) = (draft.bytes(), draft.base);
+        let fair = draft.finish()?;
+        let meta = match base {
+            Some(Base { meta, .. }) if meta != Meta::NONE => meta,
+            _ => {
+                let flags = media_types::flags(&self.shared.database, &saying.media_type)?;
+                Meta { flags, expires_at_ms: 0 }
+            }
         };
-        let tags = self.shared.entity_tags;
-        let version = if conditions.is_empty() {
-            self.shared.database.put_with(key, value, meta)?
-        } else {
-            // The database makes a copy of it.
-            let mut charge = Charge::none(&self.shared.budget);
-            if value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
-                return Err(RecordsError::NoRoom);
+        let version = match base {
+            Some(Base { version, .. }) => {
+                self.put_over(key, fair.value(), meta, version, saying)?
             }
-            let (met, version) = self.shared.database.modify_versioned(key, |entry| {
-                let tag = entry.map(|entry| tags.of(entry.version));
-                match conditions.check(tag.as_deref()) {
-                    Ok(()) => (Change::Put(value.to_vec(), meta), true),
-                    Err(_) => (Change::Keep, false),
-                }
-            })?;
-            if !met {
-                return Err(RecordsError::Unmet);
-            }
-            version
+            None => self.put_anew(key, fair.value(), meta, saying)?,
         };
         self.commit()?;
         self.facts_of(bytes, meta, version)
+    }
+
+    /// Stores what was made of a record, if that is still what it was.
+    fn put_over(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+        version: Version,
+        saying: &Saying,
+    ) -> Result<Version> {
+        let tag = self.shared.entity_tags.of(version);
+        if saying.conditions().check(Some(&tag)).is_err() {
+            return Err(RecordsError::Unmet);
+        }
+        match self.shared.database.compare_and_swap(key, version, value, meta)? {
+            Swap::Stored(version) => Ok(version),
+            Swap::Changed | Swap::Missing => Err(RecordsError::Unmet),
+        }
+    }
+
+    fn put_anew(&self, key: &[u8], value: &[u8], meta: Meta, saying: &Saying) -> Result<Version> {
+        let conditions = saying.conditions();
+        if conditions.is_empty() {
+            return Ok(self.shared.database.put_with(key, value, meta)?);
+        }
+        // The database makes a copy of it.
+        let mut charge = Charge::none(&self.shared.budget);
+        if value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
+            return Err(RecordsError::NoRoom);
+        }
+        let tags = self.shared.entity_tags;
+        let (met, version) = self.shared.database.modify_versioned(key, |entry| {
+            let tag = entry.map(|entry| tags.of(entry.version));
+            match conditions.check(tag.as_deref()) {
+                Ok(()) => (Change::Put(value.to_vec(), meta), true),
+                Err(_) => (Change::Keep, false),
+            }
+        })?;
+        if met { Ok(version) } else { Err(RecordsError::Unmet) }
     }
 
     /// Stores an empty value if there is no record; says whether it did.
@@ -243,53 +305,60 @@ impl Records {
         Ok(stored)
     }
 
-    /// Removes a record; says whether there was one.
+    /// Removes a record, with all values that it has; says whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
-        let removed = absent(self.shared.database.remove(key))?.unwrap_or(false);
+        let database = &self.shared.database;
+        let removed = if database.has_duplicates() {
+            absent(database.remove_all(key))?.is_some_and(|values| values > 0)
+        } else {
+            absent(database.remove(key))?.unwrap_or(false)
+        };
         self.commit()?;
         Ok(removed)
     }
 
     /// Stores the value of one record, with its type and time, under another key; says whether there
-    /// was one.
+    /// was one. Of several values that is the first.
     pub fn copy(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         let copied = self.copy_here(from, to)?;
         self.commit()?;
-        Ok(copied)
+        Ok(copied.is_some())
     }
 
-    /// Gives a record another key, in two steps; says whether there was one. Who does this to many
-    /// calls [`Records::commit`] after the last.
+    /// Fails with [`RecordsError::Several`] if a key has several values.
+    pub fn check_single(&self, key: &[u8]) -> Result<()> {
+        let database = &self.shared.database;
+        if database.has_duplicates() && absent(database.count(key))?.unwrap_or(0) > 1 {
+            return Err(RecordsError::Several);
+        }
+        Ok(())
+    }
+
+    /// Gives a record another key, in two steps; says whether there was one. What others store meanwhile
+    /// is taken along. Who does this to many calls [`Records::commit`] after the last.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
-        Ok(self.copy_here(from, to)? && self.shared.database.remove(from)?)
+        self.check_single(from)?;
+        for _ in 0..RENAMES_MAX {
+            let Some(version) = self.copy_here(from, to)? else { return Ok(false) };
+            let is_removed = self.shared.database.modify(from, |entry| match entry {
+                Some(entry) if entry.version != version => (Change::Keep, false),
+                _ => (Change::Remove, true),
+            })?;
+            if is_removed {
+                return Ok(true);
+            }
+        }
+        Err(RecordsError::Unmet)
     }
 
-    fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<bool> {
+    /// Answers the version that was copied.
+    fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>> {
         self.begin(Command::Put, Count::Put)?;
-        let database = &self.shared.database;
-        if let Some(long) = absent(database.long_value(from, LONG_BYTES_MIN))?.flatten() {
-            long.verify()?;
-            let mut draft = self.draft();
-            let mut place = 0;
-            let mut piece = vec![0; PIECE_BYTES];
-            while place < long.bytes() {
-                let left = usize::try_from(long.bytes() - place).unwrap_or(usize::MAX);
-                let piece = &mut piece[..left.min(PIECE_BYTES)];
-                long.read(place, piece)?;
-                draft.write(place, piece)?;
-                place += piece.len() as u64;
-            }
-            let spooled = draft.spool.map(Spool::finish).transpose()?;
-            let value = spooled.as_ref().map_or(&draft.kept[..], |spooled| spooled.value());
-            database.put_with(to, value, long.meta())?;
-            return Ok(true);
-        }
-        let found = database.read(from, |entry| (entry.value.to_vec(), entry.meta));
-        let Some((value, meta)) = absent(found)?.flatten() else { return Ok(false) };
-        database.put_with(to, &value, meta)?;
-        Ok(true)
+        let Some((draft, base)) = self.draft_with(from)? else { return Ok(None) };
+        self.shared.database.put_with(to, draft.finish()?.value(), base.meta)?;
+        Ok(Some(base.version))
     }
 
     /// Visits keys from `from` on, those with `prefix` among them, until `visit` breaks; in the order of
@@ -352,7 +421,7 @@ impl Records {
         Ok(Some((self.facts_of(bytes, meta, version)?, seen)))
     }
 
-    fn facts_of(&self, bytes: u64, meta: Meta, version: cabinet::Version) -> Result<Facts> {
+    fn facts_of(&self, bytes: u64, meta: Meta, version: Version) -> Result<Facts> {
         let name = media_types::name(&self.shared.database, meta.flags)?;
         Ok(Facts {
             bytes,
@@ -363,107 +432,9 @@ impl Records {
     }
 }
 
-/// A value that is being read. It stays what it was when it was opened.
-pub struct Value(Kept);
-
-enum Kept {
-    Long(LongValue),
-    /// The charge is for the bytes.
-    Whole(Vec<u8>, #[expect(dead_code, reason = "given back when dropped")] Charge),
-}
-
-impl Value {
-    /// Reads all of it to see whether it is what was written.
-    pub fn verify(&self) -> Result<()> {
-        match &self.0 {
-            // It was verified when it was opened.
-            Kept::Whole(..) => Ok(()),
-            Kept::Long(long) => Ok(long.verify()?),
-        }
-    }
-
-    /// Up to `count` bytes from `offset` on; none at the end.
-    pub fn read(&self, offset: u64, count: usize) -> Result<Vec<u8>> {
-        match &self.0 {
-            Kept::Whole(value, _) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(value.len());
-                Ok(value[start..value.len().min(start.saturating_add(count))].to_vec())
-            }
-            Kept::Long(long) => {
-                let left = usize::try_from(long.bytes().saturating_sub(offset));
-                let mut piece = vec![0; count.min(left.unwrap_or(usize::MAX))];
-                if !piece.is_empty() {
-                    long.read(offset, &mut piece)?;
-                }
-                Ok(piece)
-            }
-        }
-    }
-}
-
-/// A value that is on its way, in memory as long as it is short, then in a file.
-pub struct Draft {
-    shared: Arc<Shared>,
-    kept: Vec<u8>,
-    spool: Option<Spool>,
-    charge: Charge,
-}
-
-impl Draft {
-    /// Its length so far.
-    pub fn bytes(&self) -> u64 {
-        self.spool.as_ref().map_or(self.kept.len() as u64, Spool::bytes)
-    }
-
-    /// Puts bytes in their place, with zeros before it if it was shorter.
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset.checked_add(bytes.len() as u64).ok_or(RecordsError::TooLong)?;
-        let config = &self.shared.config;
-        if self.spool.is_none() && end >= LONG_BYTES_MIN as u64 {
-            let spool = Spool::new(&self.shared.database, &self.shared.spool_budget).transpose()?;
-            if let Some(mut spool) = spool {
-                spool.write_at(&self.kept, 0)?;
-                self.kept = Vec::new();
-                self.charge.set(0);
-                self.spool = Some(spool);
-            }
-        }
-        let Some(spool) = &mut self.spool else {
-            if end > config.request_bytes_max as u64 {
-                return Err(RecordsError::TooLong);
-            }
-            let (start, end) = (offset as usize, end as usize);
-            if self.kept.len() < end {
-                if !self.charge.set(end) {
-                    return Err(RecordsError::NoRoom);
-                }
-                self.kept.resize(end, 0);
-            }
-            self.kept[start..end].copy_from_slice(bytes);
-            return Ok(());
-        };
-        if end > self.shared.upload_bytes_max() as u64 {
-            return Err(RecordsError::TooLong);
-        }
-        Ok(spool.write_at(bytes, offset)?)
-    }
-}
-
 impl std::fmt::Debug for Records {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Records").finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Draft {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Draft").field("bytes", &self.bytes()).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Value {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Value").finish_non_exhaustive()
     }
 }
 

@@ -5,13 +5,10 @@ use crate::request::{Failure, Request};
 use bytes::{Buf, Bytes};
 use dav_server::davpath::DavPath;
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
-use server::{Draft, Facts, Records, Value};
+use server::{Draft, Facts, PIECE_BYTES, Records, Value};
 use std::io::SeekFrom;
 use std::sync::Arc;
 use std::time::SystemTime;
-
-/// Bytes that are read at once.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// A file or folder, as a client is told of it.
 #[derive(Clone, Debug)]
@@ -42,6 +39,8 @@ pub(crate) struct File {
     request: Request,
     state: State,
     position: u64,
+    /// All that is written goes to the end, wherever the library believes to be.
+    appends: bool,
 }
 
 #[derive(Debug)]
@@ -63,7 +62,8 @@ impl File {
         let (facts, value) = opened.ok_or(FsError::NotFound)?;
         request.set_file(facts.clone());
         let state = State::Read { facts, value: Arc::new(value) };
-        Ok(Self { records: Arc::clone(records), request: request.clone(), state, position: 0 })
+        let (records, request) = (Arc::clone(records), request.clone());
+        Ok(Self { records, request, state, position: 0, appends: false })
     }
 
     /// Begins a value. One that is only to be changed has what it has now.
@@ -74,25 +74,18 @@ impl File {
         request: &Request,
     ) -> FsResult<Self> {
         let key = file_key(path).to_vec();
-        let mut draft = records.draft();
-        if !options.truncate {
+        let draft = if options.truncate {
+            records.draft()
+        } else {
             let key = key.clone();
-            draft = request
-                .wait(records, move |records| {
-                    if let Some((facts, value)) = records.open(&key)? {
-                        while draft.bytes() < facts.bytes {
-                            let piece = value.read(draft.bytes(), PIECE_BYTES)?;
-                            draft.write(draft.bytes(), &piece)?;
-                        }
-                    }
-                    Ok(draft)
-                })
-                .await?;
-        }
+            let draft = request.wait(records, move |records| Ok(records.draft_of(&key)?));
+            draft.await?.ok_or(FsError::NotFound)?
+        };
         let position = if options.append { draft.bytes() } else { 0 };
         let expected = options.size.filter(|_| options.truncate);
         let state = State::Write { key, draft: Some(draft), expected };
-        Ok(Self { records: Arc::clone(records), request: request.clone(), state, position })
+        let (records, request) = (Arc::clone(records), request.clone());
+        Ok(Self { records, request, state, position, appends: options.append })
     }
 
     fn put(&mut self, bytes: &[u8]) -> FsResult<()> {
@@ -162,6 +155,7 @@ impl DavFile for File {
     fn seek(&mut self, pos: SeekFrom) -> FsFuture<'_, u64> {
         Box::pin(async move {
             let position = match pos {
+                _ if self.appends => Some(self.position),
                 SeekFrom::Start(position) => Some(position),
                 SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
                 SeekFrom::End(offset) => self.bytes().checked_add_signed(offset),

@@ -1,8 +1,8 @@
 //! What the file system has to know of a request, and what the response has to know of a file.
 
 use dav_server::fs::{FsError, FsResult};
-use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::{Method, StatusCode};
 use server::{Facts, Records, RecordsError, Saying};
 use std::sync::{Arc, OnceLock};
 
@@ -20,10 +20,12 @@ struct State {
 }
 
 impl Request {
-    pub(crate) fn new(headers: &HeaderMap) -> Self {
+    pub(crate) fn new(method: &Method, headers: &HeaderMap) -> Self {
         let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
+        // That of a PATCH is of the change.
+        let media_type = header(CONTENT_TYPE).filter(|_| method != Method::PATCH);
         let saying = Saying {
-            media_type: header(CONTENT_TYPE).unwrap_or_default(),
+            media_type: media_type.unwrap_or_default(),
             matching: header(IF_MATCH),
             none_matching: header(IF_NONE_MATCH),
         };
@@ -79,6 +81,7 @@ impl Request {
             RecordsError::Database(cabinet::Error::ReadOnly(_)) => FsError::Forbidden,
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
+            RecordsError::Several => say(StatusCode::CONFLICT),
             RecordsError::NoRoom | RecordsError::Unconfirmed => {
                 say(StatusCode::SERVICE_UNAVAILABLE)
             }

@@ -2,7 +2,6 @@
 
 use crate::connection::Connection;
 use crate::document;
-use crate::file::PIECE_BYTES;
 use crate::folder::{ENTRIES_MAX, Entries};
 use crate::locks::Locks;
 use crate::path::{file_key, folder_key};
@@ -22,7 +21,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use server::{Handed, Records, Server, Takeover};
+use server::{Handed, PIECE_BYTES, Records, Server, Takeover};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -167,7 +166,7 @@ async fn respond(
     if method.as_str() == "PROPFIND" && !headers.contains_key("depth") {
         headers.insert("depth", HeaderValue::from_static("1"));
     }
-    let facts = Request::new(headers);
+    let facts = Request::new(&method, headers);
     if let Err(status) = check_folder(state, &request, &facts).await {
         return Ok(refusal(status));
     }

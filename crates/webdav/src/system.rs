@@ -225,6 +225,7 @@ impl GuardedFileSystem<Request> for System {
                     let moved = |key: &[u8]| [&target, &key[source.len()..]].concat();
                     for key in &keys {
                         check_depth(&moved(key))?;
+                        records.check_single(key)?;
                     }
                     records.put_empty(&target)?;
                     for key in keys {

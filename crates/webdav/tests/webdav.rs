@@ -197,6 +197,48 @@ fn a_part_of_a_file_is_changed_in_its_place() {
 }
 
 #[test]
+fn a_file_of_which_a_part_is_changed_keeps_its_type_and_time() {
+    let server = memory();
+    // With a time, so it is not for WebDAV.
+    let put = "X-TT-XT: 4000000000\r\nContent-Type: image/png\r\n";
+    server.connect().status("PUT /k", put, "0123456789", 201);
+    let mut client = server.connect();
+    client.status("OPTIONS /", "", "", 200);
+    let change = "X-Update-Range: append\r\nContent-Type: application/x-sabredav-partialupdate\r\n";
+    client.status("PATCH /k", change, "xy", 204);
+    let (head, body) = server.connect().request("GET /k", "", "");
+    assert_eq!(body, b"0123456789xy");
+    assert!(head.contains("Content-Type: image/png\r\n"), "{head}");
+    assert!(head.contains("X-TT-XT: 4000000000\r\n"), "{head}");
+    let (new, typed) = ("Content-Range: bytes 0-1/2\r\n", "Content-Type: image/gif\r\n");
+    client.status("PUT /new", &format!("{new}{typed}"), "xy", 201);
+    client.status("PATCH /new", change, "z", 204);
+    let (head, body) = client.request("GET /new", "", "");
+    assert_eq!(
+        (&body[..], Client::header(&head, "content-type")),
+        (&b"xyz"[..], Some("image/gif".into()))
+    );
+}
+
+#[test]
+fn several_values_are_removed_together_and_not_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("a.tcb").display().to_string();
+    let database = Database::open(&name).unwrap();
+    for value in [b"1", b"2"] {
+        database.put_duplicate(b"a/k", value, cabinet::Side::After).unwrap();
+    }
+    let server = start(database.clone());
+    let mut client = server.connect();
+    for path in ["/a", "/a/k"] {
+        client.status(&format!("MOVE {path}"), "Destination: /b\r\n", "", 409);
+    }
+    assert_eq!(database.count(b"a/k").unwrap(), 2);
+    client.status("DELETE /a/k", "", "", 204);
+    assert_eq!(database.count(b"a/k").unwrap(), 0);
+}
+
+#[test]
 fn folders_have_to_be_there_and_stay_when_they_are_empty() {
     let server = memory();
     let mut client = server.connect();

@@ -30,6 +30,8 @@ struct State {
     stalled: bool,
     /// Reads that wait for the disk.
     waiting: usize,
+    /// A key, and the record that somebody else puts right after one under that.
+    next: Option<(Vec<u8>, (Vec<u8>, Vec<u8>))>,
     listeners: Vec<DurableListener>,
 }
 
@@ -52,6 +54,12 @@ impl ManualEngine {
     /// Reads that wait for the disk.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().unwrap().waiting
+    }
+
+    /// Right after the next put under `key` somebody else puts another record.
+    pub(crate) fn put_after(&self, key: &[u8], (other, value): (&[u8], &[u8])) {
+        let next = (key.to_vec(), (other.to_vec(), value.to_vec()));
+        self.state.lock().unwrap().next = Some(next);
     }
 
     /// Writes are refused for lack of space from now on, or accepted.
@@ -146,7 +154,11 @@ impl Engine for ManualEngine {
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
         let mut state = self.state.lock().unwrap();
         self.check_write(&state)?;
-        Ok(state.apply(key, Change::Put(value.to_vec(), meta)))
+        let version = state.apply(key, Change::Put(value.to_vec(), meta));
+        if let Some((_, (other, value))) = state.next.take_if(|(after, _)| after == key) {
+            state.apply(&other, Change::Put(value, Meta::NONE));
+        }
+        Ok(version)
     }
 
     fn update(

@@ -4,18 +4,13 @@ use super::{Halt, Transfer, explained, freshness, status_of};
 use crate::counters::Count;
 use crate::execute::{Context, Next, or_absent};
 use crate::failure::Failure;
+use crate::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::media_types;
 use cabinet::{Entry, Error, LongValue, Meta, Version};
 use std::borrow::Cow;
 use wire::http::range::{Part, part};
 use wire::http::{Conditions, Head, Method, Status, Unmet, reply};
 use wire::memcached::Dialect;
-
-/// Length of a value from which it is sent in pieces, in bytes, where the database can read it so.
-const STREAM_BYTES_MIN: usize = 1 << 20;
-
-/// Bytes of a value that are read and sent at once.
-const PIECE_BYTES: u64 = 256 << 10;
 
 /// A value that is being sent.
 pub(super) struct Download {
@@ -138,7 +133,7 @@ pub(super) fn read(
         ("do_http_get", Count::Get)
     };
     let database = context.database;
-    let long = context.attempt(operation, database.long_value(key, STREAM_BYTES_MIN))?;
+    let long = context.attempt(operation, database.long_value(key, LONG_BYTES_MIN))?;
     if let Ok(Some(value)) = or_absent(long, None) {
         context.counters.count(count);
         return read_long(context, &answer, value, head.keep_alive, output);
@@ -244,7 +239,7 @@ pub(super) fn send_piece(
     mut download: Download,
     output: &mut Vec<u8>,
 ) -> Next {
-    let bytes = PIECE_BYTES.min(download.end - download.position);
+    let bytes = (PIECE_BYTES as u64).min(download.end - download.position);
     let start = output.len();
     output.resize(start + bytes as usize, 0);
     if let Err(error) = download.value.read(download.position, &mut output[start..]) {

@@ -6,14 +6,12 @@
 use super::{Exchange, Transfer, refusal, write};
 use crate::counters::Count;
 use crate::execute::{Context, Next, Step};
+use crate::long::LONG_BYTES_MIN;
 use crate::mask::Protocol;
 use crate::spool::Spool;
 use std::io::ErrorKind;
 use wire::Parse;
 use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
-
-/// Length of a body from which it goes to a file, in bytes.
-const SPOOL_BYTES_MIN: usize = 1 << 20;
 
 /// A request whose body is on its way.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ pub(super) fn begin(
     output: &mut Vec<u8>,
 ) -> Option<Step> {
     let Parse::Complete(head, length) = head(input) else { return None };
-    if head.method != Method::Put || needed - length < SPOOL_BYTES_MIN {
+    if head.method != Method::Put || needed - length < LONG_BYTES_MIN {
         return None;
     }
     let shared = context.shared;

@@ -5,13 +5,11 @@ use crate::budget::Charge;
 use crate::counters::Count;
 use crate::execute::{Context, or_absent};
 use crate::failure::Failure;
+use crate::long::LONG_BYTES_MIN;
 use crate::mask::Command;
 use crate::media_types;
 use cabinet::{Change, Entry, Error, Meta, Version};
 use wire::http::{Conditions, Head, Status, reply};
-
-/// Length of a value from which a copy of it counts against the server's memory, in bytes.
-const COUNTED_BYTES_MIN: usize = 1 << 20;
 
 /// How a write ended.
 enum Written {
@@ -58,7 +56,7 @@ pub(super) fn put(
     let is_plain = command == Command::Put && conditions.is_empty();
     // Of all but a plain put the database makes a copy.
     let mut charge = Charge::none(&context.shared.budget);
-    if !is_plain && value.len() >= COUNTED_BYTES_MIN && !charge.set(value.len()) {
+    if !is_plain && value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
         reply::message(output, Status::ServiceUnavailable);
         return Ok(());
     }

@@ -1,0 +1,77 @@
+//! Promises of the records that a front end sees.
+
+mod support;
+
+use cabinet::{Database, Durability, Meta, Side};
+use server::{Records, RecordsError, Saying, Server};
+use std::sync::Arc;
+use support::{ManualEngine, config, memory, tree};
+
+fn records(database: &Database) -> Records {
+    Server::bind(config(), database.clone()).unwrap().records()
+}
+
+fn value(database: &Database, key: &str) -> Option<String> {
+    database.get(key.as_bytes()).unwrap().map(|value| String::from_utf8(value).unwrap())
+}
+
+#[test]
+fn what_is_stored_while_a_record_moves_goes_with_it() {
+    let engine = ManualEngine::new("", Durability::None);
+    let database = Database::from_engine(Arc::<ManualEngine>::clone(&engine));
+    let records = records(&database);
+    database.put(b"from", b"one").unwrap();
+    engine.put_after(b"to", (b"from", b"two"));
+    assert!(records.rename(b"from", b"to").unwrap());
+    assert_eq!(value(&database, "from"), None);
+    assert_eq!(value(&database, "to").as_deref(), Some("two"));
+    assert!(!records.rename(b"from", b"to").unwrap());
+}
+
+#[test]
+fn a_part_is_not_put_over_what_was_stored_meanwhile() {
+    let database = memory();
+    let records = records(&database);
+    let meta = Meta { flags: 0xc702_0000, expires_at_ms: 4_000_000_000_000 };
+    database.put_with(b"k", b"0123", meta).unwrap();
+    let change = || {
+        let mut draft = records.draft_of(b"k").unwrap().unwrap();
+        draft.write(1, b"xy").unwrap();
+        draft
+    };
+    let saying = Saying { media_type: b"text/html".to_vec(), ..Saying::default() };
+    let facts = records.put(b"k", change(), &saying).unwrap();
+    assert_eq!(value(&database, "k").as_deref(), Some("0xy3"));
+    assert_eq!(facts.expires_at_ms, meta.expires_at_ms);
+    assert_eq!(facts.media_type.as_deref(), Some("text/plain"));
+    let draft = change();
+    database.put(b"k", b"other").unwrap();
+    assert!(matches!(records.put(b"k", draft, &saying), Err(RecordsError::Unmet)));
+    assert_eq!(value(&database, "k").as_deref(), Some("other"));
+    let draft = change();
+    let other = Saying { matching: Some(facts.tag.into_bytes()), ..Saying::default() };
+    assert!(matches!(records.put(b"k", draft, &other), Err(RecordsError::Unmet)));
+    let draft = change();
+    database.remove(b"k").unwrap();
+    assert!(matches!(records.put(b"k", draft, &saying), Err(RecordsError::Unmet)));
+    assert!(records.draft_of(b"k").unwrap().is_none());
+}
+
+#[test]
+fn a_record_goes_with_all_its_values_and_moves_with_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = tree(folder.path());
+    let records = records(&database);
+    for value in [b"a", b"b", b"c"] {
+        database.put_duplicate(b"k", value, Side::After).unwrap();
+    }
+    assert!(matches!(records.rename(b"k", b"to"), Err(RecordsError::Several)));
+    assert_eq!(database.count(b"k").unwrap(), 3);
+    assert!(records.copy(b"k", b"to").unwrap());
+    assert_eq!(value(&database, "to").as_deref(), Some("a"));
+    assert!(records.remove(b"k").unwrap());
+    assert_eq!(database.count(b"k").unwrap(), 0);
+    assert!(!records.remove(b"k").unwrap());
+    assert!(records.rename(b"to", b"k").unwrap());
+    assert_eq!(value(&database, "k").as_deref(), Some("a"));
+}

@@ -72,7 +72,7 @@ pub use mask::{Command, Mask, Protocol};
 pub use records::{Facts, Records, RecordsError, Saying};
 pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use server::{Handle, Server};
-pub use takeover::{Handed, Takeover};
+pub use takeover::{Counted, Handed, Takeover};
 pub use users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use value::Value;
 pub use wire::memcached::Dialect;

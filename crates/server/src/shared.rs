@@ -14,7 +14,7 @@ use crate::replication::{Ask, Replication, SemiSync};
 use crate::session::Cursor;
 use crate::settle::settle;
 use crate::store::Store;
-use crate::takeover::{Handed, Takeover};
+use crate::takeover::{Counted, Handed, Takeover};
 use crate::update_log::UpdateLog;
 use crate::{Config, Error, Result};
 use cabinet::name::Kind;
@@ -179,13 +179,18 @@ impl Shared {
         self.hands_over.load(Ordering::Relaxed).then(|| self.takeover.read().clone()).flatten()
     }
 
-    /// Has the connection of this socket taken over.
-    pub(crate) fn hand_over(&self, socket: &OwnedFd, unsent: Vec<u8>, received: Vec<u8>) {
-        let Some(takeover) = self.takeover() else { return };
+    /// Has the connection of this socket taken over; says whether there was room for what goes with it.
+    pub(crate) fn hand_over(&self, socket: &OwnedFd, unsent: Vec<u8>, received: Vec<u8>) -> bool {
+        let Some(takeover) = self.takeover() else { return true };
+        let counted = |bytes| Counted::new(bytes, &self.budget);
+        let (Some(unsent), Some(received)) = (counted(unsent), counted(received)) else {
+            return false;
+        };
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => takeover.serve(Handed { socket, unsent, received }),
             Err(error) => tracing::error!("a connection cannot be handed over: {error}"),
         }
+        true
     }
 
     /// What the reply to a write has to wait for that was made just now.

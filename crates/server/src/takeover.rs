@@ -1,6 +1,9 @@
 //! Connections that another front end takes over, for good.
 
+use crate::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A connection as it is handed over.
 #[derive(Debug)]
@@ -8,9 +11,32 @@ pub struct Handed {
     /// Its socket, which does not block.
     pub socket: OwnedFd,
     /// Replies that are to be sent first, once [`crate::Records::commit`] has returned.
-    pub unsent: Vec<u8>,
+    pub unsent: Counted,
     /// What has come of the request that it is handed over with, and what came behind.
-    pub received: Vec<u8>,
+    pub received: Counted,
+}
+
+/// Bytes that count against the memory of all buffers until they are dropped.
+#[derive(Debug)]
+pub struct Counted {
+    bytes: Vec<u8>,
+    _charge: Charge,
+}
+
+impl Counted {
+    /// `None` if there is no room for them.
+    pub(crate) fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Self> {
+        let mut charge = Charge::none(budget);
+        charge.set(bytes.capacity()).then_some(Self { bytes, _charge: charge })
+    }
+}
+
+impl Deref for Counted {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// What serves the connections of WebDAV clients.

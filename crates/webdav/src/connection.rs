@@ -1,5 +1,7 @@
 //! A connection that was handed over, as hyper wants it.
 
+use crate::work::Work;
+use server::Counted;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// A socket, and what was read from it already.
 pub(crate) struct Connection {
     stream: TcpStream,
-    received: Vec<u8>,
+    received: Option<Counted>,
     taken: usize,
     quiet: Option<Quiet>,
 }
@@ -20,12 +22,20 @@ pub(crate) struct Connection {
 struct Quiet {
     limit: Duration,
     end: Pin<Box<Sleep>>,
+    work: Work,
+    /// How much of it was done at the last look.
+    done: usize,
 }
 
 impl Connection {
-    /// It ends if nothing moves for longer than `limit`.
-    pub(crate) fn new(stream: TcpStream, received: Vec<u8>, limit: Option<Duration>) -> Self {
-        let quiet = limit.map(|limit| Quiet { limit, end: Box::pin(sleep(limit)) });
+    /// It ends if nothing moves for longer than `limit`, while none of its `work` is done either.
+    pub(crate) fn new(
+        stream: TcpStream,
+        received: Option<Counted>,
+        limit: Option<Duration>,
+        work: Work,
+    ) -> Self {
+        let quiet = limit.map(|limit| Quiet { limit, end: Box::pin(sleep(limit)), work, done: 0 });
         Self { stream, received, taken: 0, quiet }
     }
 
@@ -35,13 +45,19 @@ impl Connection {
         context: &mut Context<'_>,
         moved: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let Some(Quiet { limit, end }) = &mut self.quiet else { return moved };
+        let Some(Quiet { limit, end, work, done }) = &mut self.quiet else { return moved };
         if moved.is_ready() {
             end.as_mut().reset(Instant::now() + *limit);
             return moved;
         }
-        ready!(end.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        loop {
+            ready!(end.as_mut().poll(context));
+            // A client that waits for a response has nothing to send.
+            if !work.goes_on(done) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            end.as_mut().reset(Instant::now() + *limit);
+        }
     }
 }
 
@@ -51,16 +67,18 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let rest = &self.received[self.taken..];
-        if !rest.is_empty() {
+        if let Some(received) = &self.received {
+            let rest = &received[self.taken..];
             let bytes = rest.len().min(buffer.remaining());
             buffer.put_slice(&rest[..bytes]);
+            let is_all = bytes == rest.len();
             self.taken += bytes;
-            if self.taken == self.received.len() {
-                self.received = Vec::new();
-                self.taken = 0;
+            if is_all {
+                self.received = None;
             }
-            return Poll::Ready(Ok(()));
+            if bytes > 0 {
+                return Poll::Ready(Ok(()));
+            }
         }
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.watch(context, read)
@@ -96,5 +114,34 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn a_connection_is_not_quiet_while_something_is_done_for_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let _client = TcpStream::connect(address).await.expect("a client");
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let (limit, work) = (Duration::from_millis(5), Work::default());
+            let operation = work.begin();
+            let mut connection = Connection::new(stream, None, Some(limit), work);
+            for _ in 0..5 {
+                assert!(connection.read_u8().now_or_never().is_none());
+                sleep(limit).await;
+            }
+            drop(operation);
+            let ended = connection.read_u8().await.expect_err("nobody sends anything");
+            assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        });
     }
 }

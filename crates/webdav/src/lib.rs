@@ -30,6 +30,7 @@ mod properties;
 mod request;
 mod service;
 mod system;
+mod work;
 
 pub use document::LEVELS_MAX;
 pub use folder::{ENTRIES_MAX, UNSORTED_MAX};

@@ -1,5 +1,6 @@
 //! What the file system has to know of a request, and what the response has to know of a file.
 
+use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
@@ -13,6 +14,7 @@ pub(crate) struct Request(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     saying: Saying,
+    work: Work,
     /// The file that is answered with.
     file: OnceLock<Facts>,
     /// A status that the file system has no word for.
@@ -20,7 +22,7 @@ struct State {
 }
 
 impl Request {
-    pub(crate) fn new(method: &Method, headers: &HeaderMap) -> Self {
+    pub(crate) fn new(method: &Method, headers: &HeaderMap, work: &Work) -> Self {
         let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
         // That of a PATCH is of the change.
         let media_type = header(CONTENT_TYPE).filter(|_| method != Method::PATCH);
@@ -29,7 +31,7 @@ impl Request {
             matching: header(IF_MATCH),
             none_matching: header(IF_NONE_MATCH),
         };
-        Self(Arc::new(State { saying, ..State::default() }))
+        Self(Arc::new(State { saying, work: work.clone(), ..State::default() }))
     }
 
     pub(crate) fn saying(&self) -> &Saying {
@@ -55,8 +57,13 @@ impl Request {
         records: &Arc<Records>,
         operation: impl FnOnce(&Records) -> Result<T, Failure> + Send + 'static,
     ) -> FsResult<T> {
-        let records = Arc::clone(records);
-        match tokio::task::spawn_blocking(move || operation(&records)).await {
+        let (records, under_way) = (Arc::clone(records), self.0.work.begin());
+        let operation = move || {
+            let done = operation(&records);
+            drop(under_way);
+            done
+        };
+        match tokio::task::spawn_blocking(operation).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(failure)) => Err(self.error(failure)),
             // A panic has been printed where it happened.

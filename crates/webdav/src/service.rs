@@ -7,6 +7,7 @@ use crate::locks::Locks;
 use crate::path::{file_key, folder_key};
 use crate::request::Request;
 use crate::system::System;
+use crate::work::Work;
 use bytes::Bytes;
 use dav_server::body::Body;
 use dav_server::davpath::DavPath;
@@ -139,21 +140,25 @@ async fn accept(state: State, mut connections: UnboundedReceiver<Handed>) {
 async fn converse(state: &State, handed: Handed) -> Result<(), Box<dyn std::error::Error>> {
     let Handed { socket, unsent, received } = handed;
     // Only sending and receiving is done with it, which is the same for all sockets.
-    let mut stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
+    let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
     if !unsent.is_empty() {
         let records = Arc::clone(&state.records);
         tokio::task::spawn_blocking(move || records.commit()).await??;
-        stream.write_all(&unsent).await?;
     }
     let config = state.records.config();
     let limit = config.timeout.max(config.idle_timeout);
-    let connection = TokioIo::new(Connection::new(stream, received, limit));
-    let service = service_fn(|request| respond(state, request));
-    Ok(hyper::server::conn::http1::Builder::new().serve_connection(connection, service).await?)
+    let work = Work::default();
+    let mut connection = Connection::new(stream, Some(received), limit, work.clone());
+    connection.write_all(&unsent).await?;
+    drop(unsent);
+    let service = service_fn(|request| respond(state, &work, request));
+    let http = hyper::server::conn::http1::Builder::new();
+    Ok(http.serve_connection(TokioIo::new(connection), service).await?)
 }
 
 async fn respond(
     state: &State,
+    work: &Work,
     mut request: hyper::Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let method = request.method().clone();
@@ -166,7 +171,7 @@ async fn respond(
     if method.as_str() == "PROPFIND" && !headers.contains_key("depth") {
         headers.insert("depth", HeaderValue::from_static("1"));
     }
-    let facts = Request::new(&method, headers);
+    let facts = Request::new(&method, headers, work);
     if let Err(status) = check_folder(state, &request, &facts).await {
         return Ok(refusal(status));
     }

@@ -102,6 +102,27 @@ fn a_connection_is_handed_over_behind_the_replies_it_waits_for() {
 }
 
 #[test]
+fn replies_that_a_connection_is_handed_over_with_count_until_they_are_sent() {
+    const VALUE_BYTES: usize = 16 << 20;
+    let (output_bytes_max, buffer_bytes_max) = (4 * VALUE_BYTES, 5 * VALUE_BYTES);
+    let config = Config { output_bytes_max, buffer_bytes_max, ..config() };
+    let database = Database::open("*").unwrap();
+    database.put(b"k", &vec![b'v'; VALUE_BYTES]).unwrap();
+    let server = start_with(config, database);
+    let requests = b"get k k k\r\nOPTIONS / HTTP/1.1\r\nConnection: close\r\n\r\n";
+    let (mut slow, mut other) = (server.connect(), server.connect());
+    slow.send(requests);
+    // It begins to come when the connection has been handed over.
+    assert_eq!(slow.read(6), b"VALUE ");
+    other.send(requests);
+    assert_eq!(other.read_to_end(), b"SERVER_ERROR out of memory\r\n");
+    assert!(slow.read_to_end().len() > 3 * VALUE_BYTES);
+    let mut next = server.connect();
+    next.send(requests);
+    assert!(next.read_to_end().len() > 3 * VALUE_BYTES);
+}
+
+#[test]
 fn who_does_not_ask_for_webdav_does_not_get_it() {
     let server = memory();
     let mut client = server.connect();

@@ -185,7 +185,12 @@ impl Worker {
         if hands_over {
             let mut unsent = connection.take_unsent();
             unsent.append(output);
-            self.shared.hand_over(connection.socket(), unsent, input[consumed..].to_vec());
+            // What goes with it is counted there, and not here any more.
+            connection.charge();
+            let received = input[consumed..].to_vec();
+            if !self.shared.hand_over(connection.socket(), unsent, received) {
+                out_of_memory(connection);
+            }
             return input.len();
         }
         if let Some(ask) = replicate {

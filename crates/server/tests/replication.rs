@@ -600,6 +600,7 @@ fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
         "incr a 1\r\n",
         "touch a 100\r\n",
         "flush_all\r\n",
+        "flush_all 1000\r\n",
         "ms b 1\r\n2\r\n",
         "md a\r\n",
         "ma a\r\n",

@@ -25,6 +25,9 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms()),
     };
     if wait_ms > 0 {
+        if let Err(error) = context.attempt("do_mc_flushall", context.shared.gate.pass())? {
+            return Ok(Err(error));
+        }
         // Beyond the end of the clock it never comes.
         let at = Instant::now().checked_add(Duration::from_millis(wait_ms));
         context.shared.pool.clear_at(at);
@@ -32,8 +35,10 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         return Ok(Ok(()));
     }
     context.wait()?;
-    context.shared.pool.clear_at(None);
     let cleared = context.attempt_write("do_mc_flushall", context.database.clear())?;
+    if cleared.is_ok() {
+        context.shared.pool.clear_at(None);
+    }
     context.counters.count(Count::Vanish);
     Ok(cleared)
 }

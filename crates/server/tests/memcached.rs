@@ -8,6 +8,7 @@
 mod support;
 
 use server::{Config, Dialect};
+use std::time::Duration;
 use support::{Client, config, hash, memory, memory_tree, named, start, start_with, tree};
 
 /// What a server answers to a request, up to the end of `end`.
@@ -98,6 +99,8 @@ fn flush_all_can_wait() {
         client.exchange("flush_all 1\r\nflush_all\r\nset a 0 0 1\r\nx\r\n", {
             "OK\r\nOK\r\nSTORED\r\n"
         });
+        std::thread::sleep(Duration::from_millis(1500));
+        client.exchange("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
     }
 }
 

@@ -137,6 +137,18 @@ fn a_request_with_a_long_reply_is_left_to_the_pool_between_two_values() {
 }
 
 #[test]
+fn the_sockets_of_the_system_are_listed_by_the_pool() {
+    let server = support::start(support::memory());
+    let mut client = server.connect();
+    client.send(b"stats conns\r\n");
+    client.read_until(b"END\r\n");
+    let packet = support::Packet { opcode: 0x10, key: b"conns", ..Default::default() };
+    client.send(&packet.bytes());
+    while !client.response().key.is_empty() {}
+    assert_eq!(server.figure("requests_pooled"), 2);
+}
+
+#[test]
 fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
     let server = support::start(support::memory());
     let mut client = server.connect();

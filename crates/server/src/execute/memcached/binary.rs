@@ -328,6 +328,10 @@ fn stat(
     argument: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
+    if argument == b"conns" {
+        // It goes through all sockets of the system.
+        context.wait()?;
+    }
     context.counters.count(Count::Stat);
     let shared = context.shared;
     if argument.starts_with(b"reset") {

@@ -18,6 +18,10 @@ pub(super) fn execute(
     rest: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
+    if matches!(argument, b"conns" | b"cachedump") {
+        // They go through all sockets of the system, and through records of any age.
+        context.wait()?;
+    }
     context.counters.count(Count::Stat);
     let shared = context.shared;
     match argument {
@@ -213,7 +217,6 @@ fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> R
         return Ok(());
     };
     if *class == 1 {
-        context.wait()?;
         let start = output.len();
         let mut left = if *most == 0 { u64::MAX } else { *most };
         let dumped = context.database.for_each(|entry| {

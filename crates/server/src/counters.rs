@@ -100,6 +100,16 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
+    /// Counts that a client has said who it is, whether or not that is a user. Only the thread whose
+    /// set this is may call it.
+    pub(crate) fn count_authentication(&self, is_user: bool) {
+        self.count(Count::Authentication);
+        if !is_user {
+            self.count(Count::AuthenticationError);
+            tracing::debug!("authentication failed");
+        }
+    }
+
     /// The count so far.
     pub(crate) fn value(&self, what: Count) -> u64 {
         self.0[what as usize].load(Ordering::Relaxed)

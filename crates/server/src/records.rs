@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use wire::http::{BasicCredentials, Conditions};
+use wire::http::Conditions;
 
 /// How often a record is looked at again that others change while it is given another key.
 const RENAMES_MAX: usize = 100;
@@ -119,17 +119,8 @@ impl Records {
     /// Whether the client of a request with this header `Authorization` may use the server.
     pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(users) = &self.shared.config.users else { return true };
-        let credentials = authorization.and_then(BasicCredentials::decode);
-        let is_user = credentials.is_some_and(|credentials| {
-            let (name, password) = credentials.parts();
-            users.admit(name, password)
-        });
-        let counters = self.counters.lock();
-        counters.count(Count::Authentication);
-        if !is_user {
-            counters.count(Count::AuthenticationError);
-            tracing::debug!("authentication failed");
-        }
+        let is_user = users.admit_basic(authorization);
+        self.counters.lock().count_authentication(is_user);
         is_user
     }
 

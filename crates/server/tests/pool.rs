@@ -149,6 +149,30 @@ fn the_sockets_of_the_system_are_listed_by_the_pool() {
 }
 
 #[test]
+fn a_request_that_waits_counts_once() {
+    let (engine, server) = start(start_engine);
+    let add_double = [&b"\xc8\x61\0\0\0\x04"[..], &[0; 16], b"cold"].concat();
+    let mut clients = Vec::new();
+    for request in
+        [&b"mg cold T100\r\n"[..], b"mg cold v\r\n", b"stats cachedump 1 1\r\n", &add_double]
+    {
+        let mut client = server.connect();
+        client.send(request);
+        clients.push(client);
+    }
+    support::wait_until(|| engine.waiting() > 0);
+    server.pass();
+    engine.set_stalled(false);
+    for mut client in clients {
+        client.read(1);
+    }
+    for (name, count) in [("cmd_meta", 2), ("cmd_get", 2), ("cmd_touch", 1)] {
+        assert_eq!(server.figure(name), count, "{name}");
+    }
+    assert_eq!(support::stat(&server, "cnt_adddouble").as_deref(), Some("1"));
+}
+
+#[test]
 fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
     let server = support::start(support::memory());
     let mut client = server.connect();

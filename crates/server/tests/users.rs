@@ -183,6 +183,28 @@ fn a_stranger_cannot_send_much() {
 }
 
 #[test]
+fn a_request_of_http_counts_once_however_it_comes() {
+    let server = start_with_users(false);
+    let mut client = server.connect();
+    let authorization = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+    let body = "Content-Length: 1\r\nExpect: 100-continue\r\n";
+    client.send(format!("PUT /k HTTP/1.1\r\n{authorization}{body}\r\n").as_bytes());
+    // It has looked at the head now.
+    client.expect("HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(b"v");
+    client.expect_response("201 Created", "Created\n");
+    // This one is left to the pool.
+    let accept = "Accept: application/json\r\n";
+    client.send(format!("GET /?list HTTP/1.1\r\n{authorization}{accept}\r\n").as_bytes());
+    client.expect_response("200 OK", "");
+    let mut client = server.connect();
+    client.exchange("set k 0 0 10\r\nann secret\r\n", "STORED\r\n");
+    client.send(b"stats\r\n");
+    let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    assert!(text.contains("STAT auth_cmds 3\r\n"), "{text}");
+}
+
+#[test]
 fn failures_are_counted() {
     let server = start_with_users(false);
     let mut client = server.connect();

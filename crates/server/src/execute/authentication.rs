@@ -8,7 +8,7 @@
 use super::{Context, Next, Step, dispatch};
 use crate::counters::Count;
 use crate::users::Users;
-use wire::http::{BasicCredentials, Head, Method, head};
+use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
 use wire::{Parse, Protocol, http, memcached};
@@ -30,18 +30,9 @@ impl Context<'_> {
         users: &Users,
         credentials: Option<(&[u8], &[u8])>,
     ) -> bool {
-        let is_user = self.admits(users, credentials);
-        self.session.is_authenticated = is_user;
-        is_user
-    }
-
-    fn admits(&self, users: &Users, credentials: Option<(&[u8], &[u8])>) -> bool {
         let is_user = credentials.is_some_and(|(name, password)| users.admit(name, password));
-        self.counters.count(Count::Authentication);
-        if !is_user {
-            self.counters.count(Count::AuthenticationError);
-            tracing::debug!("authentication failed");
-        }
+        self.counters.count_authentication(is_user);
+        self.session.is_authenticated = is_user;
         is_user
     }
 }
@@ -56,8 +47,18 @@ pub(super) fn step(
     let protocol = wire::sniff(input);
     let may_go_on = match protocol {
         Some(Protocol::Http) => match head(input) {
-            Parse::Complete(head, _) if !is_of_user(context, users, &head) => {
-                return challenge(context, &head, input, output);
+            Parse::Complete(head, _) => {
+                let is_user = users.admit_basic(head.header("Authorization"));
+                let step = if is_user {
+                    dispatch(context, protocol, input, output)
+                } else {
+                    challenge(context, &head, input, output)
+                };
+                // Others are looked at again.
+                if matches!(step, Step::Executed { .. }) {
+                    context.counters.count_authentication(is_user);
+                }
+                return step;
             }
             // What is no head is nobody's request.
             _ => true,
@@ -123,11 +124,6 @@ fn introduce(
         _ => memcached::reply::UNAUTHENTICATED,
     });
     Some(Step::Executed { bytes, next: Next::GoOn })
-}
-
-fn is_of_user(context: &Context<'_>, users: &Users, head: &Head<'_>) -> bool {
-    let credentials = head.header("Authorization").and_then(BasicCredentials::decode);
-    context.admits(users, credentials.as_ref().map(BasicCredentials::parts))
 }
 
 /// Asks for a name and a password. The body that may follow is not read, so the connection ends.

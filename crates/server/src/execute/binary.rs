@@ -155,8 +155,10 @@ pub(super) fn perform(
             false
         }
         Request::AddDouble { key, integral, fractional } => {
+            let addend = double_from_parts(integral, fractional);
+            let next = add_double(context, key, addend, output)?;
             context.counters.count(Count::AddDouble);
-            return add_double(context, key, double_from_parts(integral, fractional), output);
+            return Ok(next);
         }
         Request::Sync => {
             context.wait()?;

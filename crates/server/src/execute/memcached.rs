@@ -72,8 +72,8 @@ fn execute(
             }
         }
         Request::Meta(meta) => {
-            context.counters.count(Count::Meta);
             meta::execute(context, &meta, output)?;
+            context.counters.count(Count::Meta);
         }
         Request::MetaDebug { key } => meta::debug(context, key, output)?,
         Request::MetaNoOp => output.extend_from_slice(reply::META_NO_OP),

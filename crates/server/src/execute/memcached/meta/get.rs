@@ -41,10 +41,6 @@ pub(super) fn get(
     // Few ask for it.
     let wants_hit = { meta.flags }.any(|(flag, _)| matches!(flag, b'h' | b'l'));
     let hit = if wants_hit { shared.hits.find(key) } else { None };
-    context.counters.count(Count::Get);
-    if meta.exptime.is_some() {
-        context.counters.count(Count::Touch);
-    }
     let may_change = meta.exptime.is_some() || meta.vivify.is_some() || meta.recache.is_some();
     let mut is_won_now = false;
     if !may_change {
@@ -68,7 +64,11 @@ pub(super) fn get(
             }
             context.check_length(output.len() - start)
         });
-        match or_absent(context.attempt("do_mc_get", found)?, None) {
+        let found = or_absent(context.attempt("do_mc_get", found)?, None);
+        if !is_won_now {
+            context.counters.count(Count::Get);
+        }
+        match found {
             Ok(Some(length)) => {
                 length?;
                 if !is_won_now {
@@ -134,7 +134,12 @@ pub(super) fn get(
         }
         (Change::Put(entry.value.to_vec(), cabinet::Meta { expires_at_ms, ..entry.meta }), ())
     });
-    let version = match or_absent(context.attempt_write("do_mc_gat", changed)?, ((), 0)) {
+    let changed = context.attempt_write("do_mc_gat", changed)?;
+    context.counters.count(Count::Get);
+    if meta.exptime.is_some() {
+        context.counters.count(Count::Touch);
+    }
+    let version = match or_absent(changed, ((), 0)) {
         Ok(((), version)) => version,
         Err(error) => {
             failure(output, &error);

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::{Clock, Compression, Database, Error, Meta, Options, Position};
+use cabinet::{Batch, Clock, Compression, Database, Error, Meta, Options, Position};
 
 const KINDS: [&str; 2] = ["*", "+"];
 
@@ -230,6 +230,53 @@ fn a_copy_on_the_disk_holds_every_live_record() {
             let read = copy.read(&key(number), |entry| (entry.value.to_vec(), entry.meta));
             assert_eq!(read.unwrap().unwrap(), (number.to_le_bytes().to_vec(), meta));
         }
+    }
+}
+
+#[test]
+fn a_batch_does_not_push_itself_out() {
+    const CAP: u32 = 4096;
+    let database = open("*", |options| options.capacity_records = u64::from(CAP));
+    for number in 0..CAP {
+        database.put(&key(number), b"").unwrap();
+    }
+    let mut batch = Batch::new();
+    let written = CAP..CAP + CAP * 3 / 4;
+    // One of them is written twice, one goes again.
+    batch.put(&key(written.start), b"first", Meta::NONE);
+    for number in written.clone() {
+        batch.put(&key(number), b"", Meta::NONE);
+    }
+    batch.remove(&key(written.start + 1));
+    database.write(&batch).unwrap();
+    let is_there = |number: &u32| database.get(&key(*number)).unwrap().is_some();
+    assert_eq!(written.clone().filter(is_there).count(), written.len() - 1);
+    assert_eq!(database.len(), u64::from(CAP));
+    // What is over the cap by itself cannot stay.
+    let mut batch = Batch::new();
+    for number in 0..2 * CAP {
+        batch.put(&key(number), b"", Meta::NONE);
+    }
+    database.write(&batch).unwrap();
+    assert_eq!(database.len(), u64::from(CAP));
+}
+
+#[test]
+fn a_copy_that_fails_half_way_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("fixed.tcf");
+    for kind in KINDS {
+        let database = open(kind, |_| {});
+        for number in 1..100 {
+            database.put(number.to_string().as_bytes(), b"").unwrap();
+        }
+        database.put(b"no id", b"").unwrap();
+        assert!(matches!(database.copy_to(&place), Err(Error::NoId { .. })));
+        assert!(!place.exists());
+        database.remove(b"no id").unwrap();
+        database.copy_to(&place).unwrap();
+        assert_eq!(Database::open_with(&place, &Options::default()).unwrap().len(), 99);
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }
 

@@ -24,10 +24,16 @@ pub(super) fn copy_records<'a>(
     if specification.path.exists() {
         return Err(failed(io::ErrorKind::AlreadyExists));
     }
-    let target = Database::open_specification(&specification)?.deferred();
-    for record in records {
-        let value = record.value()?;
-        target.put_with(record.key(), &value, record.meta())?;
-    }
-    target.sync()
+    let copy = || {
+        let target = Database::open_specification(&specification)?.deferred();
+        for record in records {
+            let value = record.value()?;
+            target.put_with(record.key(), &value, record.meta())?;
+        }
+        target.sync()
+    };
+    copy().inspect_err(|_| {
+        // It would open as if it were whole.
+        let _ = std::fs::remove_dir_all(&specification.path);
+    })
 }

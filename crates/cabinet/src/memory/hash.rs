@@ -31,6 +31,7 @@ use crate::{
     Wait,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ impl MemoryHash {
     /// record just written.
     fn settle(&self, index: usize, mut shard: RwLockWriteGuard<'_, Shard>, spare: Option<u32>) {
         self.sweep(&mut shard);
-        self.evict(&mut shard, spare);
+        self.evict(&mut shard, spare.as_slice());
         drop(shard);
         // This shard had nothing else to give.
         for other in 1..self.shards.len() {
@@ -157,12 +158,40 @@ impl MemoryHash {
                 return;
             }
             let other = (index + other) % self.shards.len();
-            self.evict(&mut self.shards[other].0.write(), None);
+            self.evict(&mut self.shards[other].0.write(), &[]);
         }
     }
 
-    fn evict(&self, shard: &mut Shard, spare: Option<u32>) {
-        while self.capacity.is_over() && shard.evict(spare, |key| self.tag(key), &self.capacity) {}
+    /// As `settle`, after a batch that has written records in these places of shards.
+    fn settle_batch(&self, mut written: BTreeMap<usize, Vec<u32>>) {
+        for places in written.values_mut() {
+            places.sort_unstable();
+            places.dedup();
+        }
+        let first = written.keys().next().copied().unwrap_or(0);
+        // Only where there is nothing else is something of the batch taken.
+        for is_spared in [true, false] {
+            for index in (0..self.shards.len()).map(|n| (first + n) % self.shards.len()) {
+                if !self.capacity.is_over() {
+                    return;
+                }
+                let spare = written.get(&index).filter(|_| is_spared);
+                let spare = spare.map_or(&[][..], Vec::as_slice);
+                self.evict(&mut self.shards[index].0.write(), spare);
+            }
+        }
+    }
+
+    fn evict(&self, shard: &mut Shard, spare: &[u32]) {
+        if !self.capacity.is_over() {
+            return;
+        }
+        for _ in 0..shard.others(spare) {
+            shard.evict(spare, |key| self.tag(key), &self.capacity);
+            if !self.capacity.is_over() {
+                return;
+            }
+        }
     }
 
     fn sweep(&self, shard: &mut Shard) {
@@ -273,24 +302,25 @@ impl Engine for MemoryHash {
         for (_, shard) in &shards {
             shard.check_room(changes.len())?;
         }
+        let mut written: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for ((index, tag), key, record) in changes {
             let shard = &mut shards[at(index)].1;
             match record {
                 Some(record) => {
                     let found = shard.find(tag, key);
-                    self.store(shard, tag, found, record);
+                    let (place, _) = self.store(shard, tag, found, record);
+                    written.entry(index).or_default().push(place);
                 }
                 None => {
                     shard.remove(tag, key, &self.capacity);
                 }
             }
         }
-        // Under all the locks, so that nobody sees more than the caps allow for longer than
-        // this takes; other shards give only if these have nothing left.
         for (_, shard) in &mut shards {
             self.sweep(shard);
-            self.evict(shard, None);
         }
+        drop(shards);
+        self.settle_batch(written);
         Ok(())
     }
 
@@ -358,7 +388,7 @@ impl Engine for MemoryHash {
     fn retune(&self, options: &Options) -> Result<()> {
         self.capacity.set(options);
         for shard in &self.shards {
-            self.evict(&mut shard.0.write(), None);
+            self.evict(&mut shard.0.write(), &[]);
         }
         Ok(())
     }

@@ -128,23 +128,25 @@ impl Shard {
         found.is_some()
     }
 
-    /// Removes a record that is little used, but not the one in the place `spare`; says whether
-    /// there was one. `tag_of` hashes a key.
+    /// How many records there are in other places than these.
+    pub(super) fn others(&self, spare: &[u32]) -> usize {
+        let spared = spare.iter().filter(|id| self.record(**id).is_some()).count();
+        self.records.len() - self.vacant.len() - spared
+    }
+
+    /// Removes a record that is little used, but none in the places `spare`, which are in order, each
+    /// once. There are [others](Self::others). `tag_of` hashes a key.
     pub(super) fn evict(
         &mut self,
-        spare: Option<u32>,
+        spare: &[u32],
         tag_of: impl Fn(&[u8]) -> u32,
         capacity: &Capacity,
-    ) -> bool {
-        let others = self.records.len() - self.vacant.len();
-        if others <= usize::from(spare.is_some_and(|id| self.record(id).is_some())) {
-            return false;
-        }
+    ) {
         let mut passed = 0;
         loop {
             let id = self.hand as u32;
             self.hand = (self.hand + 1) % self.records.len();
-            if Some(id) == spare || self.record(id).is_none() {
+            if self.record(id).is_none() || spare.binary_search(&id).is_ok() {
                 continue;
             }
             // What was stored before there was a cap counts as not used.
@@ -156,7 +158,7 @@ impl Shard {
             }
             self.remove_at(id, tag_of, capacity);
             capacity.count_evicted();
-            return true;
+            return;
         }
     }
 

@@ -37,6 +37,10 @@ pub const SNIPPETS_MAX: usize = 1024;
 /// Conditions of a full-text expression that count.
 pub const EXPRESSION_UNITS_MAX: usize = 32;
 
+/// Lists of rows that one query sorts for phrases of one or two letters. Of conditions with more, rows are
+/// read.
+pub const SORTED_PHRASES_MAX: usize = 32;
+
 /// Most bytes of keys and values one batch or transaction may hold.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 

@@ -90,6 +90,14 @@ impl Access {
         }
     }
 
+    /// How many lists have to be sorted for it.
+    pub(super) fn sorted_lists(&self) -> usize {
+        match &self.route {
+            Route::Postings(formula) => formula.sorted_lists(),
+            Route::Walk(_) => 0,
+        }
+    }
+
     /// How an index answers a condition, if it does.
     pub(super) fn of(number: usize, condition: &Condition, index: &Arc<Index>) -> Option<Self> {
         if condition.negate || condition.no_index || condition.column != index.column {
@@ -249,9 +257,12 @@ fn by_token(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
 
 fn by_text(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
     let operand = before_nul(&condition.operand);
-    let any = |phrases: &[String]| {
-        phrases.iter().map(|text| phrase(index, text)).collect::<Option<Vec<_>>>().map(Formula::Any)
+    // Each once, however often it is asked for.
+    let each = |phrases: &[String]| {
+        let phrases: BTreeSet<&String> = phrases.iter().collect();
+        phrases.into_iter().map(|text| phrase(index, text)).collect::<Option<Vec<_>>>()
     };
+    let any = |phrases: &[String]| each(phrases).map(Formula::Any);
     Some(Route::Postings(match condition.operator {
         Operator::TextPhrase => phrase(index, &normalise(operand))?,
         Operator::TextAll => {
@@ -259,7 +270,7 @@ fn by_text(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
             if phrases.is_empty() {
                 return None;
             }
-            Formula::All(phrases.iter().map(|text| phrase(index, text)).collect::<Option<_>>()?)
+            Formula::All(each(&phrases)?)
         }
         Operator::TextAny => any(&phrases(operand))?,
         Operator::TextExpression => {

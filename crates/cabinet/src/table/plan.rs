@@ -13,6 +13,7 @@ use super::order::Order;
 use super::postings::Formula;
 use super::query::Query;
 use crate::Result;
+use crate::limits::SORTED_PHRASES_MAX;
 use std::sync::Arc;
 
 /// Entries that are counted to see which index leads.
@@ -93,7 +94,16 @@ impl Known<'_> {
         let access = |(number, condition)| {
             self.indices.iter().find_map(|index| Access::of(number, condition, index))
         };
-        conditions.filter_map(access).collect()
+        let mut sorted_lists = 0;
+        let is_bounded = |access: &Access| {
+            let count = sorted_lists + access.sorted_lists();
+            if count > SORTED_PHRASES_MAX {
+                return false;
+            }
+            sorted_lists = count;
+            true
+        };
+        conditions.filter_map(access).filter(is_bounded).collect()
     }
 
     /// The index that is in an order, whole.

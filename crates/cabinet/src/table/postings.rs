@@ -65,6 +65,7 @@ pub(super) struct Source<'a> {
     pub(super) view: View<'a>,
     /// For what has to be sorted.
     pub(super) folder: &'a Path,
+    /// Of one list.
     pub(super) budget_bytes: usize,
 }
 
@@ -98,6 +99,17 @@ impl Formula {
             }
             Self::Without(positive, _) => positive.estimate(view, max)?,
         })
+    }
+
+    /// How many lists have to be sorted to open it.
+    pub(super) fn sorted_lists(&self) -> usize {
+        let of_all = |parts: &[Self]| parts.iter().map(Self::sorted_lists).sum();
+        match self {
+            Self::GramBeginning(_) => 1,
+            Self::Nothing | Self::Term(_) | Self::Phrase(_) => 0,
+            Self::All(parts) | Self::Any(parts) => of_all(parts),
+            Self::Without(positive, negative) => positive.sorted_lists() + of_all(negative),
+        }
     }
 
     /// Whether it is a single list, and empty: such as that of rows of which not everything is

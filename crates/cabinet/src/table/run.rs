@@ -226,11 +226,9 @@ impl<'a> Run<'a> {
 
     fn postings(&mut self, formula: Formula, take: &mut Take<'_>) -> Result<()> {
         let folder = self.table.temporary_folder();
-        let source = Source {
-            view: self.view,
-            folder: &folder,
-            budget_bytes: self.table.query_memory_bytes,
-        };
+        // All lists that are sorted are there at the same time.
+        let budget_bytes = self.table.query_memory_bytes / formula.sorted_lists().max(1);
+        let source = Source { view: self.view, folder: &folder, budget_bytes };
         let mut postings = formula.open(source)?;
         let mut sought = Vec::new();
         while let Some(posting) = postings.seek(&sought)? {

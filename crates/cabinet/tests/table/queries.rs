@@ -1,6 +1,7 @@
 //! Searches: what is read, what is said, how results are put together.
 
 use crate::{in_memory, row};
+use cabinet::limits::SORTED_PHRASES_MAX;
 use cabinet::table::{
     IndexChange, IndexKind, Operator, OrderKind, Query, Report, SearchRequest, SetOperation, Table,
 };
@@ -121,6 +122,31 @@ fn a_few_in_the_order_of_an_index_are_found_by_walking_it() {
         .order_by(b"number", OrderKind::NumberAscending);
     let narrowed = report(&table, &narrowed);
     assert_eq!((narrowed.count, narrowed.entries_read, narrowed.rows_read), (10, 10, 0));
+}
+
+#[test]
+fn so_many_short_phrases_are_looked_up_each_once_and_with_more_the_rows_are_read() {
+    let table = thousand(&[("text", IndexKind::Gram)]);
+    let phrases =
+        |count: usize| (0..count).map(|n| format!("{n:02}")).collect::<Vec<_>>().join(" ");
+    for count in SORTED_PHRASES_MAX - 1..=SORTED_PHRASES_MAX + 1 {
+        // Again and again, which counts once.
+        let operand = [phrases(count), phrases(count)].join(" ");
+        let query = Query::new().with(b"text", Operator::TextAny, operand.as_bytes());
+        let found = report(&table, &query);
+        let is_looked_up = found.hint.contains("inverted (FTS)");
+        assert_eq!(is_looked_up, count <= SORTED_PHRASES_MAX, "{count}: {}", found.hint);
+        // Those of one digit are not written with two.
+        assert_eq!(found.count, (count as u64 - 10) * 10);
+    }
+    // They count together with those of the other conditions.
+    let half = phrases(SORTED_PHRASES_MAX / 2 + 1);
+    let query = Query::new().with(b"text", Operator::TextAny, half.as_bytes()).with(
+        b"text",
+        Operator::TextAny,
+        half.as_bytes(),
+    );
+    assert_eq!(report(&table, &query).hint.matches("inverted (FTS)").count(), 1);
 }
 
 #[test]

@@ -40,6 +40,12 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         let what = format!("a cap on the bytes (capsiz) of a {} database", kind.title());
         return Err(Error::NotSupported(what));
     }
+    let mut options = options.clone();
+    if options.read_only {
+        // Nothing goes because somebody looks at it.
+        options.capacity_bytes = 0;
+    }
+    let options = &options;
     let engine: Arc<dyn Engine> = match kind {
         Kind::MemoryHash => Arc::new(MemoryHash::new(options)),
         Kind::MemoryTree => Arc::new(MemoryTree::new(options)),

@@ -5,7 +5,7 @@ use super::leaf::{Handle, State};
 use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
-use crate::{Batch, Compression, Error, Meta, Result, Version};
+use crate::{Batch, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ impl Shared {
     /// having one lock each, cannot come across.
     pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
+        self.pause_if_behind(Wait::Block)?;
         let changes = batch.changes.iter().map(|(key, _)| &key[..]);
         let mut keys: Vec<&[u8]> =
             changes.chain(batch.expected.iter().map(|(key, _)| &key[..])).collect();

@@ -89,6 +89,8 @@ impl Server {
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
         if let Some(log) = &shared.update_log {
+            // Some have changed records after the log's own thread ended.
+            log.close();
             log.wake();
         }
         shared.replication.stop_serving();

@@ -352,6 +352,27 @@ fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
 }
 
 #[test]
+fn a_server_that_stops_leaves_a_whole_log_and_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let ulog = folder.path().join("ulog");
+    for round in 1..=3 {
+        let mut config = logging(1, folder.path());
+        config.update_log = Some(Settings { is_asynchronous: true, ..Settings::new(&ulog) });
+        let mut server = start_with(config, hash(folder.path()));
+        let mut client = server.connect();
+        for number in 0..100 {
+            client.exchange(format!("set key{number} 0 0 1\r\nv\r\n"), STORED);
+        }
+        server.begin_stop();
+        server.join();
+        assert_eq!(logged(&ulog).len(), round * 100);
+        let names = fs::read_dir(&ulog).unwrap().map(|item| item.unwrap().file_name());
+        let names: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with('j')).collect();
+        assert!(names.is_empty(), "{names:?}");
+    }
+}
+
+#[test]
 fn without_an_id_nothing_is_logged_and_nobody_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     for (id, is_good) in [(0, false), (1, true), (65_535, true), (65_536, false)] {

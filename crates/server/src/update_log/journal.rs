@@ -274,6 +274,17 @@ impl Journal {
         }
     }
 
+    /// Whether there are changes that are not done.
+    pub(super) fn has_unfinished(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Removes all files.
+    pub(super) fn remove(self) {
+        self.full.iter().for_each(|(path, _)| remove(path));
+        [Some(self.part), self.spare].into_iter().flatten().for_each(Part::remove);
+    }
+
     /// The number of a file to be made ahead, if there is none.
     pub(super) fn wants_spare(&mut self) -> Option<u64> {
         self.spare.is_none().then(|| {

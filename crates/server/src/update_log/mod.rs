@@ -515,7 +515,27 @@ impl UpdateLog {
             }
             tick = tick.wrapping_add(1);
         }
-        self.write();
+    }
+
+    /// Writes what there is when nobody changes anything any more. If all of it is in the file, there
+    /// is nothing that the journal would be needed for.
+    pub(crate) fn close(&self) {
+        if !self.write() {
+            return;
+        }
+        let mut buffer = self.buffer.lock();
+        let written = self.written.load(Ordering::SeqCst);
+        let is_whole = self.appended.load(Ordering::SeqCst) == written;
+        if let Some(journal) = &mut buffer.journal
+            && is_whole
+        {
+            journal.forget(written);
+            if !journal.has_unfinished()
+                && let Some(journal) = buffer.journal.take()
+            {
+                journal.remove();
+            }
+        }
     }
 }
 

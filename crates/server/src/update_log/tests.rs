@@ -63,3 +63,17 @@ fn marks_without_an_entry_between_them_have_the_same_last_entry() {
     put(&log, &memory, b"key", b"v");
     assert!(log.last_entry_us() > marks[1].now_us);
 }
+
+#[test]
+fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = open(folder.path());
+    log.look_after(|| true);
+    put(&log, &memory, b"key", b"v");
+    log.close();
+    assert_eq!(log.tail().entries, 1);
+    drop(log);
+    let (log, unfinished) = open(folder.path());
+    assert_eq!((log.tail().place.offset > 0, unfinished), (true, vec![]));
+}

@@ -16,8 +16,15 @@ pub(crate) fn as_is(
 ) -> Result<()> {
     if database.has_duplicates() {
         call(b"outlist", &[key], take)?;
+        // Clients see flags and expiry of the first value only, and nothing says those of others.
+        let first = database.read(key, |entry| {
+            put_request(key, entry.value, entry.meta, &mut *take);
+            entry.value.to_vec()
+        })?;
         let values = database.get_all(key)?;
-        let mut rest = &values[..];
+        // Unless it has expired meanwhile.
+        let is_there = first.is_some() && first.as_ref() == values.first();
+        let mut rest = &values[usize::from(is_there)..];
         while !rest.is_empty() {
             let mut bytes = 0;
             let over = rest.iter().position(|value| {

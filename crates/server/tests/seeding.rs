@@ -70,14 +70,24 @@ fn an_empty_replica_gets_what_no_log_has_whatever_kind_of_database_it_is() {
 
 #[test]
 fn flags_and_expiry_are_copied() {
-    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (source, copy) = (hash(one.path()), hash(other.path()));
-    let meta = Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
-    source.put_with(b"k", b"v", meta).unwrap();
-    let master = start_with(logging(1, one.path()), source.clone());
-    let _replica = start_with(following(2, other.path(), master.address), copy.clone());
-    wait_until_equal(&copy, &source);
-    assert_eq!(copy.read(b"k", |entry| entry.meta).unwrap(), Some(meta));
+    for open in [hash, tree] {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, copy) = (open(one.path()), open(other.path()));
+        let meta = Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
+        source.put_with(b"k", b"v", meta).unwrap();
+        if source.has_duplicates() {
+            source.put_duplicate(b"k", b"more", cabinet::Side::After).unwrap();
+        }
+        let master = start_with(logging(1, one.path()), source.clone());
+        let replica = start_with(following(2, other.path(), master.address), copy.clone());
+        wait_until(|| is_following(&replica));
+        assert_eq!(copy.read(b"k", |entry| entry.meta).unwrap(), Some(meta));
+        assert_eq!(copy.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        assert_eq!(copy.len(), source.len());
+        if source.has_duplicates() {
+            assert_eq!(copy.get_all(b"k").unwrap(), [&b"v"[..], b"more"]);
+        }
+    }
 }
 
 #[test]

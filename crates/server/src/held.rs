@@ -45,12 +45,17 @@ const UNCONFIRMED: &str = "not confirmed by replicas";
 /// The command byte of `misc`, whose failure is longer than others.
 const MISC: u8 = 0x90;
 
+/// That of `putnr`, which is never answered.
+const PUT_NO_REPLY: u8 = 0x18;
+
 impl Refusal {
     /// Of a request that begins with these bytes.
     pub(crate) fn of(request: &[u8]) -> Self {
         let text: &[u8] = match wire::sniff(request) {
             Some(Protocol::Binary) => match request {
                 [MAGIC, MISC, ..] => &[reply::FAILURE, 0, 0, 0, 0],
+                // Its client would take a byte for the answer to what comes behind it.
+                [MAGIC, PUT_NO_REPLY, ..] => b"",
                 _ => &[reply::FAILURE],
             },
             Some(Protocol::MemcachedBinary) => match memcached_binary::Echo::of(request) {
@@ -75,5 +80,26 @@ impl Refusal {
                 memcached_binary::reply::failure_with(output, echo, status, UNCONFIRMED);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::binary::{Request, encode};
+
+    #[test]
+    fn a_client_is_refused_in_the_words_of_its_request() {
+        let refusal = |request: Request<'_>| {
+            let (mut bytes, mut output) = (Vec::new(), Vec::new());
+            encode(&request, &mut bytes).expect("a request within the limits");
+            Refusal::of(&bytes).write(&mut output);
+            output
+        };
+        assert_eq!(refusal(Request::Put { key: b"k", value: b"v" }), b"\x01");
+        assert_eq!(refusal(Request::PutNoReply { key: b"k", value: b"v" }), b"");
+        let arguments = wire::binary::Strings::EMPTY;
+        let misc = Request::Misc { name: b"put", options: 0, arguments };
+        assert_eq!(refusal(misc), b"\x01\0\0\0\0");
     }
 }

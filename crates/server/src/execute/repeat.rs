@@ -97,17 +97,21 @@ impl<'a> Repeater<'a> {
     pub(crate) fn state(&self, request: &Request<'_>) -> Option<u64> {
         let database = &self.unlogged;
         let mut digest = Digest::default();
+        // A word for an id that depends on which there are.
+        let relative =
+            |key: &[u8]| database.as_numbered().filter(|_| !key.iter().any(u8::is_ascii_digit));
         let mut record = |key: &[u8]| {
             if database.has_duplicates() {
                 for value in database.get_all(key).iter().flatten() {
                     digest.add(value);
                 }
-            } else if let Some(numbered) =
-                database.as_numbered().filter(|_| !key.iter().any(u8::is_ascii_digit))
-            {
+                return;
+            }
+            if let Some(numbered) = relative(key) {
                 digest.add(&numbered.min().unwrap_or(0).to_be_bytes());
                 digest.add(&numbered.max().unwrap_or(0).to_be_bytes());
-            } else if let Ok(Some(value)) = database.get(key) {
+            }
+            if let Ok(Some(value)) = database.get(key) {
                 digest.add(&value);
             }
         };
@@ -116,8 +120,12 @@ impl<'a> Repeater<'a> {
             | Request::PutShift { key, .. }
             | Request::AddInt { key, .. }
             | Request::AddDouble { key, .. } => record(key),
-            // A new record each time.
-            Request::Put { key: key @ (b"next" | b"prev"), .. } => record(key),
+            // Another record each time.
+            Request::Put { key, .. } | Request::PutKeep { key, .. } | Request::Out { key }
+                if relative(key).is_some() =>
+            {
+                record(key);
+            }
             // One of the values of a key.
             Request::Out { key } if database.has_duplicates() => record(key),
             Request::Misc { name: b"putcat" | b"putdup" | b"putdupback", arguments, .. } => {
@@ -128,6 +136,18 @@ impl<'a> Repeater<'a> {
             }
             Request::Misc { name: b"putlist", arguments, .. } if database.has_duplicates() => {
                 arguments.iter().step_by(2).for_each(record);
+            }
+            Request::Misc { name, arguments, .. } if database.as_numbered().is_some() => {
+                let (step, count) = match *name {
+                    b"put" | b"putkeep" | b"out" => (1, 1),
+                    b"outlist" => (1, usize::MAX),
+                    b"putlist" => (2, usize::MAX),
+                    _ => return None,
+                };
+                let keys = arguments.iter().step_by(step).take(count);
+                let mut keys = keys.filter(|key| relative(key).is_some()).peekable();
+                keys.peek()?;
+                keys.for_each(record);
             }
             Request::Misc { name: b"genuid", .. } => {
                 digest.add(&database.table()?.last_uid().to_be_bytes());
@@ -167,6 +187,64 @@ impl Digest {
     fn add(&mut self, part: &[u8]) {
         for byte in part.iter().chain(&(part.len() as u64).to_be_bytes()) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::store::strings;
+    use cabinet::Database;
+
+    #[test]
+    fn what_makes_another_record_of_a_fixed_length_database_each_time_shows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tcf");
+        let database = Database::open(path.to_str().expect("a name")).expect("a database");
+        for id in 10..30_u32 {
+            database.put(id.to_string().as_bytes(), b"v").expect("room");
+        }
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut repeater = Repeater::new(&shared);
+        // The digest before an operation, and whether it is another one then.
+        let mut looked = |request: &Request<'_>| {
+            let before = repeater.state(request);
+            let source = Source { origin: 2, master: 2 };
+            let operation = Operation { request: request.clone(), succeeded: true };
+            repeater.repeat(source, &operation).expect("room");
+            (before.is_some(), before != repeater.state(request))
+        };
+        let value: &[u8] = b"v";
+        for request in [
+            Request::Put { key: b"next", value },
+            Request::PutKeep { key: b"next", value },
+            Request::PutKeep { key: b"prev", value },
+            Request::PutCat { key: b"max", value },
+            Request::Out { key: b"min" },
+            Request::Out { key: b"max" },
+        ] {
+            assert_eq!(looked(&request), (true, true), "{request:?}");
+        }
+        for request in [Request::Put { key: b"12", value }, Request::Out { key: b"12" }] {
+            assert_eq!(looked(&request), (false, false), "{request:?}");
+        }
+        type Call = (&'static [u8], &'static [&'static [u8]], bool);
+        let lists: [Call; 7] = [
+            (b"put", &[b"next", b"v"], true),
+            (b"putkeep", &[b"prev", b"v"], true),
+            (b"out", &[b"max"], true),
+            (b"outlist", &[b"50", b"min"], true),
+            (b"putlist", &[b"50", b"v", b"next", b"v"], true),
+            (b"outlist", &[b"50", b"51"], false),
+            // These are values.
+            (b"putlist", &[b"50", b"next", b"51", b"next"], false),
+        ];
+        for (name, list, shows) in lists {
+            let arguments = strings(list).expect("short arguments");
+            let request = Request::Misc { name, options: 0, arguments: arguments.strings() };
+            assert_eq!(looked(&request), (shows, shows), "{request:?}");
         }
     }
 }

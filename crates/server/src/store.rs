@@ -12,6 +12,8 @@
 //! replicas keep to caps of their own. So is what is added to a record that will expire: whoever
 //! executes that later finds nothing to add to, and would keep what was added for good.
 
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub(crate) use words::{put_request, put_with_meta, scope_of, strings};
@@ -109,11 +111,12 @@ impl Store {
         }
         let Some(log) = &self.log else { return change(&self.database) };
         let held = self.begin(log, scope)?;
-        let is_as_is = self.database.evicts()
-            || match added_to(&request) {
-                Some(key) => self.expires(key)?,
-                None => false,
-            };
+        let mut is_as_is = self.database.evicts();
+        if let Some((key, added, width)) = added_to(&request) {
+            let (bytes, expires) = self.present(key)?;
+            log.check_value((bytes + added).min(width))?;
+            is_as_is |= expires;
+        }
         let result = change(&self.database);
         match (&result, scope) {
             (Ok(_), Scope::Key(key)) if is_as_is => self.log_what_is(&held, key),
@@ -124,13 +127,14 @@ impl Store {
         result
     }
 
-    /// Whether there is a record that will expire. Rows do not.
-    fn expires(&self, key: &[u8]) -> Result<bool> {
+    /// Length of the value that is there, in bytes, and whether it will expire. Of rows neither counts:
+    /// they do not expire, and their columns are logged one by one.
+    fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
         if self.database.table().is_some() {
-            return Ok(false);
+            return Ok((0, false));
         }
-        let expires_at_ms = self.database.read(key, |entry| entry.meta.expires_at_ms)?;
-        Ok(expires_at_ms.is_some_and(|at_ms| at_ms != 0))
+        let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
+        Ok(self.database.read(key, look)?.unwrap_or_default())
     }
 
     /// Logs what has become of a record. A replica may have a record that was evicted or has expired
@@ -168,6 +172,7 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
         let key = self.given(key)?;
+        log.check_value(value.len())?;
         let held = self.begin(log, Scope::Key(&key))?;
         let version = self.database.put_with(&key, value, meta)?;
         self.log_put(&held, &key, value, meta);
@@ -178,8 +183,10 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
+        log.check_value(value.len())?;
         let held = self.begin(log, Scope::Key(&key))?;
-        let is_as_is = self.database.evicts() || self.expires(&key)?;
+        let (_, expires) = self.present(&key)?;
+        let is_as_is = self.database.evicts() || expires;
         let stored = self.database.put_keep(&key, value, meta)?;
         if stored && (meta != Meta::NONE || is_as_is) {
             self.log_put(&held, &key, value, meta);
@@ -192,6 +199,7 @@ impl Store {
     pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
+        log.check_value(value.len())?;
         let held = self.begin(log, Scope::Key(key))?;
         let stored = self.database.replace(key, value, meta)?;
         if stored {
@@ -224,7 +232,9 @@ impl Store {
             });
         }
         let held = self.begin(log, Scope::Key(key))?;
-        let is_as_is = self.database.evicts() || self.expires(key)?;
+        let (bytes, expires) = self.present(key)?;
+        log.check_value(bytes + part.len())?;
+        let is_as_is = self.database.evicts() || expires;
         let extended = self.database.extend(key, part, front)?;
         if extended && is_as_is {
             self.log_what_is(&held, key);
@@ -264,6 +274,7 @@ impl Store {
         let Some(log) = &self.log else {
             return self.database.compare_and_swap(key, version, value, meta);
         };
+        log.check_value(value.len())?;
         let held = self.begin(log, Scope::Key(key))?;
         let swap = self.database.compare_and_swap(key, version, value, meta)?;
         if matches!(swap, Swap::Stored(_)) {
@@ -290,8 +301,15 @@ impl Store {
         let held = self.begin(log, Scope::Key(key))?;
         let mut changed = Change::Keep;
         let mut appended_from = None;
+        let mut checked = Ok(());
         let answer = self.database.modify_versioned(key, |entry| {
-            let (change, answer) = decide(entry);
+            let (mut change, answer) = decide(entry);
+            if let Change::Put(value, _) = &change {
+                checked = log.check_value(value.len());
+                if checked.is_err() {
+                    change = Change::Keep;
+                }
+            }
             appended_from = entry
                 .filter(|_| !self.database.evicts())
                 .and_then(|entry| appended(&entry, &change));
@@ -301,6 +319,7 @@ impl Store {
             };
             (change, answer)
         })?;
+        checked?;
         match (changed, appended_from) {
             (Change::Keep, _) => {}
             (Change::Put(value, _), Some(from)) => {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 use wire::Parse;
-use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
+use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{Acknowledgement, COMPRESS, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
 
 /// Longest silence of a replica, which says every second that it is there.
@@ -138,15 +138,16 @@ impl<'l> Link<'l> {
     fn refuse(&mut self, error: &Error) -> Result<(), Failure> {
         tracing::warn!("replica {} refused: {error}", self.ask.replica);
         let reason = error.to_string();
-        self.outlet.push(&FromMaster::Refused { reason: reason.as_bytes() });
+        let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
+        self.outlet.push(&FromMaster::Refused { reason })?;
         self.outlet.flush()
     }
 
     fn stream(&mut self, mut feed: Feed<'_>) -> Result<(), Failure> {
         while !self.is_over() {
             let seen = self.log.end();
-            self.send_up_to(&mut feed, seen, |_, _| ())?;
-            self.push_position(feed.read_us(), feed.remaining());
+            self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;
+            self.push_position(feed.read_us(), feed.remaining())?;
             self.outlet.flush()?;
             feed.report(self.replica);
             if !self.shared.replication.awaits() {
@@ -167,13 +168,13 @@ impl<'l> Link<'l> {
         &mut self,
         feed: &mut Feed<'_>,
         end: crate::update_log::Place,
-        mut before: impl FnMut(&mut Outlet<'l>, u64),
+        mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         while let Some(message) = feed.next(end)? {
             if let wire::update_log::Message::Update { timestamp_us, .. } = message {
-                before(&mut self.outlet, timestamp_us);
+                before(&mut self.outlet, timestamp_us)?;
             }
-            self.outlet.push(&FromMaster::Log(message));
+            self.outlet.push(&FromMaster::Log(message))?;
             if self.outlet.is_full() {
                 self.outlet.flush()?;
             }
@@ -182,10 +183,14 @@ impl<'l> Link<'l> {
     }
 
     /// Says how far this is.
-    pub(super) fn push_position(&mut self, timestamp_us: u64, remaining: u64) {
+    pub(super) fn push_position(
+        &mut self,
+        timestamp_us: u64,
+        remaining: u64,
+    ) -> Result<(), Failure> {
         let is_awaited = self.shared.replication.awaits();
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
-        self.outlet.push(&FromMaster::Position(position));
+        self.outlet.push(&FromMaster::Position(position))
     }
 }
 
@@ -201,9 +206,9 @@ impl<'s> Outlet<'s> {
         Self { stream, bytes: Vec::new(), compresses: false }
     }
 
-    pub(super) fn push(&mut self, message: &FromMaster<'_>) {
-        // What is in the log or in the database is within the limits.
-        let _ = message.encode(&mut self.bytes);
+    /// Fails if the message is over its limit, so that nothing is left out without a word.
+    pub(super) fn push(&mut self, message: &FromMaster<'_>) -> Result<(), Failure> {
+        message.encode(&mut self.bytes).map_err(|_| too_long())
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -226,4 +231,9 @@ impl<'s> Outlet<'s> {
         self.bytes.clear();
         Ok(())
     }
+}
+
+/// Of what the protocol has no room for.
+pub(super) fn too_long() -> Failure {
+    Failure::Database(cabinet::Error::NotSupported("so long a record, in an update log".into()))
 }

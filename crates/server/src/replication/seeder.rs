@@ -10,7 +10,7 @@
 //! It is done on a thread of low priority, because it takes as much of a processor as it is given.
 
 use super::feed::Feed;
-use super::link::Link;
+use super::link::{Link, too_long};
 use super::replica::Phase;
 use super::sender::{Failure, keeps};
 use crate::as_is::as_is;
@@ -25,6 +25,9 @@ use wire::update_log::Operation;
 
 /// Bytes of records that are read before they are sent, unless one is longer.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// Bytes of a key that the log of the server names.
+const NAMED_BYTES_MAX: usize = 100;
 
 /// How nice the thread is to others.
 const NICENESS: i32 = 10;
@@ -73,7 +76,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let feed = Feed::at(log, replica, tail)?;
         let last_uid = database.table().map_or(0, cabinet::table::Table::last_uid);
         link.replica.set_phase(Phase::Seeding { done: 0, total });
-        link.outlet.push(&FromMaster::SeedBegin { records: total, last_uid });
+        link.outlet.push(&FromMaster::SeedBegin { records: total, last_uid })?;
         Ok(Self { link, feed, records: VecDeque::new(), bytes: 0, done: 0, total })
     }
 
@@ -99,7 +102,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         }
         self.send()?;
         let timestamp_us = self.feed.read_us();
-        self.link.outlet.push(&FromMaster::SeedEnd { timestamp_us });
+        self.link.outlet.push(&FromMaster::SeedEnd { timestamp_us })?;
         self.link.outlet.flush()?;
         tracing::info!("seeding sid={} finished: {} records", self.link.ask.replica, self.done);
         Ok(self.feed)
@@ -113,7 +116,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
             let arguments = [&index.column[..], index.kind.name().as_bytes()];
             let strings = strings(&arguments).unwrap_or_default();
             let arguments = strings.strings();
-            self.take(at_us, Request::Misc { name: b"setindex", options: 0, arguments });
+            self.take(at_us, Request::Misc { name: b"setindex", options: 0, arguments })?;
         }
         Ok(())
     }
@@ -123,19 +126,29 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let Link { shared, log, .. } = *self.link;
         let stand = log.stand(&shared.database, Scope::Key(key));
         let at_us = stand.timestamp_us();
-        as_is(&shared.database, key, &mut |request| self.take(at_us, request))?;
+        let mut taken = Ok(());
+        as_is(&shared.database, key, &mut |request| {
+            if taken.is_ok() {
+                taken = self.take(at_us, request);
+            }
+        })?;
+        taken.inspect_err(|_| {
+            let key = key[..key.len().min(NAMED_BYTES_MAX)].escape_ascii();
+            tracing::error!("the record under {key} is too long for a copy");
+        })?;
         drop(stand);
         self.done += 1;
         Ok(())
     }
 
-    fn take(&mut self, at_us: u64, request: Request<'_>) {
+    fn take(&mut self, at_us: u64, request: Request<'_>) -> Result<(), Failure> {
         let mut body = Vec::new();
-        // What is in the database could be logged.
-        if (Operation { request, succeeded: true }).encode(&mut body).is_ok() {
-            self.bytes += body.len();
-            self.records.push_back((at_us, body));
-        }
+        // A record may have been stored without a log, and be longer than that has room for.
+        let encoded = Operation { request, succeeded: true }.encode(&mut body);
+        encoded.map_err(|_| too_long())?;
+        self.bytes += body.len();
+        self.records.push_back((at_us, body));
+        Ok(())
     }
 
     /// Sends the log so far, and each record behind the entries that it has in it.
@@ -153,14 +166,15 @@ impl<'a, 'l> Seeding<'a, 'l> {
             while records.front().is_some_and(|(at_us, _)| *at_us < entry_us)
                 && let Some((_, body)) = records.pop_front()
             {
-                outlet.push(&FromMaster::Record { body: &body });
+                outlet.push(&FromMaster::Record { body: &body })?;
             }
+            Ok(())
         })?;
         for (_, body) in records.drain(..) {
-            link.outlet.push(&FromMaster::Record { body: &body });
+            link.outlet.push(&FromMaster::Record { body: &body })?;
         }
         feed.count_records(operations);
-        link.push_position(feed.read_us(), feed.remaining());
+        link.push_position(feed.read_us(), feed.remaining())?;
         link.outlet.flush()?;
         feed.report(link.replica);
         link.replica.set_phase(Phase::Seeding { done: self.done, total: self.total });

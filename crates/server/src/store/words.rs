@@ -28,13 +28,12 @@ pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     }
 }
 
-/// The key of a record that an operation adds to.
-pub(super) fn added_to<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+/// The key of a record that an operation adds to, how many bytes, and how many may be there then.
+pub(super) fn added_to<'a>(request: &Request<'a>) -> Option<(&'a [u8], usize, usize)> {
     match request {
-        Request::PutCat { key, .. }
-        | Request::PutShift { key, .. }
-        | Request::AddInt { key, .. }
-        | Request::AddDouble { key, .. } => Some(key),
+        Request::PutCat { key, value } => Some((key, value.len(), usize::MAX)),
+        Request::PutShift { key, value, width } => Some((key, value.len(), *width as usize)),
+        Request::AddInt { key, .. } | Request::AddDouble { key, .. } => Some((key, 0, usize::MAX)),
         _ => None,
     }
 }

@@ -42,6 +42,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
 
 /// Default of [`Settings::file_bytes_max`], as the original.
@@ -108,6 +109,8 @@ pub(crate) struct UpdateLog {
     end: Mutex<Tail>,
     grown: Condvar,
     keeper: Keeper,
+    /// Longest value that an entry has room for, in bytes.
+    value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
 }
 
@@ -243,10 +246,16 @@ impl UpdateLog {
             grown: Condvar::new(),
             files: Mutex::new(files),
             keeper: Keeper::open(&settings.folder, settings.retention)?,
+            value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
             own_changes: None,
             settings,
         };
         Ok((log, unfinished))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn limit_values(&mut self, bytes_max: usize) {
+        self.value_bytes_max = bytes_max;
     }
 
     /// Remembers from now on what was changed here first.
@@ -303,6 +312,13 @@ impl UpdateLog {
 
     fn held<'l>(&'l self, change: Option<u64>, locks: Locks<'l>) -> Held<'l> {
         Held { log: self, change, is_lacking: Cell::new(false), _locks: locks }
+    }
+
+    /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot be
+    /// said.
+    pub(crate) fn check_value(&self, bytes: usize) -> cabinet::Result<()> {
+        let max = self.value_bytes_max;
+        if bytes > max { Err(cabinet::Error::ValueTooLong { bytes, max }) } else { Ok(()) }
     }
 
     /// Has all changes wait until what this answers is dropped. `None` if those under way do not

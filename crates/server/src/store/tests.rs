@@ -1,0 +1,79 @@
+use super::*;
+use crate::update_log::Settings;
+
+/// Longest value that the logs of these tests have room for, in bytes.
+const MAX: usize = 300;
+
+/// A database with a log of little room, and one record.
+fn store(folder: &Path, value: &[u8]) -> Store {
+    let path = folder.join("casket.tch");
+    let database = Database::open(path.to_str().expect("a name")).expect("a database");
+    database.put(b"key", value).expect("room");
+    let (mut log, _) =
+        UpdateLog::open(Settings::new(folder.join("ulog")), &database).expect("a log");
+    log.limit_values(MAX);
+    Store::new(database, Some(Arc::new(log)), 1)
+}
+
+#[test]
+fn a_value_that_could_not_be_logged_is_refused_before_it_is_stored() {
+    type Grow = fn(&Store, &[u8]) -> Result<()>;
+    let ways: [(&str, Grow); 10] = [
+        ("append", |store, part| store.extend(b"key", part, false).map(|_| ())),
+        ("prepend", |store, part| store.extend(b"key", part, true).map(|_| ())),
+        ("put_cat", |store, part| store.put_cat(b"key", part)),
+        ("put_shift", |store, part| store.put_shift(b"key", part, usize::MAX)),
+        ("modify", |store, part| {
+            store.modify(b"key", |entry| {
+                let before = entry.map_or(&b""[..], |entry| entry.value);
+                (Change::Put([before, part].concat(), Meta::NONE), ())
+            })
+        }),
+        ("put", |store, part| store.put(b"key", &[&[7; MAX - 1], part].concat()).map(|_| ())),
+        ("put_keep", |store, part| {
+            store.put_keep(b"new", &[&[7; MAX - 1], part].concat(), Meta::NONE).map(|_| ())
+        }),
+        ("replace", |store, part| {
+            store.replace(b"key", &[&[7; MAX - 1], part].concat(), Meta::NONE).map(|_| ())
+        }),
+        ("compare_and_swap", |store, part| {
+            let version = store.read(b"key", |entry| entry.version)?.unwrap_or_default();
+            let value = [&[7; MAX - 1], part].concat();
+            store.compare_and_swap(b"key", version, &value, Meta::NONE).map(|_| ())
+        }),
+        ("a list that gets longer", |store, part| {
+            store.modify(b"key", |entry| match entry {
+                Some(entry) => (Change::Put([entry.value, part].concat(), entry.meta), ()),
+                None => (Change::Keep, ()),
+            })
+        }),
+    ];
+    for (name, grow) in ways {
+        for (added, is_good) in [(0, true), (1, true), (2, false)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let before = [7; MAX - 1];
+            let store = store(folder.path(), &before);
+            match grow(&store, &b"++"[..added]) {
+                Ok(()) => assert!(is_good, "{name} {added}"),
+                Err(Error::ValueTooLong { bytes, max }) => {
+                    assert_eq!((is_good, bytes, max), (false, MAX + 1, MAX), "{name}");
+                    assert_eq!(store.get(b"key").expect("a record").as_deref(), Some(&before[..]));
+                    assert_eq!(store.len(), 1, "{name}");
+                }
+                Err(error) => panic!("{name}: {error}"),
+            }
+            // Other changes go on.
+            store.put(b"other", b"v").expect("room");
+        }
+    }
+}
+
+#[test]
+fn a_longer_value_may_get_shorter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = store(folder.path(), &[7; 2 * MAX]);
+    assert!(matches!(store.put_shift(b"key", b"+", MAX + 1), Err(Error::ValueTooLong { .. })));
+    assert!(!store.put_keep(b"key", b"v", Meta::NONE).expect("a record"));
+    store.put_shift(b"key", b"+", MAX).expect("room");
+    assert_eq!(store.value_size(b"key").expect("a record"), Some(MAX));
+}

@@ -15,6 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
     MISC_FAILURE, PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master,
     memory, memory_tree, misc, records, start_with, stat, table, take_replica, tree, wait_until,
@@ -22,7 +23,7 @@ use support::{
 };
 use wire::Parse;
 use wire::binary::{Request, encode};
-use wire::replication::{Acknowledgement, FromMaster, Position, SEED};
+use wire::replication::{Acknowledgement, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
 use wire::update_log::{Entry, Message, Operation};
 
 fn request(request: &Request<'_>) -> Vec<u8> {
@@ -471,6 +472,37 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
     }
     take(&listener);
     assert_eq!(records(&database).keys().collect::<Vec<_>>(), [b"kept"]);
+}
+
+/// What a server sends first to a replica made of a socket.
+fn first(server: &Running, timestamp_us: u64, options: u32) -> String {
+    let address = Address::from(("127.0.0.1", server.address.port()));
+    let ask = Ask { timestamp_us, server_id: 9, options, port: 0 };
+    let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
+    link.ask(ask).unwrap();
+    match link.next().unwrap() {
+        FromMaster::Refused { reason } => String::from_utf8(reason.to_vec()).unwrap(),
+        FromMaster::SeedBegin { .. } => "copy".into(),
+        FromMaster::Position(_) => "position".into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_position_that_the_log_would_come_to_only_later_is_of_another_master() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(logging(1, folder.path()), memory());
+    let put = Request::Put { key: b"k", value: b"v" };
+    server.connect().exchange(request(&put), b"\0");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now_us = u64::try_from(now.as_micros()).unwrap();
+    // As that of a copy that was made while nothing was changed.
+    assert_eq!(first(&server, now_us + 1, 0), "position");
+    let ahead_us = now_us + 3_600_000_000;
+    let reason = first(&server, ahead_us + 1, 0);
+    assert!(reason.contains(&format!("{ahead_us} is ahead of this server")), "{reason}");
+    assert_eq!(first(&server, ahead_us + 1, SEED_IF_TOO_OLD), "copy");
+    assert!(first(&server, u64::MAX, 0).contains("ahead"));
 }
 
 /// What comes over a link of a replica made of a socket, up to the end of the copy.

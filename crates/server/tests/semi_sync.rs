@@ -5,7 +5,7 @@
 mod support;
 
 use client::{Acknowledger, Address, Ask, ReplicaLink, Settings};
-use server::{Config, OnTimeout, SemiSyncSettings};
+use server::{Config, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
@@ -239,6 +239,18 @@ fn replicas_that_stay_away_are_noticed_without_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Error);
     wait_until(|| is_state(&master, "refusing"));
+}
+
+#[test]
+fn a_replica_that_has_all_of_a_log_without_entries_is_there() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let master = start_waiting(one.path(), 1, SOON, OnTimeout::Error);
+    wait_until(|| is_state(&master, "refusing"));
+    let mut config = following(2, other.path(), master.address);
+    // One that becomes a copy is somewhere when it is whole.
+    config.following.seeding = Seeding::Never;
+    let _replica = start_with(config, hash(other.path()));
+    wait_until(|| is_state(&master, "waiting"));
 }
 
 #[test]

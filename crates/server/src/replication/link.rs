@@ -102,16 +102,20 @@ impl<'l> Link<'l> {
         let feed = if options & SEED != 0 {
             None
         } else {
-            match Feed::counted(self.log, replica, from_us) {
+            let found = self
+                .expect_passed(from_us - 1)
+                .and_then(|()| Feed::counted(self.log, replica, from_us));
+            match found {
                 Ok(Some(feed)) => Some(feed),
                 // The folder was emptied under the server.
                 Ok(None) => return Ok(()),
-                // Neither comes back by asking again.
-                Err(Failure::Log(
-                    error @ (Error::NotKept { .. }
-                    | Error::Missing { .. }
-                    | Error::Corrupted { .. }),
-                )) => {
+                // None of these comes right by asking again.
+                Err(
+                    error @ (Failure::Ahead { .. }
+                    | Failure::Log(
+                        Error::NotKept { .. } | Error::Missing { .. } | Error::Corrupted { .. },
+                    )),
+                ) => {
                     if options & SEED_IF_TOO_OLD == 0 {
                         return self.refuse(&error);
                     }
@@ -135,7 +139,15 @@ impl<'l> Link<'l> {
         self.stream(feed)
     }
 
-    fn refuse(&mut self, error: &Error) -> Result<(), Failure> {
+    /// Fails if entries may come yet that would be at or before `at_us`: they would be passed over.
+    fn expect_passed(&self, at_us: u64) -> Result<(), Failure> {
+        if at_us > self.log.mark().now_us {
+            return Err(Failure::Ahead { at_us });
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, error: &Failure) -> Result<(), Failure> {
         tracing::warn!("replica {} refused: {error}", self.ask.replica);
         let reason = error.to_string();
         let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
@@ -189,6 +201,8 @@ impl<'l> Link<'l> {
         remaining: u64,
     ) -> Result<(), Failure> {
         let is_awaited = self.shared.replication.awaits();
+        // Whoever has all of a log without entries is somewhere too, and can say so.
+        let timestamp_us = timestamp_us.max(1);
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
         self.outlet.push(&FromMaster::Position(position))
     }

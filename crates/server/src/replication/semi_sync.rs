@@ -142,6 +142,9 @@ impl SemiSync {
     pub(super) fn confirm(&self, durable_us: &[u64], end_us: u64) {
         let Settings { replicas, timeout, .. } = self.settings;
         let confirmed_us = durable_us.get(replicas - 1).copied().unwrap_or(0);
+        // What is not there yet is not confirmed, whatever they say. Of a log without entries they have
+        // everything up to 1.
+        let confirmed_us = confirmed_us.min(end_us.max(1));
         let mut presence = self.presence.lock();
         presence.note(durable_us.len(), replicas);
         if self.has_given_up() {
@@ -240,6 +243,13 @@ mod tests {
         // What was on their disks stays there when one of them goes.
         semi_sync.confirm(&[9], 9);
         assert!(semi_sync.is_confirmed(7));
+    }
+
+    #[test]
+    fn what_is_not_logged_yet_is_not_confirmed() {
+        let semi_sync = semi_sync(OnTimeout::Error);
+        semi_sync.confirm(&[u64::MAX, u64::MAX], 9);
+        assert!(semi_sync.is_confirmed(9) && !semi_sync.is_confirmed(10));
     }
 
     #[test]

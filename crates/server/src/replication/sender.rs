@@ -164,6 +164,8 @@ pub(super) enum Failure {
     Database(#[from] cabinet::Error),
     #[error("it has gone, or the server stops")]
     Over,
+    #[error("the time stamp {at_us} is ahead of this server: it is of another master")]
+    Ahead { at_us: u64 },
     #[error("it says what is no acknowledgement")]
     NoAcknowledgement,
 }

@@ -30,17 +30,20 @@ impl<'l> Feed<'l> {
         Ok(reader.map(|reader| Self::new(log, reader, replica, 0, from_us - 1)))
     }
 
-    /// The same, after going through all that there is to count it.
+    /// The same, after going through all that there is to count it, which may take minutes:
+    /// `go_on` is called with the count of each entry, and ends it by failing.
     pub(super) fn counted(
         log: &'l UpdateLog,
         replica: u32,
         from_us: u64,
+        mut go_on: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Option<Self>, Failure> {
         let tail = log.tail();
         let Some(mut counting) = Reader::open(log.folder(), from_us)? else { return Ok(None) };
         let mut backlog = 0_u64;
         while counting.next(Some(tail.place))?.is_some() {
             backlog += 1;
+            go_on(backlog)?;
         }
         let mut feed = Self::of(log, replica, from_us)?;
         if let Some(feed) = &mut feed {
@@ -106,5 +109,38 @@ impl<'l> Feed<'l> {
     /// Tells the others how far this is.
     pub(super) fn report(&self, replica: &Replica) {
         replica.sent(self.sent, self.read_us, self.read_less_written);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::update_log::{Settings, Source};
+    use wire::binary::Request;
+    use wire::update_log::Operation;
+
+    #[test]
+    fn counting_can_be_ended_at_each_entry() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = cabinet::Database::open("*").expect("memory");
+        let (log, _) = UpdateLog::open(Settings::new(folder.path()), &database).expect("room");
+        for key in [b"a", b"b", b"c"] {
+            let request = Request::Put { key, value: b"v" };
+            let operation = Operation { request, succeeded: true };
+            log.append(Source { origin: 1, master: 0 }, &operation);
+        }
+        assert!(log.write());
+        let mut counts = Vec::new();
+        let counted = Feed::counted(&log, 2, 1, |count| {
+            counts.push(count);
+            Ok(())
+        });
+        assert_eq!(counted.expect("files").expect("a file").remaining(), 3);
+        assert_eq!(counts, [1, 2, 3]);
+        let ended = Feed::counted(&log, 2, 1, |count| match count {
+            1 => Ok(()),
+            _ => Err(Failure::Over),
+        });
+        assert!(matches!(ended, Err(Failure::Over)));
     }
 }

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{Acknowledgement, COMPRESS, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
@@ -102,9 +102,10 @@ impl<'l> Link<'l> {
         let feed = if options & SEED != 0 {
             None
         } else {
-            let found = self
-                .expect_passed(from_us - 1)
-                .and_then(|()| Feed::counted(self.log, replica, from_us));
+            let log = self.log;
+            let found = self.expect_passed(from_us - 1).and_then(|()| {
+                Feed::counted(log, replica, from_us, |backlog| self.beat(from_us - 1, backlog))
+            });
             match found {
                 Ok(Some(feed)) => Some(feed),
                 // The folder was emptied under the server.
@@ -137,6 +138,19 @@ impl<'l> Link<'l> {
         self.outlet.compresses = false;
         self.replica.set_phase(Phase::Streaming);
         self.stream(feed)
+    }
+
+    /// Lets a replica hear that this server is there, that has waited for a second. Fails if there is
+    /// nobody to serve any more.
+    fn beat(&mut self, timestamp_us: u64, remaining: u64) -> Result<(), Failure> {
+        if !self.outlet.is_due() {
+            return Ok(());
+        }
+        if self.is_over() {
+            return Err(Failure::Over);
+        }
+        self.push_position(timestamp_us, remaining);
+        self.outlet.flush()
     }
 
     /// Fails if entries may come yet that would be at or before `at_us`: they would be passed over.
@@ -213,11 +227,12 @@ pub(super) struct Outlet<'s> {
     stream: &'s TcpStream,
     bytes: Vec<u8>,
     compresses: bool,
+    sent_at: Instant,
 }
 
 impl<'s> Outlet<'s> {
     fn new(stream: &'s TcpStream) -> Self {
-        Self { stream, bytes: Vec::new(), compresses: false }
+        Self { stream, bytes: Vec::new(), compresses: false, sent_at: Instant::now() }
     }
 
     /// Fails if the message is over its limit, so that nothing is left out without a word.
@@ -227,6 +242,11 @@ impl<'s> Outlet<'s> {
 
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() >= CHUNK_BYTES
+    }
+
+    /// Whether the replica should hear something, whatever it is.
+    pub(super) fn is_due(&self) -> bool {
+        self.sent_at.elapsed() >= HEARTBEAT
     }
 
     /// Sends what there is.
@@ -243,6 +263,7 @@ impl<'s> Outlet<'s> {
             stream.write_all(&self.bytes)?;
         }
         self.bytes.clear();
+        self.sent_at = Instant::now();
         Ok(())
     }
 }

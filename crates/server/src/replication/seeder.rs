@@ -23,7 +23,7 @@ use wire::binary::Request;
 use wire::replication::FromMaster;
 use wire::update_log::Operation;
 
-/// Bytes of records that are read before they are sent, unless one is longer.
+/// Bytes of records that are read before they are sent, unless one is longer, or it takes long.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// Bytes of a key that the log of the server names.
@@ -95,7 +95,9 @@ impl<'a, 'l> Seeding<'a, 'l> {
             })?;
             for key in &keys {
                 self.read(key)?;
-                if self.bytes >= BATCH_BYTES {
+                // The replica hears of this server, and this server that it has gone, also where
+                // records are read slowly.
+                if self.bytes >= BATCH_BYTES || self.link.outlet.is_due() {
                     self.send()?;
                 }
             }

@@ -14,6 +14,7 @@ use crate::value::{Kept, Value};
 use crate::{Config, media_types};
 use cabinet::{Change, Meta, Order, Position, Swap, Version};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -92,8 +93,8 @@ pub struct Saying {
 impl Saying {
     fn conditions(&self) -> Conditions<'_> {
         Conditions {
-            matching: self.matching.as_deref(),
-            none_matching: self.none_matching.as_deref(),
+            matching: self.matching.as_deref().map(Cow::Borrowed),
+            none_matching: self.none_matching.as_deref().map(Cow::Borrowed),
         }
     }
 }

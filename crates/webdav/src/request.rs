@@ -2,7 +2,7 @@
 
 use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
 use server::{Facts, Records, RecordsError, Saying};
 use std::sync::{Arc, OnceLock};
@@ -24,12 +24,18 @@ struct State {
 impl Request {
     pub(crate) fn new(method: &Method, headers: &HeaderMap, work: &Work) -> Self {
         let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
+        // A list may come in several lines.
+        let list = |name: HeaderName| {
+            let lines: Vec<&[u8]> =
+                headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+            (!lines.is_empty()).then(|| lines.join(&b", "[..]))
+        };
         // That of a PATCH is of the change.
         let media_type = header(CONTENT_TYPE).filter(|_| method != Method::PATCH);
         let saying = Saying {
             media_type: media_type.unwrap_or_default(),
-            matching: header(IF_MATCH),
-            none_matching: header(IF_NONE_MATCH),
+            matching: list(IF_MATCH),
+            none_matching: list(IF_NONE_MATCH),
         };
         Self(Arc::new(State { saying, work: work.clone(), ..State::default() }))
     }

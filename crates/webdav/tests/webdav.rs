@@ -82,6 +82,8 @@ fn a_version_has_the_same_tag_in_both_protocols() {
     // After a refusal the connection is closed.
     server.connect().status("PUT /k", &format!("If-Match: {tag}\r\n"), "three", 412);
     server.connect().status("PUT /k", "If-None-Match: *\r\n", "three", 412);
+    let lines = format!("If-Match: \"x\"\r\nIf-Match: {tag}\r\n");
+    server.connect().status("PUT /k", &lines, "three", 412);
     let (_, body) = plain.request("GET /k", "", "");
     assert_eq!(body, b"two");
 }

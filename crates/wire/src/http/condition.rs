@@ -1,14 +1,15 @@
 //! Conditional requests: headers that say for which version of a record a request is meant.
 
 use super::head::Head;
+use std::borrow::Cow;
 
 /// What `If-Match` and `If-None-Match` ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions<'a> {
     /// List of entity tags, one of which the record has to have, or `*`: it has to exist.
-    pub matching: Option<&'a [u8]>,
+    pub matching: Option<Cow<'a, [u8]>>,
     /// List of entity tags, none of which the record may have, or `*`: it must not exist.
-    pub none_matching: Option<&'a [u8]>,
+    pub none_matching: Option<Cow<'a, [u8]>>,
 }
 
 /// Why a request is not carried out.
@@ -24,7 +25,7 @@ impl<'a> Conditions<'a> {
     /// The conditions of a request.
     #[must_use]
     pub fn of(head: &Head<'a>) -> Self {
-        Self { matching: head.header("If-Match"), none_matching: head.header("If-None-Match") }
+        Self { matching: head.list("If-Match"), none_matching: head.list("If-None-Match") }
     }
 
     /// Whether there is no condition.
@@ -39,10 +40,10 @@ impl<'a> Conditions<'a> {
             b"*" => tag.is_some(),
             list => tag.is_some_and(|tag| lists(list, tag, weakly)),
         };
-        if self.matching.is_some_and(|list| !lists(list, false)) {
+        if self.matching.as_deref().is_some_and(|list| !lists(list, false)) {
             return Err(Unmet::Match);
         }
-        if self.none_matching.is_some_and(|list| lists(list, true)) {
+        if self.none_matching.as_deref().is_some_and(|list| lists(list, true)) {
             return Err(Unmet::NoneMatch);
         }
         Ok(())
@@ -78,8 +79,8 @@ mod tests {
 
     fn check(matching: Option<&str>, none: Option<&str>, tag: Option<&str>) -> Result<(), Unmet> {
         let conditions = Conditions {
-            matching: matching.map(str::as_bytes),
-            none_matching: none.map(str::as_bytes),
+            matching: matching.map(|list| list.as_bytes().into()),
+            none_matching: none.map(|list| list.as_bytes().into()),
         };
         conditions.check(tag)
     }
@@ -116,5 +117,18 @@ mod tests {
         assert_eq!(check(Some("\"1\""), Some("\"1\""), tag), Err(Unmet::NoneMatch));
         assert_eq!(check(Some("\"1\""), Some("\"2\""), tag), Ok(()));
         assert_eq!(check(None, None, None), Ok(()));
+    }
+
+    #[test]
+    fn all_lines_of_a_header_are_one_list() {
+        let request = "GET /k HTTP/1.1\r\nIf-None-Match: \"1\"\r\nHost: a\r\nIF-NONE-MATCH: \"2\", \"3\"\r\n\r\n";
+        let crate::Parse::Complete(head, _) = crate::http::head(request.as_bytes()) else {
+            panic!("no head");
+        };
+        let conditions = Conditions::of(&head);
+        for tag in ["\"1\"", "\"2\"", "\"3\""] {
+            assert_eq!(conditions.check(Some(tag)), Err(Unmet::NoneMatch), "{tag}");
+        }
+        assert_eq!(conditions.check(Some("\"4\"")), Ok(()));
     }
 }

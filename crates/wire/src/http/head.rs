@@ -66,7 +66,24 @@ impl<'a> Head<'a> {
     /// Value of the first header of that name, whatever the case of its letters.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
-        self.lines.split(|byte| *byte == b'\n').find_map(|line| {
+        self.headers(name).next()
+    }
+
+    /// Value of a header that is a list, which may come in several lines.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let mut lines = self.headers(name);
+        let mut list = Cow::Borrowed(lines.next()?);
+        for line in lines {
+            let list = list.to_mut();
+            list.extend_from_slice(b", ");
+            list.extend_from_slice(line);
+        }
+        Some(list)
+    }
+
+    fn headers(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.lines.split(|byte| *byte == b'\n').filter_map(move |line| {
             let (line_name, value) = line.split_at_checked(name.len())?;
             match value {
                 [b':', value @ ..] if line_name.eq_ignore_ascii_case(name.as_bytes()) => {

@@ -143,8 +143,8 @@ fn perform(
         return Ok(Err("locked"));
     }
     let conditions = Conditions {
-        matching: line.matching.as_ref().map(String::as_bytes),
-        none_matching: line.none_matching.as_ref().map(String::as_bytes),
+        matching: line.matching.as_ref().map(|list| list.as_bytes().into()),
+        none_matching: line.none_matching.as_ref().map(|list| list.as_bytes().into()),
     };
     match &line.operation {
         Operation::Get => get(context, &line.key, conditions, room),

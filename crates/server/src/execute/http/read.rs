@@ -77,7 +77,9 @@ impl<'a> Answer<'a> {
         }
         // A list of one.
         let same = |header| {
-            Conditions { matching: Some(header), none_matching: None }.check(Some(tag)).is_ok()
+            Conditions { matching: Some(Cow::Borrowed(header)), none_matching: None }
+                .check(Some(tag))
+                .is_ok()
         };
         let range = self.range.filter(|_| self.if_range.is_none_or(same));
         let (status, start, end) = match range.map_or(Part::Whole, |range| part(range, found.bytes))

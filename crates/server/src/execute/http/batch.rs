@@ -1,5 +1,6 @@
 //! Many gets, puts and removals in one request: a line of JSON for each, and one for its answer.
 
+use super::json::Bytes;
 use super::read::read_record;
 use super::{Halt, freshness, json, status_of};
 use crate::budget::Charge;
@@ -7,7 +8,9 @@ use crate::counters::Count;
 use crate::execute::Context;
 use crate::mask::{Command, Protocol};
 use crate::media_types;
+use crate::reserved::is_reserved;
 use cabinet::{Change, Meta, Version};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use wire::http::{Conditions, Head, Method, Request, Status, reply};
 
@@ -16,6 +19,9 @@ const LINES_MAX: usize = 10_000;
 
 /// Most bytes of a reply. Values that would make it longer are not read.
 const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// Most characters of what is said to be wrong with a line.
+const ERROR_CHARACTERS_MAX: usize = 200;
 
 /// Whether a request is one of many.
 pub(super) fn is_batch(head: &Head<'_>) -> bool {
@@ -86,41 +92,41 @@ pub(super) fn batch(
     Ok(())
 }
 
+/// What a line may have. It is read into nothing else, for as a tree it would be dozens of times as long.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    get: Option<Bytes>,
+    put: Option<Bytes>,
+    remove: Option<Bytes>,
+    value: Option<Bytes>,
+    #[serde(rename = "type")]
+    media_type: Option<String>,
+    expires: Option<u64>,
+    #[serde(rename = "if-match")]
+    matching: Option<String>,
+    #[serde(rename = "if-none-match")]
+    none_matching: Option<String>,
+}
+
 fn parse(line: &[u8]) -> Result<Line, String> {
-    let document: Value =
-        serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
-    let Value::Object(mut fields) = document else { return Err("no object".into()) };
-    let mut text = |name: &str| match fields.remove(name) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("{name} is no string")),
-    };
-    let (media_type, matching) = (text("type")?, text("if-match")?);
-    let none_matching = text("if-none-match")?;
-    let mut bytes = |name: &str| match fields.remove(name) {
-        None => Ok(None),
-        Some(value) => json::to_bytes(&value)
-            .map(Some)
-            .ok_or_else(|| format!("{name} is neither a string nor of base64")),
-    };
-    let (get, put, remove) = (bytes("get")?, bytes("put")?, bytes("remove")?);
-    let value = bytes("value")?;
-    let expires = match fields.remove("expires") {
-        None => 0,
-        Some(expires) => expires.as_u64().ok_or("expires is no number of seconds")?,
-    };
-    if let Some(name) = fields.keys().next() {
-        return Err(format!("no field {name}"));
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("no object".into());
     }
+    let fields: Fields = serde_json::from_slice(line).map_err(|error| {
+        // It may name what is as long as the line.
+        error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect::<String>()
+    })?;
+    let Fields { get, put, remove, value, media_type, expires, matching, none_matching } = fields;
     let (key, operation) = match (get, put, remove, value) {
         (Some(key), None, None, None) => (key, Operation::Get),
-        (None, Some(key), None, Some(value)) => {
-            (key, Operation::Put { value, media_type, expires })
+        (None, Some(key), None, Some(Bytes(value))) => {
+            (key, Operation::Put { value, media_type, expires: expires.unwrap_or(0) })
         }
         (None, None, Some(key), None) => (key, Operation::Remove),
         _ => return Err("one of get, put with value, and remove".into()),
     };
-    Ok(Line { key, operation, matching, none_matching })
+    Ok(Line { key: key.0, operation, matching, none_matching })
 }
 
 type Facts = Vec<(String, Value)>;
@@ -135,7 +141,7 @@ fn perform(
         Operation::Put { .. } => Command::Put,
         Operation::Remove => Command::Out,
     };
-    if context.refuses(command, Protocol::Http) {
+    if context.refuses(command, Protocol::Http) || is_reserved(&line.key) {
         return Ok(Err("forbidden"));
     }
     let changes = !matches!(line.operation, Operation::Get);
@@ -261,8 +267,21 @@ mod tests {
             r#"{"get":"a","type":1}"#,
             r#"{"put":"a","value":"b","expires":-1}"#,
             r#"{"put":"a","value":1}"#,
+            r#"["a",null,null,null,null,null,null,null]"#,
+            r#"{"get":"a"}{"get":"a"}"#,
         ] {
             assert!(parse(line.as_bytes()).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_no_part_of_an_operation_is_not_read() {
+        for line in [r#"{"other":[[["#, r#"{"put":{"other":[[["#, r#"{"put":[[["#] {
+            let error = parse(line.as_bytes()).err().expect("an error");
+            assert!(!error.contains("EOF"), "{error}");
+        }
+        let long = format!("{{\"{}\":1}}", "x".repeat(1000));
+        let error = parse(long.as_bytes()).err().expect("an error");
+        assert_eq!(error.chars().count(), ERROR_CHARACTERS_MAX);
     }
 }

@@ -1,6 +1,8 @@
 //! Keys and values in JSON: a string, or `{"base64": ".."}` where the bytes are no text.
 
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Value, json};
+use std::fmt::Formatter;
 use wire::base64;
 
 /// Media type of a document.
@@ -21,17 +23,43 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// The bytes that JSON has, if it is of either form.
-pub(super) fn to_bytes(value: &Value) -> Option<Vec<u8>> {
-    if let Some(text) = value.as_str() {
-        return Some(text.as_bytes().to_vec());
+/// The bytes of a key or a value that is read. Nothing else that JSON may have in its place is held.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfEitherForm)
     }
-    let object = value.as_object().filter(|object| object.len() == 1)?;
-    let encoded = object.get("base64")?.as_str()?;
-    let mut buffer = vec![0; encoded.len().div_ceil(4) * 3];
-    let length = base64::decode(encoded.as_bytes(), &mut buffer)?.len();
-    buffer.truncate(length);
-    Some(buffer)
+}
+
+struct OfEitherForm;
+
+impl<'de> Visitor<'de> for OfEitherForm {
+    type Value = Bytes;
+
+    fn expecting(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a string or an object with base64")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Bytes, E> {
+        Ok(Bytes(text.as_bytes().to_vec()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Bytes, A::Error> {
+        let wrong = || A::Error::custom("an object has base64 and nothing else");
+        if fields.next_key::<String>()?.as_deref() != Some("base64") {
+            return Err(wrong());
+        }
+        let encoded: String = fields.next_value()?;
+        if fields.next_key::<String>()?.is_some() {
+            return Err(wrong());
+        }
+        let mut buffer = vec![0; encoded.len().div_ceil(4) * 3];
+        let decoded = base64::decode(encoded.as_bytes(), &mut buffer).map(<[u8]>::len);
+        buffer.truncate(decoded.ok_or_else(|| A::Error::custom("no base64"))?);
+        Ok(Bytes(buffer))
+    }
 }
 
 #[cfg(test)]
@@ -42,7 +70,8 @@ mod tests {
     fn every_byte_survives() {
         let all: Vec<u8> = (0..=255).collect();
         for bytes in [&all[..], b"", b"text", "\u{e9}\0".as_bytes(), b"\xff"] {
-            assert_eq!(to_bytes(&from_bytes(bytes)).as_deref(), Some(bytes));
+            let read: Bytes = serde_json::from_value(from_bytes(bytes)).expect("bytes");
+            assert_eq!(read.0, bytes);
         }
         assert_eq!(from_bytes(b"text"), json!("text"));
         assert_eq!(from_bytes(b"\xff"), json!({ "base64": "/w==" }));
@@ -58,7 +87,7 @@ mod tests {
             json!(["a"]),
             json!({ "base64": "", "other": 1 }),
         ] {
-            assert_eq!(to_bytes(&value), None, "{value}");
+            serde_json::from_value::<Bytes>(value).expect_err("of neither form");
         }
     }
 }

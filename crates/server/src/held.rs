@@ -62,13 +62,18 @@ impl Refusal {
                 Some(echo) => return Self::Memcached(echo),
                 None => b"",
             },
-            Some(Protocol::Http) => {
-                b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n\
-                  Content-Length: 26\r\nConnection: close\r\n\r\nnot confirmed by replicas\n"
-            }
+            Some(Protocol::Http) => return Self::http(),
             Some(Protocol::Memcached) | None => b"SERVER_ERROR not confirmed by replicas\r\n",
         };
         Self::Text(text)
+    }
+
+    /// Of a request of HTTP of which the beginning was taken before.
+    pub(crate) fn http() -> Self {
+        Self::Text(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n\
+              Content-Length: 26\r\nConnection: close\r\n\r\nnot confirmed by replicas\n",
+        )
     }
 
     /// Appends it to a reply.

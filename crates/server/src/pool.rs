@@ -154,6 +154,8 @@ pub(crate) fn work(shared: &Shared) {
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
                 let mut output = Vec::new();
+                // The rest of a body may look like anything.
+                let is_upload = session.http.is_receiving();
                 let mut context = Context {
                     shared,
                     database: &shared.database,
@@ -166,7 +168,8 @@ pub(crate) fn work(shared: &Shared) {
                 };
                 let step = execute::step(&mut context, &request, &mut output);
                 let hold = context.mutated.then(|| {
-                    (shared.awaited(), Unconfirmed { at: 0, refusal: Refusal::of(&request) })
+                    let refusal = if is_upload { Refusal::http() } else { Refusal::of(&request) };
+                    (shared.awaited(), Unconfirmed { at: 0, refusal })
                 });
                 let reply_charge = context.charge.take();
                 let mutated = context.mutated;

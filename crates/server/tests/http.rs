@@ -271,6 +271,75 @@ fn to_a_client_of_the_original_nothing_is_said_that_it_did_not_ask_for() {
 }
 
 #[test]
+fn to_a_client_of_the_original_types_and_times_are_not_told_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let dialect = Dialect::TokyoTyrant;
+    let server = start_with(Config { dialect, ..support::config() }, hash(folder.path()));
+    let mut client = server.connect();
+    let said = "Content-Type: image/png\r\nX-TT-XT: 1000\r\n";
+    for length in [1, 1 << 20] {
+        put(&mut client, "/k", said, &"v".repeat(length));
+        let head = get(&mut client, "/k", &"v".repeat(length));
+        let expected = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\r\n"
+        );
+        assert_eq!(head, expected);
+        request(&mut client, "HEAD /k", "If-None-Match: \"x\"\r\n", "");
+        let head = client.expect_response("200 OK", "");
+        assert_eq!(header(&head, "Content-Type"), Some("image/png"));
+        assert!(header(&head, "X-TT-XT").is_some());
+    }
+}
+
+#[test]
+fn what_is_added_to_nothing_has_the_type_and_time_that_it_came_with() {
+    let server = start(memory());
+    let mut client = server.connect();
+    let said = "X-TT-PDMODE: 2\r\nContent-Type: image/png\r\nX-TT-XT: 1000\r\n";
+    put(&mut client, "/k", said, "v");
+    let other = "X-TT-PDMODE: 2\r\nContent-Type: image/gif\r\nX-TT-XT: 0\r\n";
+    put(&mut client, "/k", other, "w");
+    let head = get(&mut client, "/k", "vw");
+    assert_eq!(header(&head, "Content-Type"), Some("image/png"));
+    assert!(header(&head, "X-TT-XT").is_some());
+}
+
+#[test]
+fn a_part_is_not_put_in_the_place_of_the_whole() {
+    let part = "Content-Range: bytes 0-0/3\r\n";
+    for (dialect, status, value) in
+        [(Dialect::Memcached, "400 Bad Request", "old"), (Dialect::TokyoTyrant, "201 Created", "x")]
+    {
+        let server = start_with(Config { dialect, ..support::config() }, memory());
+        let mut client = server.connect();
+        put(&mut client, "/k", "", "old");
+        request(&mut client, "PUT /k", part, "x");
+        client.expect_response(status, format!("{}\n", &status[4..]));
+        get(&mut client, "/k", value);
+    }
+}
+
+#[test]
+fn the_records_of_the_server_are_out_of_reach() {
+    let server = start(memory());
+    let mut client = server.connect();
+    put(&mut client, "/k", "Content-Type: image/x-own\r\n", "v");
+    for method in ["GET", "PUT", "DELETE"] {
+        request(&mut client, &format!("{method} /%00tyrant%20media%20types"), "", "");
+        client.expect_response("403 Forbidden", "Forbidden\n");
+    }
+    request(&mut client, "HEAD /%00tyrant%20media%20types", "", "");
+    client.expect_response("403 Forbidden", "");
+    let lines =
+        ["get", "remove"].map(|name| format!("{{\"{name}\":\"\\u0000tyrant media types\"}}\n"));
+    request(&mut client, "POST /", "Content-Type: application/x-ndjson\r\n", &lines.concat());
+    let answer = "{\"key\":\"\\u0000tyrant media types\",\"error\":\"forbidden\"}\n";
+    client.expect_response("200 OK", answer.repeat(2));
+    let head = get(&mut client, "/k", "v");
+    assert_eq!(header(&head, "Content-Type"), Some("image/x-own"));
+}
+
+#[test]
 fn requests_that_wait_for_each_other_are_answered_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));

@@ -2,8 +2,9 @@
 
 mod support;
 
-use server::Config;
-use support::{Client, config, hash, start, start_with};
+use server::{Config, OnTimeout, SemiSyncSettings};
+use std::time::Duration;
+use support::{Client, config, hash, logging, start, start_with};
 
 /// Length from which a body goes to a file.
 const LONG: usize = 1 << 20;
@@ -169,4 +170,33 @@ fn what_an_update_log_has_no_room_for_is_refused() {
     let mut client = server.connect();
     client.send(head(max + 1).as_bytes());
     refused(&mut client, "413 Payload Too Large");
+}
+
+#[test]
+fn an_upload_that_replicas_do_not_confirm_is_refused_in_its_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let timeout = Duration::from_secs(3);
+    let semi_sync = SemiSyncSettings { replicas: 1, timeout, on_timeout: OnTimeout::Error };
+    let settings = Config { semi_sync: Some(semi_sync), ..logging(1, folder.path()) };
+    let server = start_with(settings, hash(folder.path()));
+    let mut client = server.connect();
+    client.send(head(LONG).as_bytes());
+    // Each piece looks like a request of the binary protocol.
+    client.send(&vec![0xc8; LONG]);
+    client.expect_response("503 Service Unavailable", "not confirmed by replicas\n");
+}
+
+#[test]
+fn an_upload_that_is_not_to_be_is_refused_before_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    for (key, header, status) in [
+        ("%00tyrant%20media%20types", "", "403 Forbidden"),
+        ("k", "Content-Range: bytes 0-9/10\r\n", "400 Bad Request"),
+    ] {
+        let mut client = server.connect();
+        let head = format!("PUT /{key} HTTP/1.1\r\n{header}Content-Length: {LONG}\r\n\r\n");
+        client.send(head.as_bytes());
+        refused(&mut client, status);
+    }
 }

@@ -6,6 +6,7 @@ use crate::execute::{Context, Next, or_absent};
 use crate::failure::Failure;
 use crate::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::media_types;
+use crate::reserved::is_reserved;
 use cabinet::{Entry, Error, LongValue, Meta, Version};
 use std::borrow::Cow;
 use wire::http::range::{Part, part};
@@ -94,6 +95,7 @@ impl<'a> Answer<'a> {
                 return nothing;
             }
         };
+        let media_type = if self.tells { media_type } else { reply::OCTET_STREAM };
         reply::open_headers(output, status, media_type, end - start);
         if status == Status::PartialContent {
             let range = format!("bytes {start}-{}/{}", end - 1, found.bytes);
@@ -108,8 +110,8 @@ impl<'a> Answer<'a> {
         if self.tells {
             reply::header(output, "ETag", tag);
             reply::header(output, "Accept-Ranges", "bytes");
+            freshness::write(output, found.meta.expires_at_ms);
         }
-        freshness::write(output, found.meta.expires_at_ms);
     }
 
     fn fail(&self, output: &mut Vec<u8>, status: Status) {
@@ -129,6 +131,10 @@ pub(super) fn read(
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     let answer = Answer::new(context, head);
+    if is_reserved(key) {
+        answer.fail(output, Status::Forbidden);
+        return Ok(Next::GoOn);
+    }
     let (operation, count) = if answer.is_head {
         ("do_http_head", Count::ValueSize)
     } else {

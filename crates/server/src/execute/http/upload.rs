@@ -39,6 +39,7 @@ pub(super) fn begin(
     let spool = Spool::new(context.database, &shared.spool_budget)?;
     let begun = match spool {
         _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
+        _ if let Some(status) = write::refusal(context, &head) => Err(status),
         _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
             Err(Status::PayloadTooLarge)
         }

@@ -8,8 +8,10 @@ use crate::failure::Failure;
 use crate::long::LONG_BYTES_MIN;
 use crate::mask::Command;
 use crate::media_types;
+use crate::reserved::is_reserved;
 use cabinet::{Change, Entry, Error, Meta, Version};
 use wire::http::{Conditions, Head, Status, reply};
+use wire::memcached::Dialect;
 
 /// How a write ended.
 enum Written {
@@ -32,6 +34,17 @@ pub(super) fn put_command(head: &Head<'_>) -> Command {
     }
 }
 
+/// Why the value of a PUT is not taken, if that is so whatever the value and the record are.
+pub(super) fn refusal(context: &Context<'_>, head: &Head<'_>) -> Option<Status> {
+    if is_reserved(&head.key()) {
+        return Some(Status::Forbidden);
+    }
+    // A part is not put in the place of the whole. The original did not know of parts.
+    let is_part = head.header("Content-Range").is_some();
+    let knows_parts = context.shared.config.dialect != Dialect::TokyoTyrant;
+    (is_part && knows_parts).then_some(Status::BadRequest)
+}
+
 /// Stores a value.
 pub(super) fn put(
     context: &mut Context<'_>,
@@ -40,6 +53,10 @@ pub(super) fn put(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     let key = head.key();
+    if let Some(status) = refusal(context, head) {
+        reply::message(output, status);
+        return Ok(());
+    }
     let command = put_command(head);
     let conditions = Conditions::of(head);
     let meta = match meta(context, head)? {
@@ -67,10 +84,11 @@ pub(super) fn put(
             let kept = database.put_keep(&key, value, meta);
             kept.map(|stored| if stored { Written::Done(None) } else { Written::Exists })
         }),
-        Command::PutCat if conditions.is_empty() => {
+        // If there is no record yet, it gets a type and a time.
+        Command::PutCat if conditions.is_empty() && meta == Meta::NONE => {
             (Count::PutCat, database.put_cat(&key, value).map(|()| Written::Done(None)))
         }
-        _ if conditions.is_empty() => {
+        Command::Put if conditions.is_empty() => {
             let version = database.put_with(&key, value, meta);
             (Count::Put, version.map(|version| Written::Done(Some(version))))
         }
@@ -137,6 +155,10 @@ pub(super) fn remove(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     let key = head.key();
+    if is_reserved(&key) {
+        reply::message(output, Status::Forbidden);
+        return Ok(());
+    }
     let conditions = Conditions::of(head);
     let tags = context.shared.entity_tags;
     let done = |removed: bool| if removed { Written::Done(None) } else { Written::Missing };

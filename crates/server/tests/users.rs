@@ -98,6 +98,10 @@ fn the_text_protocol_takes_them_as_its_first_value() {
     client.exchange("set k 0 0 9\r\nann secret\r\n", termination);
     // Its end is left over.
     client.expect(UNAUTHENTICATED);
+    for data in [" ann  secret ", "ann secret x"] {
+        let request = format!("set x 1 2 {}\r\n{data}\r\n", data.len());
+        server.connect().exchange(&request, "STORED\r\n");
+    }
     client.exchange("set x 1 2 10\r\nann secret\r\n", "STORED\r\n");
     // It was no value, and the connection is ann's for every protocol but HTTP.
     client.exchange("get x\r\n", "END\r\n");

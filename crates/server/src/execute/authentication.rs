@@ -106,6 +106,7 @@ fn introduce(
     };
     output.extend_from_slice(match request {
         Request::Store(store) if store.mode == Mode::Set => {
+            // As with memcached, more of them do not count.
             let words: Vec<&[u8]> = store
                 .value
                 .split(|byte| *byte == b' ')

@@ -22,8 +22,6 @@ pub const END: &[u8] = b"END\r\n";
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// The operator does not allow the command, in the original's words.
 pub const FORBIDDEN: &[u8] = b"CLIENT_ERROR forbidden\r\n";
-/// The database failed, in the original's words.
-pub const UNEXPECTED: &[u8] = b"SERVER_ERROR unexpected\r\n";
 /// A client that has not said who it is asks for something else.
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 /// Name and password are nobody's.

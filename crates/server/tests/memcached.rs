@@ -135,15 +135,14 @@ fn one_client_wins_the_right_to_renew() {
     for database in [memory(), memory_tree()] {
         let server = start(database);
         let mut client = server.connect();
-        client.exchange(
-            "mg k N30 v t\r\nmg k v\r\n",
-            "VA 0 t-1 W\r\n\r\nVA 0 Z\r\n\r\n".replace("t-1", "t30"),
-        );
+        client.exchange_in_time("mg k N500 v t\r\nmg k v\r\n", {
+            "VA 0 t500 W\r\n\r\nVA 0 Z\r\n\r\n"
+        });
         client.exchange("ms k 1 T100\r\nx\r\nmg k v\r\n", "HD\r\nVA 1\r\nx\r\n");
         client
             .exchange("mg k R30\r\nmg k R200\r\nmg k R200 v\r\n", "HD\r\nHD W\r\nVA 1 Z\r\nx\r\n");
-        client.exchange("md k I T50\r\nmg k t v\r\nmg k t v\r\n", {
-            "HD\r\nVA 1 t50 X W\r\nx\r\nVA 1 t50 Z X\r\nx\r\n"
+        client.exchange_in_time("md k I T500\r\nmg k t v\r\nmg k t v\r\n", {
+            "HD\r\nVA 1 t500 X W\r\nx\r\nVA 1 t500 Z X\r\nx\r\n"
         });
         // Neither a touch nor a sum in its place make it fresh, a new value does.
         client.exchange("touch k 60\r\nmg k\r\n", "TOUCHED\r\nHD Z X\r\n");
@@ -156,10 +155,10 @@ fn a_value_that_comes_too_late_is_stored_as_stale() {
     let server = start(memory());
     let mut client = server.connect();
     let first = number(&mut client, "ms k 1 c\r\na\r\n", 'c');
-    client.exchange("ms k 1 T100\r\nb\r\n", "HD\r\n");
+    client.exchange("ms k 1 T500\r\nb\r\n", "HD\r\n");
     client.exchange(format!("ms k 1 C{first}\r\nc\r\n"), "EX\r\n");
-    client.exchange(format!("ms k 1 C{first} I\r\nc\r\nmg k v t\r\n"), {
-        "HD\r\nVA 1 t100 X W\r\nc\r\n"
+    client.exchange_in_time(&format!("ms k 1 C{first} I\r\nc\r\nmg k v t\r\n"), {
+        "HD\r\nVA 1 t500 X W\r\nc\r\n"
     });
     client.exchange(format!("ms k 1 C{} I\r\nd\r\n", u64::MAX), "EX\r\n");
 }
@@ -221,8 +220,8 @@ fn reads_are_told_from_the_first_meta_command_on() {
 fn a_value_can_be_removed_and_the_record_stay() {
     let server = start(memory());
     let mut client = server.connect();
-    client.exchange("ms k 3 F5 T100\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
-        "HD\r\nHD\r\nVA 0 f0 t100\r\n\r\n"
+    client.exchange_in_time("ms k 3 F5 T500\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
+        "HD\r\nHD\r\nVA 0 f0 t500\r\n\r\n"
     });
 }
 
@@ -230,8 +229,8 @@ fn a_value_can_be_removed_and_the_record_stay() {
 fn a_time_applies_to_a_sum_that_needs_more_room_too() {
     let server = start(memory());
     let mut client = server.connect();
-    client.exchange("ms k 1\r\n9\r\nma k T100 t v\r\nmg k t\r\n", {
-        "HD\r\nVA 2 t100\r\n10\r\nHD t100\r\n"
+    client.exchange_in_time("ms k 1\r\n9\r\nma k T500 t v\r\nmg k t\r\n", {
+        "HD\r\nVA 2 t500\r\n10\r\nHD t500\r\n"
     });
 }
 

@@ -137,10 +137,10 @@ fn numbers_are_made_where_they_are_wanted() {
     assert_eq!(said(&ask(&mut client, INCREMENT, &sum(2, 7, 0))), (6, text));
     // A new number has the expiry it was made with.
     client.ask(&on_key(DELETE, b"n"));
-    ask(&mut client, INCREMENT, &sum(1, 7, 1000));
-    client.exchange("mg n t\r\n", "HD t1000\r\n");
+    ask(&mut client, INCREMENT, &sum(1, 7, 500));
+    client.exchange_in_time("mg n t\r\n", "HD t500\r\n");
     ask(&mut client, INCREMENT, &sum(1, 7, 0));
-    client.exchange("mg n t\r\n", "HD t1000\r\n");
+    client.exchange_in_time("mg n t\r\n", "HD t500\r\n");
 }
 
 #[test]

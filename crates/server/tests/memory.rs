@@ -86,13 +86,18 @@ fn assert_bounded(what: &str, before: usize, most: usize) {
 
 /// Sends as much as the server and the sockets take; the server may have ended the connection.
 fn send_as_much_as_goes(client: &mut Client, bytes: usize) {
+    /// Waits of a millisecond, in which nothing more is taken, that are enough to believe it.
+    const PATIENCE: u32 = 5;
     let chunk = [b'x'; 16 << 10];
     client.stream.set_nonblocking(true).unwrap();
     let mut left = bytes;
-    let mut patience = 5;
+    let mut patience = PATIENCE;
     while left > 0 && patience > 0 {
         match client.stream.write(&chunk[..chunk.len().min(left)]) {
-            Ok(sent) => left -= sent,
+            Ok(sent) => {
+                left -= sent;
+                patience = PATIENCE;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 patience -= 1;
@@ -177,8 +182,7 @@ fn replies_that_nobody_reads_cost_no_more_than_all_buffers_may() {
         let server = server();
         let mut other = server.connect();
         other.send(format!("set k 0 0 {VALUE_BYTES}\r\n").as_bytes());
-        send_as_much_as_goes(&mut other, VALUE_BYTES);
-        other.exchange(b"\r\n", b"STORED\r\n");
+        other.exchange([&[b'x'; VALUE_BYTES][..], b"\r\n"].concat(), b"STORED\r\n");
         let before = resident_bytes();
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
         for client in &mut clients {

@@ -8,6 +8,7 @@ use server::{Config, Endpoint, Error, Server};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::{config, memory, start, start_with};
 
 fn tcp(host: Option<&str>, port: u16) -> Endpoint {
@@ -133,23 +134,33 @@ fn a_stopped_server_can_be_started_again_on_the_same_port() {
     second.connect().expect_open();
 }
 
+/// Says that it is over when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn connections_are_spread_over_loops_under_load() {
     let server = start_with(Config { threads: 2, ..config() }, memory());
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when the test fails, so that the clients end.
+        let _stops = Stops(&stop);
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut client = server.connect();
                 // A batch that keeps a loop busy for long, so that it is busy nearly always.
                 let batch = b"incr n 1\r\n".repeat(5_000);
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     client.exchange(&batch, b"NOT_FOUND\r\n".repeat(5_000));
                 }
             });
         }
         server.await_figure("connections_moved", |moved| moved > 0);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     server.connect().expect_open();
 }

@@ -191,6 +191,16 @@ impl Client {
         head
     }
 
+    /// Sends a request and expects this reply next, in which a time of 500 seconds may be what is left
+    /// of it.
+    pub(crate) fn exchange_in_time(&mut self, request: &str, reply: &str) {
+        self.send(request.as_bytes());
+        let received = String::from_utf8(self.read(reply.len())).unwrap();
+        let times = 500 - PATIENCE.as_secs()..500;
+        let in_time = |text: String, time| text.replace(&format!(" t{time}"), " t500");
+        assert_eq!(times.fold(received, in_time), reply);
+    }
+
     /// Expects that the connection is still of use.
     pub(crate) fn expect_open(&mut self) {
         self.exchange(b"verbosity 1\r\n", b"OK\r\n");

@@ -1,6 +1,10 @@
 //! Conversations of the text protocol: requests, valid and not, that go out many at once, so that
 //! also what is left of a request that was refused is read alike.
 //!
+//! They go in batches. Between them the numbers for compare-and-swap that a server has answered are
+//! known, and some of the next requests name one of them and its record: the same one of those that
+//! each server has given.
+//!
 //! What must differ is made alike before the comparison, and nothing else is: see [`normalise`].
 
 use super::random::Random;
@@ -11,8 +15,16 @@ use std::collections::HashMap;
 /// Longest key of memcached, in bytes.
 const MEMCACHED_KEY_BYTES_MAX: usize = 250;
 
-/// Requests of a conversation.
-const REQUESTS: usize = 60;
+/// Batches of a conversation, and requests of one beside that for numbers.
+const BATCHES: usize = 10;
+const BATCH_REQUESTS: usize = 6;
+
+/// In place of a record whose number was answered, and of that number.
+const RECORD: u8 = b'@';
+const NUMBER: u8 = b'#';
+
+/// Longest time that a conversation takes.
+const SLACK_SECONDS: u64 = 20;
 
 /// Asked at the end: what was answered before is whole when this is.
 const END: (&[u8], &[u8]) = (b"\r\nmn\r\nversion\r\n", b"MN\r\nVERSION ");
@@ -20,16 +32,23 @@ const END: (&[u8], &[u8]) = (b"\r\nmn\r\nversion\r\n", b"MN\r\nVERSION ");
 /// Has the conversation of a seed with memcached and with the server, and compares.
 pub(super) fn compare_answers(seed: u64, memcached: u16, server: u16) -> Result<()> {
     let conversation = Conversation::new(seed);
-    let expected = ask(memcached, &conversation.bytes())?;
-    let answered = ask(server, &conversation.bytes())?;
-    compare(&conversation, &normalise(&expected), &normalise(&answered))
+    let expected = conversation.have(memcached)?;
+    let answered = conversation.have(server)?;
+    compare(&conversation, &expected, &answered)
 }
 
 /// All that a server answers.
 pub(super) fn ask(port: u16, requests: &[u8]) -> Result<Vec<u8>> {
-    let mut connection = Connection::open(port)?;
+    answers(&mut Connection::open(port)?, requests)
+}
+
+fn answers(connection: &mut Connection, requests: &[u8]) -> Result<Vec<u8>> {
     connection.send(&[requests, END.0].concat())?;
-    connection.read_until(END.1)
+    let mut answers = connection.read_until(END.1)?;
+    while !answers.ends_with(b"\n") {
+        answers.extend(connection.read(1)?);
+    }
+    Ok(answers)
 }
 
 fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Result<()> {
@@ -54,17 +73,17 @@ fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Resul
 /// - numbers for compare-and-swap (`cN` of the meta commands, the last number of a `VALUE` of
 ///   `gets`, `cas=N` of `me`): each is replaced by how many others were seen before it, so that
 ///   what is the same number to one is the same to the other;
-/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to two seconds less are the
-///   same time, as those in conversations are multiples of 100;
+/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to [`SLACK_SECONDS`] less are
+///   the same time, as those in conversations are multiples of 100;
 /// - the class of sizes (`cls=`), which memcached alone has, and its version.
-fn normalise(answer: &[u8]) -> String {
-    let mut numbers = HashMap::new();
+fn normalise(answer: &[u8], seen: &mut Seen) -> String {
     let mut text = String::new();
     for line in answer.split_inclusive(|byte| *byte == b'\n') {
         let line = line.escape_ascii().to_string();
         let tokens: Vec<&str> = line.split(' ').collect();
         let is_gets = tokens[0] == "VALUE" && tokens.len() == 5;
         let is_meta = matches!(tokens[0], "VA" | "HD" | "ME");
+        seen.records.extend(numbered(&tokens));
         for (place, token) in tokens.iter().enumerate() {
             if place > 0 {
                 text.push(' ');
@@ -74,8 +93,8 @@ fn normalise(answer: &[u8]) -> String {
             // The tokens of a meta command begin behind its code, and behind the size of a value.
             let is_flag = is_meta && place > usize::from(tokens[0] != "HD");
             let mut number = |text: &str| {
-                let next = numbers.len();
-                format!("#{}", numbers.entry(text.to_owned()).or_insert(next))
+                let next = seen.places.len();
+                format!("#{}", seen.places.entry(text.to_owned()).or_insert(next))
             };
             text.push_str(&match token.split_at_checked(1) {
                 _ if tokens[0] == "VERSION" && place > 0 => String::new(),
@@ -101,14 +120,34 @@ fn normalise(answer: &[u8]) -> String {
     text
 }
 
+/// Numbers for compare-and-swap that a server has answered.
+#[derive(Default)]
+struct Seen {
+    /// How many others were seen before.
+    places: HashMap<String, usize>,
+    /// Keys, and the numbers of their records, the last one at the end.
+    records: Vec<(String, String)>,
+}
+
+/// The key and the number that a line shows, if it shows both as they are.
+fn numbered(tokens: &[&str]) -> Option<(String, String)> {
+    let whole = |token: &str| token.split('\\').next().unwrap_or_default().to_owned();
+    match tokens {
+        ["VALUE", key, _, _, number] => Some((whole(key), whole(number))),
+        ["VA" | "HD", flags @ ..] if flags.iter().all(|flag| whole(flag) != "b") => {
+            let shown = |letter| flags.iter().find_map(|flag| flag.strip_prefix(letter)).map(whole);
+            Some((shown('k')?, shown('c').filter(|number| number != "0")?))
+        }
+        _ => None,
+    }
+}
+
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A time in hundreds of seconds, as it was a few seconds ago.
+/// A time in hundreds of seconds, as it was up to [`SLACK_SECONDS`] ago.
 fn hundreds(text: &str) -> String {
-    /// Longest time that a conversation takes.
-    const SLACK_SECONDS: u64 = 20;
     text.parse().map_or(text.to_owned(), |seconds: u64| {
         // Below zero memcached goes on at 2^32.
         if seconds <= SLACK_SECONDS || seconds > u64::from(u32::MAX / 2) {
@@ -121,37 +160,81 @@ fn hundreds(text: &str) -> String {
 
 /// Requests from a seed.
 struct Conversation {
-    requests: Vec<Vec<u8>>,
+    batches: Vec<Vec<Request>>,
+}
+
+/// A request, and which record and number it names: so many before the last.
+struct Request {
+    text: Vec<u8>,
+    back: usize,
 }
 
 impl Conversation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         // Both servers begin a conversation with no records.
-        let mut requests = vec![b"flush_all\r\n".to_vec()];
-        for _ in 0..REQUESTS {
-            let request = request(&mut random);
-            // memcached changes a number in its place, and keeps its length, unless an answer that
-            // shows it is still on its way; and a get of a key that is too long takes the answer
-            // before it along. This has it send all answers, and ends what is left of data that
-            // were too long.
-            let is_sum =
-                [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
-            if is_sum || request.len() > MEMCACHED_KEY_BYTES_MAX {
-                requests.push(b"\r\nmn\r\n".to_vec());
+        let mut batches = vec![vec![Request::plain(b"flush_all\r\n")]];
+        for _ in 0..BATCHES {
+            let mut batch = Vec::new();
+            for _ in 0..BATCH_REQUESTS {
+                let request = request(&mut random);
+                // memcached changes a number in its place, and keeps its length, unless an answer
+                // that shows it is still on its way; and a get of a key that is too long takes the
+                // answer before it along. This has it send all answers, and ends what is left of
+                // data that were too long.
+                let is_sum =
+                    [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
+                if is_sum || request.len() > MEMCACHED_KEY_BYTES_MAX {
+                    batch.push(Request::plain(b"\r\nmn\r\n"));
+                }
+                batch.push(Request { text: request, back: random.below(3) });
             }
-            requests.push(request);
+            // Numbers for the next one.
+            let line = format!("\r\ngets {} {}\r\n", random.pick(KEYS), random.pick(KEYS));
+            batch.push(Request::plain(line.as_bytes()));
+            batches.push(batch);
         }
-        Self { requests }
+        Self { batches }
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.requests.concat()
+    /// All that a server answers, as it is compared.
+    fn have(&self, port: u16) -> Result<String> {
+        let mut connection = Connection::open(port)?;
+        let mut seen = Seen::default();
+        let mut text = String::new();
+        for batch in &self.batches {
+            let requests: Vec<_> =
+                batch.iter().map(|request| request.bytes(&seen.records)).collect();
+            let answers = answers(&mut connection, &requests.concat())?;
+            text.push_str(&normalise(&answers, &mut seen));
+        }
+        Ok(text)
     }
 
     fn text(&self) -> String {
-        let lines = self.requests.iter().map(|request| format!("  {}", request.escape_ascii()));
-        lines.collect::<Vec<_>>().join("\n")
+        let line = |request: &Request| format!("  {}", request.text.escape_ascii());
+        self.batches.iter().flatten().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Request {
+    fn plain(text: &[u8]) -> Self {
+        Self { text: text.to_owned(), back: 0 }
+    }
+
+    /// With one of these records and its number.
+    fn bytes(&self, records: &[(String, String)]) -> Vec<u8> {
+        let record = records.iter().rev().nth(self.back);
+        let (key, number) = record.map_or(("a", "1"), |(key, number)| (key, number));
+        let mut bytes = Vec::new();
+        for byte in &self.text {
+            match *byte {
+                RECORD => bytes.extend_from_slice(key.as_bytes()),
+                NUMBER => bytes.extend_from_slice(number.as_bytes()),
+                byte => bytes.push(byte),
+            }
+        }
+        bytes
     }
 }
 
@@ -283,8 +366,10 @@ fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
         _ => value.len().to_string(),
     };
     let flags = if random.one_in(4) { flags } else { "5" };
-    // No record of either server has these numbers.
-    let number = if verb == "cas" { random.pick(&[" 1", " 0", " x"]) } else { "" };
+    // No record of either server has any of these numbers but the first.
+    let number =
+        if verb == "cas" { random.pick(&[" #", " #", " #", " 1", " 0", " x"]) } else { "" };
+    let key = if number == " #" { "@" } else { key };
     let more = if random.one_in(40) { " more" } else { "" };
     let time = random.time();
     format!("{verb} {key} {flags} {time} {size}{number}{more}{noreply}\r\n{value}\r\n").into()
@@ -311,7 +396,12 @@ fn meta_set(random: &mut Random, key: &str) -> Vec<u8> {
 
 fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<u8> {
     let is_base64 = flags.contains(&'b');
-    let key = if is_base64 { random.pick(BASE64_KEYS) } else { key };
+    let compares = !is_base64 && flags.contains(&'C') && !random.one_in(3);
+    let key = match () {
+        () if is_base64 => random.pick(BASE64_KEYS),
+        () if compares => "@",
+        () => key,
+    };
     let mut line = format!("{verb} {key}");
     for flag in flags {
         let token = match flag {
@@ -323,6 +413,7 @@ fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<
             'T' => random.time().to_owned(),
             'R' => random.pick(&["50", "300", "700", "x", ""]).to_owned(),
             'F' => random.pick(&["0", "3", "4294967295", "x", ""]).to_owned(),
+            'C' if compares => "#".to_owned(),
             'C' => random.pick(&["1", "1", "0", "18446744073709551615", "x"]).to_owned(),
             'D' | 'J' => random.number().to_owned(),
             'M' if verb == "ma" => {
@@ -373,14 +464,30 @@ mod tests {
 
     #[test]
     fn a_seed_is_one_conversation() {
-        assert_eq!(Conversation::new(7).bytes(), Conversation::new(7).bytes());
-        assert_ne!(Conversation::new(7).bytes(), Conversation::new(8).bytes());
+        assert_eq!(Conversation::new(7).text(), Conversation::new(7).text());
+        assert_ne!(Conversation::new(7).text(), Conversation::new(8).text());
+    }
+
+    #[test]
+    fn a_request_names_the_number_that_its_own_server_has_answered() {
+        let request = Request { text: b"cas @ 0 0 1 #\r\nx\r\n".to_vec(), back: 1 };
+        let mut seen = Seen::default();
+        assert_eq!(request.bytes(&seen.records), b"cas a 0 0 1 1\r\nx\r\n");
+        normalise(
+            b"VALUE b 5 1 17\r\nx\r\nEND\r\nHD c0 kn\r\nHD kn\r\nHD c18 kYQ== b\r\n",
+            &mut seen,
+        );
+        normalise(b"VA 1 kc t100 c18\r\nx\r\n", &mut seen);
+        assert_eq!(request.bytes(&seen.records), b"cas b 0 0 1 17\r\nx\r\n");
+        let last = Request { back: 0, ..request };
+        assert_eq!(last.bytes(&seen.records), b"cas c 0 0 1 18\r\nx\r\n");
     }
 
     #[test]
     fn what_must_differ_is_made_alike_and_nothing_else() {
-        let one = normalise(b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n");
-        let other = normalise(b"HD c400 t100\r\nVALUE k 5 1 400\r\nx\r\nHD c401 k17\r\n");
+        let alike = |answer: &[u8]| normalise(answer, &mut Seen::default());
+        let one = alike(b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n");
+        let other = alike(b"HD c400 t100\r\nVALUE k 5 1 400\r\nx\r\nHD c401 k17\r\n");
         assert_eq!(one, other);
         for different in [
             &b"HD c17 t99\r\nVALUE k 5 1 18\r\nx\r\nHD c18 k17\r\n"[..],
@@ -389,7 +496,7 @@ mod tests {
             b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k18\r\n",
             b"HD c0 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n",
         ] {
-            assert_ne!(one, normalise(different), "{}", different.escape_ascii());
+            assert_ne!(one, alike(different), "{}", different.escape_ascii());
         }
     }
 }

@@ -31,7 +31,7 @@ pub const INDEXED_CHARACTERS_MAX: usize = 64 * 1024;
 /// with more is refused.
 pub const ROW_ENTRIES_BYTES_MAX: usize = 32 << 20;
 
-/// Snippets that are cut out of one value of a table.
+/// Snippets that are cut out of one value of a table, however long each is.
 pub const SNIPPETS_MAX: usize = 1024;
 
 /// Conditions of a full-text expression that count.

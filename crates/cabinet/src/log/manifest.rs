@@ -12,7 +12,8 @@
 //! 60   4  CRC-32C of the bytes before
 //! ```
 //!
-//! It is written once, beside its place, synced and renamed: a database has one or is none yet.
+//! It is written beside its place, synced and renamed, so a database has one or is none yet: at creation,
+//! and again where what the kind was created with is tuned.
 
 use super::record::{read_u32, read_u64};
 use super::{Identity, error_at};

@@ -70,7 +70,7 @@ impl Query {
 
 impl Kwic {
     /// Snippets around the places where normalised words occur in a text, in their order, at most
-    /// [`SNIPPETS_MAX`].
+    /// [`SNIPPETS_MAX`] of them, whatever their length.
     pub fn snippets(&self, text: &[u8], words: &[String]) -> Vec<Vec<u8>> {
         let mut letters = Vec::new();
         for_each_character(text, |letter, offset| {

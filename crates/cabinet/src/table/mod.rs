@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// A table in an engine whose keys are in lexical order, and in which there is nothing else. Of
-    /// the options, `read_only` and `query_memory_bytes` matter.
+    /// the options, `read_only`, `query_memory_bytes` and `cache_bytes` matter.
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
         let is_read_only = options.read_only;
         meta::check_layout(&*engine, is_read_only)?;

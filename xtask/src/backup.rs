@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Records unless told otherwise.
@@ -65,7 +66,8 @@ pub(crate) fn run(profile: Profile, load: &Load) -> Result<()> {
     let moment = std::thread::scope(|scope| -> Result<Moment> {
         let threads: Vec<_> =
             writers.iter().map(|writer| scope.spawn(|| writer.write(server.port, &stop))).collect();
-        let done = work.back_up(&server, &writers);
+        let has_ended = || threads.iter().any(ScopedJoinHandle::is_finished);
+        let done = work.back_up(&server, &writers, &has_ended);
         stop.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
@@ -205,14 +207,20 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Makes backups while the writers write; answers a moment after the last.
-    fn back_up(&self, server: &Server, writers: &[Writer]) -> Result<Moment> {
+    /// Makes backups while the writers write; answers a moment after the last. Fails if a writer has ended.
+    fn back_up(
+        &self,
+        server: &Server,
+        writers: &[Writer],
+        has_ended: &dyn Fn() -> bool,
+    ) -> Result<Moment> {
         let count = |of: fn(&Writer) -> &AtomicU64| -> Vec<u64> {
             writers.iter().map(|writer| of(writer).load(Ordering::SeqCst)).collect()
         };
         let acknowledged = || count(|writer| &writer.acknowledged);
         let started = Instant::now();
         while acknowledged().iter().any(|count| *count < self.keys.of_one) {
+            ensure!(!has_ended(), "a writer has ended before its time");
             std::thread::sleep(Duration::from_millis(10));
         }
         println!(

@@ -55,6 +55,7 @@ pub(crate) fn run(profile: Profile, rounds: u32) -> Result<()> {
         })
         .with_context(|| format!("round {round}"))?;
     }
+    ensure!(acknowledged > 0, "no write was acknowledged: nothing could be lost");
     let server = Server::start(&programs, &database).context("the database does not open")?;
     for client in &mut clients {
         client.check(server.port).context("after the last round")?;

@@ -214,13 +214,17 @@ impl Table for Pages {
 
     /// Page after page: its number, its bits, its entries.
     fn packed(&self) -> Vec<u64> {
-        let mut packed = Vec::with_capacity(self.entries + self.pages.len() * PACKED_WORDS);
+        let mut packed = Vec::with_capacity(self.packed_words());
         for (number, page) in &self.pages {
             packed.push(*number);
             packed.extend_from_slice(&page.taken);
             packed.extend_from_slice(&page.entries);
         }
         packed
+    }
+
+    fn packed_words(&self) -> usize {
+        self.entries + self.pages.len() * PACKED_WORDS
     }
 
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool {
@@ -323,6 +327,7 @@ mod tests {
             prop_assert_eq!(walked, all);
             let last = directory.at_or_before(u64::MAX);
             prop_assert_eq!(last, model.keys().next_back().map(|id| page_of(*id)));
+            prop_assert_eq!(pages.packed_words(), pages.packed().len());
 
             let mut again = Pages::new(Arc::default());
             prop_assert!(again.unpack(0, pages.packed(), &|_| true));

@@ -187,6 +187,10 @@ impl indexed::Table for Table {
         self.slots.iter().copied().filter(|slot| *slot != EMPTY).collect()
     }
 
+    fn packed_words(&self) -> usize {
+        self.len()
+    }
+
     fn unpack(
         &mut self,
         _shard: usize,

@@ -48,6 +48,12 @@ impl<I: Index> Rescue for Indexed<I> {
         }
         forgotten
     }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        let words: usize = self.shards.iter().map(|shard| shard.table.read().packed_words()).sum();
+        // And a header for each shard.
+        (words + I::SHARDS) as u64 * 8
+    }
 }
 
 impl<I: Index> Indexed<I> {
@@ -198,13 +204,16 @@ impl<I: Index> Engaged for Indexed<I> {
 
     /// Goes through the segments in which something has expired since they were last gone
     /// through, and takes it out of the index.
-    fn sweep(&self) -> Result<()> {
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         let now_ms = self.clock.now_ms();
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
                     self.forget(&segment, location, record);
                 })?;
+                if !go_on() {
+                    break;
+                }
             }
         }
         Ok(())
@@ -212,11 +221,6 @@ impl<I: Index> Engaged for Indexed<I> {
 
     fn checkpoint(&self) -> Result<()> {
         self.write_index()
-    }
-
-    fn checkpoint_bytes(&self) -> u64 {
-        let entries: usize = self.shards.iter().map(|shard| shard.table.read().len()).sum();
-        (entries + I::SHARDS) as u64 * 8
     }
 }
 
@@ -226,11 +230,8 @@ pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
     let log = shared.log();
     log.finish_sealed()?;
     log.look_what_is_resident();
-    shared.sweep()?;
-    if log.capacity().is_capped() {
-        log.capacity().note_checkpoint_bytes(shared.checkpoint_bytes());
-        log.evict_while(&**shared, &Log::wants_eviction)?;
-    }
+    shared.sweep(&|| true)?;
+    shared.keep_to_cap()?;
     while let Some(segment) = log.due_for_compaction() {
         match log.compact(&segment, false, &**shared, &|| true) {
             Err(Error::NoSpace { .. }) => break,

@@ -2,7 +2,7 @@
 
 use super::{Index, Indexed, keep, recover};
 use crate::io::Storage;
-use crate::log::{Background, Nature};
+use crate::log::{Background, Nature, Rescue};
 use crate::{Options, Result};
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -30,6 +30,7 @@ impl<I: Index> Running<I> {
         if options.truncate {
             shared.clear()?;
         }
+        shared.log.capacity().note_checkpoint_bytes(shared.checkpoint_bytes());
         let background = background.then(|| Background::start(&shared)).transpose()?;
         Ok(Self { shared, background: Mutex::new(background) })
     }

@@ -36,6 +36,9 @@ pub(crate) trait Table: Send + Sync {
     /// The entries, as a checkpoint keeps them.
     fn packed(&self) -> Vec<u64>;
 
+    /// How many words these are.
+    fn packed_words(&self) -> usize;
+
     /// Fills an empty table, that of this shard, with what `packed` gave, less the entries that
     /// `keeps` refuses; says whether any table gives such.
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool;

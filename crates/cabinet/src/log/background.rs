@@ -36,12 +36,23 @@ pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
 /// An engine, as its background threads see it.
 pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     fn log(&self) -> &Log;
-    /// Removes what has expired from the index.
-    fn sweep(&self) -> Result<()>;
+    /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the next
+    /// time.
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
     /// Writes a checkpoint.
     fn checkpoint(&self) -> Result<()>;
-    /// Bytes a checkpoint takes.
-    fn checkpoint_bytes(&self) -> u64;
+    /// Evicts what is over the cap, if there is one.
+    fn keep_to_cap(&self) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let log = self.log();
+        if log.capacity.is_capped() {
+            log.capacity.note_checkpoint_bytes(self.checkpoint_bytes());
+            log.evict_while(self, &Log::wants_eviction)?;
+        }
+        Ok(())
+    }
     /// Gives dead space back.
     fn compact(&self, go_on: &dyn Fn() -> bool) -> Result<()>
     where
@@ -52,7 +63,7 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
             let Some(segment) = log.due_for_compaction() else { break };
             log.compact(&segment, true, self, go_on)?;
             log.finish_sealed()?;
-            log.evict_while(self, &Log::wants_eviction)?;
+            self.keep_to_cap()?;
         }
         Ok(())
     }
@@ -168,14 +179,20 @@ impl Background {
 }
 
 fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
+    let mut told = String::new();
     while let Some(engine) = weak.upgrade() {
         if engine.log().background.stopping() {
             return;
         }
-        if let Err(error) = step(&engine) {
-            tracing::error!("in the background: {error}");
+        let failed = step(&engine).err().map(|error| error.to_string()).unwrap_or_default();
+        if !failed.is_empty() {
+            // A full disk stays full for long, and is said once.
+            if failed != told {
+                tracing::error!("in the background: {failed}");
+            }
             std::thread::sleep(KEEPER_PERIOD);
         }
+        told = failed;
     }
 }
 
@@ -199,16 +216,19 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     log.finish_sealed()?;
     log.look_what_is_resident();
     log.drop_retired();
-    engine.sweep()?;
-    if log.capacity.is_capped() {
-        log.capacity.note_checkpoint_bytes(engine.checkpoint_bytes());
-        log.evict_while(engine, &Log::wants_eviction)?;
+    // It is as gentle as compaction, which has nothing to wait for it for.
+    engine.sweep(&|| go_on() && log.due_for_compaction().is_none())?;
+    engine.keep_to_cap()?;
+    let compacted = engine.compact(&go_on);
+    if !matches!(compacted, Ok(()) | Err(Error::NoSpace { .. })) {
+        return compacted;
     }
-    engine.compact(&go_on)?;
+    // On a full disk, too: there may be room for these, and there is something to be gained by them.
     if go_on() && engine.is_checkpoint_due() {
         engine.checkpoint()?;
     }
     log.keep_reserve();
+    compacted?;
     log.background.sleep(KEEPER_PERIOD);
     Ok(())
 }

@@ -63,6 +63,9 @@ pub(crate) trait Rescue {
 
     /// Takes all records of a segment out of the index; answers how many there were.
     fn forget_segment(&self, segment: &Segment) -> u64;
+
+    /// Bytes that a checkpoint would take.
+    fn checkpoint_bytes(&self) -> u64;
 }
 
 /// How the space of a log is used.
@@ -95,6 +98,12 @@ impl Usage {
 
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
     (part * 100).checked_div(whole).unwrap_or(0)
+}
+
+/// Whether a sealed segment is short, in a log of so many bytes.
+pub(crate) fn is_short(segment: &Segment, total_bytes: u64) -> bool {
+    let short_bytes = SHORT_BYTES.max(total_bytes / SHORT_SHARE);
+    segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)
 }
 
 impl Log {
@@ -131,11 +140,7 @@ impl Log {
             return Some(Arc::clone(best));
         }
         // What is alive in one goes to the end of the log, where the segment goes on to grow.
-        let short_bytes = SHORT_BYTES.max(usage.total_bytes / SHORT_SHARE);
-        let is_short = |segment: &&Arc<Segment>| {
-            segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)
-        };
-        let mut short = sealed.filter(is_short);
+        let mut short = sealed.filter(|segment| is_short(segment, usage.total_bytes));
         let first = short.next()?;
         (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))
     }
@@ -273,7 +278,11 @@ impl Log {
                 }
                 Err(ScanError::Visit(error)) => return Err(error),
             }
-            pace.spent(scanner.offset() - before, || false);
+            if pace.spent(scanner.offset() - before, || false) && self.background.stopping() {
+                // The rest is still to be looked at.
+                segment.note_expiry(now_ms);
+                return Ok(());
+            }
         }
     }
 

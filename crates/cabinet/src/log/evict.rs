@@ -50,6 +50,8 @@ impl Log {
             }
         }
         self.drop_retired();
+        // What was looked at while something went may have been noted after it had gone.
+        self.note_pressure();
         Ok(())
     }
 
@@ -69,10 +71,16 @@ impl Log {
             && segment.dead_percent(first.as_ref().is_some_and(|one| Arc::ptr_eq(one, &segment)))
                 >= 100 - MOVED_PERCENT_MAX
         {
-            self.compact_held(&segment, false, rescue, &|| true)?;
-            // Damage was found in it: then it stays for its turn.
-            if !segment.is_damaged() {
-                return Ok(true);
+            match self.compact_held(&segment, false, rescue, &|| true) {
+                // Eviction needs no room.
+                Err(Error::NoSpace { .. }) => {}
+                result => {
+                    result?;
+                    // Damage was found in it: then it stays for its turn.
+                    if !segment.is_damaged() {
+                        return Ok(true);
+                    }
+                }
             }
         }
         if first.as_ref().is_some_and(|first| !first.is_sealed()) {
@@ -117,6 +125,8 @@ impl Log {
             evicted += rescue.forget_segment(segment);
         }
         self.capacity.count_evicted(evicted);
+        // It holds less now, and so there may be room enough.
+        self.capacity.note_checkpoint_bytes(rescue.checkpoint_bytes());
         self.take_out(segment);
         Ok(())
     }

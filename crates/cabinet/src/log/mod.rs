@@ -49,7 +49,7 @@ mod used;
 
 pub(crate) use append::{Appended, Purpose};
 pub(crate) use background::{Background, Engaged};
-pub(crate) use compact::{Rescue, SHORT_SEGMENTS_MAX, Usage};
+pub(crate) use compact::{Rescue, SHORT_SEGMENTS_MAX, Usage, is_short};
 pub(crate) use delegate::delegate_to_log;
 pub use long::LongValue;
 pub(crate) use manifest::{Nature, StoredKind};

@@ -66,7 +66,7 @@ impl Shared {
 
     /// Reclaims all dead space.
     pub(super) fn optimize(&self) -> Result<()> {
-        self.sweep()?;
+        self.sweep(&|| true)?;
         self.log.seal()?;
         self.checkpoint(true)
     }
@@ -104,6 +104,10 @@ impl Rescue for Shared {
     fn forget_segment(&self, _segment: &Segment) -> u64 {
         0
     }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        self.directory_bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Engaged for Shared {
@@ -111,7 +115,7 @@ impl Engaged for Shared {
         &self.log
     }
 
-    fn sweep(&self) -> Result<()> {
+    fn sweep(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
         let now_ms = self.clock.now_ms();
         if self.next_expiry_ms.load(Ordering::Relaxed) > now_ms {
             return Ok(());
@@ -139,10 +143,6 @@ impl Engaged for Shared {
         Shared::checkpoint(self, false)
     }
 
-    fn checkpoint_bytes(&self) -> u64 {
-        self.directory_bytes.load(Ordering::Relaxed)
-    }
-
     fn is_checkpoint_due(&self) -> bool {
         let due_bytes = self.due_bytes();
         if self.is_tended.load(Ordering::Relaxed) {
@@ -156,6 +156,6 @@ impl Engaged for Shared {
 pub(super) fn tend(shared: &Shared) -> Result<()> {
     shared.log.finish_sealed()?;
     shared.log.look_what_is_resident();
-    shared.sweep()?;
+    shared.sweep(&|| true)?;
     if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }
 }

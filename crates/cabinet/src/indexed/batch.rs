@@ -27,7 +27,10 @@ impl<I: Index> Indexed<I> {
     /// having one lock each, cannot come across.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
-        self.wait_for_space(Wait::Block)?;
+        self.with_space(Wait::Block, || self.write_once(batch))
+    }
+
+    fn write_once(&self, batch: &Batch) -> Result<()> {
         let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
             if self.version_of(&tables, key)? != *expected {

@@ -317,12 +317,13 @@ impl<I: Index> Indexed<I> {
         let mut buffer = Vec::new();
         let (value, compression) = self.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
-        self.wait_for_space(wait)?;
-        self.without_reading_locked(place, key, wait, |wait| {
-            let mut table = self.shards[place.shard].table.write();
-            let segments = self.log.segments();
-            let found = self.find(&table, &segments, place.tag, key, wait)?;
-            self.store(&mut table, place, &segments, found, &stored)
+        self.with_space(wait, || {
+            self.without_reading_locked(place, key, wait, |wait| {
+                let mut table = self.shards[place.shard].table.write();
+                let segments = self.log.segments();
+                let found = self.find(&table, &segments, place.tag, key, wait)?;
+                self.store(&mut table, place, &segments, found, &stored)
+            })
         })
     }
 
@@ -334,25 +335,35 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        self.wait_for_space(wait)?;
-        self.without_reading_locked(place, key, wait, |wait| {
+        // What was decided where there was no space, and of which version: that is asked once.
+        let mut decided: Option<(Option<Version>, Change)> = None;
+        let mut attempt = |wait| {
             let mut table = self.shards[place.shard].table.write();
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place.tag, key, wait)?;
             let mut change = None;
-            let mut exists = false;
+            let mut present = None;
             if let Some(found) = &found {
                 self.with(&segments, found.location, wait, Check::Whole, |record| {
                     if record.meta.is_expired(self.now_ms(record.meta)) {
                         return Ok(());
                     }
-                    exists = true;
+                    present = Some(record.sequence);
+                    if decided.is_some() {
+                        return Ok(());
+                    }
                     lend(record, &segments, found.location, &mut |entry| {
                         change = Some(decide(Some(entry)));
                     })
                 })??;
             }
-            match change.unwrap_or_else(|| decide(None)) {
+            let change = match decided.take() {
+                Some((version, change)) if version == present => change,
+                // Somebody came between.
+                Some(_) => return Err(Error::NoSpace { path: self.log.directory().to_owned() }),
+                None => change.unwrap_or_else(|| decide(None)),
+            };
+            match change {
                 Change::Keep => {
                     if let Some(found) = found {
                         self.note_use(&segments, found.location);
@@ -360,19 +371,24 @@ impl<I: Index> Indexed<I> {
                     Ok(0)
                 }
                 Change::Remove => {
-                    if let (Some(found), true) = (found, exists) {
+                    if let (Some(found), Some(_)) = (found, present) {
                         self.delete(&mut table, place.shard, &segments, &found, key)?;
                     }
                     Ok(0)
                 }
                 Change::Put(value, meta) => {
                     let mut buffer = Vec::new();
-                    let (value, compression) = self.compress(&value, &mut buffer);
-                    let stored = Stored { key, value, meta, compression };
-                    self.store(&mut table, place, &segments, found, &stored)
+                    let (smaller, compression) = self.compress(&value, &mut buffer);
+                    let stored = Stored { key, value: smaller, meta, compression };
+                    let result = self.store(&mut table, place, &segments, found, &stored);
+                    if matches!(result, Err(Error::NoSpace { .. })) {
+                        decided = Some((present, Change::Put(value, meta)));
+                    }
+                    result
                 }
             }
-        })
+        };
+        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
     }
 
     /// The time, if the record has any interest in it.
@@ -388,6 +404,21 @@ impl<I: Index> Indexed<I> {
             0 => Ok(()),
             _ if wait == Wait::Never => Err(Error::WouldBlock),
             pressure => self.make_space(pressure),
+        }
+    }
+
+    /// Runs `attempt` when there is space. With a cap, a disk that others have filled is no reason to
+    /// fail while there is something to evict. The caller holds no lock.
+    #[inline]
+    fn with_space<T>(&self, wait: Wait, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        self.wait_for_space(wait)?;
+        match attempt() {
+            Err(Error::NoSpace { .. }) if self.log.capacity().is_capped() => {
+                // The log has noted that something has to go.
+                self.wait_for_space(wait)?;
+                attempt()
+            }
+            result => result,
         }
     }
 

@@ -30,7 +30,7 @@ use super::Shared;
 use super::cell::{push_varint, read_varint};
 use super::leaf::{Home, State};
 use crate::limits::KEY_BYTES_MAX;
-use crate::log::{Check, Location, with_record};
+use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, is_short, with_record};
 use crate::{Error, Result, Wait};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -199,24 +199,29 @@ impl Shared {
     }
 
     /// Slots of the segments before this number whose pages are to be moved: those with the least
-    /// in them, until the rest has few enough dead bytes.
+    /// in them, until the rest has few enough dead bytes, and all short ones if they are many.
     fn victims(&self, before: u64, everything: bool) -> BTreeSet<usize> {
         let limit = if everything { 0 } else { u64::from(self.log.settings().dead_percent_max) };
+        let segments = self.log.segments();
         // A segment without any page goes as it is.
-        let mut kept: Vec<(u64, u64, usize)> = self
-            .log
-            .segments()
-            .iter()
-            .filter(|segment| segment.number < before && !segment.is_damaged())
+        let with_pages = || {
+            segments.iter().filter(|segment| {
+                segment.number < before && !segment.is_damaged() && segment.live_bytes.get() > 0
+            })
+        };
+        let mut kept: Vec<(u64, u64, usize)> = with_pages()
             .map(|segment| (segment.live_bytes.get(), segment.bytes(), segment.slot))
-            .filter(|(live, ..)| *live > 0)
             .collect();
         kept.sort_by(|(live, bytes, _), (other_live, other_bytes, _)| {
             (live * other_bytes).cmp(&(other_live * bytes))
         });
         let mut total: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
         let mut dead: u64 = kept.iter().map(|(live, bytes, _)| bytes.saturating_sub(*live)).sum();
-        let mut victims = BTreeSet::new();
+        let short = with_pages().filter(|segment| is_short(segment, total));
+        let mut victims: BTreeSet<usize> = short.map(|segment| segment.slot).collect();
+        if victims.len() as u64 <= SHORT_SEGMENTS_MAX {
+            victims.clear();
+        }
         for (live, bytes, slot) in kept {
             let own = bytes.saturating_sub(live);
             if dead * 100 <= limit * total

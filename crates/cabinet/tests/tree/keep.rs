@@ -150,6 +150,27 @@ fn a_snapshot_opens_alone_and_holds_what_was_there() {
 }
 
 #[test]
+fn short_segments_are_put_together_however_little_in_them_is_dead() {
+    const COPIES: u32 = 300;
+    let storage = FaultyStorage::new();
+    let mut options = small_options(Order::Lexical);
+    options.segment_bytes = Some(256 << 10);
+    options.dead_percent_max = 95;
+    let (engine, database) = open(&storage, &options);
+    for number in 0..COPIES {
+        database.put(&number.to_be_bytes(), &[number as u8; 1000]).unwrap();
+        // It seals a segment, in which there is next to nothing.
+        database.copy_to(Path::new(&format!("copy-{number}.tcb"))).unwrap();
+        engine.checkpoint().unwrap();
+        assert!(figure(&database, "segments") <= 128 + 3);
+    }
+    let (_engine, again) = open(&storage.kill(), &options);
+    for number in 0..COPIES {
+        assert_eq!(again.get(&number.to_be_bytes()).unwrap().unwrap(), [number as u8; 1000]);
+    }
+}
+
+#[test]
 fn keys_and_values_of_any_allowed_size_come_back() {
     let storage = FaultyStorage::new();
     let options = small_options(Order::Lexical);

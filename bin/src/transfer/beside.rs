@@ -3,6 +3,7 @@
 use super::legacy;
 use super::target::Target;
 use anyhow::{Context, Result, bail};
+use cabinet::io::{RealStorage, Storage};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
@@ -53,8 +54,12 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     let imported = specification.path.clone();
     let importing = imported.with_extension(with_suffix("importing", specification.kind));
     specification.path = importing.clone();
-    // What an import before has left.
-    specification.options.truncate = importing.exists();
+    if importing.exists() {
+        // What an import before has left, in the order or of the width that it may have had.
+        let failed = || format!("cannot remove {}", importing.display());
+        let _lock = RealStorage.lock(&importing.join("lock")).with_context(failed)?;
+        fs::remove_dir_all(&importing).with_context(failed)?;
+    }
     let mut target = Target::open(&specification)?;
     let stored = legacy::import(file, &mut target, true, |_, line| tracing::error!("{line}"))?;
     if stored.damages > 0 {

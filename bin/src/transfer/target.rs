@@ -72,12 +72,12 @@ impl Target {
     /// Stores a record that came by itself: beside what the key has, where a key may have several
     /// values, else in place of it.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        if self.kind != Kind::Tree || meta != Meta::NONE {
+        if self.kind != Kind::Tree {
             return self.put(key, value, meta);
         }
         // What was put before comes before.
         self.flush()?;
-        self.database.put_duplicate(key, value, Side::After)?;
+        self.database.put_duplicate_with(key, value, meta, Side::After)?;
         Ok(())
     }
 

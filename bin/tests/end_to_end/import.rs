@@ -141,6 +141,25 @@ fn the_duplicates_of_a_tree_go_through_text() {
 }
 
 #[test]
+fn the_duplicates_of_a_tree_go_through_json_lines_with_their_flags_and_expiry() {
+    let folder = Folder::new();
+    let (text, into) = (folder.path("records.jsonl"), folder.path("casket.tcb"));
+    let lines = concat!(
+        r#"{"key":"k","value":"1"}"#,
+        "\n",
+        r#"{"key":"k","value":"2","flags":7}"#,
+        "\n",
+        r#"{"key":"k","value":"3","expires_at_ms":4102444800000}"#,
+        "\n",
+        r#"{"key":"k","value":"4"}"#,
+        "\n",
+    );
+    fs::write(&text, lines).unwrap();
+    succeed("tyrant", &["import", &text, "--into", &into]);
+    assert_eq!(succeed("tyrant", &["export", &into, "--format", "jsonl"]), lines);
+}
+
+#[test]
 fn importing_a_file_again_changes_nothing() {
     let folder = Folder::new();
     for name in ["btree-dups.tcb", "table-indexed.tct", "hash-wal.tch", "fixed-w8.tcf"] {
@@ -403,6 +422,19 @@ fn serve_import_goes_into_the_database_named_and_starts_anew_after_one_that_was_
     assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "60\n");
     assert!(Path::new(&into).exists());
     assert!(!Path::new(&folder.path("new.importing.tch")).exists());
+}
+
+#[test]
+fn serve_import_keeps_nothing_of_an_earlier_one_not_even_its_width() {
+    let folder = Folder::new();
+    let into = folder.path("new.tcf");
+    let left = folder.path("left.tsv");
+    fs::write(&left, "1\tv\n").unwrap();
+    let importing = format!("{}#width=1", folder.path("new.importing.tcf"));
+    succeed("tyrant", &["import", &left, "--into", &importing]);
+    let file = fixture("le", "fixed-w8.tcf");
+    let server = Server::tyrant(&file, &["--import", "--into", &into]);
+    assert!(succeed("tyrant", &["stat", "--server", &server.address()]).contains("width\t8\n"));
 }
 
 #[test]

@@ -462,10 +462,21 @@ impl Database {
     /// [`Error::NotSupported`] if the database has no duplicates, as do the others that speak of
     /// them.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
+        self.put_duplicate_with(key, value, Meta::NONE, side)
+    }
+
+    /// As [`put_duplicate`](Self::put_duplicate), with flags and expiry of this value.
+    pub fn put_duplicate_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+        side: Side,
+    ) -> Result<Version> {
         check_key(key)?;
         check_value(value.len())?;
         let engine = ordered(&*self.engine)?;
-        let version = engine.add(key, value, Meta::NONE, side, self.wait)?;
+        let version = engine.add(key, value, meta, side, self.wait)?;
         self.acknowledge()?;
         Ok(version)
     }

@@ -217,14 +217,13 @@ impl Repository {
 
     /// Makes a backup of files that were added; answers its name.
     pub(super) fn finish(&self, catalog: &mut Catalog) -> Result<String> {
-        let names = self.names()?;
-        let mut name = time::name(catalog.made_us);
-        // Names rise, whatever the clock does.
-        while names.last().is_some_and(|last| *last >= name) {
-            catalog.made_us += 1000;
-            name = time::name(catalog.made_us);
-            ensure!(catalog.made_us < u64::MAX / 2, "no name is left for a backup");
+        // Names rise, whatever the clock does. What somebody else has put there is of no time.
+        let last_us = self.names()?.iter().filter_map(|name| time::of_name(name)).max();
+        if let Some(last_us) = last_us {
+            catalog.made_us = catalog.made_us.max(last_us + 1000);
         }
+        let name = time::name(catalog.made_us);
+        ensure!(last_us.is_none_or(|last| time::name(last) < name), "no name is left for a backup");
         sync_folder(&self.files())?;
         let (path, new) = (self.catalog_path(&name), self.backups().join(INCOMING));
         let write = || {
@@ -344,4 +343,38 @@ pub(super) fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder)
         .and_then(|file| file.sync_all())
         .with_context(|| format!("cannot sync {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use cabinet::name::Kind;
+
+    #[test]
+    fn names_rise_at_once_whatever_the_clock_does_and_strangers_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = Repository::open_to_change(folder.path(), true).unwrap();
+        let finish = || {
+            let mut catalog = Catalog {
+                made_us: 1_795_264_208_000_000,
+                kind: Kind::Hash,
+                identity: 1,
+                position_us: None,
+                copied_bytes: 0,
+                files: Vec::new(),
+            };
+            repository.finish(&mut catalog).map(|name| (name, catalog.made_us))
+        };
+        let put = |name: &str| fs::write(repository.catalog_path(name), "").unwrap();
+        put("old");
+        assert_eq!(finish().unwrap(), ("20261121T123008.000Z".into(), 1_795_264_208_000_000));
+        assert_eq!(finish().unwrap(), ("20261121T123008.001Z".into(), 1_795_264_208_001_000));
+        // Made with a clock that was decades ahead.
+        put("20991231T235959.999Z");
+        assert_eq!(finish().unwrap().0, "21000101T000000.000Z");
+        put(&time::name(u64::MAX));
+        finish().unwrap_err();
+    }
 }

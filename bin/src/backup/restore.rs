@@ -65,6 +65,7 @@ impl Restore {
             "{} exists: --replace removes it when all is restored",
             self.into.display()
         );
+        self.check_what_goes()?;
         let temporary = temporary(&self.into)?;
         take_out(repository, &catalog, temporary.path())?;
         let mut position_us = catalog.position_us;
@@ -130,9 +131,23 @@ impl Restore {
         Ok((Some(replayed), database.len()))
     }
 
+    /// Fails if what is there is a folder that is no database.
+    fn check_what_goes(&self) -> Result<()> {
+        let into = &self.into;
+        ensure!(
+            !into.is_dir() || into.join("manifest").exists(),
+            "{} is a folder, and no database",
+            into.display()
+        );
+        Ok(())
+    }
+
     /// Gives it its name.
     fn put_in_place(&self, temporary: &Passing) -> Result<()> {
         let into = &self.into;
+        // One that came now would take away a part of what gets the name.
+        let _signals = temporary.hold_signals();
+        self.check_what_goes()?;
         let failed = || format!("cannot rename to {}", into.display());
         if !into.exists() {
             renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)

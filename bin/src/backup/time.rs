@@ -37,6 +37,13 @@ pub(super) fn name(time_us: u64) -> String {
     format!("{:.3}", timestamp(time_us)).replace(['-', ':'], "")
 }
 
+/// The time that a name is of, in microseconds since 1970, if it is a name of a backup.
+pub(super) fn of_name(name: &str) -> Option<u64> {
+    let timestamp: Timestamp = name.parse().ok()?;
+    let time_us = u64::try_from(timestamp.as_microsecond()).ok()?;
+    (self::name(time_us) == name).then_some(time_us)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +73,9 @@ mod tests {
         assert_eq!(moment(&show(us)), Ok(us));
         assert_eq!(name(us), "20261121T123008.120Z");
         assert!(name(us) < name(us + 1000));
+        assert_eq!(of_name(&name(us)), Some(us / 1000 * 1000));
+        for other in ["old", "", "2026-11-21T12:30:08.120Z", "20261121T123008Z", "zzz"] {
+            assert_eq!(of_name(other), None, "{other}");
+        }
     }
 }

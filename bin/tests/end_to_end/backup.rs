@@ -540,6 +540,13 @@ fn a_restore_overwrites_nothing_unless_it_is_told_to() {
         .collect();
     names.sort();
     assert_eq!(names, ["backups", "source.tcb"]);
+    // A folder that is no database is none to be replaced.
+    let folder = backups.target("folder.tcb");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("file"), "").unwrap();
+    let error = backups.restore_fails("folder.tcb", &["--replace"]);
+    assert!(error.contains("no database"), "{error}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     // It goes on from there, and so do its backups.
     database.put(b"k2", b"v2").unwrap();
     drop(database);

@@ -94,16 +94,36 @@ impl Entries {
                 return;
             }
             orders.flush = false;
-            orders.is_flushing = true;
+            let flushing = Flushing::begin(pace, &mut orders);
             drop(orders);
             // A writer that finds no room gets the error when it tries itself.
             if let Err(error) = self.flush() {
                 tracing::debug!("changes of indices stay in memory: {error}");
             }
+            drop(flushing);
             orders = pace.orders.lock();
-            orders.is_flushing = false;
-            pace.progress.notify_all();
         }
+    }
+}
+
+/// For as long as a flush of the thread goes on, however it ends.
+struct Flushing<'p>(&'p Pace);
+
+impl<'p> Flushing<'p> {
+    fn begin(pace: &'p Pace, orders: &mut Orders) -> Self {
+        orders.is_flushing = true;
+        Self(pace)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The thread is no more: writers see to it themselves.
+            self.0.is_tended.store(false, Ordering::Release);
+        }
+        self.0.orders.lock().is_flushing = false;
+        self.0.progress.notify_all();
     }
 }
 
@@ -139,5 +159,36 @@ impl Drop for Keeper {
             // A panic has been printed where it happened.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryTree, Options};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_flush_that_panics_lets_its_writers_go_on() {
+        let options = Options::default();
+        let entries = Entries::new(Arc::new(MemoryTree::new(&options)), &options);
+        entries.pace.is_tended.store(true, Ordering::Release);
+        entries.pace.begin(1, 0);
+        entries.bytes.store(2 * entries.budget_bytes, Ordering::Relaxed);
+        let flushing = Flushing::begin(&entries.pace, &mut entries.pace.orders.lock());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| entries.have_room_made());
+            let flush = scope.spawn(move || {
+                let _flushing = flushing;
+                panic!("as a flush may");
+            });
+            assert!(flush.join().is_err());
+            let started = Instant::now();
+            while !writer.is_finished() {
+                assert!(started.elapsed() < Duration::from_secs(120), "the writer waits");
+                std::thread::yield_now();
+            }
+        });
+        assert!(!entries.have_room_made(), "nobody does it any more");
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The port of all servers.
-const PORT: &str = "1978";
+pub(super) const PORT: u16 = 1978;
 
 /// Where Debian has the library that makes clocks wrong.
 const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -32,20 +32,20 @@ pub(super) fn can_skew() -> bool {
 }
 
 impl Host {
-    /// A host whose server keeps its files in `folder`, and follows another host if there is one.
+    /// A host whose server keeps its files in `folder`, and follows a master if there is one.
     pub(super) fn new(
         number: u8,
         folder: PathBuf,
         programs: &Path,
         database: &str,
-        master: Option<u8>,
+        master: Option<&str>,
         further: &[&str],
     ) -> Result<Self> {
         std::fs::create_dir(&folder)?;
         let id = number.to_string();
-        let address_here = address(number);
+        let (here, port) = (address(number), PORT.to_string());
         let mut options: Vec<String> = [
-            &["serve", database, "--unix", "socket", "--host", &address_here, "--port", PORT][..],
+            &["serve", database, "--unix", "socket", "--host", &here, "--port", &port][..],
             &["--server-id", &id, "--update-log", "ulog", "--log", "log"],
             further,
         ]
@@ -54,7 +54,7 @@ impl Host {
         .map(str::to_owned)
         .collect();
         if let Some(master) = master {
-            options.extend(["--master".to_owned(), format!("{}:{PORT}", address(master))]);
+            options.extend(["--master".to_owned(), master.to_owned()]);
         }
         Ok(Self { number, folder, program: programs.join("tyrant"), options, child: None })
     }

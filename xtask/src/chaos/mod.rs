@@ -5,14 +5,16 @@
 mod host;
 mod load;
 mod network;
+mod relay;
 mod takeover;
 
 use crate::programs::{Profile, build};
 use crate::random::Random;
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};
-use host::Host;
-use network::{Link, Network};
+use host::{Host, PORT};
+use network::{HUB, Link, Network, address};
+use relay::Relay;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,6 +32,9 @@ const EVENT_MS_MAX: u64 = 1000;
 const AWAY_MS_MAX: u64 = 1500;
 const BAD_MS_MAX: u64 = 4000;
 
+/// Longest time that the way takes to a master, and as long back.
+const DELAY_MS_MAX: u64 = 200;
+
 /// Longest time from when something is as it should be until a server is killed that catches up.
 const CATCHING_UP_MS_MAX: u64 = 120;
 
@@ -42,6 +47,9 @@ const SECONDS_OF_TAKEOVER: u64 = 20;
 /// A master, its replica, a replica of that one, and two masters of each other.
 const HOSTS: [(u8, Option<u8>); 5] =
     [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(5)), (5, Some(4))];
+
+/// Replicas whose way to their master can be long: they reach it by a relay. The others do at once.
+const RELAYED: [u8; 2] = [3, 5];
 
 /// Hosts that have to end equal.
 const EQUAL: [(u8, u8); 3] = [(1, 2), (1, 3), (4, 5)];
@@ -78,6 +86,8 @@ pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
 
 struct Chaos {
     hosts: Vec<Host>,
+    /// Those of [`RELAYED`].
+    relays: Vec<Relay>,
     network: Network,
     random: Random,
     counts: Counts,
@@ -96,6 +106,8 @@ struct Counts {
 enum Later {
     Start(u8),
     Mend(u8),
+    /// A relay, by its index.
+    Hurry(usize),
     /// Once more, while it or its replica has much to catch up with.
     Kill(u8),
 }
@@ -107,21 +119,28 @@ impl Chaos {
         if !host::can_skew() {
             println!("chaos: clocks stay right, libfaketime is not there");
         }
-        if !network.delays {
-            println!("chaos: links are not delayed, the system has no netem");
-        }
-        let mut hosts = Vec::new();
+        let (mut hosts, mut relays) = (Vec::new(), Vec::new());
         for (number, master) in HOSTS {
             // Those that become equal are of one kind.
             let kinds = ["casket.tch", "casket.tcb"];
             let database = kinds[(seed as usize + usize::from(number > 3)) % kinds.len()];
+            let master = match master.map(|master| format!("{}:{PORT}", address(master))) {
+                Some(master) if RELAYED.contains(&number) => {
+                    let relay = Relay::start(&network, master)?;
+                    let address = format!("{}:{}", address(HUB), relay.port);
+                    relays.push(relay);
+                    Some(address)
+                }
+                master => master,
+            };
             let further: &[&str] = if number > 3 { &["--writable-replica"] } else { &[] };
             let folder = folder.join(number.to_string());
-            let mut host = Host::new(number, folder, programs, database, master, further)?;
+            let mut host =
+                Host::new(number, folder, programs, database, master.as_deref(), further)?;
             host.start(&network, skew(&mut random))?;
             hosts.push(host);
         }
-        Ok(Self { hosts, network, random, counts: Counts::default() })
+        Ok(Self { hosts, relays, network, random, counts: Counts::default() })
     }
 
     fn run(&mut self, duration: Duration) -> Result<()> {
@@ -183,6 +202,9 @@ impl Chaos {
             self.act(Later::Start(number))?;
             self.act(Later::Mend(number))?;
         }
+        for index in 0..RELAYED.len() {
+            self.act(Later::Hurry(index))?;
+        }
         Ok(())
     }
 
@@ -197,9 +219,12 @@ impl Chaos {
                 counts.cuts += 1;
                 Link::Cut
             }
-            7 | 8 if self.network.delays => {
+            7 | 8 => {
                 counts.delayed += 1;
-                Link::Delayed(5 + self.random.below(200))
+                let index = usize::from(number) % RELAYED.len();
+                let delay = 1 + self.random.below(DELAY_MS_MAX);
+                self.relays[index].delay(Duration::from_millis(delay));
+                return Ok((bad, Later::Hurry(index)));
             }
             _ => {
                 counts.throttled += 1;
@@ -224,6 +249,10 @@ impl Chaos {
     fn act(&mut self, later: Later) -> Result<Option<(Instant, Later)>> {
         let number = match later {
             Later::Kill(number) => return self.kill(number).map(Some),
+            Later::Hurry(index) => {
+                self.relays[index].delay(Duration::ZERO);
+                return Ok(None);
+            }
             Later::Mend(number) => {
                 self.network.set_link(number, Link::Good)?;
                 number

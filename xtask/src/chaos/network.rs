@@ -2,10 +2,14 @@
 
 use crate::programs::{run_quietly, succeeds};
 use anyhow::{Context, Result};
+use std::fs::File;
 use std::process::Command;
 
 /// The network of the hosts; the last byte of an address is the number of its host.
 const NETWORK: &str = "10.213.0";
+
+/// The bridge itself, in place of the number of a host.
+pub(super) const HUB: u8 = 254;
 
 /// Name of a host's end of its link.
 const HOST_END: &str = "eth0";
@@ -15,8 +19,6 @@ pub(super) struct Network {
     /// Before the names of its namespaces.
     prefix: String,
     hosts: u8,
-    /// The system can delay packets.
-    pub(super) delays: bool,
 }
 
 /// What a link does to what passes it, in both directions.
@@ -26,22 +28,18 @@ pub(super) enum Link {
     Cut,
     /// So many kilobits a second.
     Throttled(u64),
-    /// So many milliseconds, give or take half of them.
-    Delayed(u64),
 }
 
 impl Network {
     /// Makes hosts with the numbers from 1 on.
     pub(super) fn new(hosts: u8) -> Result<Self> {
-        let mut network =
-            Self { prefix: format!("tyrant-{}", std::process::id()), hosts, delays: false };
+        let network = Self { prefix: format!("tyrant-{}", std::process::id()), hosts };
         let hub = network.hub();
         ip(&["netns", "add", &hub])?;
         ip(&["-n", &hub, "link", "set", "lo", "up"])?;
-        network.delays =
-            succeeds(&["tc", "-n", &hub, "qdisc", "add", "dev", "lo", "root", "netem"]);
         ip(&["-n", &hub, "link", "add", "br0", "type", "bridge"])?;
         ip(&["-n", &hub, "link", "set", "br0", "up"])?;
+        ip(&["-n", &hub, "address", "add", &format!("{}/24", address(HUB)), "dev", "br0"])?;
         for host in 1..=hosts {
             let (space, end) = (network.space(host), hub_end(host));
             ip(&["netns", "add", &space])?;
@@ -58,6 +56,12 @@ impl Network {
 
     fn hub(&self) -> String {
         format!("{}-hub", self.prefix)
+    }
+
+    /// The network of the bridge.
+    pub(super) fn open_hub(&self) -> Result<File> {
+        let path = format!("/run/netns/{}", self.hub());
+        File::open(&path).with_context(|| format!("cannot open {path}"))
     }
 
     fn space(&self, host: u8) -> String {
@@ -86,7 +90,6 @@ impl Network {
                 Link::Throttled(kilobits) => {
                     format!("tbf rate {kilobits}kbit burst 32k latency 500ms")
                 }
-                Link::Delayed(ms) => format!("netem delay {ms}ms {}ms", ms / 2),
             };
             let shape: Vec<&str> = shape.split(' ').collect();
             run_quietly(&[&on[..], &["add"], &root, &shape].concat())?;

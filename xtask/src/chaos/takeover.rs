@@ -1,8 +1,8 @@
 //! A master that waits for its replica is killed under load, and the replica takes its place: nothing
 //! that was acknowledged may be missing there.
 
-use super::host::Host;
-use super::network::{Link, Network};
+use super::host::{Host, PORT};
+use super::network::{Link, Network, address};
 use super::{skew, spread};
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
@@ -36,15 +36,17 @@ pub(super) fn run(
 ) -> Result<usize> {
     let mut total = 0;
     for round in 0..rounds {
-        let start = |number, master, further: &[&str], random: &mut Random| -> Result<Host> {
-            let folder = folder.join(format!("takeover-{round}-{number}"));
-            let mut host = Host::new(number, folder, programs, "casket.tch", master, further)?;
-            host.start(network, skew(random))?;
-            Ok(host)
-        };
+        let start =
+            |number, master: Option<&str>, further: &[&str], random: &mut Random| -> Result<Host> {
+                let folder = folder.join(format!("takeover-{round}-{number}"));
+                let mut host = Host::new(number, folder, programs, "casket.tch", master, further)?;
+                host.start(network, skew(random))?;
+                Ok(host)
+            };
         let waiting = ["--semi-sync", "1", "--semi-sync-timeout", "5"];
         let mut master = start(MASTER, None, &waiting, random)?;
-        let replica = start(REPLICA, Some(MASTER), &[], random)?;
+        let of = format!("{}:{PORT}", address(MASTER));
+        let replica = start(REPLICA, Some(&of), &[], random)?;
         let socket = master.socket();
         let acknowledged = std::thread::scope(|scope| {
             let load = scope.spawn(|| store(&socket));

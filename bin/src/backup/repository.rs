@@ -347,8 +347,6 @@ pub(super) fn sync_folder(folder: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
     use cabinet::name::Kind;
 

@@ -115,7 +115,7 @@ impl<'l> Feed<'l> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::update_log::{Settings, Source};
+    use crate::update_log::{Scope, Settings, Source};
     use wire::binary::Request;
     use wire::update_log::Operation;
 
@@ -127,7 +127,9 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             let request = Request::Put { key, value: b"v" };
             let operation = Operation { request, succeeded: true };
-            log.append(Source { origin: 1, master: 0 }, &operation);
+            let source = Source { origin: 1, master: 0 };
+            let held = log.begin(&database, source, Scope::Key(key), true).expect("no failure");
+            held.append(source, &operation);
         }
         assert!(log.write());
         let mut counts = Vec::new();

@@ -149,7 +149,7 @@ impl<'l> Link<'l> {
         if self.is_over() {
             return Err(Failure::Over);
         }
-        self.push_position(timestamp_us, remaining);
+        self.push_position(timestamp_us, remaining)?;
         self.outlet.flush()
     }
 

@@ -17,6 +17,9 @@ pub(crate) struct ManualEngine {
     path: PathBuf,
 }
 
+/// A key and a value.
+type Record = (Vec<u8>, Vec<u8>);
+
 #[derive(Default)]
 struct State {
     records: BTreeMap<Vec<u8>, (Vec<u8>, Meta, Version)>,
@@ -31,7 +34,7 @@ struct State {
     /// Reads that wait for the disk.
     waiting: usize,
     /// A key, and the record that somebody else puts right after one under that.
-    next: Option<(Vec<u8>, (Vec<u8>, Vec<u8>))>,
+    next: Option<(Vec<u8>, Record)>,
     listeners: Vec<DurableListener>,
 }
 

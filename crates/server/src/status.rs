@@ -110,6 +110,7 @@ pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<
         ("curr_connections".to_owned(), shared.connections().to_string()),
         ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
         ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
+        ("spool_bytes".to_owned(), shared.spool_budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
     figures.extend(shared.replication.figures(shared.update_log.as_deref()));

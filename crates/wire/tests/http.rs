@@ -334,6 +334,7 @@ proptest! {
         for request in [plain, chunked] {
             let Parse::Complete(head, mut position) = head(&request) else { panic!() };
             let mut rest = RestOfBody::of(head.body);
+            prop_assert_eq!(rest.bytes_in(&request[position..]), request.len() - position);
             let mut taken = Vec::new();
             let mut end = position;
             while !rest.is_nothing() {

@@ -48,6 +48,18 @@ impl RestOfBody {
         }
     }
 
+    /// How much of `bytes` can be taken now, piece by piece.
+    #[must_use]
+    pub fn bytes_in(mut self, bytes: &[u8]) -> usize {
+        let mut length = 0;
+        while !self.is_nothing()
+            && let Parse::Complete(_, taken) = self.take(&bytes[length..])
+        {
+            length += taken;
+        }
+        length
+    }
+
     fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(&'a [u8], usize), Stop> {
         match self.0 {
             State::Nothing => Ok((&[], 0)),

@@ -1,7 +1,7 @@
 //! A long body of a PUT, which goes to a file as it comes.
 //!
-//! The event loop writes what has arrived into a [`Spool`]; nothing of it stays in memory. The last
-//! piece is left to a thread that may wait, which then stores the value from the file.
+//! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once all is
+//! there, stores the value from the file. Nothing of it stays in memory.
 
 use super::{Exchange, Transfer, refusal, write};
 use crate::counters::Count;
@@ -71,6 +71,14 @@ pub(super) fn receive(
     input: &[u8],
     output: &mut Vec<u8>,
 ) -> Step {
+    if !context.may_block {
+        // Of what a thread that may wait is given it takes all.
+        let bytes = upload.rest.bytes_in(input);
+        if bytes > 0 {
+            context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
+            return Step::Blocked { bytes };
+        }
+    }
     let mut taken = 0;
     let status = loop {
         let mut rest = upload.rest;
@@ -86,14 +94,6 @@ pub(super) fn receive(
             }
             Parse::Invalid(invalid) => break refusal(invalid),
         };
-        if rest.is_nothing() && !context.may_block {
-            context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
-            return if taken == 0 {
-                Step::Blocked { bytes }
-            } else {
-                Step::Executed { bytes: taken, next: Next::GoOn }
-            };
-        }
         let total = upload.spool.bytes() + data.len() as u64;
         if total > context.shared.upload_bytes_max() as u64 {
             break Status::PayloadTooLarge;

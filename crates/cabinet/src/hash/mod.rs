@@ -207,3 +207,53 @@ impl Engine for HashDatabase {
 
     delegate_to_running!();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::log::Engaged;
+    use crate::{Clock, Durability};
+    use std::sync::atomic::Ordering;
+
+    fn open(storage: &FaultyStorage, options: &Options) -> HashDatabase {
+        let storage = Arc::new(storage.clone());
+        HashDatabase::open_on(storage, Path::new("casket.tch"), options, false).unwrap()
+    }
+
+    #[test]
+    fn sweeping_ends_where_it_is_told_to_and_goes_on_from_there() {
+        let (clock, time) = Clock::manual(1000);
+        let mut options = Options::default();
+        options.segment_bytes = Some(64 << 10);
+        options.clock = clock;
+        let database = open(&FaultyStorage::new(), &options);
+        let meta = Meta { flags: 0, expires_at_ms: 2000 };
+        for number in 0..1000u32 {
+            database.put(&number.to_le_bytes(), &[1; 1000], meta, Wait::Block).unwrap();
+        }
+        time.set(3000);
+        let mut left = vec![database.len()];
+        while left[left.len() - 1] > 0 {
+            database.running.sweep(&|| false).unwrap();
+            left.push(database.len());
+        }
+        // A segment at a time.
+        assert!(left.is_sorted_by(|before, after| before > after), "{left:?}");
+        assert!(left.len() > 10, "{left:?}");
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_to_be_synced() {
+        let storage = FaultyStorage::new();
+        let mut options = Options::default();
+        options.durability = Durability::Always;
+        let database = open(&storage, &options);
+        let log = &database.running.log;
+        database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
+        assert!(log.has_to_sync());
+        storage.faults().fail_syncs.store(true, Ordering::Relaxed);
+        database.sync().unwrap_err();
+        assert!(log.appended() > log.commit().durable() && !log.has_to_sync());
+    }
+}

@@ -63,6 +63,7 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
             let Some(segment) = log.due_for_compaction() else { break };
             log.compact(&segment, true, self, go_on)?;
             log.finish_sealed()?;
+            log.drop_retired();
             self.keep_to_cap()?;
         }
         Ok(())
@@ -238,20 +239,20 @@ fn sync<E: Engaged>(engine: &E) -> Result<()> {
     if let Durability::Interval(milliseconds) = log.settings.durability {
         log.background.sleep(Duration::from_millis(milliseconds.max(1)));
     } else {
-        log.commit.sleep(|| has_to_sync(log) || log.background.stopping());
+        log.commit.sleep(|| log.has_to_sync() || log.background.stopping());
     }
-    if has_to_sync(log) {
+    if log.has_to_sync() {
         log.sync()?;
     }
     Ok(())
 }
 
-/// Whether something is not durable that can become so: after a failed sync nothing can.
-fn has_to_sync(log: &Log) -> bool {
-    log.commit.check().is_ok() && log.appended() > log.commit.durable()
-}
-
 impl Log {
+    /// Whether something is not durable that can become so: after a failed sync nothing can.
+    pub(crate) fn has_to_sync(&self) -> bool {
+        self.commit.check().is_ok() && self.appended() > self.commit.durable()
+    }
+
     /// Allocates and populates what will be appended to next.
     pub(crate) fn prepare_ahead(&self) {
         let (segment, end) = {

@@ -169,6 +169,8 @@ impl Log {
         let mut buffer = vec![0; COPIED_BYTES];
         let mut at = 0;
         loop {
+            // Files of a log are read at random otherwise.
+            source.file.will_read(at, 2 * COPIED_BYTES as u64);
             let bytes = source.file.read_at(&mut buffer, at)?;
             if bytes == 0 {
                 return copy.sync();

@@ -58,6 +58,11 @@ impl Database {
         Self { wait: Wait::Never, ..self.clone() }
     }
 
+    /// A handle whose operations wait for disk reads, as those of a new one do.
+    pub fn blocking(&self) -> Self {
+        Self { wait: Wait::Block, ..self.clone() }
+    }
+
     /// A handle whose writes return before they are durable. Its user asks [`Database::appended`]
     /// after a write, and acknowledges it once [`Database::durable`] has come that far.
     pub fn deferred(&self) -> Self {

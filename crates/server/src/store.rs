@@ -140,8 +140,9 @@ impl Store {
     /// Logs what has become of a record. A replica may have a record that was evicted or has expired
     /// here, or the other way round, and then the same operation would come to something else there.
     fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
-        let logged =
-            self.database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
+        // The change is made: it is too late to be executed again by somebody who may wait.
+        let database = self.database.blocking();
+        let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
         // If it cannot be read, it is better gone there than old.
         if !matches!(logged, Ok(Some(()))) {
             self.append(held, Request::Out { key }, true);

@@ -224,9 +224,7 @@ mod tests {
     #[test]
     fn sweeping_ends_where_it_is_told_to_and_goes_on_from_there() {
         let (clock, time) = Clock::manual(1000);
-        let mut options = Options::default();
-        options.segment_bytes = Some(64 << 10);
-        options.clock = clock;
+        let options = Options { segment_bytes: Some(64 << 10), clock, ..Options::default() };
         let database = open(&FaultyStorage::new(), &options);
         let meta = Meta { flags: 0, expires_at_ms: 2000 };
         for number in 0..1000u32 {
@@ -246,8 +244,7 @@ mod tests {
     #[test]
     fn after_a_failed_sync_nothing_is_to_be_synced() {
         let storage = FaultyStorage::new();
-        let mut options = Options::default();
-        options.durability = Durability::Always;
+        let options = Options { durability: Durability::Always, ..Options::default() };
         let database = open(&storage, &options);
         let log = &database.running.log;
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();

@@ -1,5 +1,7 @@
 //! Promises of the records that a front end sees.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use cabinet::{Database, Durability, Meta, Side};

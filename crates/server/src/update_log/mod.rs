@@ -13,7 +13,9 @@
 //! under them.
 
 mod error;
+mod failed;
 mod files;
+mod held;
 mod journal;
 mod order;
 mod own_changes;
@@ -27,18 +29,19 @@ pub use files::{Files, Place};
 pub use reader::Reader;
 pub use retention::Retention;
 
+pub(crate) use held::{Held, Stand};
 pub(crate) use journal::{Subject, Unfinished};
 pub(crate) use order::{Scope, Spread};
 pub(crate) use retention::now_us;
 
 use cabinet::Database;
 use cabinet::name::Kind;
+use failed::Failed;
 use journal::{Journal, Recovered, Spare};
 use order::{KeyOrder, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
 use retention::Keeper;
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -135,20 +138,6 @@ pub(crate) struct Tail {
     pub(crate) timestamp_us: u64,
 }
 
-/// A record that nobody changes, or all of them, until this is dropped.
-pub(crate) struct Stand<'l> {
-    log: &'l UpdateLog,
-    _locks: Locks<'l>,
-}
-
-impl Stand<'_> {
-    /// Time stamp of the last entry, in microseconds since 1970: what comes behind it is about other
-    /// records, or about what they will be.
-    pub(crate) fn timestamp_us(&self) -> u64 {
-        self.log.last_entry_us()
-    }
-}
-
 struct Buffer {
     entries: Vec<u8>,
     /// Number of them.
@@ -159,47 +148,6 @@ struct Buffer {
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
     journal: Option<Journal>,
-}
-
-/// A change under way. It is done when this is dropped.
-pub(crate) struct Held<'l> {
-    log: &'l UpdateLog,
-    change: Option<u64>,
-    /// The journal lacks an entry of it.
-    is_lacking: Cell<bool>,
-    _locks: Locks<'l>,
-}
-
-impl Held<'_> {
-    /// Puts an entry of this change into the buffer.
-    pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
-        if !self.log.append(source, operation) {
-            self.is_lacking.set(true);
-        }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        match self.change {
-            Some(id) if self.is_lacking.get() => {
-                if let Some(journal) = &mut self.log.buffer.lock().journal {
-                    journal.done_when_written(id);
-                }
-            }
-            Some(id) => self.log.settled(id),
-            None => {}
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Failed {
-    path: PathBuf,
-    kind: std::io::ErrorKind,
-    text: String,
-    /// An entry is missing, which no later write can make good.
-    is_final: bool,
 }
 
 impl UpdateLog {
@@ -299,7 +247,7 @@ impl UpdateLog {
         let key = match scope {
             Scope::Key(key) => Some(key),
             Scope::All => None,
-            Scope::Nothing => return Ok(self.held(None, locks)),
+            Scope::Nothing => return Ok(Held::new(self, None, locks)),
         };
         let change = self.buffer.lock().journal.as_mut().map(|journal| journal.change(source, key));
         let change = change.transpose().map_err(|source| cabinet::Error::Io {
@@ -307,11 +255,7 @@ impl UpdateLog {
             path: self.settings.folder.clone(),
             source,
         })?;
-        Ok(self.held(change, locks))
-    }
-
-    fn held<'l>(&'l self, change: Option<u64>, locks: Locks<'l>) -> Held<'l> {
-        Held { log: self, change, is_lacking: Cell::new(false), _locks: locks }
+        Ok(Held::new(self, change, locks))
     }
 
     /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot be
@@ -325,7 +269,7 @@ impl UpdateLog {
     /// end soon.
     pub(crate) fn hold_changes(&self) -> Option<Held<'_>> {
         let locks = self.order.lock_all_within(HOLD_PATIENCE)?;
-        Some(self.held(None, locks))
+        Some(Held::new(self, None, locks))
     }
 
     /// What the log has come to.
@@ -340,7 +284,7 @@ impl UpdateLog {
     /// Keeps others from changing what is in `scope`, however long it takes to come to that.
     pub(crate) fn stand(&self, database: &Database, scope: Scope<'_>) -> Stand<'_> {
         let locks = self.order.lock(database, scope, true).unwrap_or(Locks::None);
-        Stand { log: self, _locks: locks }
+        Stand::new(self, locks)
     }
 
     /// Time stamp of the last entry, which may not be in the file yet; 0 without any.
@@ -463,32 +407,6 @@ impl UpdateLog {
         !self.has_failed.load(Ordering::Relaxed)
     }
 
-    fn fail(&self, error: &Error) {
-        let mut failure = self.failure.lock();
-        if failure.is_none() {
-            tracing::error!("update log: {error}: changes are refused until it can be written");
-        }
-        let (path, kind) = match error {
-            Error::Io { path, source, .. } => (path.clone(), source.kind()),
-            _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
-        };
-        let is_final = !matches!(error, Error::Io { .. });
-        *failure = Some(Failed { path, kind, text: error.to_string(), is_final });
-        self.has_failed.store(true, Ordering::SeqCst);
-    }
-
-    fn recover(&self) {
-        if self.has_failed.load(Ordering::Relaxed) {
-            let mut failure = self.failure.lock();
-            if failure.as_ref().is_some_and(|failed| failed.is_final) {
-                return;
-            }
-            *failure = None;
-            self.has_failed.store(false, Ordering::SeqCst);
-            tracing::warn!("update log: it can be written again");
-        }
-    }
-
     /// What readers may read.
     pub(crate) fn end(&self) -> Place {
         self.tail().place
@@ -583,18 +501,6 @@ impl UpdateLog {
             && let Some(journal) = &mut self.buffer.lock().journal
         {
             journal.give_spare(spare);
-        }
-    }
-}
-
-impl Failed {
-    /// What a change hears that cannot be logged.
-    fn refusal(&self) -> cabinet::Error {
-        match self.kind {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                cabinet::Error::NoSpace { path: self.path.clone() }
-            }
-            _ => cabinet::Error::Poisoned(format!("update log: {}", self.text)),
         }
     }
 }

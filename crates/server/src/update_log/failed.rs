@@ -1,0 +1,55 @@
+//! A log that cannot be written: changes are refused until it can.
+
+use super::{Error, UpdateLog};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// Why a log cannot be written.
+#[derive(Debug)]
+pub(super) struct Failed {
+    path: PathBuf,
+    kind: std::io::ErrorKind,
+    text: String,
+    /// An entry is missing, which no later write can make good.
+    is_final: bool,
+}
+
+impl Failed {
+    /// What a change hears that cannot be logged.
+    pub(super) fn refusal(&self) -> cabinet::Error {
+        match self.kind {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                cabinet::Error::NoSpace { path: self.path.clone() }
+            }
+            _ => cabinet::Error::Poisoned(format!("update log: {}", self.text)),
+        }
+    }
+}
+
+impl UpdateLog {
+    pub(super) fn fail(&self, error: &Error) {
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            tracing::error!("update log: {error}: changes are refused until it can be written");
+        }
+        let (path, kind) = match error {
+            Error::Io { path, source, .. } => (path.clone(), source.kind()),
+            _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
+        };
+        let is_final = !matches!(error, Error::Io { .. });
+        *failure = Some(Failed { path, kind, text: error.to_string(), is_final });
+        self.has_failed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn recover(&self) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            let mut failure = self.failure.lock();
+            if failure.as_ref().is_some_and(|failed| failed.is_final) {
+                return;
+            }
+            *failure = None;
+            self.has_failed.store(false, Ordering::SeqCst);
+            tracing::warn!("update log: it can be written again");
+        }
+    }
+}

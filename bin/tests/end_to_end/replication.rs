@@ -405,7 +405,7 @@ fn a_replica_killed_while_it_is_seeded_becomes_a_copy_all_the_same() {
     wait_until_equal(&master, &replica);
     // What is stored from now on is acknowledged when the replica has it.
     master.end(Signal::KILL);
-    master.restart_with(&["--semi-sync", "1", "--semi-sync-timeout", "60"]);
+    master.restart_with(&["--semi-sync", "1", "--semi-sync-timeout", "120"]);
     master.exchange("set after 0 0 1\r\nv\r\n", STORED);
     let value = succeed("tyrant", &["get", "--server", &replica.address(), "after"]);
     assert_eq!(value, "v\n");

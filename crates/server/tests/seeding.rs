@@ -18,19 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
     MISC_FAILURE, PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master,
-    memory, memory_tree, misc, records, start_with, stat, table, take_replica, tree, wait_until,
-    wait_until_equal,
+    memory, memory_tree, misc, records, request, start_with, stat, table, take_replica, tree,
+    wait_until, wait_until_equal,
 };
 use wire::Parse;
-use wire::binary::{Request, encode};
+use wire::binary::Request;
 use wire::replication::{Acknowledgement, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
 use wire::update_log::{Entry, Message, Operation};
-
-fn request(request: &Request<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode(request, &mut bytes).unwrap();
-    bytes
-}
 
 /// Stores what an update log that begins now does not have.
 fn fill(database: &Database, count: usize) {

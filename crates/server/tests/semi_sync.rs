@@ -9,21 +9,15 @@ use server::{Config, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Client, PATIENCE, Running, following, hash, is_following, logging, memory, start_with, stat,
-    wait_until, wait_until_equal,
+    Client, PATIENCE, Running, following, hash, is_following, logging, memory, request, start_with,
+    stat, wait_until, wait_until_equal,
 };
-use wire::binary::{Request, encode};
+use wire::binary::Request;
 use wire::replication::{Acknowledgement, FromMaster};
 use wire::update_log::Message;
 
 const SET: &[u8] = b"set k 0 0 1\r\nv\r\n";
 const UNCONFIRMED: &[u8] = b"SERVER_ERROR not confirmed by replicas\r\n";
-
-fn request(request: &Request<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode(request, &mut bytes).unwrap();
-    bytes
-}
 
 /// A master whose clients wait for so many replicas, for so long.
 fn waiting(folder: &Path, replicas: usize, timeout: Duration, on_timeout: OnTimeout) -> Config {

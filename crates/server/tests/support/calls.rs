@@ -1,4 +1,6 @@
-//! Calls of versatile functions, in the binary protocol.
+//! Requests of the binary protocol, and calls of versatile functions.
+
+use wire::binary::{Request, encode};
 
 /// The answer to a call that failed.
 pub(crate) const MISC_FAILURE: &[u8] = b"\x01\0\0\0\0";
@@ -31,4 +33,11 @@ fn push(bytes: &mut Vec<u8>, strings: &[&str]) {
 
 fn size(length: usize) -> [u8; 4] {
     u32::try_from(length).expect("a short string").to_be_bytes()
+}
+
+/// The bytes of a request of Tokyo Tyrant's protocol.
+pub(crate) fn request(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes).unwrap();
+    bytes
 }

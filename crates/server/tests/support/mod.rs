@@ -11,12 +11,13 @@ mod engine;
 mod packets;
 mod replicas;
 
-pub(crate) use calls::{MISC_FAILURE, list, misc};
+pub(crate) use calls::{MISC_FAILURE, list, misc, request};
 pub(crate) use client::Client;
 pub(crate) use engine::ManualEngine;
 pub(crate) use packets::{Packet, Response};
 pub(crate) use replicas::{
-    following, is_following, logged, logging, master, records, stat, take_replica, wait_until_equal,
+    following, is_following, logged, logging, master, records, set, set_master, start_master, stat,
+    take_replica, wait_until_equal,
 };
 
 use cabinet::{Database, Options};

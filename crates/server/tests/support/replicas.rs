@@ -1,6 +1,6 @@
 //! Servers that log what changes, and follow each other.
 
-use super::{PATIENCE, Running, config};
+use super::{PATIENCE, Running, config, hash, request, start_with};
 use cabinet::Database;
 use server::update_log::{Reader, Settings};
 use server::{Config, Following, Master};
@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
+use wire::binary::Request;
 
 /// Settings of a server that logs into `ulog` of a folder and remembers its position there.
 pub(crate) fn logging(id: u32, folder: &Path) -> Config {
@@ -27,6 +28,24 @@ pub(crate) fn following(id: u32, folder: &Path, address: SocketAddr) -> Config {
 /// The server at an address, as a master.
 pub(crate) fn master(address: SocketAddr) -> Master {
     Master { host: address.ip().to_string(), port: address.port() }
+}
+
+/// The request to follow a server, or none.
+pub(crate) fn set_master(host: &str, port: u16, timestamp_us: u64, options: u32) -> Vec<u8> {
+    let (host, port) = (host.as_bytes(), port.into());
+    request(&Request::SetMaster { host, port, timestamp_us, options })
+}
+
+/// Stores a record.
+pub(crate) fn set(server: &Running, key: &str, value: &str) {
+    let bytes = value.len();
+    server.connect().exchange(format!("set {key} 0 0 {bytes}\r\n{value}\r\n"), b"STORED\r\n");
+}
+
+/// A master and what it holds.
+pub(crate) fn start_master(folder: &Path) -> (Running, Database) {
+    let database = hash(folder);
+    (start_with(logging(1, folder), database.clone()), database)
 }
 
 /// For a master that is made of a socket: takes a replica, which asks first whether the master is of

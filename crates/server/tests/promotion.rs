@@ -1,0 +1,139 @@
+//! Replicas that clients may only read, and that become masters.
+
+mod support;
+
+use server::Config;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use support::{
+    MISC_FAILURE, following, hash, is_following, list, misc, records, request, set, set_master,
+    start_master, start_with, stat, wait_until, wait_until_equal,
+};
+use wire::binary::Request;
+
+/// A replica that clients may only read, of the server at `address`.
+fn read_only(folder: &Path, address: SocketAddr) -> Config {
+    let mut config = following(2, folder, address);
+    config.following.is_writable = false;
+    config
+}
+
+#[test]
+fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let copy = hash(other.path());
+    let replica = start_with(read_only(other.path(), master.address), copy.clone());
+    set(&master, "a", "1");
+    wait_until_equal(&copy, &source);
+    let reason = format!("this is a read-only replica of {}", master.address);
+    let refused = format!("SERVER_ERROR {reason}\r\n");
+    let mut client = replica.connect();
+    for request in [
+        "set b 0 0 1\r\n2\r\n",
+        "add b 0 0 1\r\n2\r\n",
+        "append a 0 0 1\r\n2\r\n",
+        "prepend a 0 0 1\r\n2\r\n",
+        "cas a 0 0 1 7\r\n2\r\n",
+        "delete a\r\n",
+        "incr a 1\r\n",
+        "touch a 100\r\n",
+        "flush_all\r\n",
+        "flush_all 1000\r\n",
+        "ms b 1\r\n2\r\n",
+        "md a\r\n",
+        "ma a\r\n",
+    ] {
+        client.exchange(request, &refused);
+    }
+    client.exchange("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+    let (key, value): (&[u8], &[u8]) = (b"a", b"2");
+    for refused in [
+        Request::Put { key, value },
+        Request::PutKeep { key: b"b", value },
+        Request::PutCat { key, value },
+        Request::PutShift { key, value, width: 3 },
+        Request::Out { key },
+        Request::AddInt { key: b"n", addend: 1 },
+        Request::Vanish,
+        Request::Restore { path: b"ulog", timestamp_us: 0, options: 0 },
+    ] {
+        client.exchange(request(&refused), b"\x01");
+    }
+    client.exchange(misc("error", &[]), list(&[&format!("4: no permission: {reason}")]));
+    for (name, arguments) in
+        [("put", &["a", "2"][..]), ("putlist", &["a", "2"]), ("outlist", &["a"]), ("vanish", &[])]
+    {
+        client.exchange(misc(name, arguments), MISC_FAILURE);
+    }
+    client.exchange(misc("get", &["a"]), list(&["1"]));
+    client.exchange(request(&Request::Sync), b"\0");
+    for method in ["PUT", "DELETE"] {
+        let mut client = replica.connect();
+        let host = "Host: h\r\nConnection: close\r\nContent-Length: 0";
+        client.send(format!("{method} /a HTTP/1.1\r\n{host}\r\n\r\n").as_bytes());
+        let answer = String::from_utf8(client.read_to_end()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{reason}\n")), "{answer}");
+    }
+    assert_eq!(records(&copy), records(&source));
+    set(&master, "a", "3");
+    wait_until_equal(&copy, &source);
+}
+
+#[test]
+fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    master.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+    let copy = hash(other.path());
+    let start = || start_with(read_only(other.path(), master.address), copy.clone());
+    {
+        let replica = start();
+        wait_until(|| is_following(&replica));
+        set(&master, "a", "1");
+        wait_until_equal(&copy, &source);
+        let mut client = replica.connect();
+        wait_until(|| is_following(&replica));
+        let position = fs::read_to_string(other.path().join("rts")).unwrap();
+        let answer = list(&[&master.address.to_string(), position.trim_end()]);
+        client.exchange(misc("promote", &[]), answer);
+        client.exchange(misc("promote", &[]), MISC_FAILURE);
+        set(&replica, "b", "2");
+    }
+    // With the same options it stays what it has become.
+    let replica = start();
+    assert_eq!(stat(&replica, "mhost"), None);
+    set(&replica, "c", "3");
+    replica.connect().exchange(set_master("127.0.0.1", master.address.port(), 0, 0), b"\0");
+    set(&master, "d", "4");
+    wait_until(|| copy.get(b"d").unwrap().is_some());
+    let mut client = replica.connect();
+    client.send(b"set e 0 0 1\r\n5\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
+    drop(replica);
+    assert!(stat(&start(), "mhost").is_some());
+}
+
+#[test]
+fn a_promotion_that_cannot_be_remembered_is_none() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let copy = hash(other.path());
+    let replica = start_with(read_only(other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    // What is in the way of the file.
+    let new = other.path().join("rts.promoted.new");
+    fs::create_dir(&new).unwrap();
+    replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+    // It is a replica as before.
+    set(&master, "a", "1");
+    wait_until_equal(&copy, &source);
+    let mut client = replica.connect();
+    client.send(b"set b 0 0 1\r\n2\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
+    fs::remove_dir(&new).unwrap();
+    client.send(&misc("promote", &[]));
+    assert_eq!(client.read(1), b"\0");
+}

@@ -153,6 +153,21 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_that_grew_for_one_reply_is_given_back_whatever_became_of_that() {
+        let mut worker = worker(Config::default());
+        for (capacity, is_kept) in [(SCRATCH_BYTES_MAX, true), (SCRATCH_BYTES_MAX + 1, false)] {
+            for reply in [&b""[..], b"v"] {
+                let (mut connection, _client) = connected(&worker);
+                let mut output = Vec::with_capacity(capacity);
+                output.extend_from_slice(reply);
+                worker.deliver(&mut connection, &mut output);
+                assert!(output.is_empty());
+                assert_eq!(output.capacity() == capacity, is_kept, "{capacity}");
+            }
+        }
+    }
+
+    #[test]
     fn nothing_is_said_in_the_middle_of_a_reply() {
         let mut worker = worker(Config::default());
         for replies in [&[][..], &[1], &[LONG_BYTES], &[LONG_BYTES, 1]] {

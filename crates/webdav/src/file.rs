@@ -88,12 +88,16 @@ impl File {
         Ok(Self { records, request, state, position, appends: options.append })
     }
 
-    fn put(&mut self, bytes: &[u8]) -> FsResult<()> {
-        let State::Write { draft: Some(draft), .. } = &mut self.state else {
-            return Err(FsError::Forbidden);
-        };
-        draft.write(self.position, bytes).map_err(|error| self.request.error(error.into()))?;
-        self.position += bytes.len() as u64;
+    async fn put(&mut self, bytes: Bytes) -> FsResult<()> {
+        let State::Write { draft, .. } = &mut self.state else { return Err(FsError::Forbidden) };
+        let Some(mut taken) = draft.take() else { return Err(FsError::GeneralFailure) };
+        let (position, length) = (self.position, bytes.len() as u64);
+        let written = self.request.wait(&self.records, move |_| {
+            taken.write(position, &bytes)?;
+            Ok(taken)
+        });
+        *draft = Some(written.await?);
+        self.position += length;
         Ok(())
     }
 
@@ -118,19 +122,12 @@ impl DavFile for File {
     }
 
     fn write_buf(&mut self, mut buf: Box<dyn Buf + Send>) -> FsFuture<'_, ()> {
-        Box::pin(async move {
-            while buf.has_remaining() {
-                let chunk = buf.chunk();
-                let length = chunk.len();
-                self.put(chunk)?;
-                buf.advance(length);
-            }
-            Ok(())
-        })
+        let bytes = buf.copy_to_bytes(buf.remaining());
+        self.write_bytes(bytes)
     }
 
     fn write_bytes(&mut self, buf: Bytes) -> FsFuture<'_, ()> {
-        Box::pin(async move { self.put(&buf) })
+        Box::pin(self.put(buf))
     }
 
     fn read_bytes(&mut self, count: usize) -> FsFuture<'_, Bytes> {

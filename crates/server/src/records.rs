@@ -12,7 +12,7 @@ use crate::reserved::{PREFIX, is_reserved};
 use crate::shared::Shared;
 use crate::value::{Kept, Value};
 use crate::{Config, media_types};
-use cabinet::{Change, Meta, Order, Position, Swap, Version};
+use cabinet::{Change, Meta, Order, Position, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -239,38 +239,23 @@ impl Records {
                 Meta { flags, expires_at_ms: 0 }
             }
         };
-        let version = match base {
-            Some(Base { version, .. }) => {
-                self.put_over(key, fair.value(), meta, version, saying)?
-            }
-            None => self.put_anew(key, fair.value(), meta, saying)?,
-        };
+        let expected = base.map(|base| base.version);
+        let version = self.store(key, fair.value(), meta, expected, saying)?;
         self.commit()?;
         self.facts_of(bytes, meta, version)
     }
 
-    /// Stores what was made of a record, if that is still what it was.
-    fn put_over(
+    /// Stores a value where the record has the version that is expected, if one is.
+    fn store(
         &self,
         key: &[u8],
         value: &[u8],
         meta: Meta,
-        version: Version,
+        expected: Option<Version>,
         saying: &Saying,
     ) -> Result<Version> {
-        let tag = self.shared.entity_tags.of(version);
-        if saying.conditions().check(Some(&tag)).is_err() {
-            return Err(RecordsError::Unmet);
-        }
-        match self.shared.database.compare_and_swap(key, version, value, meta)? {
-            Swap::Stored(version) => Ok(version),
-            Swap::Changed | Swap::Missing => Err(RecordsError::Unmet),
-        }
-    }
-
-    fn put_anew(&self, key: &[u8], value: &[u8], meta: Meta, saying: &Saying) -> Result<Version> {
         let conditions = saying.conditions();
-        if conditions.is_empty() {
+        if conditions.is_empty() && expected.is_none() {
             return Ok(self.shared.database.put_with(key, value, meta)?);
         }
         // The database makes a copy of it.
@@ -280,10 +265,13 @@ impl Records {
         }
         let tags = self.shared.entity_tags;
         let (met, version) = self.shared.database.modify_versioned(key, |entry| {
-            let tag = entry.map(|entry| tags.of(entry.version));
-            match conditions.check(tag.as_deref()) {
-                Ok(()) => (Change::Put(value.to_vec(), meta), true),
-                Err(_) => (Change::Keep, false),
+            let version = entry.map(|entry| entry.version);
+            let tag = version.map(|version| tags.of(version));
+            let is_expected = expected.is_none() || expected == version;
+            if is_expected && conditions.check(tag.as_deref()).is_ok() {
+                (Change::Put(value.to_vec(), meta), true)
+            } else {
+                (Change::Keep, false)
             }
         })?;
         if met { Ok(version) } else { Err(RecordsError::Unmet) }

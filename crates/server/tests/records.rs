@@ -5,9 +5,9 @@
 mod support;
 
 use cabinet::{Database, Durability, Meta, Side};
-use server::{Records, RecordsError, Saying, Server};
+use server::{Config, Records, RecordsError, Saying, Server};
 use std::sync::Arc;
-use support::{ManualEngine, config, memory, tree};
+use support::{ManualEngine, config, hash, memory, tree};
 
 fn records(database: &Database) -> Records {
     Server::bind(config(), database.clone()).unwrap().records()
@@ -57,6 +57,26 @@ fn a_part_is_not_put_over_what_was_stored_meanwhile() {
     database.remove(b"k").unwrap();
     assert!(matches!(records.put(b"k", draft, &saying), Err(RecordsError::Unmet)));
     assert!(records.draft_of(b"k").unwrap().is_none());
+}
+
+#[test]
+fn a_long_value_that_is_changed_in_part_counts_as_a_buffer() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = hash(folder.path());
+    let buffer_bytes_max = 2 << 20;
+    let config = Config { buffer_bytes_max, ..config() };
+    let records = Server::bind(config, database.clone()).unwrap().records();
+    for length in [buffer_bytes_max - 1, buffer_bytes_max, buffer_bytes_max + 1] {
+        database.put(b"k", &vec![b'v'; length]).unwrap();
+        let mut draft = records.draft_of(b"k").unwrap().unwrap();
+        draft.write(0, b"w").unwrap();
+        let put = records.put(b"k", draft, &Saying::default());
+        let is_room = length <= buffer_bytes_max;
+        assert_eq!(put.is_ok(), is_room, "{put:?}");
+        assert!(is_room || matches!(put, Err(RecordsError::NoRoom)));
+        let first = if is_room { b'w' } else { b'v' };
+        assert_eq!(database.get(b"k").unwrap().unwrap()[0], first);
+    }
 }
 
 #[test]

@@ -172,7 +172,16 @@ impl Records {
 
     /// A short value, if there is one: of a record that the front end keeps for itself.
     pub fn own(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !self.keeps_own() {
+            return Ok(None);
+        }
         Ok(self.shared.database.get(&own_key(name))?)
+    }
+
+    /// Whether the database has room for names and bytes of the front end's: keys may be ids, and records rows.
+    fn keeps_own(&self) -> bool {
+        let database = &self.shared.database;
+        database.as_numbered().is_none() && database.table().is_none()
     }
 
     /// Changes a record that the front end keeps for itself. Without a value there is none.
@@ -182,6 +191,9 @@ impl Records {
         mut change: impl FnMut(Option<&[u8]>) -> (Option<Vec<u8>>, T),
     ) -> Result<T> {
         self.begin(Command::Put, Count::Put)?;
+        if !self.keeps_own() {
+            return Err(cabinet::Error::NotSupported("records of the front end".into()).into());
+        }
         let answer = self.shared.database.modify(&own_key(name), |entry| {
             let (value, answer) = change(entry.map(|entry| entry.value));
             (value.map_or(Change::Remove, |value| Change::Put(value, Meta::NONE)), answer)

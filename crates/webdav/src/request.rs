@@ -90,8 +90,10 @@ impl Request {
         };
         match error {
             RecordsError::Masked => FsError::Forbidden,
-            // A replica.
-            RecordsError::Database(cabinet::Error::ReadOnly(_)) => FsError::Forbidden,
+            // A replica, or a database that has no room for properties.
+            RecordsError::Database(
+                cabinet::Error::ReadOnly(_) | cabinet::Error::NotSupported(_),
+            ) => FsError::Forbidden,
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
             RecordsError::Several => say(StatusCode::CONFLICT),

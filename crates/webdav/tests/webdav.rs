@@ -210,13 +210,33 @@ fn what_is_masked_is_forbidden() {
 
 #[test]
 fn a_part_of_a_file_is_changed_in_its_place() {
-    let server = memory();
+    let folder = tempfile::tempdir().unwrap();
+    for database in databases(folder.path()) {
+        let server = start(database);
+        let mut client = server.connect();
+        client.status("MKCOL /a", "", "", 201);
+        client.status("PUT /a/k", "", "0123456789", 201);
+        client.status("PUT /a/k", "Content-Range: bytes 3-4/10\r\n", "xy", 204);
+        let (_, body) = client.request("GET /a/k", "", "");
+        assert_eq!(body, b"012xy56789");
+    }
+}
+
+#[test]
+fn fixed_length_databases_have_files_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(Database::open(&folder.path().join("a.tcf").display().to_string()).unwrap());
     let mut client = server.connect();
-    client.status("MKCOL /a", "", "", 201);
-    client.status("PUT /a/k", "", "0123456789", 201);
-    client.status("PUT /a/k", "Content-Range: bytes 3-4/10\r\n", "xy", 204);
-    let (_, body) = client.request("GET /a/k", "", "");
-    assert_eq!(body, b"012xy56789");
+    client.status("PUT /1", "", "0123", 201);
+    client.status("PUT /1", "Content-Range: bytes 1-2/4\r\n", "xy", 204);
+    client.status("MOVE /1", "Destination: /2\r\n", "", 201);
+    client.status("GET /1", "", "", 404);
+    let set = "<D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><x/></D:prop></D:set></D:propertyupdate>";
+    client.status("PROPPATCH /2", "", set, 403);
+    let (_, body) = client.request("GET /2", "", "");
+    assert_eq!(body, b"0xy3");
+    client.status("MOVE /2", "Destination: /name\r\n", "", 403);
+    client.status("DELETE /2", "", "", 204);
 }
 
 #[test]

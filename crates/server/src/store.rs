@@ -134,7 +134,12 @@ impl Store {
             return Ok((0, false));
         }
         let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
-        Ok(self.database.read(key, look)?.unwrap_or_default())
+        match self.database.read(key, look) {
+            Ok(found) => Ok(found.unwrap_or_default()),
+            // What is put at `next` or `prev` is new; what is no id at all fails when it is changed.
+            Err(Error::NoId { .. }) => Ok((0, false)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Logs what has become of a record. A replica may have a record that was evicted or has expired

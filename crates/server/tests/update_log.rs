@@ -228,7 +228,19 @@ fn rows_are_repeated_under_the_keys_that_they_were_given() {
 #[test]
 fn ids_are_repeated_as_they_were_given_out() {
     let put = |key: &'static [u8]| (request(&Request::Put { key, value: b"v" }), 1);
-    let requests = [put(b"007"), put(b"next"), put(b"prev"), put(b"min"), put(b"next")];
+    let requests = [
+        put(b"007"),
+        put(b"next"),
+        put(b"prev"),
+        put(b"min"),
+        put(b"next"),
+        (request(&Request::PutKeep { key: b"next", value: b"v" }), 1),
+        (request(&Request::PutCat { key: b"next", value: b"v" }), 1),
+        (request(&Request::PutCat { key: b"max", value: b"+" }), 1),
+        (request(&Request::PutShift { key: b"prev", value: b"v", width: 3 }), 1),
+        (request(&Request::AddInt { key: b"next", addend: 5 }), 5),
+        (request(&Request::Out { key: b"min" }), 1),
+    ];
     assert_is_repeated("fixed", support::fixed, &requests);
 }
 

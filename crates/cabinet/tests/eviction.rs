@@ -197,16 +197,19 @@ fn lowering_a_cap_keeps_as_many_small_records_as_there_is_room_for() {
     let mut options = options();
     options.capacity_bytes = 0;
     options.segment_bytes = Some(64 << 10);
-    let (engine, database) = open::<Hash>(&FaultyStorage::new(), &options);
+    let storage = FaultyStorage::new();
+    let (engine, database) = open::<Hash>(&storage, &options);
     for number in 0..SMALL_RECORDS {
         database.put(&number.to_le_bytes(), b"").unwrap();
     }
+    engine.checkpoint().unwrap();
     let record_bytes = database.size_bytes() / SMALL_RECORDS;
     database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
     engine.tend().unwrap();
     let room = CAPACITY_BYTES_MIN / (record_bytes + 16);
     let left = database.len();
     assert!(left <= room && left > room * 4 / 5, "{left} records, and room for {room}");
+    assert!(stored_bytes::<Hash>(&storage) <= CAPACITY_BYTES_MIN);
 }
 
 #[test]

@@ -49,7 +49,14 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
         let log = self.log();
         if log.capacity.is_capped() {
             log.capacity.note_checkpoint_bytes(self.checkpoint_bytes());
+            let evicted = log.capacity.evicted();
             log.evict_while(self, &Log::wants_eviction)?;
+            // Of more records than there are now, after a cap was lowered.
+            if log.capacity.evicted() > evicted
+                && log.checkpoint_file_bytes() > 2 * self.checkpoint_bytes()
+            {
+                self.checkpoint()?;
+            }
         }
         Ok(())
     }

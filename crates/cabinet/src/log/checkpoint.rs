@@ -105,6 +105,12 @@ impl Log {
         Ok(())
     }
 
+    /// Bytes that the last checkpoint takes; 0 if there is none.
+    pub(super) fn checkpoint_file_bytes(&self) -> u64 {
+        let file = self.storage.open(&self.directory.join(NAME), Open::Existing);
+        file.and_then(|file| file.length()).unwrap_or(0)
+    }
+
     fn segment_lines(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         for segment in self.segments().iter() {

@@ -18,7 +18,7 @@ const BUFFER_BYTES_MAX: usize = 32 << 20;
 
 /// Most bytes that a server takes beside its buffers and its connections, whatever clients do: what
 /// its threads and the allocator keep, and a request and a reply under way.
-const OVERHEAD_BYTES_MAX: usize = 8 << 20;
+const OVERHEAD_BYTES_MAX: usize = 24 << 20;
 
 /// Most bytes that a connection takes which nobody uses.
 const IDLE_CONNECTION_BYTES_MAX: usize = 512;

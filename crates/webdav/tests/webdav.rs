@@ -117,7 +117,7 @@ fn replies_that_a_connection_is_handed_over_with_count_until_they_are_sent() {
     // It begins to come when the connection has been handed over.
     assert_eq!(slow.read(6), b"VALUE ");
     other.send(requests);
-    assert_eq!(other.read_to_end(), b"SERVER_ERROR out of memory\r\n");
+    assert!(other.read_to_end().starts_with(b"SERVER_ERROR out of memory "));
     assert!(slow.read_to_end().len() > 3 * VALUE_BYTES);
     let mut next = server.connect();
     next.send(requests);

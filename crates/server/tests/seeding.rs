@@ -397,6 +397,20 @@ fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again()
 }
 
 #[test]
+fn a_replica_that_is_refused_in_the_middle_of_a_copy_does_not_ask_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (listener, address) = listen();
+    let replica = start_with(following(2, folder.path(), address), hash(folder.path()));
+    let (mut stream, ..) = take(&listener);
+    let begin = FromMaster::SeedBegin { records: 2, last_uid: 0 };
+    let refused = FromMaster::Refused { reason: b"so it is" };
+    send(&mut stream, &[begin, FromMaster::Record { body: &put(b"half") }, refused]);
+    wait_until(|| is_state(&replica, "stopped"));
+    // It is a part of a copy still.
+    replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+}
+
+#[test]
 fn replicas_of_a_replica_that_becomes_a_copy_keep_no_other_records() {
     let (two, three) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (listener, address) = listen();

@@ -12,7 +12,7 @@
 use super::batch::{Batch, Update, lane_of};
 use super::follower::{End, Progress};
 use super::lanes::{ALONE, LANES, Lanes, Notes};
-use super::path::out_of_place;
+use super::path::{out_of_place, refused};
 use super::position::Position;
 use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
 use crate::shared::Shared;
@@ -148,10 +148,7 @@ impl<'a> Applier<'a> {
                 }
                 return Ok(());
             }
-            FromMaster::Refused { reason } => {
-                let reason = String::from_utf8_lossy(reason);
-                return Err(End::Halted(format!("the master refuses: {reason}")));
-            }
+            FromMaster::Refused { reason } => return Err(refused(reason)),
             FromMaster::SeedBegin { .. }
             | FromMaster::Record { .. }
             | FromMaster::SeedEnd { .. }

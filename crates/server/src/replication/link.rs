@@ -133,7 +133,11 @@ impl<'l> Link<'l> {
                 }
                 feed
             }
-            None => seed(self)?,
+            None => match seed(self) {
+                // The next copy would come as far as this one.
+                Err(error @ Failure::TooLong) => return self.refuse(&error),
+                seeded => seeded?,
+            },
         };
         self.outlet.compresses = false;
         self.replica.set_phase(Phase::Streaming);
@@ -237,7 +241,7 @@ impl<'s> Outlet<'s> {
 
     /// Fails if the message is over its limit, so that nothing is left out without a word.
     pub(super) fn push(&mut self, message: &FromMaster<'_>) -> Result<(), Failure> {
-        message.encode(&mut self.bytes).map_err(|_| too_long())
+        message.encode(&mut self.bytes).map_err(|_| Failure::TooLong)
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -266,9 +270,4 @@ impl<'s> Outlet<'s> {
         self.sent_at = Instant::now();
         Ok(())
     }
-}
-
-/// Of what the protocol has no room for.
-pub(super) fn too_long() -> Failure {
-    Failure::Database(cabinet::Error::NotSupported("so long a record, in an update log".into()))
 }

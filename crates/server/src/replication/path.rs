@@ -157,6 +157,7 @@ impl Path<'_> {
                     tally.hear(at);
                     copying.show(&mut self.follower.state.lock())?;
                 }
+                (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
                 (message, Some(copying)) => {
                     tally.receive();
                     copying.take(&mut repeater, message)?;
@@ -232,6 +233,11 @@ impl Drop for EndOnDrop<'_> {
 /// The master does not follow the protocol.
 pub(super) fn out_of_place() -> End {
     End::Lost("the master sends what does not belong there".into())
+}
+
+/// The master says that it is of no use to ask again.
+pub(super) fn refused(reason: &[u8]) -> End {
+    End::Halted(format!("the master refuses: {}", String::from_utf8_lossy(reason)))
 }
 
 fn no_thread(error: &std::io::Error) -> End {

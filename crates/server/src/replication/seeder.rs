@@ -10,7 +10,7 @@
 //! It is done on a thread of low priority, because it takes as much of a processor as it is given.
 
 use super::feed::Feed;
-use super::link::{Link, too_long};
+use super::link::Link;
 use super::replica::Phase;
 use super::sender::{Failure, keeps};
 use crate::as_is::as_is;
@@ -147,7 +147,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let mut body = Vec::new();
         // A record may have been stored without a log, and be longer than that has room for.
         let encoded = Operation { request, succeeded: true }.encode(&mut body);
-        encoded.map_err(|_| too_long())?;
+        encoded.map_err(|_| Failure::TooLong)?;
         self.bytes += body.len();
         self.records.push_back((at_us, body));
         Ok(())

@@ -162,6 +162,8 @@ pub(super) enum Failure {
     Unwritten,
     #[error("{0}")]
     Database(#[from] cabinet::Error),
+    #[error("a record is longer than what an update log can say")]
+    TooLong,
     #[error("it has gone, or the server stops")]
     Over,
     #[error("the time stamp {at_us} is ahead of this server: it is of another master")]

@@ -17,7 +17,9 @@ pub(crate) fn run_all(seconds: u32) -> Result<()> {
     ensure!(!targets.trim().is_empty(), "there are no fuzz targets");
     for target in targets.split_whitespace() {
         let time = format!("-max_total_time={seconds}");
-        run(&mut cargo_fuzz(&["run", target, "--", &time, "-timeout=10", "-verbosity=0"]))?;
+        // Not each thing that it learns, but what it did in all.
+        let quiet = ["-timeout=10", "-verbosity=0", "-print_final_stats=1"];
+        run(&mut cargo_fuzz(&[&["run", target, "--", &time][..], &quiet].concat()))?;
     }
     Ok(())
 }

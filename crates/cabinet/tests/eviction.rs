@@ -18,6 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use watched::{Step, Watched};
 
 type Hash = Arc<HashDatabase>;
@@ -165,7 +166,12 @@ fn the_files_stay_within_the_cap_whatever_is_stored() {
     drop(database);
     let database = open_real(&path);
     database.put(b"more", b"").unwrap();
-    assert!(disk_bytes(&path) <= CAPACITY_BYTES_MIN);
+    // The keeper may still be writing the checkpoint that takes the place of the long one.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while disk_bytes(&path) > CAPACITY_BYTES_MIN {
+        assert!(Instant::now() < deadline, "{} bytes", disk_bytes(&path));
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(database.get(b"more").unwrap().is_some());
 }
 

@@ -7,7 +7,7 @@ use super::time;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
-use cabinet::io::{RealStorage, Storage};
+use cabinet::io::{RealStorage, Storage, directory_of};
 use cabinet::name::Kind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use server::{POSITION_FILE, Replayed};
@@ -152,7 +152,7 @@ impl Restore {
         if !into.exists() {
             renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)
                 .with_context(failed)?;
-            return sync_folder(&parent(into));
+            return sync_folder(directory_of(into));
         }
         ensure!(self.replace, "{} exists", into.display());
         let is_folder = into.is_dir();
@@ -165,7 +165,7 @@ impl Restore {
         if !is_folder {
             fs::remove_file(temporary.path()).with_context(failed)?;
         }
-        sync_folder(&parent(into))
+        sync_folder(directory_of(into))
     }
 }
 
@@ -205,9 +205,4 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
         file.sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn parent(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new(".")).to_owned()
 }

@@ -3,12 +3,12 @@
 use super::legacy;
 use super::target::Target;
 use anyhow::{Context, Result, bail};
-use cabinet::io::{RealStorage, Storage};
+use cabinet::io::{RealStorage, Storage, directory_of};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The name of the database to be served for `name`: itself, unless it is that of one of Tokyo
 /// Cabinet's files. That is imported into the database `into` or, without one, `X.imported.tch`
@@ -76,13 +76,8 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     drop(target);
     fs::rename(&importing, &imported)
         .with_context(|| format!("cannot rename {}", importing.display()))?;
-    fs::File::open(parent(&imported))?.sync_all()?;
+    RealStorage.sync_dir(directory_of(&imported))?;
     Ok(stored.records)
-}
-
-fn parent(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new(".")).to_owned()
 }
 
 /// A word and the suffix of a kind of database on disk.

@@ -198,13 +198,15 @@ fn a_pipeline_larger_than_all_buffers_comes_through() {
     server.join().unwrap();
 }
 
+/// For a client that leaves in the middle when it has enough.
+fn echo_until_it_leaves(stream: TcpStream) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
+}
+
 #[test]
 fn all_responses_of_a_pipeline_are_limited_together() {
     for (response_bytes_max, fits) in [(201, true), (200, true), (199, false)] {
-        let (address, server) = fake::server(vec![|stream: TcpStream| {
-            // The client leaves in the middle when it has enough.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
-        }]);
+        let (address, server) = fake::server(vec![echo_until_it_leaves]);
         let settings = Settings { response_bytes_max, ..Settings::default() };
         let client = Client::connect_with(address, settings).unwrap();
         let mut pipeline = client.pipeline();
@@ -218,9 +220,7 @@ fn all_responses_of_a_pipeline_are_limited_together() {
 #[test]
 fn each_response_of_a_pipeline_that_is_handed_out_is_limited_by_itself() {
     for (response_bytes_max, fits) in [(100, true), (99, false)] {
-        let (address, server) = fake::server(vec![|stream: TcpStream| {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
-        }]);
+        let (address, server) = fake::server(vec![echo_until_it_leaves]);
         let settings = Settings { response_bytes_max, ..Settings::default() };
         let client = Client::connect_with(address, settings).unwrap();
         let mut pipeline = client.pipeline();
@@ -240,9 +240,7 @@ fn each_response_of_a_pipeline_that_is_handed_out_is_limited_by_itself() {
 
 #[test]
 fn answers_that_are_not_wanted_break_the_connection() {
-    let (address, server) = fake::server(vec![|stream: TcpStream| {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
-    }]);
+    let (address, server) = fake::server(vec![echo_until_it_leaves]);
     let client = Client::connect(address).unwrap();
     let mut pipeline = client.pipeline();
     pipeline.get(b"one").unwrap().get(b"two").unwrap();

@@ -1,6 +1,6 @@
 //! Records that the server keeps for itself among those of its clients.
 //!
-//! Their keys begin with a zero byte, which no line of text and no path has. So they are copied,
+//! Their keys begin with a zero byte, which no line of text has. So they are copied,
 //! logged and replicated as any other record. Over HTTP and WebDAV they are in no listing, and refused. To
 //! other protocols, and to functions of `misc`, they are records.
 

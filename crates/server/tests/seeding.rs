@@ -216,15 +216,20 @@ fn too_old(one: &Path, other: &Path) -> (Running, Database) {
     (master, source)
 }
 
+/// A replica that becomes a copy when it is told to.
+fn seeded(seeding: Seeding, folder: &Path, master: &Running) -> Config {
+    let mut config = following(2, folder, master.address);
+    config.following.seeding = seeding;
+    config
+}
+
 #[test]
 fn a_replica_with_records_that_is_too_old_stops_and_keeps_them() {
     for seeding in [Seeding::Empty, Seeding::Never] {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (master, _) = too_old(one.path(), other.path());
         let copy = hash(other.path());
-        let mut config = following(2, other.path(), master.address);
-        config.following.seeding = seeding;
-        let replica = start_with(config, copy.clone());
+        let replica = start_with(seeded(seeding, other.path(), &master), copy.clone());
         wait_until(|| is_state(&replica, "stopped"));
         assert_eq!(records(&copy).keys().collect::<Vec<_>>(), [b"old"]);
     }
@@ -235,9 +240,7 @@ fn a_replica_with_records_that_is_too_old_becomes_a_copy_if_it_is_told_to() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = too_old(one.path(), other.path());
     let copy = hash(other.path());
-    let mut config = following(2, other.path(), master.address);
-    config.following.seeding = Seeding::Always;
-    let replica = start_with(config, copy.clone());
+    let replica = start_with(seeded(Seeding::Always, other.path(), &master), copy.clone());
     wait_until(|| is_following(&replica));
     wait_until_equal(&copy, &source);
     assert_eq!(copy.len(), 100);
@@ -284,9 +287,7 @@ fn a_replica_whose_masters_log_is_damaged_stops_or_becomes_a_copy() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (master, source) = corrupted(one.path(), other.path());
         let copy = hash(other.path());
-        let mut config = following(2, other.path(), master.address);
-        config.following.seeding = seeding;
-        let replica = start_with(config, copy.clone());
+        let replica = start_with(seeded(seeding, other.path(), &master), copy.clone());
         if seeding == Seeding::Always {
             wait_until_equal(&copy, &source);
             assert_eq!(copy.len(), 2);

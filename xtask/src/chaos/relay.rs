@@ -2,8 +2,11 @@
 
 use super::network::Network;
 use anyhow::{Context, Result};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, mpsc};
@@ -37,7 +40,7 @@ impl Relay {
         let (space, known) = (network.open_hub()?, Arc::clone(&shared));
         std::thread::spawn(move || {
             // This thread, and those that it starts, are there from now on.
-            let listening = network_of(space).and_then(|()| Ok(TcpListener::bind("0.0.0.0:0")?));
+            let listening = enter(space).and_then(|()| Ok(TcpListener::bind("0.0.0.0:0")?));
             let listener = match listening {
                 Ok(listener) => listener,
                 Err(error) => return drop(ready.send(Err(error))),
@@ -63,9 +66,7 @@ impl Drop for Relay {
 }
 
 /// Moves this thread into a network.
-fn network_of(space: std::fs::File) -> Result<()> {
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    use std::os::fd::AsFd;
+fn enter(space: File) -> Result<()> {
     Ok(move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 

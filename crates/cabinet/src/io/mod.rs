@@ -28,6 +28,12 @@ pub enum Open {
     New,
 }
 
+/// The directory that a path is in; `.` for a name alone.
+pub fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
 /// Where files live.
 pub trait Storage: Send + Sync {
     /// Creates a directory, unless it exists. The one above it must exist.

@@ -2,6 +2,7 @@
 //!
 //! They are found by their names alone, and what is in them can be made again from the rows.
 
+use crate::io::directory_of;
 use crate::table::{IndexDescription, IndexKind};
 use std::ffi::OsString;
 use std::io;
@@ -13,9 +14,8 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<IndexDescription>> {
     let Some(name) = path.file_name() else { return Ok(Vec::new()) };
     let mut prefix = OsString::from(name);
     prefix.push(".idx.");
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut indices = Vec::new();
-    for entry in std::fs::read_dir(folder.unwrap_or(Path::new(".")))? {
+    for entry in std::fs::read_dir(directory_of(path))? {
         let name = entry?.file_name();
         indices.extend(name.as_bytes().strip_prefix(prefix.as_bytes()).and_then(parse));
     }

@@ -7,7 +7,7 @@
 use super::room::Sealed;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
 use super::{Log, checkpoint, error_at, manifest};
-use crate::io::{Appender, File, Open};
+use crate::io::{Appender, File, Open, directory_of};
 use crate::{Cut, Error, Result};
 use parking_lot::MutexGuard;
 use std::io;
@@ -108,8 +108,7 @@ impl Log {
         // The manifest comes last: without it the directory is no database yet.
         made.push(path.join(manifest::NAME));
         manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = directory_of(path);
         self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 

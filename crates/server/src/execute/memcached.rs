@@ -198,10 +198,10 @@ fn get_and_touch(
         let shared = context.shared;
         // The value is shown as it was, since it may expire with this very touch.
         let touched = touch(context, "do_mc_gat", key, exptime, |context, entry| {
-            context.check_length(output.len() - start + entry.value.len())?;
-            let number = cas.then(|| shared.cas_numbers.number(entry.version));
-            reply::value(output, key, entry.meta.flags, entry.value, number);
-            context.check_length(output.len() - start)
+            context.append((&mut *output, start), entry, |output, entry| {
+                let number = cas.then(|| shared.cas_numbers.number(entry.version));
+                reply::value(output, key, entry.meta.flags, entry.value, number);
+            })
         })?;
         context.counters.count(Count::Get);
         match touched {

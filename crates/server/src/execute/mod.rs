@@ -182,7 +182,21 @@ impl<'a> Context<'a> {
         if is_within { Ok(()) } else { self.wait() }
     }
 
-    /// Has `write` append the record under a key to a reply that began at `start`.
+    /// Has `write` append a record to a reply that began at `start`, if there is room for it.
+    #[inline]
+    fn append(
+        &mut self,
+        (output, start): (&mut Vec<u8>, usize),
+        entry: Entry<'_>,
+        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
+    ) -> Result<(), Halt> {
+        // Before it is copied.
+        self.check_length(output.len() - start + entry.value.len())?;
+        write(output, entry);
+        self.check_length(output.len() - start)
+    }
+
+    /// The same with the record under a key, if there is one.
     #[inline]
     fn read_into(
         &mut self,
@@ -190,12 +204,7 @@ impl<'a> Context<'a> {
         (output, start): (&mut Vec<u8>, usize),
         write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
     ) -> Result<Result<Option<()>, Error>, Halt> {
-        let found = self.database.read(key, |entry| {
-            // Before it is copied.
-            self.check_length(output.len() - start + entry.value.len())?;
-            write(output, entry);
-            self.check_length(output.len() - start)
-        });
+        let found = self.database.read(key, |entry| self.append((output, start), entry, write));
         Ok(match self.attempt(operation, found)? {
             Ok(found) => Ok(found.transpose()?),
             Err(error) => Err(error),

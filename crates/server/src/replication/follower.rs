@@ -1,8 +1,8 @@
 //! A replica's side: following a master.
 //!
-//! One thread receives the master's update log ([`super::path`]); [`super::apply`] executes it. It connects again when
-//! the connection is lost, each time after a longer pause, and goes on behind what has been
-//! executed, see [`super::position`].
+//! One thread receives the master's update log ([`super::path`]); [`super::apply`] executes it. It
+//! connects again when the connection is lost, each time after a longer pause, and goes on behind
+//! what has been executed, see [`super::position`].
 
 use super::path::Path;
 use super::position::{self, Position};

@@ -6,6 +6,7 @@
 //! master's, there is a file `.seeding` beside.
 
 use super::lanes::Lanes;
+use cabinet::io::{RealStorage, Storage, directory_of};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -100,8 +101,7 @@ fn mark(path: &Path) -> PathBuf {
 
 /// Makes durable which files are beside that of the position.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    RealStorage.sync_dir(directory_of(path))
 }
 
 /// A file beside that of the position.

@@ -227,9 +227,9 @@ fn get_and_touch(
     let shared = context.shared;
     // The value is shown as it was, since it may expire with this very touch.
     let touched = touch(context, "do_mc_gat", key, expiry.into(), |context, entry| {
-        context.check_length(output.len() - start + entry.value.len())?;
-        record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
-        context.check_length(output.len() - start)
+        context.append((&mut *output, start), entry, |output, entry| {
+            record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
+        })
     })??;
     context.counters.count(Count::Get);
     if touched.is_none() {

@@ -16,7 +16,7 @@
 mod tests;
 mod words;
 
-pub(crate) use words::{put_request, put_with_meta, scope_of, strings};
+pub(crate) use words::{is_relative, put_request, put_with_meta, scope_of, strings};
 
 use crate::as_is::as_is;
 use crate::gate::Gate;
@@ -29,7 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wire::binary::{Request, double_to_parts};
 use wire::update_log::Operation;
-use words::{added_to, appended};
+use words::{added_to, appended, with_key};
 
 /// A database whose changes are logged.
 #[derive(Clone)]
@@ -97,34 +97,86 @@ impl Store {
         held.append(self.source, &Operation { request, succeeded });
     }
 
-    /// Makes a change; logs `request` with whether it did what it should, as `outcome` sees it.
-    fn change<T>(
+    /// Begins a change of the record under a key. Returns also the key to change and to log: of a
+    /// fixed-length database, the id that `next`, `prev`, `min` or `max` means now, so that it
+    /// means the same record wherever the entry is executed.
+    fn begin_record<'s, 'k>(
+        &'s self,
+        log: &'s UpdateLog,
+        key: &'k [u8],
+    ) -> Result<(Held<'s>, Cow<'k, [u8]>)> {
+        if self.database.as_numbered().is_none() || !is_relative(key) {
+            return Ok((self.begin(log, Scope::Key(key))?, Cow::Borrowed(key)));
+        }
+        loop {
+            let id = self.resolve(key)?;
+            let resolved = id.map_or(Cow::Borrowed(key), |id| id.to_string().into_bytes().into());
+            let held = self.begin(log, Scope::Key(&resolved))?;
+            // Another change may have taken the id before this one had its lock.
+            if self.resolve(key)? == id {
+                return Ok((held, resolved));
+            }
+        }
+    }
+
+    /// The id that a word of a fixed-length database means now; `None` if there is none, so that
+    /// the change fails, or finds no record.
+    fn resolve(&self, key: &[u8]) -> Result<Option<u64>> {
+        let Some(numbered) = self.database.as_numbered() else { return Ok(None) };
+        let id = match key {
+            b"next" => Some(numbered.max().unwrap_or(0).saturating_add(1)),
+            b"prev" => Some(numbered.min().unwrap_or(0).saturating_sub(1)),
+            b"min" | b"max" => self.database.read(key, |entry| numbered.id(entry.key))?.flatten(),
+            _ => None,
+        };
+        Ok(id.filter(|id| (1..=numbered.id_max()).contains(id)))
+    }
+
+    /// Makes a change of the record under a key; logs `request` with whether it did what it should,
+    /// as `outcome` sees it.
+    fn change_record<T>(
+        &self,
+        key: &[u8],
+        request: Request<'_>,
+        outcome: impl FnOnce(&T) -> bool,
+        change: impl FnOnce(&Database, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        self.pass()?;
+        let Some(log) = &self.log else { return change(&self.database, key) };
+        let (held, key) = self.begin_record(log, key)?;
+        let request = with_key(request, &key);
+        let mut is_as_is = self.database.evicts();
+        if let Some((added, width)) = added_to(&request) {
+            let (bytes, expires) = self.present(&key)?;
+            log.check_value((bytes + added).min(width))?;
+            is_as_is |= expires;
+        }
+        let result = change(&self.database, &key);
+        match &result {
+            Ok(_) if is_as_is => self.log_what_is(&held, &key),
+            Ok(done) => self.append(&held, request, outcome(done)),
+            Err(Error::NotANumber { .. }) if !is_as_is => self.append(&held, request, false),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Makes a change that is not of one record; logs `request` if it succeeds.
+    fn change(
         &self,
         scope: Scope<'_>,
         request: Request<'_>,
-        outcome: impl FnOnce(&T) -> bool,
-        change: impl FnOnce(&Database) -> Result<T>,
-    ) -> Result<T> {
+        change: impl FnOnce(&Database) -> Result<()>,
+    ) -> Result<()> {
         // What changes no record is nobody's loss.
         if !matches!(scope, Scope::Nothing) {
             self.pass()?;
         }
         let Some(log) = &self.log else { return change(&self.database) };
         let held = self.begin(log, scope)?;
-        let mut is_as_is = self.database.evicts();
-        if let Some((key, added, width)) = added_to(&request) {
-            let (bytes, expires) = self.present(key)?;
-            log.check_value((bytes + added).min(width))?;
-            is_as_is |= expires;
-        }
-        let result = change(&self.database);
-        match (&result, scope) {
-            (Ok(_), Scope::Key(key)) if is_as_is => self.log_what_is(&held, key),
-            (Ok(done), _) => self.append(&held, request, outcome(done)),
-            (Err(Error::NotANumber { .. }), _) if !is_as_is => self.append(&held, request, false),
-            (Err(_), _) => {}
-        }
-        result
+        change(&self.database)?;
+        self.append(&held, request, true);
+        Ok(())
     }
 
     /// Length of the value that is there, in bytes, and whether it will expire. Of rows neither counts:
@@ -136,7 +188,7 @@ impl Store {
         let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
         match self.database.read(key, look) {
             Ok(found) => Ok(found.unwrap_or_default()),
-            // What is put at `next` or `prev` is new; what is no id at all fails when it is changed.
+            // The change itself fails.
             Err(Error::NoId { .. }) => Ok((0, false)),
             Err(error) => Err(error),
         }
@@ -179,7 +231,7 @@ impl Store {
         let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
         let key = self.given(key)?;
         log.check_value(value.len())?;
-        let held = self.begin(log, Scope::Key(&key))?;
+        let (held, key) = self.begin_record(log, &key)?;
         let version = self.database.put_with(&key, value, meta)?;
         self.log_put(&held, &key, value, meta);
         Ok(version)
@@ -190,7 +242,7 @@ impl Store {
         let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
         log.check_value(value.len())?;
-        let held = self.begin(log, Scope::Key(&key))?;
+        let (held, key) = self.begin_record(log, &key)?;
         let (_, expires) = self.present(&key)?;
         let is_as_is = self.database.evicts() || expires;
         let stored = self.database.put_keep(&key, value, meta)?;
@@ -206,7 +258,8 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
         log.check_value(value.len())?;
-        let held = self.begin(log, Scope::Key(key))?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
         let stored = self.database.replace(key, value, meta)?;
         if stored {
             self.log_put(&held, key, value, meta);
@@ -217,14 +270,14 @@ impl Store {
     pub(crate) fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
         let key = self.given(key)?;
         let request = Request::PutCat { key: &key, value: suffix };
-        self.change(Scope::Key(&key), request, |()| true, |database| database.put_cat(&key, suffix))
+        self.change_record(&key, request, |()| true, |database, key| database.put_cat(key, suffix))
     }
 
     pub(crate) fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
         let in_request = u32::try_from(width).unwrap_or(u32::MAX).min(i32::MAX as u32);
         let request = Request::PutShift { key, value: suffix, width: in_request };
-        let shift = |database: &Database| database.put_shift(key, suffix, width);
-        self.change(Scope::Key(key), request, |()| true, shift)
+        let shift = |database: &Database, key: &[u8]| database.put_shift(key, suffix, width);
+        self.change_record(key, request, |()| true, shift)
     }
 
     pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
@@ -237,10 +290,11 @@ impl Store {
                 Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
             });
         }
-        let held = self.begin(log, Scope::Key(key))?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
         let (bytes, expires) = self.present(key)?;
         log.check_value(bytes + part.len())?;
-        let is_as_is = self.database.evicts() || expires;
+        let is_as_is = self.database.evicts() || expires || !self.has_plain_values();
         let extended = self.database.extend(key, part, front)?;
         if extended && is_as_is {
             self.log_what_is(&held, key);
@@ -252,21 +306,21 @@ impl Store {
 
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool> {
         let request = Request::Out { key };
-        self.change(Scope::Key(key), request, |removed| *removed, |database| database.remove(key))
+        self.change_record(key, request, |removed| *removed, Database::remove)
     }
 
     pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
         let key = self.given(key)?;
         let request = Request::AddInt { key: &key, addend };
-        self.change(Scope::Key(&key), request, |_| true, |database| database.add_int(&key, addend))
+        self.change_record(&key, request, |_| true, |database, key| database.add_int(key, addend))
     }
 
     pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         let key = self.given(key)?;
         let (integral, fractional) = double_to_parts(addend);
         let request = Request::AddDouble { key: &key, integral, fractional };
-        let add = |database: &Database| database.add_double(&key, addend);
-        self.change(Scope::Key(&key), request, |sum: &f64| !sum.is_nan(), add)
+        let add = |database: &Database, key: &[u8]| database.add_double(key, addend);
+        self.change_record(&key, request, |sum: &f64| !sum.is_nan(), add)
     }
 
     pub(crate) fn compare_and_swap(
@@ -281,7 +335,8 @@ impl Store {
             return self.database.compare_and_swap(key, version, value, meta);
         };
         log.check_value(value.len())?;
-        let held = self.begin(log, Scope::Key(key))?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
         let swap = self.database.compare_and_swap(key, version, value, meta)?;
         if matches!(swap, Swap::Stored(_)) {
             self.log_put(&held, key, value, meta);
@@ -304,7 +359,8 @@ impl Store {
     ) -> Result<(T, Version)> {
         self.pass()?;
         let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
-        let held = self.begin(log, Scope::Key(key))?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
         let mut changed = Change::Keep;
         let mut appended_from = None;
         let mut checked = Ok(());
@@ -317,7 +373,7 @@ impl Store {
                 }
             }
             appended_from = entry
-                .filter(|_| !self.database.evicts())
+                .filter(|_| !self.database.evicts() && self.has_plain_values())
                 .and_then(|entry| appended(&entry, &change));
             changed = match &change {
                 Change::Remove if entry.is_none() => Change::Keep,
@@ -352,11 +408,11 @@ impl Store {
     }
 
     pub(crate) fn clear(&self) -> Result<()> {
-        self.change(Scope::All, Request::Vanish, |()| true, Database::clear)
+        self.change(Scope::All, Request::Vanish, Database::clear)
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
-        self.change(Scope::Nothing, Request::Sync, |()| true, Database::sync)?;
+        self.change(Scope::Nothing, Request::Sync, Database::sync)?;
         if let Some(log) = &self.log
             && !log.sync()
         {
@@ -388,7 +444,7 @@ impl Store {
 
     pub(crate) fn retune(&self, tuning: &str) -> Result<()> {
         let request = Request::Optimize { parameters: tuning.as_bytes() };
-        self.change(Scope::Nothing, request, |()| true, |database| database.retune(tuning))
+        self.change(Scope::Nothing, request, |database| database.retune(tuning))
     }
 
     /// A number that `table`, which is this store's, has not given out before.
@@ -438,7 +494,14 @@ impl Store {
         }
     }
 
+    /// Whether `putcat` adds to the end of a value; in a table it adds columns to a row.
+    fn has_plain_values(&self) -> bool {
+        self.database.table().is_none()
+    }
+
     fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
+        // A row has neither flags nor an expiry; the argument that carries them would be a column.
+        let meta = if self.has_plain_values() { meta } else { Meta::NONE };
         put_request(key, value, meta, |request| self.append(held, request, true));
     }
 }

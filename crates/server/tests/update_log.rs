@@ -610,3 +610,107 @@ fn flags_and_expiry_of_what_was_changed_are_logged_too() {
         assert_eq!(copy.read(b"k", |entry| entry.meta).unwrap(), Some(meta));
     }
 }
+
+/// Sends what `words` says to a server with a log, as the binary protocol's requests, and returns
+/// the log.
+fn logged_by(server_folder: &Path, database: Database, requests: &[Request<'_>]) -> Vec<Vec<u8>> {
+    let server = start_with(logging(1, server_folder), database);
+    let mut client = server.connect();
+    for one in requests {
+        client.send(&request(one));
+        client.read(if matches!(one, Request::AddInt { .. }) { 5 } else { 1 });
+    }
+    drop(server);
+    logged(&server_folder.join("ulog")).into_iter().map(|(_, _, body)| body).collect()
+}
+
+#[test]
+fn words_for_ids_are_logged_as_the_ids_that_they_meant_with_and_without_a_cap() {
+    for name in ["casket.tcf#width=8", "casket.tcf#width=8#capsiz=64m"] {
+        let folder = tempfile::tempdir().unwrap();
+        let value: &[u8] = b"v";
+        let requests = [
+            Request::Put { key: b"5", value },
+            Request::Put { key: b"next", value },
+            Request::PutKeep { key: b"prev", value: b"w" },
+            Request::PutCat { key: b"max", value },
+            Request::AddInt { key: b"next", addend: 7 },
+            Request::Out { key: b"min" },
+            Request::Out { key: b"max" },
+        ];
+        let database = support::named(folder.path(), name);
+        let bodies = logged_by(folder.path(), database.clone(), &requests);
+        let keys: Vec<&[u8]> = bodies
+            .iter()
+            .map(|body| match Operation::parse(body).unwrap().request {
+                Request::Put { key, .. }
+                | Request::PutKeep { key, .. }
+                | Request::PutCat { key, .. }
+                | Request::AddInt { key, .. }
+                | Request::Out { key } => key,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(keys, [&b"5"[..], b"6", b"4", b"6", b"7", b"4", b"7"], "{name}");
+        // Executed elsewhere they come to the same, whatever was there before.
+        let other = tempfile::tempdir().unwrap();
+        let replica = support::named(other.path(), "casket.tcf#width=8");
+        replica.put(b"99", b"x").unwrap();
+        let server = start_with(logging(2, other.path()), replica.clone());
+        let path = folder.path().join("ulog");
+        server.connect().exchange(restore(&path, 0, 0), b"\0");
+        replica.remove(b"99").unwrap();
+        assert_eq!(records(&replica), records(&database), "{name}");
+    }
+}
+
+#[test]
+fn adding_to_a_row_is_logged_as_the_row_that_came_of_it() {
+    let long = "x".repeat(200);
+    for dialect in [Dialect::Memcached, Dialect::TokyoTyrant] {
+        let folder = tempfile::tempdir().unwrap();
+        let database = table(folder.path());
+        let mut config = logging(1, folder.path());
+        config.dialect = dialect;
+        let server = start_with(config, database.clone());
+        let mut client = server.connect();
+        for value in [String::from("a\0b"), format!("a\0{long}")] {
+            let bytes = value.len();
+            client.exchange(format!("set row{bytes} 0 0 {bytes}\r\n{value}\r\n"), STORED);
+            client.exchange(format!("append row{bytes} 0 0 1\r\nZ\r\n"), STORED);
+            client.exchange(format!("prepend row{bytes} 0 0 1\r\nY\r\n"), STORED);
+        }
+        drop(server);
+        let bodies = logged(&folder.path().join("ulog"));
+        assert!(bodies.iter().all(|(_, _, body)| body[1] == 0x10), "{bodies:?}");
+        let other = tempfile::tempdir().unwrap();
+        let replica = table(other.path());
+        let server = start_with(logging(2, other.path()), replica.clone());
+        let path = folder.path().join("ulog");
+        server.connect().exchange(restore(&path, 0, 0), b"\0");
+        assert_eq!(records(&replica), records(&database));
+        assert_eq!(database.get(b"row3").unwrap().as_deref(), Some(&b"Ya\0bZ"[..]));
+    }
+}
+
+/// Tokyo Tyrant makes a column of each argument of `misc put`.
+#[test]
+fn rows_are_logged_without_flags_and_expiry_which_they_do_not_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(logging(1, folder.path()), table(folder.path()));
+    let mut client = server.connect();
+    client.exchange("set one 7 500 3\r\na\0b\r\n", STORED);
+    client.exchange("add two 7 500 3\r\na\0b\r\n", STORED);
+    client.exchange("replace one 7 500 3\r\na\0c\r\n", STORED);
+    client.exchange("touch one 500\r\n", "TOUCHED\r\n");
+    client.exchange("ms three 3 T500 F7\r\na\0b\r\n", "HD\r\n");
+    client.exchange("get one\r\n", "VALUE one 0 3\r\na\0c\r\nEND\r\n");
+    drop(server);
+    let bodies = logged(&folder.path().join("ulog"));
+    assert_eq!(bodies.len(), 5);
+    for (_, _, body) in bodies {
+        let operation = Operation::parse(&body).unwrap();
+        let is_plain = matches!(operation.request, Request::Put { .. } | Request::PutKeep { .. });
+        assert!(is_plain, "{operation:?}");
+    }
+}

@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::store::{Store, put_with_meta};
+use crate::store::{Store, is_relative, put_with_meta};
 use crate::update_log::Source;
 use cabinet::table::SearchRequest;
 use wire::binary::Request;
@@ -97,9 +97,7 @@ impl<'a> Repeater<'a> {
     pub(crate) fn state(&self, request: &Request<'_>) -> Option<u64> {
         let database = &self.unlogged;
         let mut digest = Digest::default();
-        // A word for an id that depends on which there are.
-        let relative =
-            |key: &[u8]| database.as_numbered().filter(|_| !key.iter().any(u8::is_ascii_digit));
+        let relative = |key: &[u8]| database.as_numbered().filter(|_| is_relative(key));
         let mut record = |key: &[u8]| {
             if database.has_duplicates() {
                 for value in database.get_all(key).iter().flatten() {

@@ -28,14 +28,35 @@ pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     }
 }
 
-/// The key of a record that an operation adds to, how many bytes, and how many may be there then.
-pub(super) fn added_to<'a>(request: &Request<'a>) -> Option<(&'a [u8], usize, usize)> {
+/// How many bytes an operation adds to a record, and how many may be there then.
+pub(super) fn added_to(request: &Request<'_>) -> Option<(usize, usize)> {
     match request {
-        Request::PutCat { key, value } => Some((key, value.len(), usize::MAX)),
-        Request::PutShift { key, value, width } => Some((key, value.len(), *width as usize)),
-        Request::AddInt { key, .. } | Request::AddDouble { key, .. } => Some((key, 0, usize::MAX)),
+        Request::PutCat { value, .. } => Some((value.len(), usize::MAX)),
+        Request::PutShift { value, width, .. } => Some((value.len(), *width as usize)),
+        Request::AddInt { .. } | Request::AddDouble { .. } => Some((0, usize::MAX)),
         _ => None,
     }
+}
+
+/// Whether a key of a fixed-length database means a record that depends on which there are: `next`,
+/// `prev`, `min`, `max`.
+pub(crate) fn is_relative(key: &[u8]) -> bool {
+    !key.iter().any(u8::is_ascii_digit)
+}
+
+/// The same operation on the record under another key.
+pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Request<'a> {
+    match &mut request {
+        Request::Put { key, .. }
+        | Request::PutKeep { key, .. }
+        | Request::PutCat { key, .. }
+        | Request::PutShift { key, .. }
+        | Request::Out { key }
+        | Request::AddInt { key, .. }
+        | Request::AddDouble { key, .. } => *key = new_key,
+        _ => {}
+    }
+    request
 }
 
 /// Lends the request that stores a record to `take`.

@@ -5,6 +5,7 @@
 //! buffer of the log. Writers of different keys meet only where two of them share one of the
 //! [`LOCKS`], and at the buffer.
 
+use crate::store::is_relative;
 use cabinet::{Database, Order};
 use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ impl Spread {
             Self::Together => 0,
             Self::ById => {
                 // `next` means another record each time.
-                if !key.iter().any(u8::is_ascii_digit) {
+                if is_relative(key) {
                     return None;
                 }
                 let id = database.as_numbered().and_then(|numbered| numbered.id(key));

@@ -1,11 +1,15 @@
 //! Update logs and replication between programs: killed, started again, tailed, taken apart.
 
-use crate::process::{Server, fail, path, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+use wire::Parse;
+use wire::update_log::Message;
 
 const STORED: &str = "STORED\r\n";
 
@@ -366,6 +370,56 @@ fn a_master_that_is_killed_under_load_and_its_replica_end_equal() {
 }
 
 /// Waits until a server's `stat` has this line.
+/// Reads what a master sends to a replica of Tokyo Tyrant's that is slow, and kills the master
+/// after some of it. Returns all that comes.
+fn stream_of_a_killed_master(master: &mut Server, reads: usize) -> Vec<u8> {
+    let mut stream = TcpStream::connect(("127.0.0.1", master.port)).expect("a master");
+    let mut ask = b"\xc8\xa0".to_vec();
+    ask.extend_from_slice(&1_u64.to_be_bytes());
+    ask.extend_from_slice(&99_u32.to_be_bytes());
+    stream.write_all(&ask).expect("a master");
+    let mut received = Vec::new();
+    let mut piece = vec![0; 100_000];
+    for _ in 0..reads {
+        let count = stream.read(&mut piece).expect("a master");
+        received.extend_from_slice(&piece[..count]);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    // Meanwhile the buffers between the two are filled.
+    std::thread::sleep(Duration::from_millis(50));
+    master.end(Signal::KILL);
+    stream.read_to_end(&mut received).expect("the rest");
+    received
+}
+
+/// A replica of Tokyo Tyrant's aborts otherwise.
+#[test]
+fn the_stream_of_a_master_that_is_killed_ends_with_a_whole_message() {
+    let mut master = master();
+    let batch: Vec<String> = (0..8_000_usize)
+        .map(|number| {
+            let value = "v".repeat(number * 131 % 6_000);
+            format!("set key{number} 0 0 {} noreply\r\n{value}\r\n", value.len())
+        })
+        .collect();
+    let mut client = master.connect();
+    client.write_all(batch.concat().as_bytes()).expect("a master");
+    exchange(&mut client, "version\r\n", "VERSION");
+    for round in 0..12 {
+        let stream = stream_of_a_killed_master(&mut master, 1 + round * 3);
+        assert_eq!(stream[..4], 1_u32.to_be_bytes());
+        let mut rest = &stream[4..];
+        let mut updates = 0;
+        while let Parse::Complete(message, length) = Message::parse(rest) {
+            updates += usize::from(matches!(message, Message::Update { .. }));
+            rest = &rest[length..];
+        }
+        assert!((1..8_000).contains(&updates), "round {round}: {updates} updates were sent");
+        assert!(rest.is_empty(), "round {round}: {} bytes of a message", rest.len());
+        master.restart();
+    }
+}
+
 fn wait_for_stat(server: &Server, line: &str) {
     wait_for(line, || {
         let stat = succeed("tyrant", &["stat", "--server", &server.address()]);

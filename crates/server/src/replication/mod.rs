@@ -21,6 +21,7 @@ mod seeder;
 mod semi_sync;
 mod sender;
 mod tally;
+mod whole;
 
 pub use follower::{Following, Master, Seeding};
 pub use semi_sync::{OnTimeout, Settings as SemiSyncSettings};

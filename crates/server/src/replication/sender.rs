@@ -8,12 +8,12 @@ use super::Ask;
 use super::feed::Feed;
 use super::link;
 use super::replica::Replica;
+use super::whole::WholeMessages;
 use crate::shared::Shared;
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -172,11 +172,11 @@ pub(super) enum Failure {
     NoAcknowledgement,
 }
 
-/// What the original sends.
+/// The stream of Tokyo Tyrant.
 fn send(
     shared: &Shared,
     log: &UpdateLog,
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     Ask { replica, from_us, .. }: Ask,
     known: &Replica,
 ) -> Result<(), Failure> {
@@ -185,7 +185,8 @@ fn send(
     if let Some(replica) = keeps(replica) {
         log.keeper().confirm(replica, from_us - 1);
     }
-    let mut output = shared.config.server_id.to_be_bytes().to_vec();
+    let mut output = WholeMessages::new(stream, WRITE_TIMEOUT);
+    output.push(|output| output.extend_from_slice(&shared.config.server_id.to_be_bytes()));
     push(&mut output, &Message::NoOperation);
     while !shared.is_stopping() {
         let Some(feed) = &mut feed else {
@@ -195,12 +196,10 @@ fn send(
         while let Some(message) = feed.next(seen)? {
             push(&mut output, &message);
             if output.len() >= CHUNK_BYTES {
-                stream.write_all(&output)?;
-                output.clear();
+                output.flush()?;
             }
         }
-        stream.write_all(&output)?;
-        output.clear();
+        output.flush()?;
         feed.report(known);
         if let Some(replica) = keeps(replica) {
             log.keeper().sent(replica, feed.read_us());
@@ -220,7 +219,9 @@ pub(super) fn keeps(replica: u32) -> Option<u16> {
     u16::try_from(replica).ok()
 }
 
-fn push(output: &mut Vec<u8>, message: &Message<'_>) {
-    // What was read from the log is within the limit.
-    let _ = message.encode(output);
+fn push(output: &mut WholeMessages<'_>, message: &Message<'_>) {
+    output.push(|output| {
+        // What was read from the log is within the limit.
+        let _ = message.encode(output);
+    });
 }

@@ -1,0 +1,171 @@
+//! Sending whole messages, whenever the process may be killed.
+//!
+//! A replica of Tokyo Tyrant's aborts on a stream that ends inside a message. What the system has
+//! taken is sent also after the process is gone, so each call hands over whole messages only, and
+//! only when there is room for all of them. A socket that is reported as writable has a third of
+//! its buffer free; a quarter of the buffer leaves some for what the system keeps beside the bytes.
+//!
+//! A longer message is the exception: it is sent in parts, after the buffer was enlarged as far as
+//! the system allows (`net.core.wmem_max`).
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The part of a send buffer that is free where the socket is writable: one in so many bytes.
+const FREE_PART: usize = 4;
+
+/// Longest message that a send buffer is enlarged for, in bytes.
+const ENLARGED_FOR_BYTES_MAX: usize = 16 << 20;
+
+/// Messages one after the other, on their way to a socket.
+pub(super) struct WholeMessages<'s> {
+    stream: &'s TcpStream,
+    /// Longest wait for room.
+    patience: Duration,
+    bytes: Vec<u8>,
+    /// Where in it each message ends.
+    ends: Vec<usize>,
+}
+
+impl<'s> WholeMessages<'s> {
+    pub(super) fn new(stream: &'s TcpStream, patience: Duration) -> Self {
+        Self { stream, patience, bytes: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Bytes that were not sent yet.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the message that `encode` appends.
+    pub(super) fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        encode(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Sends all of them.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let mut start = 0;
+        let mut rest = &self.ends[..];
+        while let Some(&first) = rest.first() {
+            let room = self.await_room(first - start)?;
+            let fitting = rest.partition_point(|end| end - start <= room).max(1);
+            let end = rest[fitting - 1];
+            let mut stream = self.stream;
+            stream.write_all(&self.bytes[start..end])?;
+            start = end;
+            rest = &rest[fitting..];
+        }
+        self.bytes.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    /// Waits until there is room. Returns how many bytes the socket takes at once then, after it was
+    /// given as much room as can be for a message of `wanted` bytes.
+    fn await_room(&self, wanted: usize) -> Result<usize> {
+        let mut buffer = socket_send_buffer_size(self.stream)?;
+        if wanted > buffer / FREE_PART && wanted <= ENLARGED_FOR_BYTES_MAX {
+            let enlarged = (wanted * FREE_PART).min(buffer_bytes_max());
+            if enlarged > buffer {
+                // The system doubles what it is asked for, and shows it so.
+                set_socket_send_buffer_size(self.stream, enlarged.div_ceil(2))?;
+                buffer = socket_send_buffer_size(self.stream)?;
+            }
+        }
+        let mut polled = [PollFd::new(self.stream, PollFlags::OUT)];
+        let timeout = Timespec {
+            tv_sec: self.patience.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: self.patience.subsec_nanos().into(),
+        };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(0) => Err(Error::from(ErrorKind::TimedOut)),
+            // Whatever else there is to say of the socket, sending says it.
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(buffer / FREE_PART),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Largest send buffer that a process may ask for, as the system shows it; 0 if that is not known.
+fn buffer_bytes_max() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
+    text.trim().parse::<usize>().map_or(0, |bytes| bytes.saturating_mul(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).expect("a connection");
+        (stream, listener.accept().expect("a connection").0)
+    }
+
+    /// What a socket takes in one call that must not wait is not torn by a kill either.
+    #[test]
+    fn a_socket_takes_all_that_there_is_said_to_be_room_for_in_one_call() {
+        for buffer in [None, Some(8 << 10), Some(64 << 10)] {
+            for bytes in [30, 1000, 20_000, usize::MAX] {
+                let (stream, _deaf) = pair();
+                if let Some(buffer) = buffer {
+                    set_socket_send_buffer_size(&stream, buffer).expect("a buffer");
+                }
+                stream.set_nonblocking(true).expect("a socket");
+                let patience = Duration::from_millis(50);
+                let mut calls = 0;
+                while let Ok(room) = WholeMessages::new(&stream, patience).await_room(1) {
+                    let bytes = vec![7; bytes.min(room)];
+                    let taken = (&stream).write(&bytes).expect("room");
+                    assert_eq!(taken, bytes.len(), "call {calls}, buffer {buffer:?}");
+                    calls += 1;
+                }
+                assert!(calls > 1, "{buffer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_enlarged_for_a_long_message_and_never_made_smaller() {
+        let (stream, _deaf) = pair();
+        set_socket_send_buffer_size(&stream, 4 << 10).expect("a buffer");
+        let messages = WholeMessages::new(&stream, Duration::from_secs(5));
+        let small = socket_send_buffer_size(&stream).expect("a size");
+        assert!(messages.await_room(1).expect("room") <= small / FREE_PART);
+        let wanted = buffer_bytes_max() / FREE_PART;
+        if wanted > small {
+            assert!(messages.await_room(wanted).expect("room") >= wanted);
+        }
+        let large = socket_send_buffer_size(&stream).expect("a size");
+        messages.await_room(usize::MAX).expect("room");
+        assert_eq!(socket_send_buffer_size(&stream).expect("a size"), large);
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_at_once_come_in_their_order() {
+        let (stream, mut other) = pair();
+        set_socket_send_buffer_size(&stream, 4 << 10).expect("a buffer");
+        let sent: Vec<Vec<u8>> =
+            (0..300_u32).map(|number| vec![number as u8; (number * 37 % 5000) as usize]).collect();
+        let expected = sent.concat();
+        let reading = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            std::io::Read::read_to_end(&mut other, &mut received).expect("a connection");
+            received
+        });
+        let mut messages = WholeMessages::new(&stream, Duration::from_secs(60));
+        for message in &sent {
+            messages.push(|output| output.extend_from_slice(message));
+        }
+        messages.flush().expect("a reader");
+        assert_eq!(messages.len(), 0);
+        stream.shutdown(std::net::Shutdown::Write).expect("a connection");
+        assert_eq!(reading.join().expect("a reader"), expected);
+    }
+}

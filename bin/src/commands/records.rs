@@ -129,6 +129,7 @@ impl Run for Put {
         } else {
             self.form.read(&self.value)?
         };
+        super::rows::expect_columns(client, &value)?;
         if self.append {
             client.put_cat(&key, &value)?;
         } else if self.duplicate {

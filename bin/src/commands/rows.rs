@@ -2,7 +2,8 @@
 
 use super::Run;
 use super::queries::Queries;
-use anyhow::{Context, Result, bail};
+use crate::remote;
+use anyhow::{Context, Result, bail, ensure};
 use cabinet::table::{IndexChange, OrderKind};
 use client::{Client, Pair, Search as Query};
 use std::ffi::OsString;
@@ -16,6 +17,37 @@ fn write_columns(columns: &[Pair], output: &mut dyn Write) -> Result<()> {
         output.write_all(part)?;
     }
     Ok(output.write_all(b"\n")?)
+}
+
+/// The kind that a server's `stat` has for a table.
+const TABLE: &str = "table";
+
+/// Fails if the server's database is no table. Some of them would take the row for something else.
+fn expect_table(client: &Client, command: &str) -> Result<()> {
+    // Without the right to see it, the server decides.
+    let Some(kind) = remote::figure(client, "type")? else { return Ok(()) };
+    ensure!(
+        kind == TABLE,
+        "{command} is for tables (.tct), and the database of the server is of the kind {kind}: use put, \
+         get, list"
+    );
+    Ok(())
+}
+
+/// Fails if the server's database is a table, and a value is not the columns of a row: names and
+/// values in turn, with NUL between them.
+pub(super) fn expect_columns(client: &Client, value: &[u8]) -> Result<()> {
+    let is_even = value.iter().filter(|byte| **byte == 0).count() % 2 == 1;
+    if value.is_empty() || is_even {
+        return Ok(());
+    }
+    let kind = remote::figure(client, "type")?;
+    ensure!(
+        kind.as_deref() != Some(TABLE),
+        "the database of the server is a table, and the value has no columns: use put-row KEY \
+         NAME=VALUE"
+    );
+    Ok(())
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,6 +77,7 @@ impl Run for PutRow {
             Ok((text[..middle].to_vec(), text[middle + 1..].to_vec()))
         };
         let columns: Vec<Pair> = self.columns.iter().map(column).collect::<Result<_>>()?;
+        expect_table(client, "put-row")?;
         let key = self.key.as_bytes();
         if self.add {
             client.put_row_cat(key, &columns)?;
@@ -66,6 +99,7 @@ pub(super) struct GetRow {
 
 impl Run for GetRow {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        expect_table(client, "get-row")?;
         let mut found = 0;
         for key in &self.keys {
             if let Some(columns) = client.get_row(key.as_bytes())? {
@@ -135,6 +169,7 @@ impl Search {
 impl Run for Search {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
         let query = self.query()?;
+        expect_table(client, "search")?;
         if self.count {
             writeln!(output, "{}", client.search_count(&query)?)?;
         } else if self.out {
@@ -172,6 +207,7 @@ impl Run for SetIndex {
     fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind).with_context(|| format!("there is no index {:?}", self.kind))?;
+        expect_table(client, "set-index")?;
         Ok(client.set_index(self.column.as_bytes(), kind)?)
     }
 }
@@ -181,6 +217,33 @@ pub(super) struct Uid {}
 
 impl Run for Uid {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+        expect_table(client, "uid")?;
         Ok(writeln!(output, "{}", client.generate_uid()?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cabinet::table::{Condition, Operator};
+
+    /// Whether a search with this operator would be sent. Nothing listens at the address.
+    fn is_known_to_the_client(operator: &str) -> bool {
+        let both = Query::new().condition(b"a", operator.as_bytes(), b"1");
+        format!("{both:?}").contains("flaw: None")
+    }
+
+    #[test]
+    fn client_and_server_know_the_same_operators() {
+        let names = (0..20).filter_map(Operator::from_number).map(|operator| operator.name());
+        let others = [
+            "STR", "EQ", "INC", "BW", "EW", "AND", "OR", "OREQ", "RX", "NUM", "=", "==", ">", ">=",
+            "<", "<=", "FTS", "0", "18", "19", "16777216", "50331666", "67108864", "", "+", "!",
+            "!+=", "+!=", "BOGUS",
+        ];
+        for name in names.chain(others) {
+            let is_known = Condition::parse(b"a", name.as_bytes(), b"1").is_some();
+            assert_eq!(is_known_to_the_client(name), is_known, "{name:?}");
+        }
     }
 }

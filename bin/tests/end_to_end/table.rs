@@ -67,11 +67,38 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
 }
 
 #[test]
-fn what_only_a_table_has_fails_elsewhere() {
-    tyrant::converse(
-        &Server::tyrant("*", &[]),
-        &[("search", None), ("set-index a DEC", None), ("uid", None), ("get-row a", None)],
-    );
+fn what_only_a_table_has_fails_elsewhere_and_says_why() {
+    for (name, kind) in [("*", "on-memory hash"), ("casket.tch", "hash"), ("casket.tcb", "B+ tree")]
+    {
+        let server = Server::tyrant(name, &[]);
+        tyrant::converse(&server, &[("put a 1", Some(""))]);
+        for line in
+            ["search", "set-index a DEC", "uid", "get-row a", "put-row a x=1 y=2", "put-row b x="]
+        {
+            let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let address = server.address();
+            let mut arguments = vec![command, "--server", &address];
+            arguments.extend(rest.split_terminator(' '));
+            let error = crate::process::fail("tyrant", &arguments);
+            assert!(error.contains(&format!("{command} is for tables")), "{error}");
+            assert!(error.contains(&format!("of the kind {kind}:")), "{error}");
+        }
+        tyrant::converse(&server, &[("list --values", Some("a\t1\n"))]);
+    }
+}
+
+#[test]
+fn a_value_without_columns_is_refused_by_a_table_and_says_why() {
+    let server = Server::tyrant("casket.tct", &[]);
+    tyrant::converse(&server, &[("put-row a x=1", Some(""))]);
+    let address = server.address();
+    for way in ["--keep", "--append", "--hex"] {
+        let error =
+            crate::process::fail("tyrant", &["put", "--server", &address, way, "aa", "1234"]);
+        assert!(error.contains("use put-row KEY NAME=VALUE"), "{error}");
+    }
+    tyrant::converse(&server, &[("search --rows", Some("a\tx\t1\n")), ("put a ", Some(""))]);
+    tyrant::converse(&server, &[("get-row a", Some("a\n"))]);
 }
 
 #[test]

@@ -107,9 +107,13 @@ pub enum Error {
         /// What kind of file it is.
         what: &'static str,
     },
-    /// The name of a column of a table is empty or too long.
+    /// The name of a column of a table is empty or too long, or has no value.
     #[error("{0}")]
     BadColumn(String),
+    /// A search that is to remove rows has a part that means nothing, so that it would remove others
+    /// than were meant.
+    #[error("nothing is removed by this search: {0}")]
+    BadSearch(String),
     /// There is an index on the column already.
     #[error("there is an index on the column already")]
     IndexExists,

@@ -31,6 +31,9 @@ pub enum Error {
     /// is for callers who want to treat it as one.
     #[error("no record found")]
     NoRecordFound,
+    /// A search has a part that means nothing. Nothing was sent.
+    #[error("{0}")]
+    BadSearch(String),
     /// The server failed or refused.
     #[error("miscellaneous error")]
     Miscellaneous,
@@ -41,7 +44,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
-            Error::InvalidOperation => 1,
+            Error::InvalidOperation | Error::BadSearch(_) => 1,
             Error::HostNotFound(_) => 2,
             Error::ConnectionRefused(_) => 3,
             Error::Send(_) => 4,
@@ -62,6 +65,7 @@ mod tests {
         let io = || io::Error::from(io::ErrorKind::Other);
         for (error, code, message) in [
             (Error::InvalidOperation, 1, "invalid operation"),
+            (Error::BadSearch("no such operator".into()), 1, "no such operator"),
             (Error::HostNotFound(io()), 2, "host not found"),
             (Error::ConnectionRefused(io()), 3, "connection refused"),
             (Error::Send(io()), 4, "send error"),

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use client::{Error, Row, Search};
+use client::{Error, Row, Search, SetOperation};
 use fake::exchange;
 use wire::binary::{Request, StringsBuffer, encode};
 
@@ -148,5 +148,39 @@ fn a_number_that_is_none_is_a_failure() {
         for _ in 0..3 {
             assert!(matches!(client.generate_uid(), Err(Error::Miscellaneous)));
         }
+    });
+}
+
+#[test]
+fn a_search_with_a_part_that_means_nothing_is_not_sent() {
+    exchange(vec![], |client| {
+        let bad = [
+            Search::new().condition(b"name", b"BOGUS", b"x"),
+            Search::new().condition(b"name", b"!!STREQ", b"x"),
+            Search::new().condition(b"name", b"19", b"x"),
+            Search::new().condition(b"name", b"", b"x"),
+            Search::new().condition(b"na\0me", b"STREQ", b"x"),
+            Search::new().condition(b"name", b"STRBW", b"x\0y"),
+            Search::new().order_by(b"name", b"UP"),
+            Search::new().order_by(b"name", b"4"),
+            Search::new()
+                .combine(SetOperation::Union, Search::new().condition(b"a", b"BOGUS", b"x")),
+        ];
+        for search in bad {
+            for result in [
+                client.search(&search).map(drop),
+                client.search_rows(&search, &["a"]).map(drop),
+                client.search_count(&search).map(drop),
+                client.search_out(&search).map(drop),
+                client.search_hint(&search).map(drop),
+            ] {
+                assert!(matches!(result, Err(Error::BadSearch(_))), "{search:?}: {result:?}");
+            }
+        }
+        let sound = Search::new().condition(b"a", b"STREQ", b"x");
+        let both = sound.clone().combine(SetOperation::Intersection, sound.clone());
+        assert!(matches!(client.search_out(&both), Err(Error::BadSearch(_))));
+        let column = client.search_rows(&sound, &["a\0b"]);
+        assert!(matches!(column, Err(Error::BadSearch(_))));
     });
 }

@@ -84,6 +84,7 @@ impl From<&Error> for Failure {
             | Error::BatchTooLong { .. }
             | Error::NotSupported(_)
             | Error::BadColumn(_)
+            | Error::BadSearch(_)
             | Error::BadPattern(_)
             | Error::NoId { .. }
             | Error::Name(_) => Self::Invalid,

@@ -165,6 +165,7 @@ pub(crate) fn work(shared: &Shared) {
                     descriptor,
                     mutated: false,
                     charge: None,
+                    is_repeated: false,
                 };
                 let step = execute::step(&mut context, &request, &mut output);
                 let hold = context.mutated.then(|| {

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 pub(crate) struct Session {
     /// Why the last failed operation failed, for `misc error`.
     pub(crate) last_failure: Option<Failure>,
+    /// What was wrong with it, where more can be said than the kind of failure.
+    pub(crate) last_reason: Option<Box<str>>,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
     /// What is under way of HTTP.

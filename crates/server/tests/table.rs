@@ -52,9 +52,141 @@ fn memcached_stores_and_reads_columns() {
     client.exchange(misc("get", &["k"]), list(&["a", "b", "c", "d"]));
     client.exchange("get k\r\n", "VALUE k 0 7\r\na\0b\0c\0d\r\nEND\r\n");
     client.exchange("add k 0 0 3\r\na\0b\r\n", "NOT_STORED\r\n");
-    // A name without a value is dropped.
-    client.exchange("set l 0 0 5\r\nhello\r\nget l\r\n", "STORED\r\nVALUE l 0 0\r\n\r\nEND\r\n");
     client.exchange("delete k\r\nget k\r\n", "DELETED\r\nEND\r\n");
+}
+
+#[test]
+fn a_value_without_columns_is_refused_by_every_protocol_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    let refused = "CLIENT_ERROR column \"hello\" has no value: a row is given as names and values in \
+        turn\r\n";
+    client.exchange("set k 0 0 3\r\na\0b\r\n", "STORED\r\n");
+    for verb in ["set", "replace"] {
+        client.exchange(format!("{verb} k 0 0 5\r\nhello\r\n"), refused);
+    }
+    client.exchange("add l 0 0 5\r\nhello\r\n", refused);
+    client.exchange("set k 0 0 9\r\na\0c\0hello\r\n", refused);
+    client.exchange("append k 0 0 6\r\n\0hello\r\n", refused);
+    client.exchange(
+        "prepend k 0 0 6\r\nhello\0\r\n",
+        "CLIENT_ERROR column \"b\" has no value: a row \
+        is given as names and values in turn\r\n",
+    );
+    // The sum would be the name of a column.
+    client.exchange("ms k 5\r\nhello\r\n", refused);
+    let body = "column \"hello\" has no value: a row is given as names and values in turn\n";
+    for headers in ["", "X-TT-PDMODE: 1\r\n", "X-TT-PDMODE: 2\r\n", "If-None-Match: *\r\n"] {
+        let key = if headers.is_empty() { "k" } else { "l" };
+        client.exchange(
+            format!("PUT /{key} HTTP/1.1\r\nContent-Length: 5\r\n{headers}\r\nhello"),
+            format!(
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n\
+                {body}",
+                body.len()
+            ),
+        );
+    }
+    for command in ["\x10", "\x11", "\x12"] {
+        let key = if command == "\x10" { "k" } else { "l" };
+        let request =
+            [b"\xc8", command.as_bytes(), b"\0\0\0\x01\0\0\0\x05", key.as_bytes(), b"hello"];
+        client.exchange(request.concat(), b"\x01");
+    }
+    for name in ["put", "putcat", "putlist"] {
+        client.exchange(misc(name, &["k", "hello"]), MISC_FAILURE);
+    }
+    client.exchange(misc("putkeep", &["l", "hello"]), MISC_FAILURE);
+    client.exchange(misc("put", &["k", "a", "c", "hello"]), MISC_FAILURE);
+    client.exchange(
+        misc("error", &[]),
+        list(&[
+            "2: invalid operation: column \"hello\" has no value: a row is given as names and \
+            values in turn",
+        ]),
+    );
+    client.exchange("get k l\r\n", "VALUE k 0 3\r\na\0b\r\nEND\r\n");
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\x01");
+}
+
+#[test]
+fn a_row_with_nul_in_a_column_is_not_cut_up_by_what_is_appended() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("put", &["k", "a", "1\x002\x003", "b", "4"]), DONE);
+    let refused =
+        "CLIENT_ERROR a column of the row has NUL in it: change the row by its columns\r\n";
+    client.exchange("append k 0 0 1\r\n5\r\n", refused);
+    client.exchange("prepend k 0 0 4\r\nc\x006\0\r\n", refused);
+    client.exchange("touch k 60\r\n", refused);
+    client.exchange(misc("get", &["k"]), list(&["a", "1\x002\x003", "b", "4"]));
+    client.exchange("replace k 0 0 3\r\na\x001\r\n", "STORED\r\n");
+    client.exchange(
+        "append k 0 0 1\r\n5\r\nget k\r\n",
+        "STORED\r\nVALUE k 0 4\r\na\x0015\r\nEND\r\n",
+    );
+}
+
+#[test]
+fn a_row_for_what_is_no_table_is_refused() {
+    let server = start(memory());
+    let mut client = server.connect();
+    for name in ["put", "putkeep", "putcat"] {
+        client.exchange(misc(name, &["k", "name", "ann"]), MISC_FAILURE);
+        client.exchange(misc(name, &["k", "name", "ann", "age", "30"]), MISC_FAILURE);
+    }
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
+    client.exchange(misc("put", &["k", "v"]), DONE);
+}
+
+#[test]
+fn a_search_that_is_not_understood_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    for key in ["p1", "p2", "p3"] {
+        client.exchange(misc("put", &[key, "name", "x"]), DONE);
+    }
+    for bad in [
+        "addcond\0name\0BOGUS\0joker",
+        "addcond\0name\0STREQ",
+        "addcon\0name\0STREQ\0joker",
+        "addcond\0name\0STRBW\0j\0oker",
+        "addcond\0name\0!STRRX\0[",
+        "addcond\0age\0NUMLE\0ten",
+        "setorder\0name\0UPWARDS",
+        "setlimit\0all",
+        "next",
+    ] {
+        for name in ["search", "metasearch"] {
+            client.exchange(misc(name, &[bad, "out", "count"]), MISC_FAILURE);
+            client.exchange(misc(name, &["out", bad]), MISC_FAILURE);
+        }
+    }
+    client.exchange(misc("search", &["addcond\0name\0BOGUS\0x", "out"]), MISC_FAILURE);
+    client.exchange(
+        misc("error", &[]),
+        list(&["2: invalid operation: nothing is removed by this search: there is no operator \
+            \"BOGUS\""]),
+    );
+    client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\x03");
+    client.exchange(misc("search", &["out", "count", "hint", ""]), {
+        list(&["3", "\0\0[[HINT]]\nscanning the whole table\nresult set size: 3\nleaving the natural order\n"])
+    });
+}
+
+#[test]
+fn indices_are_set_together_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("setindex", &["a", "LEX", "b"]), MISC_FAILURE);
+    client.exchange(misc("setindex", &["a", "LEX", "b", "BOGUS"]), MISC_FAILURE);
+    client
+        .exchange(misc("error", &[]), list(&["2: invalid operation: there is no index \"BOGUS\""]));
+    client.exchange(misc("setindex", &["a", "+LEX"]), DONE);
 }
 
 #[test]

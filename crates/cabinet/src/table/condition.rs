@@ -1,5 +1,8 @@
 //! Conditions of queries, as they are written.
 
+use super::number::Number;
+use super::tokens::{before_nul, of_numbers};
+
 /// What a condition asks of a column. The numbers are the original's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -66,6 +69,9 @@ const OPERATORS: [(Operator, &[&str]); 19] = [
     (Operator::TextAny, &["FTSOR"]),
     (Operator::TextExpression, &["FTSEX"]),
 ];
+
+/// Bytes of an operand that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
 
 /// Flags in the number of an operator.
 const NEGATE: u64 = 1 << 24;
@@ -148,6 +154,34 @@ impl Condition {
             no_index: no_index || flags & NO_INDEX != 0,
             ..Self::new(column, operator, operand)
         })
+    }
+
+    /// Says that the operand is not of the operator's kind: a pattern that does not parse, text in
+    /// place of a number. A search takes such a pattern to match nothing, and such text for 0.
+    pub(super) fn flaw(&self) -> Option<String> {
+        use Operator as O;
+        let operand = before_nul(&self.operand);
+        let text = || operand[..operand.len().min(SHOWN_BYTES_MAX)].escape_ascii();
+        let are_numbers = || of_numbers(operand).all(Number::is_number);
+        match self.operator {
+            O::StringMatches => {
+                let error = crate::pattern::compile(operand).err()?;
+                Some(format!("the pattern \"{}\" is none: {error}", text()))
+            }
+            O::NumberEqual
+            | O::NumberGreater
+            | O::NumberGreaterEqual
+            | O::NumberLess
+            | O::NumberLessEqual => {
+                (!Number::is_number(operand)).then(|| format!("\"{}\" is no number", text()))
+            }
+            O::NumberBetween => (of_numbers(operand).count() < 2 || !are_numbers())
+                .then(|| format!("\"{}\" is not two numbers", text())),
+            O::NumberEqualAny => {
+                (!are_numbers()).then(|| format!("\"{}\" is no list of numbers", text()))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -54,17 +54,20 @@ impl Table {
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         let (is_put, version) = self.change_version(key, wait, &mut |old| {
-            let change = match old {
-                None => decide(None),
-                Some((row, version)) => {
-                    let value = row.to_joined();
-                    decide(Some(Entry { key, value: &value, meta: Meta::NONE, version }))
-                }
-            };
-            Ok(match change {
+            let joined = old.map(|(row, version)| (row, row.to_joined(), version));
+            let entry = joined.as_ref().map(|(_, value, version)| Entry {
+                key,
+                value,
+                meta: Meta::NONE,
+                version: *version,
+            });
+            Ok(match decide(entry) {
                 Change::Keep => (RowChange::Keep, false),
                 Change::Remove => (RowChange::Remove, false),
                 Change::Put(value, _) => {
+                    if let Some((row, old, _)) = &joined {
+                        check_derived(*row, old, &value)?;
+                    }
                     (RowChange::Put(Row::from_joined(&value)?.encode()?), true)
                 }
             })
@@ -75,6 +78,19 @@ impl Table {
             None => self.version_of(key),
         }
     }
+}
+
+/// Fails where a value was made from that of a row with NUL in its columns: where they begin and
+/// end cannot be told any longer.
+fn check_derived(row: RowView<'_>, joined: &[u8], value: &[u8]) -> Result<()> {
+    let is_derived = value.starts_with(joined) || value.ends_with(joined);
+    let parts = row.columns().flat_map(|(name, column)| [name, column]);
+    if is_derived && parts.into_iter().any(|part| part.contains(&0)) {
+        return Err(Error::BadColumn(
+            "a column of the row has NUL in it: change the row by its columns".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// A position among rows as one of the engine's.

@@ -38,6 +38,17 @@ pub(super) enum Number {
 }
 
 impl Number {
+    /// Whether a text begins with a number.
+    pub(super) fn is_number(text: &[u8]) -> bool {
+        let start = text.iter().position(|&byte| byte > b' ').unwrap_or(text.len());
+        let text = &text[start..];
+        let text = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+        let word = text.get(..3).map(<[u8]>::to_ascii_lowercase);
+        let digits = text.strip_prefix(b".").unwrap_or(text);
+        digits.first().is_some_and(u8::is_ascii_digit)
+            || matches!(word.as_deref(), Some(b"inf" | b"nan"))
+    }
+
     /// Reads the number that a text begins with, behind white space. What is not a number is 0.
     pub(super) fn parse(text: &[u8]) -> Self {
         let start = text.iter().position(|&byte| byte > b' ').unwrap_or(text.len());

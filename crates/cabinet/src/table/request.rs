@@ -3,7 +3,7 @@
 //!
 //! | verb | words |
 //! | --- | --- |
-//! | `addcond`, `cond` | column, operator, operand: a condition; one with an unknown operator does not count |
+//! | `addcond`, `cond` | column, operator, operand: a condition |
 //! | `setorder`, `order` | column, kind |
 //! | `setlimit`, `limit`, `setmax`, `max` | most results (negative: all), and how many are left out |
 //! | `get`, `columns` | names of columns, or none for all: rows instead of keys |
@@ -12,6 +12,10 @@
 //! | `hint` | what was done, behind the results |
 //! | `next` | what follows belongs to another query |
 //! | `mstype` | how the results of several queries are put together |
+//!
+//! Tokyo Tyrant leaves out what means nothing, such as a condition with an unknown operator. So does
+//! a search that only reads. One that removes what it finds would remove more than was meant, and
+//! fails: [`SearchRequest::flaw`].
 
 use super::condition::Condition;
 use super::number::Number;
@@ -35,12 +39,14 @@ pub struct SearchRequest {
     /// Rows are answered instead of keys, with these columns, or (an empty list) with all. The empty
     /// name is the primary key.
     pub columns: Option<Vec<Vec<u8>>>,
-    /// Remove the rows found; of several queries only those of the last one.
+    /// Remove the rows found.
     pub out: bool,
     /// Answer how many there are, instead of them.
     pub count: bool,
     /// Answer the hint behind the results.
     pub hint: bool,
+    /// First part of the arguments that means nothing. With one, a search with `out` fails.
+    pub flaw: Option<String>,
 }
 
 /// What a search answers.
@@ -53,50 +59,96 @@ pub struct SearchAnswer {
 }
 
 impl SearchRequest {
-    /// Reads the arguments of `search` and `metasearch`. What means nothing does not count.
+    /// Reads the arguments of `search` and `metasearch`. Leaves out what means nothing, and notes it in
+    /// [`SearchRequest::flaw`].
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut request = Self { queries: vec![Query::new()], ..Self::default() };
         for argument in arguments {
             let words: Vec<&[u8]> = argument.split(|&byte| byte == 0).collect();
-            request.add(&words[0].to_ascii_lowercase(), &words[1..]);
+            if let Err(flaw) = request.add(&words[0].to_ascii_lowercase(), &words[1..]) {
+                request.flaw.get_or_insert(flaw);
+            }
+        }
+        if request.queries.len() > 1 {
+            request.flaw.get_or_insert("several queries cannot be put together for it".into());
         }
         request
     }
 
-    fn add(&mut self, verb: &[u8], words: &[&[u8]]) {
+    /// Takes an argument in. Fails if a part of it means nothing; the rest is taken.
+    fn add(&mut self, verb: &[u8], words: &[&[u8]]) -> Result<(), String> {
         if verb == b"next" {
             self.queries.push(Query::new());
         }
-        let Some(query) = self.queries.last_mut() else { return };
+        let Some(query) = self.queries.last_mut() else { return Ok(()) };
         match (verb, words) {
-            (b"addcond" | b"cond", [column, operator, operand, ..]) => {
-                query.conditions.extend(Condition::parse(column, operator, operand));
+            (b"addcond" | b"cond", [column, operator, operand, rest @ ..]) => {
+                let condition = Condition::parse(column, operator, operand)
+                    .ok_or_else(|| format!("there is no operator {}", shown(operator)))?;
+                let flaw = condition.flaw();
+                query.conditions.push(condition);
+                if !rest.is_empty() {
+                    return Err(format!("the operand {} has NUL in it", shown(operand)));
+                }
+                flaw.map_or(Ok(()), Err)
             }
             (b"setorder" | b"order", [column, rest @ ..]) => {
-                let kind = rest
-                    .first()
-                    .map_or(Some(OrderKind::StringAscending), |kind| OrderKind::parse(kind));
-                if let Some(kind) = kind {
-                    query.order = Some(Order { column: column.to_vec(), kind });
-                }
+                let kind = match rest.first() {
+                    None => OrderKind::StringAscending,
+                    Some(kind) => OrderKind::parse(kind)
+                        .ok_or_else(|| format!("there is no order {}", shown(kind)))?,
+                };
+                query.order = Some(Order { column: column.to_vec(), kind });
+                Ok(())
             }
             (b"setlimit" | b"limit" | b"setmax" | b"max", [max, rest @ ..]) => {
                 query.max = u64::try_from(integer(max)).ok();
                 let skip = rest.first().map_or(0, |skip| integer(skip));
                 query.skip = u64::try_from(skip).unwrap_or(0);
+                let odd = std::iter::once(max).chain(rest).find(|text| !is_integer(text));
+                odd.map_or(Ok(()), |text| Err(format!("the limit {} is no number", shown(text))))
             }
             (b"get" | b"columns", columns) => {
                 self.columns = Some(columns.iter().map(|column| column.to_vec()).collect());
+                Ok(())
             }
-            (b"out" | b"remove", _) => self.out = true,
-            (b"count", _) => self.count = true,
-            (b"hint", _) => self.hint = true,
             (b"mstype", [operation, ..]) => {
-                self.operation = SetOperation::parse(operation).unwrap_or(self.operation);
+                self.operation = SetOperation::parse(operation)
+                    .ok_or_else(|| format!("there is no operation {}", shown(operation)))?;
+                Ok(())
             }
-            _ => {}
+            (b"addcond" | b"cond" | b"setorder" | b"order" | b"mstype", _)
+            | (b"setlimit" | b"limit" | b"setmax" | b"max", _) => {
+                Err(format!("{} lacks words", shown(verb)))
+            }
+            (b"out" | b"remove", _) => {
+                self.out = true;
+                Ok(())
+            }
+            (b"count", _) => {
+                self.count = true;
+                Ok(())
+            }
+            (b"hint", _) => {
+                self.hint = true;
+                Ok(())
+            }
+            (b"next" | b"", _) => Ok(()),
+            _ => Err(format!("{} is no part of a search", shown(verb))),
         }
     }
+}
+
+/// Bytes of an argument that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
+
+fn shown(text: &[u8]) -> String {
+    format!("\"{}\"", text[..text.len().min(SHOWN_BYTES_MAX)].escape_ascii())
+}
+
+/// Whether a text is a whole number and nothing else.
+fn is_integer(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.trim().parse::<i64>().is_ok())
 }
 
 /// The whole number that a text begins with, or 0.
@@ -105,9 +157,15 @@ fn integer(text: &[u8]) -> i64 {
 }
 
 impl Table {
-    /// Answers a search. Fails with [`Error::ValueTooLong`] if the elements are longer than
-    /// [`VALUE_BYTES_MAX`] together; rows that were removed until then stay removed.
+    /// Answers a search. Fails with [`Error::BadSearch`] if it is to remove rows and has a flaw, with
+    /// [`Error::ValueTooLong`] if the elements are longer than [`VALUE_BYTES_MAX`] together; rows that
+    /// were removed until then stay removed.
     pub fn answer(&self, request: &SearchRequest) -> Result<SearchAnswer> {
+        if request.out
+            && let Some(flaw) = &request.flaw
+        {
+            return Err(Error::BadSearch(flaw.clone()));
+        }
         let mut elements = Vec::new();
         let mut bytes = 0;
         let mut push = |element: Vec<u8>| {
@@ -207,8 +265,47 @@ mod tests {
             out: false,
             count: false,
             hint: true,
+            flaw: Some("there is no operator \"BOGUS\"".into()),
         };
         assert_eq!(request, expected);
         assert_eq!(SearchRequest::parse([]).queries, [Query::new()]);
+    }
+
+    #[test]
+    fn what_means_nothing_is_noted() {
+        let flaw = |arguments: &[&str]| {
+            SearchRequest::parse(arguments.iter().map(|argument| argument.as_bytes())).flaw
+        };
+        for sound in [
+            &["addcond\0a\0NUMEQ\x001", "setorder\0a", "setlimit\x005\x002", "out", "count", ""][..],
+            &["cond\0\0STRRX\0^a+$", "order\0a\0DESC", "max\0-1", "remove", "get", "hint"],
+            &["addcond\0a\0NUMBT\x001,-.5", "addcond\0a\0NUMOREQ\0", "addcond\0a\0>\0 +3x"],
+        ] {
+            assert_eq!(flaw(sound), None, "{sound:?}");
+        }
+        for bad in [
+            "addcond\0a\0BOGUS\x001",
+            "addcond\0a\0STREQ",
+            "addcond",
+            "addcon\0a\0STREQ\x001",
+            "addcond\0a\0STRBW\x001\x002",
+            "addcond\0a\0!STRRX\0[",
+            "addcond\0a\0NUMLT\0",
+            "addcond\0a\0NUMGE\0x",
+            "addcond\0a\0NUMBT\x001",
+            "addcond\0a\0NUMBT\x001 x",
+            "addcond\0a\0NUMOREQ\x001,x",
+            "setorder",
+            "setorder\0a\0UP",
+            "setlimit",
+            "setlimit\0x",
+            "setlimit\x005x",
+            "setlimit\x005\0x",
+            "mstype",
+            "mstype\x007",
+            "next",
+        ] {
+            assert!(flaw(&[bad]).is_some(), "{bad:?}");
+        }
     }
 }

@@ -80,13 +80,15 @@ impl Row {
         self.columns.is_empty()
     }
 
-    /// A row of names and values in turn. A last name without a value does not count.
+    /// A row of names and values in turn. Fails with [`Error::BadColumn`] if the last name has no
+    /// value: it would be lost.
     pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let mut columns: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         // Of those behind the ones that are searched.
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut parts = parts.into_iter();
-        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        while let Some(name) = parts.next() {
+            let value = parts.next().ok_or_else(|| without_value(name))?;
             check_name(name)?;
             let mut searched = columns.iter().take(SEARCHED_COLUMNS_MAX);
             let place = searched.position(|(known, _)| known == name);
@@ -102,14 +104,21 @@ impl Row {
         Ok(Self { columns })
     }
 
-    /// A row of names and values in turn, joined by NUL.
+    /// A row of names and values in turn, joined by NUL. No text at all is a row without columns.
     pub fn from_joined(text: &[u8]) -> Result<Self> {
-        Self::from_parts(text.split(|&byte| byte == 0))
+        Self::split(text, 0)
     }
 
-    /// A row of names and values in turn, joined by TAB.
+    /// A row of names and values in turn, joined by TAB. No text at all is a row without columns.
     pub fn from_tab_joined(text: &[u8]) -> Result<Self> {
-        Self::from_parts(text.split(|&byte| byte == b'\t'))
+        Self::split(text, b'\t')
+    }
+
+    fn split(text: &[u8], separator: u8) -> Result<Self> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        Self::from_parts(text.split(|&byte| byte == separator))
     }
 
     /// Names and values in turn, joined by NUL.
@@ -141,6 +150,17 @@ impl Row {
         }
         Ok(bytes)
     }
+}
+
+/// Bytes of a name that an error shows.
+const SHOWN_NAME_BYTES_MAX: usize = 40;
+
+fn without_value(name: &[u8]) -> Error {
+    let shown = &name[..name.len().min(SHOWN_NAME_BYTES_MAX)];
+    Error::BadColumn(format!(
+        "column \"{}\" has no value: a row is given as names and values in turn",
+        shown.escape_ascii()
+    ))
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
@@ -212,7 +232,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_keep_their_place() {
-        let mut row = Row::from_joined(b"name\0mikio\0age\x0030\0dangling").unwrap();
+        let mut row = Row::from_joined(b"name\0mikio\0age\x0030").unwrap();
         row.set(b"name", b"joker").unwrap();
         assert_eq!(row.to_joined(), b"name\0joker\0age\x0030");
         row.add_missing(&Row::from_tab_joined(b"age\t99\tnew\t1").unwrap());
@@ -221,6 +241,18 @@ mod tests {
         assert!(!row.remove(b"name"));
         assert_eq!(row.len(), 2);
         assert!(Row::from_joined(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_name_without_a_value_is_refused() {
+        for text in [&b"hello"[..], b"a\0b\0hello", b"\0\0", b"a\0b\0"] {
+            let error = Row::from_joined(text).unwrap_err();
+            assert!(matches!(error, Error::BadColumn(_)), "{text:?}: {error}");
+        }
+        let error = Row::from_tab_joined(b"a\tb\thello").unwrap_err().to_string();
+        assert!(error.starts_with("column \"hello\" has no value"), "{error}");
+        let long = Row::from_joined(&[b'n'; 1000]).unwrap_err().to_string();
+        assert!(long.len() < 200, "{long}");
     }
 
     #[test]

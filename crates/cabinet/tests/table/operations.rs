@@ -164,7 +164,16 @@ fn indices_that_were_half_built_are_removed_and_not_used() {
 fn a_table_is_a_database_whose_values_are_columns_joined_by_nul() {
     let table = Arc::new(in_memory());
     let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
-    database.put(b"p3", b"name\0x\0dangling").unwrap();
+    database.put(b"p3", b"name\0x").unwrap();
+    // A name without a value would be lost.
+    for odd in [&b"name\0x\0dangling"[..], b"hello"] {
+        let refused = database.put(b"p3", odd).map(drop);
+        assert!(matches!(refused, Err(Error::BadColumn(_))), "{refused:?}");
+        let mut batch = Batch::new();
+        batch.put(b"p3", odd, Meta::NONE);
+        assert!(matches!(database.write(&batch), Err(Error::BadColumn(_))));
+        assert!(matches!(database.put_cat(b"p3", odd), Err(Error::BadColumn(_))));
+    }
     assert_eq!(database.get(b"p3").unwrap().as_deref(), Some(&b"name\0x"[..]));
     assert_eq!(database.value_size(b"p3").unwrap(), Some(6));
     assert!(!database.put_keep(b"p3", b"a\0b", Meta::NONE).unwrap());

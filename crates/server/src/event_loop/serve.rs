@@ -126,6 +126,7 @@ impl Worker {
             descriptor,
             mutated: false,
             charge: None,
+            is_repeated: false,
         };
         let mut replicate = None;
         let mut hands_over = false;

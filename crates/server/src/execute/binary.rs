@@ -1,7 +1,7 @@
 //! The original's binary protocol.
 
 use super::ahead::Grouped;
-use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
+use super::{Context, Halt, Next, Step, finish, incomplete, misc, table, within_limit};
 use crate::copy;
 use crate::counters::Count;
 use crate::failure::Failure;
@@ -82,15 +82,18 @@ pub(super) fn perform(
             }
         }
         Request::Put { key, value } => {
+            let value = table::value_to_put(context, value);
             let stored = context.attempt_write("do_put", database.put(key, value))?.is_ok();
             stores(context, Count::Put, stored)
         }
         Request::PutNoReply { key, value } => {
+            let value = table::value_to_put(context, value);
             let stored = context.attempt_write("do_putnr", database.put(key, value))?.is_ok();
             stores(context, Count::PutNoReply, stored);
             return Ok(Next::GoOn);
         }
         Request::PutKeep { key, value } => {
+            let value = table::value_to_put(context, value);
             let stored = database.put_keep(key, value, Meta::NONE);
             let stored = context.attempt_write("do_putkeep", stored)?;
             if let Ok(false) = stored {
@@ -99,6 +102,7 @@ pub(super) fn perform(
             stores(context, Count::PutKeep, stored.unwrap_or(false))
         }
         Request::PutCat { key, value } => {
+            let value = table::value_to_put(context, value);
             let stored = context.attempt_write("do_putcat", database.put_cat(key, value))?.is_ok();
             stores(context, Count::PutCat, stored)
         }
@@ -439,6 +443,7 @@ mod tests {
                 descriptor: 0,
                 mutated: false,
                 charge: None,
+                is_repeated: false,
             };
             step(&mut context, input, &mut output)
         };

@@ -325,7 +325,9 @@ fn answer(output: &mut Vec<u8>, line: &[u8], noreply: bool) {
 fn failure(output: &mut Vec<u8>, error: &Error) {
     match error {
         Error::ValueTooLong { .. } => output.extend_from_slice(reply::TOO_LARGE),
-        Error::KeyTooLong { .. } => reply::client_error(output, &one_line(error)),
+        Error::KeyTooLong { .. } | Error::BadColumn(_) => {
+            reply::client_error(output, &one_line(error));
+        }
         error => reply::server_error(output, &one_line(error)),
     }
 }

@@ -46,6 +46,11 @@ fn function(
         return Ok(done);
     }
     match (name, arguments) {
+        // The columns of a row, of which all but the first name would be lost.
+        (b"put" | b"putkeep" | b"putcat", [_, _, _, ..]) if !context.is_repeated => {
+            context.fail_because("do_misc", "a row with columns can be stored in a table only");
+            Ok(false)
+        }
         (b"put", [key, value, ..]) => {
             Ok(context.attempt_write("do_misc: put", database.put(key, value))?.is_ok())
         }
@@ -124,6 +129,10 @@ fn function(
             {
                 text.push_str(": ");
                 text.push_str(&reason);
+            }
+            if let Some(reason) = &context.session.last_reason {
+                text.push_str(": ");
+                text.push_str(reason);
             }
             take(text.as_bytes());
             Ok(true)
@@ -209,6 +218,7 @@ fn put_list(context: &mut Context<'_>, pairs: &[&[u8]]) -> Result<bool, Halt> {
     let pairs = pairs.as_chunks::<2>().0;
     context.wait_before_changing(pairs.len())?;
     for [key, value] in pairs {
+        let value = table::value_to_put(context, value);
         if context.attempt_write("do_misc: putlist", context.database.put(key, value))?.is_err() {
             return Ok(false);
         }
@@ -382,6 +392,7 @@ mod tests {
             descriptor: 0,
             mutated: false,
             charge: None,
+            is_repeated: false,
         };
         call(&mut context, name, arguments, &mut |element| element.len())
     }

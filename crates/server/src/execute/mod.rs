@@ -58,6 +58,9 @@ pub(crate) struct Context<'a> {
     pub(crate) mutated: bool,
     /// For the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
+    /// Another server has executed and logged it: what Tokyo Tyrant takes is taken, though a client
+    /// would be refused.
+    pub(crate) is_repeated: bool,
 }
 
 /// What was done with the bytes at the beginning of the input.
@@ -223,6 +226,9 @@ impl<'a> Context<'a> {
             Err(Error::WouldBlock) => Err(Halt::Blocked),
             Err(error) => {
                 self.fail(operation, Failure::from(&error));
+                if let Error::BadColumn(_) | Error::BadSearch(_) = &error {
+                    self.session.last_reason = Some(error.to_string().into());
+                }
                 tracing::debug!("{operation}: {error}");
                 Ok(Err(error))
             }
@@ -246,7 +252,14 @@ impl<'a> Context<'a> {
     fn fail(&mut self, operation: &'static str, failure: Failure) {
         tracing::debug!("{operation}: operation failed");
         self.session.last_failure = Some(failure);
+        self.session.last_reason = None;
         self.shared.last_failure.set(failure);
+    }
+
+    /// The same with what was wrong, in words for `misc error`.
+    fn fail_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
+        self.fail(operation, Failure::Invalid);
+        self.session.last_reason = Some(reason.into());
     }
 
     /// Counts and remembers that there is no such record.

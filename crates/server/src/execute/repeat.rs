@@ -74,6 +74,7 @@ impl<'a> Repeater<'a> {
                 descriptor: -1,
                 mutated: false,
                 charge: None,
+                is_repeated: true,
             };
             match binary::perform(&mut context, operation.request.clone(), output) {
                 Ok(_) if output.first() == Some(&OK) => Some(true),
@@ -195,6 +196,36 @@ mod tests {
     use crate::Config;
     use crate::store::strings;
     use cabinet::Database;
+
+    #[test]
+    fn what_tokyo_tyrant_took_is_taken_from_its_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tct");
+        let database = Database::open(path.to_str().expect("a name")).expect("a database");
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut repeater = Repeater::new(&shared);
+        let mut repeat = |request: Request<'_>| {
+            let source = Source { origin: 2, master: 2 };
+            let operation = Operation { request, succeeded: true };
+            assert!(repeater.repeat(source, &operation).expect("room"), "{operation:?}");
+        };
+        repeat(Request::Put { key: b"a", value: b"name\0x\0dangling" });
+        repeat(Request::Put { key: b"b", value: b"hello" });
+        let misc: [(&[u8], &[&[u8]]); 3] = [
+            (b"put", &[b"c", b"name", b"x", b"dangling"]),
+            (b"putlist", &[b"d", b"hello"]),
+            (b"search", &[b"addcond\0name\0STREQ\0x", b"addcond\0name\0BOGUS\0y", b"out"]),
+        ];
+        for (name, arguments) in misc {
+            let arguments = strings(arguments).expect("short arguments");
+            repeat(Request::Misc { name, options: 0, arguments: arguments.strings() });
+        }
+        let rows = |key: &[u8]| shared.database.get(key).expect("a table");
+        assert_eq!(
+            [b"a", b"b", b"c", b"d"].map(|key| rows(key)),
+            [None, Some(Vec::new()), None, Some(Vec::new())]
+        );
+    }
 
     #[test]
     fn what_makes_another_record_of_a_fixed_length_database_each_time_shows() {

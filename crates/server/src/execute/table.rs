@@ -6,7 +6,26 @@ use crate::failure::Failure;
 use crate::store::Store;
 use crate::update_log::Scope;
 use cabinet::Meta;
+use cabinet::name::Kind;
 use cabinet::table::{IndexChange, Row, SearchRequest, Table};
+
+/// The value that a put of the binary protocol stores.
+///
+/// In a table, Tokyo Tyrant drops a name without a value behind the last column, and so does this.
+/// It also drops one that is all there is, so that nothing is stored; here that is a failure, unless
+/// another server has logged it.
+#[inline]
+pub(super) fn value_to_put<'v>(context: &Context<'_>, value: &'v [u8]) -> &'v [u8] {
+    if context.shared.kind != Some(Kind::Table) {
+        return value;
+    }
+    let is_even = value.iter().filter(|byte| **byte == 0).count() % 2 == 1;
+    match value.iter().rposition(|byte| *byte == 0) {
+        Some(end) if !is_even => &value[..end],
+        None if context.is_repeated => b"",
+        _ => value,
+    }
+}
 
 /// Calls a function, if it is one of these; answers whether it succeeded.
 pub(super) fn call(
@@ -38,7 +57,9 @@ pub(super) fn call(
             stored.unwrap_or(false)
         }
         (b"get", [key, ..]) => get(context, key, take)?,
-        (b"setindex", [_, _, ..]) => set_indices(context, table, arguments)?,
+        (b"setindex", [_, _, ..]) if arguments.len().is_multiple_of(2) || context.is_repeated => {
+            set_indices(context, table, arguments)?
+        }
         (b"search" | b"metasearch", _) => search(context, (table, name), arguments, take)?,
         (b"genuid", _) => {
             context.wait()?;
@@ -63,7 +84,14 @@ fn store(
     record: impl FnOnce(&Store, &[u8]) -> cabinet::Result<bool>,
     row: impl FnOnce(&[u8], &Row) -> cabinet::Result<bool>,
 ) -> Result<Option<bool>, Halt> {
-    let is_plain = columns.iter().all(|part| !part.contains(&0));
+    // Tokyo Tyrant drops a last name without a value; a client is told.
+    let is_even = columns.len().is_multiple_of(2);
+    let columns = match columns {
+        [whole @ .., _] if !is_even && context.is_repeated => whole,
+        columns => columns,
+    };
+    // No column and one without a name and value would be joined to the same.
+    let is_plain = columns.len() != 1 && columns.iter().all(|part| !part.contains(&0));
     let stored = if is_plain {
         record(context.database, &columns.join(&0))
     } else {
@@ -106,11 +134,16 @@ fn set_indices(
     arguments: &[&[u8]],
 ) -> Result<bool, Halt> {
     context.wait()?;
+    let mut changes = Vec::new();
     for [column, kind] in arguments.as_chunks::<2>().0 {
         let Some(change) = IndexChange::parse(kind) else {
-            context.fail("do_misc: setindex", Failure::Invalid);
+            let reason = format!("there is no index \"{}\"", kind.escape_ascii());
+            context.fail_because("do_misc: setindex", reason);
             return Ok(false);
         };
+        changes.push((column, kind, change));
+    }
+    for (column, kind, change) in changes {
         let set = || table.set_index(column, change);
         let arguments = [*column, *kind];
         let set = context.database.function(Scope::Nothing, b"setindex", &arguments, |_| true, set);
@@ -128,7 +161,10 @@ fn search(
     take: Take<'_>,
 ) -> Result<bool, Halt> {
     context.wait()?;
-    let request = SearchRequest::parse(arguments.iter().copied());
+    let mut request = SearchRequest::parse(arguments.iter().copied());
+    if context.is_repeated {
+        request.flaw = None;
+    }
     let answer = || table.answer(&request);
     let answer = if request.out {
         // It may find any row, so nothing else may change meanwhile where that is logged.

@@ -283,6 +283,7 @@ fn status_of(error: &Error) -> Status {
         Error::NoSpace { .. } => Status::InsufficientStorage,
         Error::ReadOnly(_) => Status::Forbidden,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
+        Error::BadColumn(_) => Status::BadRequest,
         _ => Status::InternalServerError,
     }
 }

@@ -125,6 +125,10 @@ pub(super) fn put(
         output.push(b'\n');
         return Ok(());
     }
+    if let Err(Error::BadColumn(what)) = &written {
+        reply::explained(output, Status::BadRequest, what);
+        return Ok(());
+    }
     let status = status(context, "do_http_put", Status::Created, written);
     answer(context, status, output);
     Ok(())

@@ -357,7 +357,7 @@ fn stat(
 fn failure(output: &mut Vec<u8>, echo: Echo, error: &Error) {
     let status = match error {
         Error::ValueTooLong { .. } => return reply::failure(output, echo, Status::TooLarge),
-        Error::KeyTooLong { .. } => Status::InvalidArguments,
+        Error::KeyTooLong { .. } | Error::BadColumn(_) => Status::InvalidArguments,
         Error::NoSpace { .. } => Status::OutOfMemory,
         _ => Status::InternalError,
     };

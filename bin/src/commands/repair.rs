@@ -38,6 +38,28 @@ pub(super) struct Salvage {
     /// Name of the database to put everything readable into
     #[arg(long, value_name = "NAME")]
     into: String,
+    /// Kind of the damaged database, for when no manifest can be read and its records do not tell
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    Hash,
+    Tree,
+    Fixed,
+    Table,
+}
+
+impl From<Kind> for cabinet::name::Kind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Hash => Self::Hash,
+            Kind::Tree => Self::Tree,
+            Kind::Fixed => Self::Fixed,
+            Kind::Table => Self::Table,
+        }
+    }
 }
 
 impl Salvage {
@@ -47,18 +69,25 @@ impl Salvage {
         if !into.is_empty() {
             bail!("{} holds records: salvage into a new database", self.into);
         }
-        let salvaged = cabinet::salvage(&self.path, &into, &mut print)
+        let kind = self.kind.map(Into::into);
+        let salvaged = cabinet::salvage_as(&self.path, kind, &into, &mut print)
             .with_context(|| format!("cannot salvage {}", self.path.display()))?;
         println!("{} records in {}", into.len(), self.into);
         if salvaged.unreadable > 0 {
-            println!("{} compressed values could not be read", salvaged.unreadable);
+            println!("{} values or pages could not be read", salvaged.unreadable);
         }
         if salvaged.is_rebuilt {
             println!(
                 "the list of the tree's leaves could not be used: records that were removed may have \
-                 come back, among them {} that are in doubt",
-                salvaged.doubtful
+                 come back"
             );
+        } else if salvaged.may_be_stale {
+            println!(
+                "changes may be missing: records may have older values than they had, or have come back"
+            );
+        }
+        if salvaged.doubtful > 0 {
+            println!("{} records are in doubt", salvaged.doubtful);
         }
         Ok(())
     }

@@ -72,12 +72,13 @@ mod order;
 mod ordered;
 mod pattern;
 mod read_only;
+mod salvage;
 pub mod table;
 mod transaction;
 mod tree;
 
 pub use batch::{Batch, BatchChange};
-pub use check::{Checked, Damage, Salvaged, check, check_those, salvage};
+pub use check::{Checked, Damage, check, check_those};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Inclusion, Swap};
 pub use engine::{
@@ -94,5 +95,6 @@ pub use numbered::Numbered;
 pub use options::{Compression, Options};
 pub use order::Order;
 pub use ordered::{Cursor, CursorPut, Ordered, PlaceChange, Seek, Side};
+pub use salvage::{Salvaged, salvage, salvage_as};
 pub use transaction::Transaction;
 pub use tree::TreeDatabase;

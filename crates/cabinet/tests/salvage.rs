@@ -1,12 +1,13 @@
-//! Salvaging trees and tables whose checkpoint is lost: everything that was there comes back, with
-//! no other value than it had; of what was removed, as little as can be told.
+//! Salvaging damaged databases: every record that is whole comes back, with no other value than it
+//! had. Of what was removed from a tree whose checkpoint is lost, as little comes back as can be told.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cabinet::io::RealStorage;
+use cabinet::name::Kind;
 use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::{
-    Database, Engine, Error, Meta, Options, Ordered, Salvaged, Side, TreeDatabase, Wait,
+    Database, Engine, Error, Meta, Options, Order, Ordered, Salvaged, Side, TreeDatabase, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -127,12 +128,34 @@ fn salvage(path: &Path, into: &Database, loss: Loss) -> Salvaged {
     let damaged = path.with_extension("damaged");
     copy(path, &damaged);
     loss(&damaged.join("checkpoint"));
-    let before: Vec<_> = fs::read_dir(&damaged).unwrap().map(|f| f.unwrap().path()).collect();
-    let salvaged = cabinet::salvage(&damaged, into, &mut |_| ()).unwrap();
-    let after: Vec<_> = fs::read_dir(&damaged).unwrap().map(|f| f.unwrap().path()).collect();
-    assert_eq!(before, after, "the damaged one stays as it is");
+    let salvaged = salvage_untouched(&damaged, None, into).unwrap();
     fs::remove_dir_all(&damaged).unwrap();
     salvaged
+}
+
+/// Salvages, and sees that the damaged one and its surroundings stay as they are.
+fn salvage_untouched(
+    path: &Path,
+    kind: Option<Kind>,
+    into: &Database,
+) -> cabinet::Result<Salvaged> {
+    let before = (contents(path), names(path.parent().unwrap()));
+    let salvaged = cabinet::salvage_as(path, kind, into, &mut |_| ());
+    let after = (contents(path), names(path.parent().unwrap()));
+    assert!(before == after, "{} has changed", path.display());
+    salvaged
+}
+
+fn names(folder: &Path) -> BTreeSet<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
+}
+
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let read = |path: PathBuf| {
+        let bytes = fs::read(&path).unwrap();
+        (path, bytes)
+    };
+    names(folder).into_iter().map(read).collect()
 }
 
 #[test]
@@ -214,5 +237,188 @@ fn a_table_is_salvaged_without_its_checkpoint() {
         assert_eq!(table.indices().len(), 1);
         table.check_indices().unwrap();
         assert!(table.generate_uid().unwrap() > uid);
+    }
+}
+
+/// The segments of a database, in their order.
+fn segments(path: &Path) -> Vec<PathBuf> {
+    names(path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect()
+}
+
+/// Where some bytes are in a file.
+fn places_of(file: &Path, wanted: &[u8]) -> Vec<usize> {
+    let bytes = fs::read(file).unwrap();
+    let windows = bytes.windows(wanted.len()).enumerate();
+    windows.filter(|(_, bytes)| *bytes == wanted).map(|(place, _)| place).collect()
+}
+
+const KEYS: usize = 600;
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key-{number:05}").into_bytes()
+}
+
+fn value(number: usize, round: usize) -> Vec<u8> {
+    format!("column\0{number} in round {round} {}", "-".repeat(number % 50)).into_bytes()
+}
+
+/// A database of which the process was killed: a round of puts before a checkpoint, and one behind
+/// it.
+fn killed(folder: &Path, extension: &str) -> PathBuf {
+    let path = folder.join(format!("killed.{extension}"));
+    let open = folder.join(format!("open.{extension}"));
+    let fill = |round| {
+        let database = Database::open_with(&open, &Options::default()).unwrap();
+        for number in 1..=KEYS {
+            let key = if extension == "tcf" { number.to_string().into() } else { key(number) };
+            database.put(&key, &value(number, round)).unwrap();
+        }
+        database
+    };
+    drop(fill(1));
+    let database = fill(2);
+    copy(&open, &path);
+    drop(database);
+    fs::remove_dir_all(open).unwrap();
+    path
+}
+
+/// Salvages a database of that and returns how many keys have the value of each round; all others
+/// have none.
+fn salvaged_rounds(path: &Path, kind: Option<Kind>) -> [usize; 3] {
+    let extension = path.extension().unwrap().to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let into = folder.path().join(format!("new.{extension}"));
+    let into = Database::open_with(&into, &Options::default()).unwrap();
+    let salvaged = salvage_untouched(path, kind, &into).unwrap();
+    assert!(salvaged.damages > 0 && salvaged.may_be_stale, "{salvaged:?}");
+    let mut rounds = [0; 3];
+    for number in 1..=KEYS {
+        let key = if extension == "tcf" { number.to_string().into() } else { key(number) };
+        match into.get(&key).unwrap() {
+            None => rounds[0] += 1,
+            Some(found) => {
+                let round = (1..=2).find(|round| found == value(number, *round));
+                rounds[round.unwrap_or_else(|| panic!("{number} has a value of another"))] += 1;
+            }
+        }
+    }
+    assert_eq!(into.len() as usize, rounds[1] + rounds[2]);
+    rounds
+}
+
+#[test]
+fn one_bad_record_after_an_unclean_stop_costs_that_record() {
+    for extension in ["tch", "tcf", "tcb", "tct"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = killed(folder.path(), extension);
+        let file = segments(&path).pop().unwrap();
+        let place = places_of(&file, b"7 in round 2 ")[0];
+        change_file(&file, |bytes| bytes[place] ^= 4);
+        assert_eq!(salvaged_rounds(&path, None), [0, 1, KEYS - 1], "{extension}");
+        // Without the checkpoint it is the same.
+        fs::remove_file(path.join("checkpoint")).unwrap();
+        assert_eq!(salvaged_rounds(&path, None), [0, 1, KEYS - 1], "{extension}");
+    }
+}
+
+#[test]
+fn a_database_without_manifest_is_salvaged() {
+    for (extension, kind) in [("tch", None), ("tcf", None), ("tcb", None), ("tct", None)]
+        .into_iter()
+        .chain([("tcf", Some(Kind::Fixed)), ("tcb", Some(Kind::Tree)), ("tct", Some(Kind::Table))])
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = killed(folder.path(), extension);
+        for name in names(&path).into_iter().filter(|name| name.to_string_lossy().contains("manif"))
+        {
+            fs::remove_file(name).unwrap();
+        }
+        assert_eq!(salvaged_rounds(&path, kind), [0, 0, KEYS], "{extension} {kind:?}");
+        // Nor with a header.
+        change_file(&segments(&path)[0], |bytes| bytes[20] ^= 1);
+        assert_eq!(salvaged_rounds(&path, kind), [0, 0, KEYS], "{extension} {kind:?}");
+    }
+}
+
+#[test]
+fn another_kind_than_the_manifest_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = killed(folder.path(), "tcb");
+    let into = Database::open("*").unwrap();
+    for kind in [Kind::Hash, Kind::Table, Kind::MemoryHash] {
+        let error = salvage_untouched(&path, Some(kind), &into).unwrap_err();
+        assert!(matches!(error, Error::NotSupported(_)), "{error}");
+    }
+    assert!(into.is_empty());
+    salvage_untouched(&path, Some(Kind::Tree), &into).unwrap();
+    assert_eq!(into.len(), KEYS as u64);
+}
+
+#[test]
+fn a_tree_in_another_order_is_told_by_its_pages() {
+    for (tuning, order) in [("decimal", Order::Decimal), ("int32", Order::Int32)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("casket.tcb");
+        let key = |number: u32| match order {
+            Order::Decimal => number.to_string().into_bytes(),
+            _ => number.to_le_bytes().to_vec(),
+        };
+        let database = Database::open(&format!("{}#order={tuning}", path.display())).unwrap();
+        for number in 0..1000 {
+            database.put(&key(number), &key(number)).unwrap();
+        }
+        drop(database);
+        for name in names(&path).into_iter().filter(|name| name.to_string_lossy().contains("manif"))
+        {
+            fs::remove_file(name).unwrap();
+        }
+        let into = folder.path().join("new.tcb");
+        let into = Database::open(&format!("{}#order={tuning}", into.display())).unwrap();
+        cabinet::salvage(&path, &into, &mut |_| ()).unwrap();
+        assert_eq!(into.len(), 1000, "{tuning}");
+        for number in 0..1000 {
+            assert_eq!(into.get(&key(number)).unwrap().unwrap(), key(number), "{tuning}");
+        }
+    }
+}
+
+#[test]
+fn segments_under_each_others_names_are_read_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model) = make(folder.path(), 5);
+    let files = segments(&path);
+    assert!(files.len() >= 3, "{files:?}");
+    let beside = folder.path().join("beside");
+    fs::rename(&files[0], &beside).unwrap();
+    fs::rename(&files[2], &files[0]).unwrap();
+    fs::rename(&beside, &files[2]).unwrap();
+    let into = Database::open_with(folder.path().join("new.tcb"), &Options::default()).unwrap();
+    let salvaged = salvage_untouched(&path, None, &into).unwrap();
+    assert_eq!((salvaged.damages, salvaged.is_rebuilt, salvaged.doubtful), (2, false, 0));
+    for (key, values) in &model.values {
+        assert_eq!(&into.get_all(key).unwrap(), values);
+    }
+    assert_eq!(into.len(), model.values.values().map(|values| values.len() as u64).sum::<u64>());
+}
+
+#[test]
+fn a_leaf_that_is_lost_is_made_of_an_older_page_and_the_changes_since() {
+    for extension in ["tcb", "tct"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = killed(folder.path(), extension);
+        // A checkpoint, which lists pages with the second round.
+        drop(Database::open_with(&path, &Options::default()).unwrap());
+        let file = segments(&path).pop().unwrap();
+        let places = places_of(&file, b"7 in round 2 ");
+        change_file(&file, |bytes| bytes[*places.last().unwrap()] ^= 4);
+        let into = folder.path().join(format!("new.{extension}"));
+        let into = Database::open_with(&into, &Options::default()).unwrap();
+        let salvaged = salvage_untouched(&path, None, &into).unwrap();
+        assert!(salvaged.damages == 1 && salvaged.may_be_stale, "{salvaged:?}");
+        assert!((1..KEYS as u64 / 2).contains(&salvaged.doubtful), "{salvaged:?}");
+        for number in 1..=KEYS {
+            assert_eq!(into.get(&key(number)).unwrap().unwrap(), value(number, 2), "{number}");
+        }
     }
 }

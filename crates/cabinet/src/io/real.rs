@@ -49,11 +49,13 @@ impl Storage for RealStorage {
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(how == Open::New)
-            .open(path)?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(how == Open::New);
+        let file = match options.open(path) {
+            // Those who only read may do so.
+            Err(error) if how == Open::Existing && is_protected(&error) => fs::File::open(path)?,
+            file => file?,
+        };
         // Records are read at random; see `Map::of_file`.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile { file, allocating: Mutex::default() }))
@@ -80,15 +82,19 @@ impl Storage for RealStorage {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let mut options = fs::OpenOptions::new();
+        let file = match options.read(true).write(true).create(true).truncate(false).open(path) {
+            Err(error) if is_protected(&error) => fs::File::open(path)?,
+            file => file?,
+        };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
     }
+}
+
+/// Whether a file cannot be opened for writing, be it that it can for reading.
+fn is_protected(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];

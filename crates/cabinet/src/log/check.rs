@@ -14,6 +14,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+const LOCK: &str = "lock";
+
 /// What is done with each record that can be read, in the order of the log.
 pub(crate) type VisitRecord<'v> = dyn FnMut(&Record<'_>) -> Result<()> + 'v;
 
@@ -34,19 +36,35 @@ pub(crate) struct Files<'s> {
     identity: Identity,
     pub(crate) nature: Nature,
     numbers: Vec<u64>,
-    _lock: Box<dyn std::any::Any + Send + Sync>,
+    _lock: Option<Lock>,
+}
+
+/// Keeps others from opening a database.
+pub(super) type Lock = Box<dyn std::any::Any + Send + Sync>;
+
+/// Locks a database with these files, to look at it only. No process has it open if there is nothing
+/// to lock, and then nothing is made.
+pub(super) fn lock_to_look(
+    storage: &dyn Storage,
+    directory: &Path,
+    names: &[String],
+) -> Result<Option<Lock>> {
+    if !names.iter().any(|name| name == LOCK) {
+        return Ok(None);
+    }
+    storage.lock(&directory.join(LOCK)).map(Some).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
+        _ => error_at("lock", directory, error),
+    })
 }
 
 impl<'s> Files<'s> {
     pub(crate) fn open(storage: &'s dyn Storage, directory: &'s Path) -> Result<Self> {
-        let lock = storage.lock(&directory.join("lock")).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
-            _ => error_at("lock", directory, error),
-        })?;
+        let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+        let lock = lock_to_look(storage, directory, &names)?;
         let Some((identity, nature)) = manifest::read(storage, directory)? else {
             return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
         };
-        let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
         Ok(Self { storage, directory, identity, nature, numbers, _lock: lock })
@@ -80,16 +98,8 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Shows every record that can be read to `visit`, and what cannot to `report`.
-    pub(crate) fn walk(
-        &self,
-        visit: &mut VisitRecord<'_>,
-        report: &mut dyn FnMut(Damage),
-    ) -> Result<Walked> {
-        self.walk_those(&|_| true, visit, report)
-    }
-
-    /// The same for the segments whose numbers are `wanted`; headers are looked at in all.
+    /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`, and
+    /// what cannot to `report`; headers are looked at in all.
     pub(crate) fn walk_those(
         &self,
         wanted: &dyn Fn(u64) -> bool,

@@ -270,6 +270,20 @@ impl Checkpoint {
     }
 }
 
+/// The sequence number that a checkpoint says it began at, be the rest of it as it may.
+pub(super) fn began(storage: &dyn Storage, directory: &Path) -> Result<Option<u64>> {
+    let path = directory.join(NAME);
+    match storage.open(&path, Open::Existing) {
+        Ok(file) => match read_exactly(&*file, &path, 0, HEADER_BYTES) {
+            Ok(header) => Ok((&header[..8] == MAGIC).then(|| read_u64(&header[24..]))),
+            Err(Error::Corrupted { .. }) => Ok(None),
+            Err(error) => Err(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error_at("open", &path, error)),
+    }
+}
+
 /// Slots and numbers name one segment each.
 fn check_lines(lines: &[SegmentLine]) -> std::result::Result<(), &'static str> {
     if lines.iter().any(|line| line.slot >= SEGMENTS_MAX) {

@@ -244,8 +244,19 @@ impl<'a> Record<'a> {
             value_start: header.value_start,
             total: header.total,
         };
-        let checked_end = if header.kind.is_hollow() { header.value_start } else { header.end };
+        let checked_end = record.checked_end();
         Ok((record, checked_end))
+    }
+
+    /// Where the bytes end that its checksum covers.
+    #[inline]
+    pub(super) fn checked_end(&self) -> usize {
+        self.value_start + if self.kind.is_hollow() { 0 } else { self.value.len() }
+    }
+
+    /// Whether its value is other records.
+    pub(super) fn is_joint(&self) -> bool {
+        matches!(self.kind, Kind::Batch | Kind::Block)
     }
 
     /// The number that a tombstone carries: of the segment it was first written to.

@@ -15,6 +15,11 @@ const CUT: u8 = 2;
 /// What stands behind a NUL that is part of the value.
 const NUL: u8 = 0xff;
 
+/// Whether a table may have a record with this key.
+pub(crate) fn is_key(key: &[u8]) -> bool {
+    matches!(key, [META | ROWS | ENTRIES, ..])
+}
+
 /// Key of a row.
 pub(super) fn row(primary: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(primary.len() + 1);

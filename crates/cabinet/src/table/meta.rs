@@ -5,6 +5,7 @@ use super::entries::View;
 use super::index::{Index, IndexKind};
 use super::{cursor, keys};
 use crate::{Batch, Engine, Error, Meta, Result, Wait};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,6 +43,43 @@ fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
 
 fn damaged(engine: &dyn Engine, what: &str) -> Error {
     Error::Corrupted { file: engine.path(), offset: 0, what: format!("in the table: {what}") }
+}
+
+/// Whether it is the key of the record by which a table is told.
+pub(crate) fn is_own_key(key: &[u8]) -> bool {
+    key == [keys::META, LAYOUT]
+}
+
+/// What a damaged table says of itself, as far as it can be read.
+#[derive(Default)]
+pub(super) struct Notes(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Notes {
+    /// Takes note of a record, or that it has gone.
+    pub(super) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        // The journal of changed rows is as long as it likes.
+        if !matches!(key, [keys::META, UID | INDEX, ..]) {
+            return;
+        }
+        match value {
+            Some(value) => self.0.insert(key.to_vec(), value.to_vec()),
+            None => self.0.remove(key),
+        };
+    }
+
+    /// The greatest identifier that may have been given out.
+    pub(super) fn uid(&self) -> Option<u64> {
+        let bytes = self.0.get(&key(UID, b""))?.as_slice().try_into().ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Columns with indices, and of which kinds.
+    pub(super) fn indices(&self) -> impl Iterator<Item = (&[u8], IndexKind)> {
+        self.0.iter().filter_map(|(key, value)| match (key.as_slice(), value.first()) {
+            ([_, INDEX, column @ ..], Some(kind)) => Some((column, IndexKind::from_number(*kind)?)),
+            _ => None,
+        })
+    }
 }
 
 /// Checks that the engine holds a table of this layout; makes an empty one into a table.

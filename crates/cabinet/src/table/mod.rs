@@ -42,6 +42,9 @@ mod tokens;
 mod varint;
 mod write;
 
+pub(crate) use keys::is_key;
+pub(crate) use meta::is_own_key;
+
 pub use condition::{Condition, Operator};
 pub use index::build::IndexDescription;
 pub use index::{IndexChange, IndexKind};

@@ -3,38 +3,45 @@
 use super::index::IndexChange;
 use super::row::RowView;
 use super::{Table, keys, meta};
-use crate::tree::TreeDatabase;
-use crate::{Damage, Result};
+use crate::log::remains::Remains;
+use crate::tree::{Rebuilt, Target, rebuild};
+use crate::{Damage, Order, Result};
+
+/// Identifiers that are left out where the record of those given out may be an old one.
+const UIDS_LEFT_OUT: u64 = 1 << 20;
 
 impl Table {
-    /// Stores the rows that can be read of the table in `tree`, builds its indices anew, and goes on
-    /// with its identifiers; answers the number of rows. Indices whose definition cannot be read
-    /// are not built.
+    /// Stores the rows that can be read of a damaged table, builds its indices anew, and goes on with
+    /// its identifiers. Indices whose definition cannot be read are not built.
     pub(crate) fn salvage(
         &self,
-        tree: &TreeDatabase,
+        remains: &Remains<'_>,
         report: &mut dyn FnMut(Damage),
-    ) -> Result<u64> {
-        let mut rows = 0;
-        tree.each_readable(
-            &mut |entry| {
-                if let Some((&keys::ROWS, primary)) = entry.key.split_first() {
-                    self.put(primary, &RowView::new(entry.value).to_row())?;
-                    rows += 1;
-                }
-                Ok(())
-            },
-            report,
-        )?;
-        if let Ok(uid) = meta::read_uid(tree) {
-            self.set_uid_seed(uid)?;
-        }
-        if let Ok(definitions) = meta::read_definitions(tree) {
-            for index in definitions.indices {
-                self.set_index(&index.column, IndexChange::Set(index.kind))?;
+    ) -> Result<Rebuilt> {
+        let mut notes = meta::Notes::default();
+        let mut is_damaged = false;
+        let mut set = |key: &[u8], value: Option<(&[u8], _)>| match (key.split_first(), value) {
+            (Some((&keys::ROWS, primary)), Some((row, _))) => {
+                self.put(primary, &RowView::new(row).to_row())
             }
+            (Some((&keys::ROWS, primary)), None) => self.remove(primary).map(|_| ()),
+            (_, value) => {
+                notes.set(key, value.map(|(value, _)| value));
+                Ok(())
+            }
+        };
+        let rebuilt = rebuild(remains, Order::Lexical, Target::Single(&mut set), &mut |damage| {
+            is_damaged = true;
+            report(damage);
+        })?;
+        if let Some(uid) = notes.uid() {
+            let left_out = if is_damaged { UIDS_LEFT_OUT } else { 0 };
+            self.set_uid_seed(uid.saturating_add(left_out))?;
+        }
+        for (column, kind) in notes.indices() {
+            self.set_index(column, IndexChange::Set(kind))?;
         }
         self.acknowledge()?;
-        Ok(rows)
+        Ok(rebuilt)
     }
 }

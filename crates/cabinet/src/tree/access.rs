@@ -147,6 +147,7 @@ impl Shared {
         value: &[u8],
         meta: Meta,
     ) -> Result<Version> {
+        let operation = operation.on(group.len());
         let purpose = if operation.removes() { Purpose::Remove } else { Purpose::Store };
         let appended = operation.encode(value, |bytes| {
             let record = self.log.prepare(Kind::Put, key, bytes, meta, Compression::None);

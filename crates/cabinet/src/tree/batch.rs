@@ -134,7 +134,8 @@ impl Shared {
             let leaf = leaf_of(key);
             self.remove_expired_of(&mut states[leaf], key)?;
             let Some(loaded) = states[leaf].loaded() else { continue };
-            let exists = !loaded.page.view().group(self.order, key).is_empty();
+            let records = loaded.page.view().group(self.order, key).len();
+            let exists = records > 0;
             let (operation, value, meta) = match change {
                 BatchChange::Put(value, meta) if exists => {
                     (Operation::Replace(0), &value[..], *meta)
@@ -143,6 +144,7 @@ impl Shared {
                 BatchChange::Remove if exists => (Operation::Remove(0), &[][..], Meta::NONE),
                 BatchChange::Remove => continue,
             };
+            let operation = operation.on(records);
             let redo = operation.encode(value, <[u8]>::to_vec);
             steps.push(Step { leaf, key, value, meta, operation, redo });
         }

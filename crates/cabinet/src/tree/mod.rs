@@ -28,6 +28,7 @@ mod cache;
 mod capacity;
 mod cell;
 mod checkpoint;
+mod cover;
 mod directory;
 mod keep;
 mod leaf;
@@ -36,9 +37,13 @@ mod rebuild;
 mod recover;
 mod redo;
 mod renew;
-mod salvage;
 mod seek;
+mod signs;
 mod walk;
+
+pub(crate) use rebuild::{Rebuilt, Target, rebuild};
+pub(crate) use recover::order_of;
+pub(crate) use signs::Signs;
 
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;

@@ -1,134 +1,206 @@
-//! A tree whose checkpoint is lost, made anew from the pages and the redo that its log has.
+//! What a damaged tree held, made anew from its log.
 //!
-//! Without the checkpoint nothing says which pages are leaves. But a page is all there was between
-//! its first key and its last when it was written. So of each key, the newest page that reaches
-//! over it is believed, and then the redo after that page.
+//! Of each key the page is believed that knows its last state ([`super::cover`]), and then the
+//! redo after that page is applied: all that is whole, also behind holes.
 //!
-//! What comes of it is what there was, but for this: a record that was removed comes back if the
-//! redo that said so is gone, and if no newer page reaches over its key. A page that is not the
-//! newest of its leaf may hold such records; they are left out if the newest was written before
-//! the checkpoint was (then whatever had moved from it into another leaf was written too), else
-//! they are kept and counted as doubtful. Of a leaf that was joined to another nothing says that
-//! it was.
+//! What comes of it is what there was, but for what the holes had: a key of which the last change is
+//! lost has an older value, or is back. Where the list of leaves is lost, too, a record that was
+//! removed comes back if the redo that said so is gone, and if no newer page reaches over its
+//! key. A page that is not the newest of its leaf may hold such records; they are left out if the newest
+//! was written before the checkpoint was (then whatever had moved from it into another leaf was
+//! written too), else they are kept and counted as doubtful. Of a leaf that was joined to another
+//! nothing says that it was.
 
+use super::checkpoint::unpack;
+use super::cover::{Cover, Leaves, Seen, Trust};
 use super::page::View;
-use super::recover::order_of;
 use super::redo::Operation;
 use super::{Shared, TreeDatabase};
-use crate::log::StoredKind;
-use crate::log::check::Files;
+use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
-use crate::{Compression, Damage, Error, Meta, Options, Order, Result, Version, Wait, compress};
+use crate::log::remains::Remains;
+use crate::log::segment::segment_name;
+use crate::{Compression, Damage, Error, Meta, Order, Result, Version, Wait, compress};
 use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::HashSet;
 
 /// What has become of a tree.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rebuilt {
-    pub(crate) tree: TreeDatabase,
-    /// Records that may have been removed or moved since the page that they were found in.
+    /// The list of leaves could not be used, and the log does not begin with the first change.
+    pub(crate) is_list_lost: bool,
+    /// Records that may have been removed, moved or changed since the page that they were found in, and
+    /// changes that may have been made to another duplicate.
     pub(crate) doubtful: u64,
     /// Pages and changes that could be read but mean nothing.
     pub(crate) unreadable: u64,
 }
 
-impl TreeDatabase {
-    /// Makes a tree in `folder`, which must not exist, of what can be read of another.
-    /// `checkpointed` is the sequence number that its last checkpoint began at, if that is known.
-    pub(crate) fn rebuild(
-        files: &Files<'_>,
-        folder: &Path,
-        checkpointed: Option<Version>,
-        report: &mut dyn FnMut(Damage),
-    ) -> Result<Rebuilt> {
-        let order = order_of(&files.nature)
-            .ok_or_else(|| Error::NotSupported("an order of keys that is not known".into()))?;
-        let mut pages = Vec::new();
-        let mut newest_change = 0;
-        files.walk(
-            &mut |record| {
-                newest_change = newest_change.max(record.sequence);
-                if record.kind == Kind::Page {
-                    pages.push(Seen::of(record, order));
-                }
-                Ok(())
-            },
-            report,
-        )?;
-        // One that no log of this length can have had is part of the damage.
-        let checkpointed = checkpointed.filter(|sequence| *sequence <= newest_change + 1);
-        let cover = Cover::new(pages, order, checkpointed);
-        let options = Options { order: Some(order), ..Options::default() };
-        let mut rebuilt =
-            Rebuilt { tree: Self::open(folder, &options)?, doubtful: 0, unreadable: 0 };
-        let has_duplicates = files.nature.kind != StoredKind::Table;
-        let mut page = 0;
-        // The damage was reported.
-        files.walk(
-            &mut |record| match record.kind {
-                Kind::Page => {
-                    page += 1;
-                    rebuilt.take_page(&cover, page - 1, record)
-                }
-                Kind::Put => rebuilt.take_change(&cover, record, has_duplicates),
-                Kind::Tombstone | Kind::Batch | Kind::Block | Kind::Filler => Ok(()),
-            },
-            &mut |_| (),
-        )?;
-        Ok(rebuilt)
+/// Gets each record of a database that has one a key at most: its value, or that it has gone.
+pub(crate) type Set<'s> = dyn FnMut(&[u8], Option<(&[u8], Meta)>) -> Result<()> + 's;
+
+/// Where the records go.
+pub(crate) enum Target<'t> {
+    /// An empty tree in the same order.
+    Tree(&'t TreeDatabase),
+    /// Something that has no duplicates.
+    Single(&'t mut Set<'t>),
+}
+
+/// Makes a tree anew of what is left of it.
+pub(crate) fn rebuild(
+    remains: &Remains<'_>,
+    order: Order,
+    target: Target<'_>,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Rebuilt> {
+    let mut reported = HashSet::new();
+    let mut report = |damage: Damage| {
+        // A record that is damaged may be a page that is missed, too.
+        if reported.insert((damage.file.clone(), damage.offset)) {
+            report(damage);
+        }
+    };
+    let mut pages = Vec::new();
+    let mut newest_change = 0;
+    let holes = remains.walk(
+        &mut |record, _| {
+            newest_change = newest_change.max(record.sequence);
+            if record.kind == Kind::Page {
+                pages.push(seen(record, order));
+            }
+            Ok(())
+        },
+        &mut report,
+    )?;
+    let is_whole = remains.whole_from().is_some();
+    let leaves = leaves(remains, is_whole, &mut report)?;
+    // One that no log of this length can have had is part of the damage.
+    let checkpointed = checkpointed(remains)?.filter(|sequence| *sequence <= newest_change + 1);
+    let is_list_lost = !leaves.is_complete && (!is_whole || holes > 0);
+    let cover = Cover::new(pages, &leaves, is_whole && holes == 0, order, checkpointed);
+    for lost in &cover.lost {
+        let number = leaves.segments.get(&lost.slot()).copied().unwrap_or(0);
+        let file = remains.path_of(&segment_name(number));
+        let what = "the page of a leaf cannot be read".into();
+        report(Damage { file, offset: lost.offset() as u64, what });
+    }
+    let mut rebuild =
+        Rebuild { cover, order, target, rebuilt: Rebuilt { is_list_lost, ..Rebuilt::default() } };
+    let mut page = 0;
+    // The damage was reported.
+    remains.walk(
+        &mut |record, holes| match record.kind {
+            Kind::Page => {
+                page += 1;
+                rebuild.take_page(page - 1, record)
+            }
+            Kind::Put => rebuild.take_change(record, holes > 0),
+            Kind::Tombstone | Kind::Batch | Kind::Block | Kind::Filler => Ok(()),
+        },
+        &mut |_| (),
+    )?;
+    Ok(rebuild.rebuilt)
+}
+
+/// The leaves that the checkpoint lists, as far as they can be read.
+fn leaves(remains: &Remains<'_>, is_whole: bool, report: &mut dyn FnMut(Damage)) -> Result<Leaves> {
+    let mut leaves = Leaves::default();
+    let mut read = || {
+        let file = remains.path_of(checkpoint::NAME);
+        let corrupted = |what: &str| Error::Corrupted { file, offset: 0, what: what.into() };
+        let Some(mut checkpoint) = remains.checkpoint()? else {
+            // A log that has all changes can do without.
+            return if is_whole { Ok(()) } else { Err(corrupted("it is missing")) };
+        };
+        // One from before everything was removed is void.
+        if remains.whole_from().is_some_and(|first| first > checkpoint.replay_segment) {
+            return Ok(());
+        }
+        let segments = checkpoint.segments.iter();
+        leaves.segments = segments.map(|line| (line.slot, line.number)).collect();
+        while let Some(block) = checkpoint.next_block()? {
+            let none = || checkpoint.corrupted("a block that is no list of leaves");
+            leaves.lines.extend(unpack(&block).ok_or_else(none)?);
+        }
+        leaves.is_complete = !leaves.lines.is_empty();
+        Ok(())
+    };
+    match read() {
+        Err(Error::Corrupted { file, offset, what }) => report(Damage { file, offset, what }),
+        result => result?,
+    }
+    Ok(leaves)
+}
+
+/// The sequence number that the checkpoint says it began at, be the rest of it as it may.
+fn checkpointed(remains: &Remains<'_>) -> Result<Option<Version>> {
+    match remains.checkpoint() {
+        Ok(checkpoint) => Ok(checkpoint.map(|checkpoint| checkpoint.next_sequence)),
+        Err(Error::Corrupted { .. }) => remains.checkpoint_began(),
+        Err(error) => Err(error),
     }
 }
 
-impl Rebuilt {
+struct Rebuild<'t> {
+    cover: Cover,
+    order: Order,
+    target: Target<'t>,
+    rebuilt: Rebuilt,
+}
+
+impl Rebuild<'_> {
     /// Stores the records of a page that is the one to be believed of their keys.
-    fn take_page(&mut self, cover: &Cover, number: usize, record: &Record<'_>) -> Result<()> {
-        let Some(bytes) = page_bytes(record) else {
-            self.unreadable += 1;
-            return Ok(());
-        };
-        let Some(view) = sound(&bytes, cover.order) else {
-            self.unreadable += 1;
+    fn take_page(&mut self, number: usize, record: &Record<'_>) -> Result<()> {
+        let bytes = page_bytes(record);
+        let Some(view) = bytes.as_deref().and_then(|bytes| sound(bytes, self.order)) else {
+            self.rebuilt.unreadable += 1;
             return Ok(());
         };
         for index in 0..view.len() {
             let entry = view.record(index);
-            let trust = match cover.page_of(entry.key) {
+            let trust = match self.cover.page_of(entry.key) {
                 Some((owner, trust)) if owner == number => trust,
                 _ => continue,
             };
             match trust {
                 Trust::Void(_) => continue,
-                Trust::Doubtful(_) => self.doubtful += 1,
+                Trust::Doubtful(_) => self.rebuilt.doubtful += 1,
                 Trust::Good(_) => {}
             }
-            let shared = &self.tree.shared;
-            shared.repeat(None, entry.key, entry.value, entry.meta)?;
+            match &mut self.target {
+                Target::Tree(tree) => {
+                    tree.shared.repeat(None, entry.key, entry.value, entry.meta)?;
+                }
+                Target::Single(set) => set(entry.key, Some((entry.value, entry.meta)))?,
+            }
         }
         Ok(())
     }
 
     /// Makes a change that the page that is believed of its key has not seen.
-    fn take_change(
-        &mut self,
-        cover: &Cover,
-        record: &Record<'_>,
-        has_duplicates: bool,
-    ) -> Result<()> {
+    fn take_change(&mut self, record: &Record<'_>, is_behind_hole: bool) -> Result<()> {
         let Some((operation, value)) = Operation::decode(record.value) else {
-            self.unreadable += 1;
+            self.rebuilt.unreadable += 1;
             return Ok(());
         };
-        let seen = cover.page_of(record.key).map_or(0, |(_, trust)| trust.applied());
+        let (key, meta) = (record.key, record.meta);
+        let seen = self.cover.page_of(key).map_or(0, |(_, trust)| trust.applied());
         if record.sequence <= seen {
             return Ok(());
         }
-        // Where each key has one value, an insertion replaces what should have been removed.
-        let operation = match operation {
-            Operation::Insert(_) if !has_duplicates => Operation::Replace(0),
-            operation => operation,
-        };
-        self.tree.shared.repeat(Some(operation), record.key, value, record.meta)
+        match &mut self.target {
+            Target::Tree(tree) => {
+                if is_behind_hole && !operation.is_absolute() {
+                    self.rebuilt.doubtful += 1;
+                }
+                tree.shared.repeat(Some(operation), key, value, meta)
+            }
+            Target::Single(set) => match operation.on_single() {
+                Operation::Set => set(key, Some((value, meta))),
+                _ => set(key, None),
+            },
+        }
     }
 }
 
@@ -150,7 +222,7 @@ impl Shared {
 }
 
 /// The bytes of a page's record, unless they cannot be decompressed.
-fn page_bytes<'r>(record: &Record<'r>) -> Option<Cow<'r, [u8]>> {
+pub(super) fn page_bytes<'r>(record: &Record<'r>) -> Option<Cow<'r, [u8]>> {
     match record.compression {
         Compression::None => Some(Cow::Borrowed(record.value)),
         compression => compress::decompress(record.value, compression).ok().map(Cow::Owned),
@@ -161,180 +233,13 @@ fn sound(bytes: &[u8], order: Order) -> Option<View<'_>> {
     View::decode(bytes).filter(|view| view.is_sound(order))
 }
 
-type Key = Box<[u8]>;
-
-/// What is noted of a page in the log.
-struct Seen {
-    leaf: u64,
-    applied: Version,
-    /// First and last key; `None` if it is empty or unreadable.
-    keys: Option<(Key, Key)>,
-}
-
-impl Seen {
-    fn of(record: &Record<'_>, order: Order) -> Self {
-        let leaf = record.key.try_into().map_or(u64::MAX, u64::from_le_bytes);
-        let nothing = Self { leaf, applied: 0, keys: None };
-        let Some(bytes) = page_bytes(record) else { return nothing };
-        let Some(view) = sound(&bytes, order) else { return nothing };
-        let last = view.len().checked_sub(1);
-        let keys = last.map(|last| (view.key(0).into(), view.key(last).into()));
-        Self { leaf, applied: view.applied, keys }
-    }
-}
-
-/// What is to be made of the records of a page that is believed of their keys. The number is that
-/// of the last change that is known to be done or undone there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trust {
-    Good(Version),
-    Doubtful(Version),
-    Void(Version),
-}
-
-impl Trust {
-    fn applied(self) -> Version {
-        match self {
-            Self::Good(applied) | Self::Doubtful(applied) | Self::Void(applied) => applied,
-        }
-    }
-}
-
-/// Which page is to be believed of each key.
-struct Cover {
-    order: Order,
-    /// First and last keys of all pages, in order, each once.
-    bounds: Vec<Key>,
-    /// The page of each bound, at twice its index, and behind that of what lies between it and
-    /// the next.
-    owners: Vec<Option<usize>>,
-    trusts: Vec<Trust>,
-}
-
-impl Cover {
-    fn new(pages: Vec<Seen>, order: Order, checkpointed: Option<Version>) -> Self {
-        let trusts = trusts(&pages, checkpointed);
-        let mut bounds: Vec<Key> = pages
-            .iter()
-            .filter_map(|page| page.keys.as_ref())
-            .flat_map(|(first, last)| [first.clone(), last.clone()])
-            .collect();
-        bounds.sort_by(|one, other| order.compare(one, other));
-        bounds.dedup_by(|one, other| order.compare(one, other) == Ordering::Equal);
-        let mut newest_first: Vec<usize> = (0..pages.len()).collect();
-        newest_first.sort_by_key(|number| std::cmp::Reverse((pages[*number].applied, *number)));
-        let mut cover = Self { order, owners: vec![None; bounds.len() * 2], bounds, trusts };
-        // The next part at or behind each that has no page yet.
-        let mut free: Vec<usize> = (0..=cover.owners.len()).collect();
-        for number in newest_first {
-            let Some((first, last)) = &pages[number].keys else { continue };
-            let (Some(first), Some(last)) = (cover.part_of(first), cover.part_of(last)) else {
-                continue;
-            };
-            let mut part = next_free(&mut free, first);
-            while part <= last {
-                cover.owners[part] = Some(number);
-                free[part] = part + 1;
-                part = next_free(&mut free, part);
-            }
-        }
-        cover
-    }
-
-    /// Where a key is among the bounds and what lies between them.
-    fn part_of(&self, key: &[u8]) -> Option<usize> {
-        match self.bounds.binary_search_by(|bound| self.order.compare(bound, key)) {
-            Ok(at) => Some(2 * at),
-            Err(behind) => behind.checked_sub(1).map(|before| 2 * before + 1),
-        }
-    }
-
-    /// The page to be believed of a key, and how far.
-    fn page_of(&self, key: &[u8]) -> Option<(usize, Trust)> {
-        let owner = self.owners[self.part_of(key)?]?;
-        Some((owner, self.trusts[owner]))
-    }
-}
-
-fn trusts(pages: &[Seen], checkpointed: Option<Version>) -> Vec<Trust> {
-    let mut newest: BTreeMap<u64, usize> = BTreeMap::new();
-    for (number, page) in pages.iter().enumerate() {
-        let best = newest.entry(page.leaf).or_insert(number);
-        if page.applied >= pages[*best].applied {
-            *best = number;
-        }
-    }
-    let trust = |(number, page): (usize, &Seen)| {
-        let newest = newest.get(&page.leaf).copied().unwrap_or(number);
-        let newer = pages[newest].applied;
-        if newest == number {
-            Trust::Good(page.applied)
-        } else if checkpointed.is_some_and(|sequence| newer < sequence) {
-            Trust::Void(newer)
-        } else {
-            Trust::Doubtful(page.applied)
-        }
+fn seen(record: &Record<'_>, order: Order) -> Seen {
+    let leaf = record.key.try_into().map_or(u64::MAX, u64::from_le_bytes);
+    let bytes = page_bytes(record);
+    let Some(view) = bytes.as_deref().and_then(|bytes| sound(bytes, order)) else {
+        return Seen { leaf, applied: 0, records: 0, keys: None };
     };
-    pages.iter().enumerate().map(trust).collect()
-}
-
-/// The first free part at or behind one. Shortens the way for those who come after.
-fn next_free(free: &mut [usize], from: usize) -> usize {
-    let mut part = from;
-    while free[part] != part {
-        free[part] = free[free[part]];
-        part = free[part];
-    }
-    part
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn page(leaf: u64, applied: Version, first: &str, last: &str) -> Seen {
-        Seen { leaf, applied, keys: Some((first.as_bytes().into(), last.as_bytes().into())) }
-    }
-
-    #[test]
-    fn of_each_key_the_newest_page_that_reaches_over_it_is_believed() {
-        let pages = vec![
-            page(1, 10, "a", "m"),
-            page(2, 20, "f", "h"),
-            // The same page, moved.
-            page(2, 20, "f", "h"),
-            page(3, 5, "g", "z"),
-            Seen { leaf: 4, applied: 99, keys: None },
-        ];
-        let cover = Cover::new(pages, Order::Lexical, None);
-        for (key, expected) in [
-            ("A", None),
-            ("a", Some(0)),
-            ("ez", Some(0)),
-            ("f", Some(2)),
-            ("g", Some(2)),
-            ("h", Some(2)),
-            ("h0", Some(0)),
-            ("m", Some(0)),
-            ("m0", Some(3)),
-            ("z", Some(3)),
-            ("z0", None),
-        ] {
-            assert_eq!(cover.page_of(key.as_bytes()).map(|(page, _)| page), expected, "{key}");
-        }
-    }
-
-    #[test]
-    fn a_page_with_a_newer_one_of_its_leaf_is_void_or_doubtful() {
-        let pages = || vec![page(1, 10, "a", "z"), page(1, 20, "a", "m"), page(2, 5, "zz", "zzz")];
-        let good = [Trust::Good(20), Trust::Good(5)];
-        for (checkpointed, old) in [
-            (None, Trust::Doubtful(10)),
-            (Some(20), Trust::Doubtful(10)),
-            (Some(21), Trust::Void(20)),
-        ] {
-            let trusts = trusts(&pages(), checkpointed);
-            assert_eq!(trusts, [old, good[0], good[1]]);
-        }
-    }
+    let last = view.len().checked_sub(1);
+    let keys = last.map(|last| (view.key(0).into(), view.key(last).into()));
+    Seen { leaf, applied: view.applied, records: view.len() as u32, keys }
 }

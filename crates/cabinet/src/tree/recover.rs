@@ -231,7 +231,7 @@ fn nature(kind: StoredKind, order: Order) -> Nature {
     nature
 }
 
-pub(super) fn order_of(nature: &Nature) -> Option<Order> {
+pub(crate) fn order_of(nature: &Nature) -> Option<Order> {
     Order::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == nature.parameters[0])
 }
 

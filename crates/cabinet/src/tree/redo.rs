@@ -3,12 +3,15 @@
 //! A put record of the log with the key, flags and expiry of the change, and as its value:
 //!
 //! ```text
-//! 0  1  bits 0-1: 0 insert, 1 replace, 2 remove, 3 remove all; bit 7: a number follows
+//! 0  1  bits 0-2: 0 insert, 1 replace, 2 remove, 3 remove all, 4 set; bit 7: a number follows
 //! 1 (4) number of the duplicate, little-endian; 0 if it is not there
 //!       the value to be stored, of an insertion or replacement
 //! ```
 //!
 //! Each is applied exactly once: a page knows the last one that it has seen.
+//!
+//! Set and remove all say what the key has afterwards, whatever it had before. So they can be applied
+//! behind a hole in the log, too; the others only where all changes of the key before are known.
 
 use super::page::Page;
 use crate::{Entry, Meta, Order, Version};
@@ -30,6 +33,8 @@ pub(super) enum Operation {
     Remove(usize),
     /// All of them go.
     RemoveAll,
+    /// The value becomes the only one of the key.
+    Set,
 }
 
 impl Operation {
@@ -39,14 +44,38 @@ impl Operation {
             Self::Replace(_) => 1,
             Self::Remove(_) => 2,
             Self::RemoveAll => 3,
+            Self::Set => 4,
         }
     }
 
     fn index(self) -> usize {
         match self {
             Self::Insert(index) | Self::Replace(index) | Self::Remove(index) => index,
-            Self::RemoveAll => 0,
+            Self::RemoveAll | Self::Set => 0,
         }
+    }
+
+    /// The same operation on a key that has so many records, said without regard to them if that can
+    /// be.
+    pub(super) fn on(self, records: usize) -> Self {
+        match (self, records) {
+            (Self::Insert(0), 0) | (Self::Replace(0), 1) => Self::Set,
+            (Self::Remove(0), 1) => Self::RemoveAll,
+            (operation, _) => operation,
+        }
+    }
+
+    /// The same operation on a key that has one record at most.
+    pub(super) fn on_single(self) -> Self {
+        match self {
+            Self::Insert(_) | Self::Replace(_) | Self::Set => Self::Set,
+            Self::Remove(_) | Self::RemoveAll => Self::RemoveAll,
+        }
+    }
+
+    /// Whether it says what the key has afterwards, whatever it had before.
+    pub(super) fn is_absolute(self) -> bool {
+        matches!(self, Self::Set | Self::RemoveAll)
     }
 
     /// Whether it makes a page smaller.
@@ -88,6 +117,7 @@ impl Operation {
             1 => Self::Replace(index),
             2 => Self::Remove(index),
             3 => Self::RemoveAll,
+            4 => Self::Set,
             _ => return None,
         };
         Some((operation, rest))
@@ -123,6 +153,17 @@ impl Operation {
                 (-1, at)
             }
             Self::Remove(_) => (0, at),
+            Self::Set => {
+                let others = group.start + 1..group.end;
+                let grown = 1 - group.len() as i64;
+                if group.is_empty() {
+                    page.insert(order, group.start, &Entry { key, value, meta, version });
+                } else {
+                    page.remove(others);
+                    page.replace(group.start, value, meta, version);
+                }
+                (grown, group.start)
+            }
             Self::RemoveAll => {
                 let removed = group.len() as i64;
                 page.remove(group);
@@ -146,6 +187,7 @@ mod tests {
                 Operation::Remove(0),
                 Operation::Remove(3),
                 Operation::RemoveAll,
+                Operation::Set,
             ] {
                 operation.encode(value, |bytes| {
                     assert_eq!(Operation::decode(bytes), Some((operation, value)));
@@ -153,7 +195,7 @@ mod tests {
             }
         }
         assert_eq!(Operation::decode(&[]), None);
-        assert_eq!(Operation::decode(&[4]), None);
+        assert_eq!(Operation::decode(&[5]), None);
         assert_eq!(Operation::decode(&[0x80, 1, 2]), None);
     }
 
@@ -170,7 +212,27 @@ mod tests {
         assert_eq!(apply(Operation::Replace(9), 3), 1);
         assert_eq!(apply(Operation::Insert(9), 4), 1);
         assert_eq!(apply(Operation::Remove(2), 5), 0);
-        assert_eq!(apply(Operation::RemoveAll, 6), -2);
-        assert_eq!(page.applied, 6);
+        assert_eq!(apply(Operation::Set, 6), -1);
+        assert_eq!(apply(Operation::Set, 7), 0);
+        assert_eq!(apply(Operation::RemoveAll, 8), -1);
+        assert_eq!(apply(Operation::Set, 9), 1);
+        assert_eq!(page.applied, 9);
+    }
+
+    #[test]
+    fn an_operation_on_the_only_record_is_said_without_regard_to_it() {
+        for (operation, records, said) in [
+            (Operation::Insert(0), 0, Operation::Set),
+            (Operation::Insert(0), 1, Operation::Insert(0)),
+            (Operation::Insert(1), 1, Operation::Insert(1)),
+            (Operation::Replace(0), 1, Operation::Set),
+            (Operation::Replace(0), 2, Operation::Replace(0)),
+            (Operation::Remove(0), 1, Operation::RemoveAll),
+            (Operation::Remove(0), 2, Operation::Remove(0)),
+            (Operation::RemoveAll, 2, Operation::RemoveAll),
+        ] {
+            assert_eq!(operation.on(records), said);
+            assert_eq!(said.is_absolute(), matches!(said, Operation::Set | Operation::RemoveAll));
+        }
     }
 }

@@ -1,13 +1,27 @@
 //! Going through all leaves in order, each locked while it is visited.
 
-use super::Shared;
 use super::leaf::{GONE, Handle, Leaf, State};
-use crate::{Error, Result};
+use super::{Shared, TreeDatabase};
+use crate::{Entry, Error, Result};
 use std::sync::Arc;
 
 /// What a walk does with a leaf: it is told the leaf, what its lock protects, and its lower bound
 /// (nothing for the first).
 pub(super) type Visit<'v> = dyn FnMut(&Arc<Leaf>, &mut State, &[u8]) -> Result<()> + 'v;
+
+impl TreeDatabase {
+    /// Shows all records in order, expired ones and duplicates among them. No page may be
+    /// damaged.
+    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let _structure = self.shared.structure.lock();
+        self.shared.walk(&mut |leaf, state, _| {
+            self.shared.load(leaf, state)?;
+            let Some(loaded) = state.loaded() else { return Ok(()) };
+            let view = loaded.page.view();
+            (0..view.len()).try_for_each(|number| visit(view.record(number)))
+        })
+    }
+}
 
 impl Shared {
     /// Visits every leaf. The ranges of those visited cover all keys and do not overlap, whatever

@@ -1,0 +1,206 @@
+//! Saving what can be read of a damaged database.
+
+use crate::check::Damage;
+use crate::io::RealStorage;
+use crate::log::StoredKind;
+use crate::log::record::{Kind, Record};
+use crate::log::remains::Remains;
+use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
+use crate::{
+    Compression, Database, Entry, Error, Options, Order, Result, Side, Wait, compress, name,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What [`salvage`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Changes (of a hash or fixed-length database), records or rows that were made again.
+    pub changes: u64,
+    /// Values that could be read but not decompressed, and pages and changes of a tree that mean
+    /// nothing.
+    pub unreadable: u64,
+    /// Places that were reported.
+    pub damages: u64,
+    /// Changes may be missing: records may have older values than they had, or be back after they were
+    /// removed.
+    pub may_be_stale: bool,
+    /// The list of a tree's leaves could not be used, so that it was made anew of all pages and
+    /// changes in its log: more records that were removed may have come back.
+    pub is_rebuilt: bool,
+    /// Records of a tree that were found in a page which is not the last of their leaf, and changes
+    /// that may have been made to another duplicate.
+    pub doubtful: u64,
+}
+
+/// Copies all that can be read of a database, which no process has open, into another, which for a
+/// table has to be one. Where the newest record of a key cannot be read, an older one may come back.
+/// Writes nothing where the first is, which may be on a file system that is read-only. A tree is put
+/// together in a folder beside the other database, whose name ends in `.salvage`.
+pub fn salvage(
+    path: impl AsRef<Path>,
+    into: &Database,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Salvaged> {
+    salvage_as(path, None, into, report)
+}
+
+/// As [`salvage`], of a database of this kind. It needs to be known only if no manifest can be read and
+/// the records do not tell.
+pub fn salvage_as(
+    path: impl AsRef<Path>,
+    kind: Option<name::Kind>,
+    into: &Database,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Salvaged> {
+    let remains = Remains::open(&RealStorage, path.as_ref())?;
+    let mut salvaged = Salvaged::default();
+    let mut damages = 0;
+    let mut report = |damage| {
+        damages += 1;
+        report(damage);
+    };
+    let (kind, order) = kind_of(&remains, kind, into)?;
+    match kind {
+        StoredKind::Hash | StoredKind::Fixed => {
+            remains.walk(&mut |record, _| repeat(record, into, &mut salvaged), &mut report)?;
+        }
+        StoredKind::Tree => {
+            let scratch = Scratch::beside(into)?;
+            let options = Options { order: Some(order), ..Options::default() };
+            let tree = TreeDatabase::open(&scratch.tree(), &options)?;
+            let rebuilt = rebuild(&remains, order, Target::Tree(&tree), &mut report)?;
+            salvaged.is_rebuilt = rebuilt.is_list_lost;
+            salvaged.doubtful = rebuilt.doubtful;
+            salvaged.unreadable = rebuilt.unreadable;
+            let ordered = into.engine().as_ordered();
+            tree.each_record(&mut |Entry { key, value, meta, .. }| {
+                salvaged.changes += 1;
+                match ordered {
+                    Some(ordered) => ordered.add(key, value, meta, Side::After, Wait::Block)?,
+                    None => into.put_with(key, value, meta)?,
+                };
+                Ok(())
+            })?;
+        }
+        StoredKind::Table => {
+            let Some(table) = into.table() else {
+                return Err(Error::NotSupported("salvaging a table into what is none".into()));
+            };
+            let rebuilt = table.salvage(&remains, &mut report)?;
+            salvaged.changes = table.len();
+            salvaged.is_rebuilt = rebuilt.is_list_lost;
+            salvaged.doubtful = rebuilt.doubtful;
+            salvaged.unreadable = rebuilt.unreadable;
+        }
+    }
+    salvaged.damages = damages;
+    salvaged.may_be_stale = damages > 0 || salvaged.unreadable > 0 || salvaged.doubtful > 0;
+    into.sync()?;
+    Ok(salvaged)
+}
+
+/// The kind of a database, and the order of its keys: as the manifest has it, else as they were given
+/// or as its records tell.
+fn kind_of(
+    remains: &Remains<'_>,
+    given: Option<name::Kind>,
+    into: &Database,
+) -> Result<(StoredKind, Order)> {
+    let asked = match given {
+        None => None,
+        Some(name::Kind::Hash) => Some(StoredKind::Hash),
+        Some(name::Kind::Tree) => Some(StoredKind::Tree),
+        Some(name::Kind::Fixed) => Some(StoredKind::Fixed),
+        Some(name::Kind::Table) => Some(StoredKind::Table),
+        Some(kind @ (name::Kind::MemoryHash | name::Kind::MemoryTree)) => {
+            let what = format!("salvaging an {} database, which has no files", kind.title());
+            return Err(Error::NotSupported(what));
+        }
+    };
+    if let Some(nature) = &remains.nature {
+        if asked.is_some_and(|asked| asked != nature.kind) {
+            let what = format!("salvaging a database of kind {:?} as another", nature.kind);
+            return Err(Error::NotSupported(what));
+        }
+        let is_tree = matches!(nature.kind, StoredKind::Tree | StoredKind::Table);
+        let order = if is_tree { order_of(nature) } else { Some(Order::default()) };
+        let unknown = || Error::NotSupported("an order of keys that is not known".into());
+        return Ok((nature.kind, order.ok_or_else(unknown)?));
+    }
+    let mut signs = Signs::default();
+    remains.walk(
+        &mut |record, _| {
+            signs.note(record);
+            Ok(())
+        },
+        &mut |_| (),
+    )?;
+    let order = signs.order().or(into.order()).unwrap_or_default();
+    match asked.or(signs.kind()) {
+        Some(StoredKind::Table) => Ok((StoredKind::Table, Order::Lexical)),
+        Some(kind) => Ok((kind, order)),
+        None => Err(Error::NotSupported(
+            "salvaging a database whose manifest is lost and whose records do not tell its kind: \
+             give the kind"
+                .into(),
+        )),
+    }
+}
+
+/// Makes one change of a hash or fixed-length database again.
+fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Result<()> {
+    match record.kind {
+        Kind::Put if record.compression == Compression::None => {
+            into.put_with(record.key, record.value, record.meta)?;
+        }
+        Kind::Put => {
+            let Ok(value) = compress::decompress(record.value, record.compression) else {
+                salvaged.unreadable += 1;
+                return Ok(());
+            };
+            into.put_with(record.key, &value, record.meta)?;
+        }
+        Kind::Tombstone => {
+            into.remove(record.key)?;
+        }
+        Kind::Batch | Kind::Page | Kind::Block | Kind::Filler => return Ok(()),
+    }
+    salvaged.changes += 1;
+    Ok(())
+}
+
+/// A folder that goes away, for what takes too much memory.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn beside(into: &Database) -> Result<Self> {
+        let own = into.path();
+        let path = if own.is_dir() {
+            let mut name = own.into_os_string();
+            name.push(".salvage");
+            PathBuf::from(name)
+        } else {
+            std::env::temp_dir().join(format!("tyrant-{}.salvage", std::process::id()))
+        };
+        // One that is there already is not ours to remove.
+        match fs::create_dir(&path) {
+            Ok(()) => Ok(Self { path }),
+            Err(source) => Err(Error::Io { operation: "create", path, source }),
+        }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.path.join("casket.tcb")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!("removing {}: {error}", self.path.display());
+        }
+    }
+}

@@ -55,6 +55,7 @@ mod compress;
 mod database;
 mod engine;
 mod error;
+mod expired;
 mod fixed;
 mod hash;
 mod indexed;

@@ -53,7 +53,7 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
         match listener.accept() {
             Ok(socket) => {
                 counters.count(Count::Accepted);
-                admit(shared, socket);
+                admit(shared, socket, counters);
             }
             Err(Errno::AGAIN) => return,
             // The client has gone already, or its network has.
@@ -77,9 +77,10 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
     }
 }
 
-fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
+fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
     if shared.connections() >= shared.config.connections_max {
         tracing::warn!("too many connections");
+        counters.count(Count::Rejected);
         // Whether it takes the refusal or not, it is closed.
         let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
         return;

@@ -71,8 +71,12 @@ counts! {
     BytesWritten "bytes_written",
     Accepted "connections_accepted",
     Moved "connections_moved",
+    Rejected "rejected_connections",
     TimedOut "connections_timed_out",
+    IdleKick "idle_kicks",
     Refused "requests_refused",
+    StoreTooLarge "store_too_large",
+    StoreNoMemory "store_no_memory",
     Pooled "requests_pooled",
 }
 

@@ -12,7 +12,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What clients of memcached are told: the version of memcached that is followed comes first, as some
 /// take a server for one that lacks commands, or for none, by the first numbers of it.
-const MEMCACHED_VERSION: &str = concat!("1.6.18-tyrant-", env!("CARGO_PKG_VERSION"));
+const MEMCACHED_VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
 /// Version of the original's library that clients find here.
 const LIBRARY_VERSION: &str = "324";

@@ -8,6 +8,7 @@
 mod support;
 
 use server::{Config, Dialect};
+use std::io::Read;
 use std::time::Duration;
 use support::{Client, config, hash, memory, memory_tree, named, start, start_with, tree};
 
@@ -52,9 +53,10 @@ fn keys_end_at_250_bytes() {
     }
     let key = "k".repeat(251);
     let refusal = "CLIENT_ERROR bad command line format\r\n";
-    // As with memcached, what follows is read as a command.
-    client.exchange(format!("set {key} 0 0 1\r\nx\r\n"), format!("{refusal}ERROR\r\n"));
-    for line in ["get a {}", "touch {} 1", "delete {}", "incr {} 1", "mg {} v", "me {}"] {
+    // The data go with the line, so that the next answer is the next request's.
+    client.exchange(format!("set {key} 0 0 1\r\nx\r\nmn\r\n"), format!("{refusal}MN\r\n"));
+    client.exchange(format!("get a {key}\r\n"), format!("{refusal}\r\n"));
+    for line in ["touch {} 1", "delete {}", "incr {} 1", "mg {} v", "me {}"] {
         client.exchange(format!("{}\r\n", line.replace("{}", &key)), refusal);
     }
 }
@@ -65,20 +67,26 @@ fn both_dialects_answer_in_their_own_words() {
     let (server, original) = (start(memory()), start_with(original, memory()));
     let (mut client, mut other) = (server.connect(), original.connect());
     for (request, reply, in_original) in [
-        ("set a 0 0 -5\r\n\r\n", "CLIENT_ERROR bad command line format\r\nERROR\r\n", "STORED\r\n"),
+        (
+            "set a 0 0 -5\r\n\r\n",
+            "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n",
+            "STORED\r\n",
+        ),
         (
             "set a 0 0 3\r\nabc\r\nincr a 4\r\n",
             { "STORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n" },
             "STORED\r\n4\r\n",
         ),
-        ("set a 0 0 1\r\nxyz\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\n", {
-            "CLIENT_ERROR bad data chunk\r\n"
-        }),
+        (
+            "set a 0 0 1\r\nxyz\r\n",
+            "CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\n",
+            "CLIENT_ERROR bad data chunk\r\n",
+        ),
     ] {
         client.exchange(request, reply);
         other.exchange(request, in_original);
     }
-    client.exchange("get\r\n", "ERROR\r\n");
+    client.exchange("get\r\n", "CLIENT_ERROR bad command line format\r\n");
     other.exchange("get\r\n", "CLIENT_ERROR error\r\n");
     other.expect_close();
     client.exchange("quit\r\nversion\r\n", "");
@@ -93,10 +101,14 @@ fn flush_all_can_wait() {
         client.exchange("set a 0 0 1\r\nx\r\nflush_all 1000\r\nget a\r\n", {
             "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
         });
-        client.exchange("flush_all 1\r\n", "OK\r\n");
+        // The second that is named is not part of what is removed.
+        client.exchange("flush_all 1\r\nget a\r\nset a 0 0 1\r\nx\r\n", {
+            "OK\r\nEND\r\nSTORED\r\n"
+        });
+        client.exchange("flush_all 2\r\n", "OK\r\n");
         support::wait_until(|| answer(&mut client, "mg a\r\n", "\r\n") == "EN\r\n");
         // The last one counts, and an immediate one leaves none behind.
-        client.exchange("flush_all 1\r\nflush_all\r\nset a 0 0 1\r\nx\r\n", {
+        client.exchange("flush_all 2\r\nflush_all\r\nset a 0 0 1\r\nx\r\n", {
             "OK\r\nOK\r\nSTORED\r\n"
         });
         std::thread::sleep(Duration::from_millis(1500));
@@ -198,7 +210,7 @@ fn keys_of_any_bytes_come_back_as_base64() {
         .map(str::to_owned)
         .collect();
     keys.sort();
-    assert_eq!(keys, ["EN", "mg Cgo= b", "mg DQo= b"]);
+    assert_eq!(keys, ["EN", "OK", "mg Cgo= b", "mg DQo= b"]);
 }
 
 #[test]
@@ -220,9 +232,10 @@ fn reads_are_told_from_the_first_meta_command_on() {
 fn a_value_can_be_removed_and_the_record_stay() {
     let server = start(memory());
     let mut client = server.connect();
-    client.exchange_in_time("ms k 3 F5 T500\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
-        "HD\r\nHD\r\nVA 0 f0 t500\r\n\r\n"
+    client.exchange("ms k 3 F5 T500\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
+        "HD\r\nHD\r\nVA 0 f0 t-1\r\n\r\n"
     });
+    client.exchange_in_time("md k x F7 T500\r\nmg k v f t\r\n", { "HD\r\nVA 0 f7 t500\r\n\r\n" });
 }
 
 #[test]
@@ -247,18 +260,18 @@ fn all_keys_are_listed() {
         for classes in ["all", "hash", "1", "2,1"] {
             let dump =
                 answer(&mut client, &format!("lru_crawler metadump {classes}\r\n"), "END\r\n");
-            assert_eq!(dump.lines().count(), 502);
+            assert_eq!(dump.lines().count(), 503);
             let line = dump.lines().find(|line| line.starts_with("key=a%25%C3%A9 ")).unwrap();
             let fields: Vec<&str> = line.split(' ').collect();
-            assert_eq!([fields[1], fields[4], fields[5], fields[6]], {
-                ["exp=-1", "fetch=no", "cls=1", "size=70"]
+            assert_eq!([fields[1], fields[4], fields[5], fields[6], fields[7], fields[8]], {
+                ["exp=-1", "fetch=no", "cls=1", "size=70", "flags=5", ""]
             });
             assert!(fields[2].starts_with("la=") && fields[3].starts_with("cas="), "{line}");
         }
         let dump = answer(&mut client, "lru_crawler mgdump all\r\n", "EN\r\n");
-        assert_eq!(dump.lines().count(), 502);
+        assert_eq!(dump.lines().count(), 503);
         assert!(dump.contains("mg 499\r\n"), "{dump}");
-        client.exchange("lru_crawler metadump 2\r\n", "END\r\n");
+        client.exchange("lru_crawler metadump 2\r\n", "OK\r\nEND\r\n");
         client.exchange("lru_crawler metadump x\r\n", "BADCLASS invalid class id\r\n");
         let dump = answer(&mut client, "stats cachedump 1 3\r\n", "END\r\n");
         assert_eq!(dump.lines().filter(|line| line.starts_with("ITEM ")).count(), 3);
@@ -319,7 +332,7 @@ fn a_cap_on_bytes_is_kept_to_as_memcached_does() {
 #[test]
 fn shutdown_works_where_it_is_allowed() {
     let server = start(memory());
-    server.connect().exchange("shutdown\r\n", "ERROR: shutdown not enabled\r\n");
+    server.connect().exchange("shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n");
     let mut server = start_with(Config { shutdown_command: true, ..config() }, memory());
     let mut client = server.connect();
     client.exchange("shutdown x\r\n", "CLIENT_ERROR invalid shutdown mode\r\n");
@@ -348,6 +361,14 @@ fn stats_have_memcacheds_names() {
         ("get_misses", 1),
         ("cas_badval", 1),
         ("cas_misses", 1),
+        ("cas_hits", 0),
+        ("get_expired", 0),
+        ("get_flushed", 0),
+        ("reclaimed", 0),
+        ("rejected_connections", 0),
+        ("idle_kicks", 0),
+        ("store_too_large", 0),
+        ("store_no_memory", 0),
     ] {
         assert_eq!(server.figure(name), figure, "{name}");
     }
@@ -361,4 +382,70 @@ fn stats_have_memcacheds_names() {
     client.exchange("stats slabs\r\n", "STAT active_slabs 0\r\nSTAT total_malloced 0\r\nEND\r\n");
     client.exchange("stats sizes\r\n", "STAT sizes_status disabled\r\nEND\r\n");
     client.exchange("stats foo\r\nstats detail on\r\n", "ERROR\r\nOK\r\n");
+}
+
+#[test]
+fn comparisons_are_counted_in_every_memcached_protocol() {
+    let server = start(memory());
+    let mut client = server.connect();
+    let first = number(&mut client, "ms k 1 c\r\na\r\n", 'c');
+    client.exchange(format!("ms k 1 C{first}\r\nb\r\nms k 1 C{first}\r\nc\r\n"), "HD\r\nEX\r\n");
+    client.exchange("ms nope 1 C1\r\nb\r\n", "NF\r\n");
+    let number = number(&mut client, "mg k c\r\n", 'c');
+    // The binary protocol's set with a number.
+    let mut request = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0];
+    request.extend_from_slice(&number.to_be_bytes());
+    request.extend_from_slice(b"\0\0\0\0\0\0\0\0kd");
+    let mut binary = server.connect();
+    binary.send(&request);
+    assert_eq!(binary.read(24)[6..8], [0, 0]);
+    for (name, figure) in [("cas_hits", 2), ("cas_badval", 1), ("cas_misses", 1)] {
+        assert_eq!(server.figure(name), figure, "{name}");
+    }
+}
+
+#[test]
+fn expired_records_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database);
+        let mut client = server.connect();
+        client.exchange("set gone 0 -1 1\r\nx\r\nset k 0 0 1\r\nx\r\n", "STORED\r\nSTORED\r\n");
+        let before = server.figure("get_expired") + server.figure("reclaimed");
+        client.exchange("get gone nope k\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n");
+        // Either the read has met it, or a write has given back its space before.
+        let after = server.figure("get_expired") + server.figure("reclaimed");
+        assert!(after == before + 1 || before == 1, "{before} {after}");
+        assert_eq!(server.figure("get_misses"), 2);
+    }
+}
+
+#[test]
+fn refused_values_and_connections_are_counted() {
+    let config = Config { request_bytes_max: 1000, connections_max: 1, ..config() };
+    let server = start_with(config, memory());
+    let mut client = server.connect();
+    client.exchange("mn\r\n", "MN\r\n");
+    let mut refused = server.connect();
+    assert!(!refused.read_to_end().is_empty());
+    let figure = |client: &mut Client, name: &str| {
+        let stats = answer(client, "stats\r\n", "END\r\n");
+        let line = format!("STAT {name} ");
+        let line = stats.lines().find_map(|text| text.strip_prefix(&line)).unwrap_or_default();
+        line.parse::<u64>().unwrap()
+    };
+    assert_eq!(figure(&mut client, "rejected_connections"), 1);
+    client.exchange("set k 0 0 2000\r\n", "SERVER_ERROR object too large for cache\r\n");
+    client.expect_close();
+    drop(client);
+    let mut admitted = None;
+    support::wait_until(|| {
+        let mut client = server.connect();
+        client.send(b"mn\r\n");
+        let mut answer = [0; 4];
+        let is_admitted = client.stream.read_exact(&mut answer).is_ok() && answer == *b"MN\r\n";
+        admitted = is_admitted.then_some(client);
+        is_admitted
+    });
+    assert_eq!(figure(&mut admitted.unwrap(), "store_too_large"), 1);
 }

@@ -17,7 +17,7 @@ use support::{
 const FLAGS_AND_EXPIRY: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
 
 /// As clients of memcached see it.
-const VERSION: &str = concat!("1.6.18-tyrant-", env!("CARGO_PKG_VERSION"));
+const VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;

@@ -45,13 +45,19 @@ pub(crate) fn low_32_bits(text: &[u8]) -> Option<u32> {
     unsigned_with_plus(text).map(|number| number as u32)
 }
 
-/// The same with an optional sign.
+/// A number with an optional sign.
 #[inline]
 pub(crate) fn signed(text: &[u8]) -> Option<i64> {
     match text {
         [b'-', digits @ ..] => 0i64.checked_sub_unsigned(unsigned(digits)?),
         [b'+', digits @ ..] | digits => i64::try_from(unsigned(digits)?).ok(),
     }
+}
+
+/// The low 32 bits of such a number, as a signed number.
+#[inline]
+pub(crate) fn low_32_bits_signed(text: &[u8]) -> Option<i64> {
+    signed(text).map(|number| i64::from(number as i32))
 }
 
 #[cfg(test)]
@@ -80,6 +86,11 @@ mod tests {
         assert_eq!(unsigned_with_plus(b"+7"), Some(7));
         assert_eq!(low_32_bits(b"4294967295"), Some(u32::MAX));
         assert_eq!(low_32_bits(b"4294967297"), Some(1));
+        assert_eq!(low_32_bits_signed(b"2147483647"), Some(i64::from(i32::MAX)));
+        assert_eq!(low_32_bits_signed(b"2147483648"), Some(i64::from(i32::MIN)));
+        assert_eq!(low_32_bits_signed(b"4294967295"), Some(-1));
+        assert_eq!(low_32_bits_signed(b"4294967296"), Some(0));
+        assert_eq!(low_32_bits_signed(b"9223372036854775808"), None);
     }
 
     #[test]

@@ -12,9 +12,6 @@ use crate::memcached::Connection;
 use anyhow::Result;
 use std::collections::HashMap;
 
-/// Longest key of memcached, in bytes.
-const MEMCACHED_KEY_BYTES_MAX: usize = 250;
-
 /// Batches of a conversation, and requests of one beside that for numbers.
 const BATCHES: usize = 10;
 const BATCH_REQUESTS: usize = 6;
@@ -75,11 +72,16 @@ fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Resul
 ///   what is the same number to one is the same to the other;
 /// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to [`SLACK_SECONDS`] less are
 ///   the same time, as those in conversations are multiples of 100;
-/// - the class of sizes (`cls=`), which memcached alone has, and its version.
+/// - the class of sizes (`cls=`), which memcached alone has, and its version;
+/// - the words for a line that is refused, see [`is_refusal`].
 fn normalise(answer: &[u8], seen: &mut Seen) -> String {
     let mut text = String::new();
     for line in answer.split_inclusive(|byte| *byte == b'\n') {
         let line = line.escape_ascii().to_string();
+        if is_refusal(&line) {
+            text.push_str("refused\n");
+            continue;
+        }
         let tokens: Vec<&str> = line.split(' ').collect();
         let is_gets = tokens[0] == "VALUE" && tokens.len() == 5;
         let is_meta = matches!(tokens[0], "VA" | "HD" | "ME");
@@ -118,6 +120,23 @@ fn normalise(answer: &[u8], seen: &mut Seen) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Whether a line refuses a request in words that memcached 1.6.45, which the server follows, has
+/// changed since 1.6.18, with which it is compared here. The new ones are in the test of the
+/// conversations that were captured from 1.6.45.
+///
+/// Beside these words 1.6.45 changed what the conversations here leave out: it takes off the data of
+/// a storing line that it refuses; it ignores tokens too many; `gat` wants a key; a key over 250
+/// bytes in `get`; `C` of `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record; `!` as a flag.
+fn is_refusal(line: &str) -> bool {
+    [
+        r"ERROR\r\n",
+        r"CLIENT_ERROR bad command line format\r\n",
+        r"ERROR: shutdown not enabled\r\n",
+        r"SERVER_ERROR: shutdown not enabled\r\n",
+    ]
+    .contains(&line)
 }
 
 /// Numbers for compare-and-swap that a server has answered.
@@ -179,12 +198,11 @@ impl Conversation {
             for _ in 0..BATCH_REQUESTS {
                 let request = request(&mut random);
                 // memcached changes a number in its place, and keeps its length, unless an answer
-                // that shows it is still on its way; and a get of a key that is too long takes the
-                // answer before it along. This has it send all answers, and ends what is left of
-                // data that were too long.
+                // that shows it is still on its way. This has it send all answers, and ends the rest
+                // of data that were too long.
                 let is_sum =
                     [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
-                if is_sum || request.len() > MEMCACHED_KEY_BYTES_MAX {
+                if is_sum {
                     batch.push(Request::plain(b"\r\nmn\r\n"));
                 }
                 batch.push(Request { text: request, back: random.below(3) });
@@ -267,7 +285,7 @@ const NUMBERS: &[&str] =
 
 /// One request, mostly a valid one.
 fn request(random: &mut Random) -> Vec<u8> {
-    let long = "k".repeat(249 + random.below(3));
+    let long = "k".repeat(249 + random.below(2));
     let key = if random.one_in(60) { long.as_str() } else { random.pick(KEYS) };
     let time = random.time();
     let noreply = if random.one_in(6) { " noreply" } else { "" };
@@ -279,13 +297,12 @@ fn request(random: &mut Random) -> Vec<u8> {
         9 => format!("gat {time} {key}\r\n").into(),
         10 => format!("gats {time} {key} {}\r\n", random.pick(KEYS)).into(),
         11 => format!("touch {key} {time}{noreply}\r\n").into(),
-        12 => format!("delete {key}{}{noreply}\r\n", random.pick(&["", "", "", " 0", " 1", " x"]))
-            .into(),
+        12 => format!("delete {key}{}{noreply}\r\n", random.pick(&["", "", "", " 0"])).into(),
         13 | 14 => format!("incr {key} {number}{noreply}\r\n").into(),
         15 => format!("decr {key} {number}{noreply}\r\n").into(),
         16..=21 => meta_set(random, key),
         22..=26 => {
-            let flags = random.flags("kOsctfhluvvqvPLbTTNRC", 7);
+            let flags = random.flags("kOsctfhluvvqvPLbTTNR", 7);
             meta_line("mg", key, &flags, random)
         }
         27 | 28 => {
@@ -294,7 +311,7 @@ fn request(random: &mut Random) -> Vec<u8> {
         }
         29..=31 => {
             // Without T, which memcached forgets where the number needs more room.
-            let flags = random.flags("kOqbCNJDMtcvvD", 5);
+            let flags = random.flags("kObCNJDMtcvvD", 5);
             meta_line("ma", key, &flags, random)
         }
         32 => format!("me {key}\r\n").into(),
@@ -305,7 +322,6 @@ fn request(random: &mut Random) -> Vec<u8> {
                 "gets ",
                 "set a 0 0",
                 "gat",
-                "gat 0",
                 "incr a",
                 "touch a",
                 "delete",
@@ -323,12 +339,10 @@ fn request(random: &mut Random) -> Vec<u8> {
                 "verbosity 1",
                 "verbosity x",
                 "verbosity 1 noreply",
-                "verbosity 1 2 3",
                 "flush_all",
                 "flush_all 0",
                 "flush_all noreply",
                 "flush_all x",
-                "flush_all 1 2 3",
                 "stats foo",
                 "stats detail",
                 "stats detail on",
@@ -356,7 +370,7 @@ fn request(random: &mut Random) -> Vec<u8> {
 fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
     let verb = random.pick(&["set", "set", "add", "replace", "append", "prepend", "cas"]);
     let value = random.pick(VALUES);
-    let flags = random.pick(&["0", "0", "7", "4294967295", "4294967296", "x", "-1", "+3"]);
+    let flags = random.pick(&["0", "0", "7", "4294967295", "4294967296", "+3"]);
     let size = match random.below(30) {
         0 => "x".to_owned(),
         1 => "-1".to_owned(),
@@ -367,17 +381,15 @@ fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
     };
     let flags = if random.one_in(4) { flags } else { "5" };
     // No record of either server has any of these numbers but the first.
-    let number =
-        if verb == "cas" { random.pick(&[" #", " #", " #", " 1", " 0", " x"]) } else { "" };
+    let number = if verb == "cas" { random.pick(&[" #", " #", " #", " 1", " 0"]) } else { "" };
     let key = if number == " #" { "@" } else { key };
-    let more = if random.one_in(40) { " more" } else { "" };
-    let time = random.time();
-    format!("{verb} {key} {flags} {time} {size}{number}{more}{noreply}\r\n{value}\r\n").into()
+    let time = random.good_time();
+    format!("{verb} {key} {flags} {time} {size}{number}{noreply}\r\n{value}\r\n").into()
 }
 
 fn meta_set(random: &mut Random, key: &str) -> Vec<u8> {
     let value = random.pick(VALUES);
-    let flags = random.flags("kOqbcFTMMCIPLfst", 5);
+    let flags = random.flags("kOqbcFTMMCIPLft", 5);
     let size = match random.below(30) {
         0 => "x".to_owned(),
         1 => "-1".to_owned(),
@@ -425,7 +437,7 @@ fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<
         line.push_str(&format!(" {flag}{token}"));
     }
     if random.one_in(40) {
-        line.push_str(random.pick(&[" z", " k k", " !", " q q"]));
+        line.push_str(random.pick(&[" z", " k k", " q q"]));
     }
     line.push_str("\r\n");
     line.into_bytes()
@@ -434,8 +446,12 @@ fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<
 impl Random {
     /// A time, hardly ever a wrong one.
     fn time(&mut self) -> &'static str {
-        let end = if self.one_in(8) { TIMES.len() } else { TIMES.len() - 3 };
-        TIMES[self.below(end)]
+        if self.one_in(8) { TIMES[self.below(TIMES.len())] } else { self.good_time() }
+    }
+
+    /// A time that is a number.
+    fn good_time(&mut self) -> &'static str {
+        TIMES[self.below(TIMES.len() - 3)]
     }
 
     /// A number, hardly ever a wrong one.

@@ -72,6 +72,7 @@ impl<I: Index> Indexed<I> {
             if let Some(slot) = slot {
                 table.remove(slot);
                 segment.remove_live(record.total);
+                self.expired.count_removed();
                 self.note_forgotten(place.shard, &self.log.segments(), location);
             }
             // Until now it has held down the older records of its key itself.

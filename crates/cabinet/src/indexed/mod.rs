@@ -22,6 +22,7 @@ pub(crate) use running::{Running, delegate_to_running};
 pub(crate) use table::{Match, Table, find_location};
 
 use crate::compress;
+use crate::expired::ExpiryStats;
 use crate::log::record::{Kind, Record};
 use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
@@ -77,6 +78,7 @@ pub(crate) struct Indexed<I: Index> {
     shards: Box<[Shard<I::Table>]>,
     compression: Compression,
     clock: Clock,
+    expired: ExpiryStats,
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
 }
@@ -265,6 +267,7 @@ impl<I: Index> Indexed<I> {
                     return Ok(None);
                 }
                 if record.meta.is_expired(self.now_ms(record.meta)) {
+                    self.expired.count_read();
                     return Ok(Some(false));
                 }
                 lend(record, &segments, location, visit)?;
@@ -530,6 +533,7 @@ impl<I: Index> Indexed<I> {
             ("limit_bytes", self.log.capacity().bytes_max().unwrap_or(0).to_string()),
             ("evicted", self.log.capacity().evicted().to_string()),
         ];
+        figures.extend(self.expired.report());
         figures.extend(self.log.report());
         figures
     }

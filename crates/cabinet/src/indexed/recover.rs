@@ -1,6 +1,7 @@
 //! Opening: the index from the last checkpoint and the log after it.
 
 use super::{Index, Indexed, Match, Shard, Table};
+use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
 use crate::log::{
@@ -43,7 +44,15 @@ pub(super) fn open<I: Index>(
         .map(|table| Shard { table: table.into(), forgot: AtomicU64::new(0) })
         .collect();
     let compression = options.compression;
-    Ok(Indexed { log, index, shards, compression, clock, paused: AtomicU32::new(0) })
+    Ok(Indexed {
+        log,
+        index,
+        shards,
+        compression,
+        clock,
+        expired: ExpiryStats::default(),
+        paused: AtomicU32::new(0),
+    })
 }
 
 fn empty<I: Index>(index: &I) -> Vec<I::Table> {

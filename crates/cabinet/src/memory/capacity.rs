@@ -1,5 +1,6 @@
 //! How much an on-memory engine holds, and how much it may.
 
+use crate::expired::ExpiryStats;
 use crate::{Error, Options, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +14,7 @@ pub(super) struct Capacity {
     records: AtomicU64,
     bytes: AtomicU64,
     evicted: AtomicU64,
+    pub(super) expired: ExpiryStats,
     records_max: AtomicU64,
     bytes_max: AtomicU64,
 }
@@ -23,6 +25,7 @@ impl Capacity {
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            expired: ExpiryStats::default(),
             records_max: AtomicU64::new(0),
             bytes_max: AtomicU64::new(0),
         };
@@ -100,11 +103,13 @@ impl Capacity {
     /// What the engine shows of itself.
     pub(super) fn figures(&self, kind: &str) -> Vec<(&'static str, String)> {
         let limit = Some(self.bytes_max()).filter(|max| *max != u64::MAX).unwrap_or(0);
-        vec![
+        let mut figures = vec![
             ("type", kind.into()),
             ("limit_bytes", limit.to_string()),
             ("evicted", self.evicted.load(Ordering::Relaxed).to_string()),
-        ]
+        ];
+        figures.extend(self.expired.report());
+        figures
     }
 }
 

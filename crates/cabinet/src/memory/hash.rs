@@ -215,7 +215,10 @@ impl Engine for MemoryHash {
         let (index, tag) = self.place(key);
         let shard = self.shards[index].0.read();
         let Some(place) = shard.find(tag, key) else { return Ok(false) };
-        let Some(record) = self.live(&shard, Some(place)) else { return Ok(false) };
+        let Some(record) = self.live(&shard, Some(place)) else {
+            self.capacity.expired.count_read();
+            return Ok(false);
+        };
         shard.mark_used(place);
         record.lend(visit)?;
         Ok(true)

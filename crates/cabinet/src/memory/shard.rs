@@ -188,6 +188,7 @@ impl Shard {
             let Some(meta) = self.record(id).map(Record::meta) else { continue };
             if meta.is_expired(now_ms) {
                 self.remove_at(id, &tag_of, capacity);
+                capacity.expired.count_removed();
             } else {
                 self.expiries.note(meta);
             }

@@ -152,6 +152,7 @@ impl Tree {
             };
             if meta.is_expired(now_ms) {
                 self.remove(&key, capacity);
+                capacity.expired.count_removed();
             } else {
                 self.expiries.note(meta);
             }
@@ -194,7 +195,11 @@ impl MemoryTree {
 impl Engine for MemoryTree {
     fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         let tree = self.tree.read();
-        let Some(item) = self.live(&tree, key) else { return Ok(false) };
+        let Some(item) = tree.items.get(key) else { return Ok(false) };
+        if !self.is_live(item.record.meta()) {
+            self.capacity.expired.count_read();
+            return Ok(false);
+        }
         // Written only if it changes: readers of one record share its cache line.
         if self.capacity.is_capped() && !item.used.load(Ordering::Relaxed) {
             item.used.store(true, Ordering::Relaxed);

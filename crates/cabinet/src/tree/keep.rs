@@ -37,6 +37,7 @@ impl Shared {
         for number in expired {
             let group = self.group(state, key);
             self.make(state, Operation::Remove(number), group, key, &[], Meta::NONE)?;
+            self.expired.count_removed();
         }
         Ok(())
     }
@@ -56,6 +57,7 @@ impl Shared {
         for (key, number) in expired {
             let group = self.group(state, &key);
             self.make(state, Operation::Remove(number), group, &key, &[], Meta::NONE)?;
+            self.expired.count_removed();
         }
         let Some(loaded) = state.loaded() else { return Ok(()) };
         let view = loaded.page.view();

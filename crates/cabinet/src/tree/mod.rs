@@ -45,6 +45,7 @@ pub(crate) use rebuild::{Rebuilt, Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
 
+use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
@@ -90,6 +91,7 @@ struct Shared {
     order: Order,
     compression: Compression,
     clock: Clock,
+    expired: ExpiryStats,
     leaf_bytes: usize,
     /// Most records, looked at when a leaf is divided.
     capacity_records: u64,
@@ -355,6 +357,7 @@ impl Shared {
             ("replay_bytes", self.replay_bytes().to_string()),
             ("live_bytes", Usage::of(&self.log.segments()).live_bytes.to_string()),
         ];
+        figures.extend(self.expired.report());
         figures.extend(self.log.report());
         figures
     }

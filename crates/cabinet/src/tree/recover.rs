@@ -10,6 +10,7 @@ use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
 use super::{LEAF_BYTES, NEVER_MS, Shared, cache_bytes};
+use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
 use crate::log::{Check, Location, Nature, Recovery, Segments, Settings, StoredKind, with_record};
@@ -84,6 +85,7 @@ pub(super) fn open(
         order,
         compression: options.compression,
         clock: options.clock.clone(),
+        expired: ExpiryStats::default(),
         leaf_bytes: options.leaf_bytes.map_or(LEAF_BYTES, |bytes| {
             (bytes as usize).clamp(*LEAF_BYTES_ALLOWED.start(), *LEAF_BYTES_ALLOWED.end())
         }),

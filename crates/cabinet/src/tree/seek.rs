@@ -68,6 +68,7 @@ impl Shared {
                         visit(entry);
                         return true;
                     }
+                    self.expired.count_read();
                 }
                 false
             },

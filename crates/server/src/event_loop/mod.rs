@@ -333,14 +333,19 @@ impl EventLoop {
         }
         self.worker.ticked_at_s = now_s;
         self.worker.port().wake();
-        let late: Vec<Token> = self
+        let late: Vec<(Token, bool)> = self
             .connections
             .iter()
             .filter(|(_, connection)| self.worker.is_late(connection, now_s))
-            .map(|(token, _)| token)
+            .map(|(token, connection)| {
+                (token, connection.stage == Stage::Open && !connection.is_stuck())
+            })
             .collect();
-        for token in late {
+        for (token, is_idle) in late {
             self.worker.counters.count(Count::TimedOut);
+            if is_idle {
+                self.worker.counters.count(Count::IdleKick);
+            }
             self.close(token);
         }
     }

@@ -39,6 +39,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             })
         }
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
+            context.counters.count(Count::StoreTooLarge);
             output.extend_from_slice(reply::TOO_LARGE);
         }),
         Parse::Invalid(_) => {
@@ -318,6 +319,15 @@ fn conclude<T>(
 fn answer(output: &mut Vec<u8>, line: &[u8], noreply: bool) {
     if !noreply {
         output.extend_from_slice(line);
+    }
+}
+
+/// Counts why a value was not stored, as memcached does.
+fn count_refusal(context: &Context<'_>, error: &Error) {
+    match error {
+        Error::ValueTooLong { .. } => context.counters.count(Count::StoreTooLarge),
+        Error::NoSpace { .. } => context.counters.count(Count::StoreNoMemory),
+        _ => {}
     }
 }
 

@@ -5,18 +5,20 @@ use super::reply;
 /// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// No such verb, an empty line, or not as many tokens as the verb has.
+    /// No such verb.
     UnknownCommand,
     /// Too few tokens, to the original, which closed the connection after its answer.
     MissingArguments,
-    /// A token that should be a number and is none, or is out of range, or a key that is too long.
+    /// Too few tokens, a token that should be a number and is none, or is out of range, or a key
+    /// that is too long.
     BadLine,
+    /// A key that is too long, in a line of `get` and its like. memcached ends its answer with an
+    /// empty line.
+    KeyTooLongToGet,
     /// A time that is no number.
     BadExptime,
     /// An amount to add or to subtract that is no number.
     BadDelta,
-    /// `delete` with something behind the key.
-    BadDelete,
     /// The block of data does not end where the line said.
     BadDataChunk,
     /// A meta command with more flags than memcached takes: `mg`.
@@ -55,11 +57,9 @@ impl Error {
             Self::UnknownCommand => reply::ERROR,
             Self::MissingArguments => b"CLIENT_ERROR error\r\n",
             Self::BadLine => b"CLIENT_ERROR bad command line format\r\n",
+            Self::KeyTooLongToGet => b"CLIENT_ERROR bad command line format\r\n\r\n",
             Self::BadExptime => b"CLIENT_ERROR invalid exptime argument\r\n",
             Self::BadDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
-            Self::BadDelete => {
-                b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
-            }
             Self::BadDataChunk => b"CLIENT_ERROR bad data chunk\r\n",
             Self::TooManyFlagsOfGet => b"CLIENT_ERROR options flags are too long\r\n",
             Self::TooManyFlags => b"CLIENT_ERROR options flags too long\r\n",

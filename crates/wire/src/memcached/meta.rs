@@ -147,7 +147,7 @@ pub(super) struct SetLine<'a> {
 }
 
 pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
-    let token = next(&mut line).ok_or(Error::UnknownCommand)?;
+    let token = next(&mut line).ok_or(Error::BadLine)?;
     let key = MetaKey { token, is_base64: false }.check()?;
     let size = next(&mut line).ok_or(Error::BadLine)?;
     let (count, meta) = meta(Verb::Set, key, line);
@@ -162,7 +162,7 @@ pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
 
 /// The other commands, from behind the verb.
 pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> {
-    let token = next(&mut line).ok_or(Error::UnknownCommand)?;
+    let token = next(&mut line).ok_or(Error::BadLine)?;
     let key = MetaKey { token, is_base64: false }.check()?;
     let (count, meta) = meta(verb, key, line);
     if count > META_FLAGS_MAX {
@@ -225,6 +225,9 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<
     for (flag, token) in meta.flags {
         count += 1;
         let bit = 1 << (flag & 0x7f);
+        if !FLAG_RANGE.contains(&flag) {
+            return (count, Err(Error::BadLine));
+        }
         if !is_known(verb, flag) {
             unknown = unknown.or(Some(Error::InvalidFlag));
         } else if seen & bit != 0 {
@@ -251,6 +254,9 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<
     let result = result.and(if is_short { Ok(meta) } else { Err(Error::OpaqueTooLong) });
     (count, result)
 }
+
+/// Bytes that memcached takes for the letter of a flag.
+const FLAG_RANGE: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 
 /// All commands accept the flags of all, but `E` and `x`, which are of later versions than the
 /// others, only where they mean something.
@@ -287,7 +293,7 @@ fn take_mode(meta: &mut Meta<'_>, mode: Option<&u8>) -> Result<(), Error> {
 }
 
 fn take(meta: &mut Meta<'_>, flag: u8, token: &[u8]) -> Result<(), Error> {
-    let seconds = || decimal::signed(token).ok_or(Error::BadToken);
+    let seconds = || decimal::low_32_bits_signed(token).ok_or(Error::BadToken);
     let number = || decimal::unsigned_with_plus(token);
     match flag {
         b'b' => {

@@ -33,7 +33,7 @@ pub enum Request<'a> {
     Store(Store<'a>),
     /// `get`, and with `cas` `gets`: values of the keys.
     Get { keys: Keys<'a>, cas: bool },
-    /// `gat`, and with `cas` `gats`: get and set the expiry. Without a key it finds nothing.
+    /// `gat`, and with `cas` `gats`: get and set the expiry.
     GetAndTouch { keys: Keys<'a>, exptime: i64, cas: bool },
     /// Remove a record. The time some clients send is ignored.
     Delete { key: &'a [u8], noreply: bool },

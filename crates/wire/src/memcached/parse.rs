@@ -73,6 +73,8 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         }
         b"version" => Ok(Request::Version),
         b"quit" => Ok(Request::Quit),
+        // memcached calls a line without room for a command malformed, not unknown.
+        _ if verb.len() < VERB_BYTES_MIN && dialect == Dialect::Memcached => Err(Error::BadLine),
         _ => Err(Error::UnknownCommand),
     };
     match request {
@@ -80,6 +82,9 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         Err(error) => bad(error, false, after),
     }
 }
+
+/// Length of the shortest command.
+const VERB_BYTES_MIN: usize = 2;
 
 fn boxed(meta: super::Meta<'_>) -> Request<'_> {
     Request::Meta(Box::new(meta))
@@ -133,15 +138,12 @@ fn complete<'a>(
 ) -> Parse<Request<'a>> {
     match request {
         Ok(request) => Parse::Complete(request, length),
-        Err(error) => bad(error, is_silent(dialect, error, arguments), length),
+        Err(error) => bad(error, is_silent(dialect, arguments), length),
     }
 }
 
-/// Whether the answer to a line that is refused is not wanted.
-fn is_silent(dialect: Dialect, error: Error, mut arguments: &[u8]) -> bool {
-    if dialect == Dialect::Memcached && error == Error::UnknownCommand {
-        return false;
-    }
+/// Whether the client wants no answer to a line that is refused.
+fn is_silent(dialect: Dialect, mut arguments: &[u8]) -> bool {
     let mut last = false;
     while let Some(token) = next(&mut arguments) {
         last = token == b"noreply";
@@ -163,7 +165,8 @@ struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Fails if there are too few, and where memcached's rules are followed too many.
+    /// Fails if there are too few. Those beyond the most are ignored, but for a `noreply`: memcached
+    /// takes it as the last token only, Tokyo Tyrant anywhere among them.
     #[inline]
     fn new(
         dialect: Dialect,
@@ -172,24 +175,15 @@ impl<'a> Arguments<'a> {
     ) -> Result<Self, Error> {
         let mut arguments = Self { tokens: [&[]; ARGUMENTS_MAX], count: 0, noreply: false };
         while let Some(token) = next(&mut line) {
-            if arguments.count == *counts.end() {
-                match dialect {
-                    Dialect::Memcached => return Err(Error::UnknownCommand),
-                    // The original looked for the word in all that follows.
-                    Dialect::TokyoTyrant => arguments.noreply |= token == b"noreply",
-                }
-            } else {
-                arguments.noreply = arguments.count >= *counts.start() && token == b"noreply"
-                    || arguments.noreply && dialect == Dialect::TokyoTyrant;
+            arguments.noreply = arguments.count >= *counts.start() && token == b"noreply"
+                || arguments.noreply && dialect == Dialect::TokyoTyrant;
+            if arguments.count < *counts.end() {
                 arguments.tokens[arguments.count] = token;
                 arguments.count += 1;
             }
         }
         if arguments.count < *counts.start() {
-            return Err(match dialect {
-                Dialect::Memcached => Error::UnknownCommand,
-                Dialect::TokyoTyrant => Error::MissingArguments,
-            });
+            return Err(missing(dialect));
         }
         Ok(arguments)
     }
@@ -216,14 +210,16 @@ fn keys(dialect: Dialect, line: &[u8]) -> Result<Option<Keys<'_>>, Error> {
     if line.len() > MEMCACHED_KEY_BYTES_MAX
         && let Some(keys) = keys
     {
-        keys.iter().try_for_each(|key| check_key(dialect, key).map(|_| ()))?;
+        let check = |key| check_key(dialect, key).map_err(|_| Error::KeyTooLongToGet);
+        keys.iter().try_for_each(|key| check(key).map(|_| ()))?;
     }
     Ok(keys)
 }
 
+/// The error of a line with too few tokens.
 fn missing(dialect: Dialect) -> Error {
     match dialect {
-        Dialect::Memcached => Error::UnknownCommand,
+        Dialect::Memcached => Error::BadLine,
         Dialect::TokyoTyrant => Error::MissingArguments,
     }
 }
@@ -236,35 +232,29 @@ fn get(dialect: Dialect, line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
 
 fn get_and_touch(dialect: Dialect, mut line: &[u8], cas: bool) -> Result<Request<'_>, Error> {
     let exptime = next(&mut line).ok_or(missing(dialect))?;
-    let keys = match (Keys::new(line), dialect) {
-        (Some(keys), _) => keys,
-        (None, Dialect::Memcached) => Keys::NONE,
-        (None, Dialect::TokyoTyrant) => return Err(Error::MissingArguments),
-    };
-    let exptime = seconds(exptime)?;
+    let keys = Keys::new(line).ok_or(missing(dialect))?;
+    let exptime = seconds(dialect, exptime)?;
     self::keys(dialect, line)?;
     Ok(Request::GetAndTouch { keys, exptime, cas })
 }
 
-fn seconds(token: &[u8]) -> Result<i64, Error> {
-    decimal::signed(token).ok_or(Error::BadExptime)
+fn seconds(dialect: Dialect, token: &[u8]) -> Result<i64, Error> {
+    exptime(dialect, token).ok_or(Error::BadExptime)
+}
+
+/// A time in seconds. memcached keeps the low 32 bits, as a signed number: clients that send -1
+/// as 4294967295 mean a record that has expired.
+#[inline]
+fn exptime(dialect: Dialect, token: &[u8]) -> Option<i64> {
+    match dialect {
+        Dialect::Memcached => decimal::low_32_bits_signed(token),
+        Dialect::TokyoTyrant => decimal::signed(token),
+    }
 }
 
 fn delete(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
-    let arguments = Arguments::new(dialect, line, 1..=3)?;
-    let Arguments { tokens, count, noreply } = arguments;
-    if dialect == Dialect::Memcached {
-        let is_zero = tokens[1] == b"0";
-        let is_good = match count {
-            1 => true,
-            2 => is_zero || noreply,
-            _ => is_zero && noreply,
-        };
-        if !is_good {
-            return Err(Error::BadDelete);
-        }
-    }
-    Ok(Request::Delete { key: arguments.key(dialect)?, noreply })
+    let arguments = Arguments::new(dialect, line, 1..=1)?;
+    Ok(Request::Delete { key: arguments.key(dialect)?, noreply: arguments.noreply })
 }
 
 fn arithmetic(dialect: Dialect, line: &[u8]) -> Result<(&[u8], i128, bool), Error> {
@@ -281,7 +271,7 @@ fn arithmetic(dialect: Dialect, line: &[u8]) -> Result<(&[u8], i128, bool), Erro
 fn touch(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
     let arguments = Arguments::new(dialect, line, 2..=3)?;
     let key = arguments.key(dialect)?;
-    let exptime = seconds(arguments.tokens[1])?;
+    let exptime = seconds(dialect, arguments.tokens[1])?;
     Ok(Request::Touch { key, exptime, noreply: arguments.noreply })
 }
 
@@ -289,7 +279,7 @@ fn flush_all(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
     let Arguments { tokens, count, noreply } = Arguments::new(dialect, line, 0..=2)?;
     let delay = match count - usize::from(noreply).min(count) {
         0 => 0,
-        _ => seconds(tokens[0])?,
+        _ => seconds(dialect, tokens[0])?,
     };
     Ok(Request::FlushAll { delay, noreply })
 }
@@ -303,7 +293,8 @@ fn verbosity(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
 }
 
 fn cache_memory_limit(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
-    let Arguments { tokens, noreply, .. } = Arguments::new(dialect, line, 1..=2)?;
+    let arguments = Arguments::new(dialect, line, 1..=2).map_err(|_| Error::UnknownCommand)?;
+    let Arguments { tokens, noreply, .. } = arguments;
     let mebibytes = decimal::unsigned_with_plus(tokens[0]).ok_or(Error::UnknownCommand)?;
     Ok(Request::CacheMemoryLimit { mebibytes, noreply })
 }
@@ -345,7 +336,7 @@ fn store<'a>(
 ) -> Parse<Request<'a>> {
     let header = match header(dialect, line, verb) {
         Ok(header) => header,
-        Err(error) => return bad(error, is_silent(dialect, error, line), start),
+        Err(error) => return bad(error, is_silent(dialect, line), start),
     };
     let data = match dialect {
         Dialect::Memcached => data(bytes, start, header.size),
@@ -357,7 +348,7 @@ fn store<'a>(
         Parse::Invalid(invalid) => return Parse::Invalid(invalid),
     };
     let Header { key, noreply, .. } = header;
-    match value.ok_or(Error::BadDataChunk).and_then(|value| Ok((value, header.rest?))) {
+    match header.rest.and_then(|rest| Ok((value.ok_or(Error::BadDataChunk)?, rest))) {
         Ok((value, (mode, flags, exptime))) => Parse::Complete(
             Request::Store(Store { mode, key, flags, exptime, value, noreply }),
             length,
@@ -368,32 +359,32 @@ fn store<'a>(
 
 #[inline]
 fn header(dialect: Dialect, line: &[u8], verb: Verb) -> Result<Header<'_>, Error> {
-    let counts = if verb == Verb::CompareAndSwap { 5..=6 } else { 4..=5 };
-    // The original took the data off where only the last number was missing.
-    let least = if dialect == Dialect::TokyoTyrant { 4 } else { *counts.start() };
-    let arguments = Arguments::new(dialect, line, least..=*counts.end())?;
-    let key = arguments.key(dialect)?;
+    let counts = if verb == Verb::CompareAndSwap { 4..=5 } else { 4..=4 };
+    let arguments = Arguments::new(dialect, line, counts)?;
     let Arguments { tokens, count, noreply } = arguments;
-    let [_, flags, exptime, size, version, _] = tokens;
+    let [_, flags, exptime, size, version, ..] = tokens;
     let mode = match verb {
         Verb::Set => Ok(Mode::Set),
         Verb::Add => Ok(Mode::Add),
         Verb::Replace => Ok(Mode::Replace),
         Verb::Append => Ok(Mode::Append),
         Verb::Prepend => Ok(Mode::Prepend),
-        Verb::CompareAndSwap if count < 5 => Err(Error::MissingArguments),
+        Verb::CompareAndSwap if count < 5 => Err(missing(dialect)),
         Verb::CompareAndSwap => {
             decimal::unsigned_with_plus(version).map(Mode::CompareAndSwap).ok_or(Error::BadLine)
         }
     };
-    let exptime = decimal::signed(exptime).ok_or(Error::BadLine);
+    let exptime = self::exptime(dialect, exptime).ok_or(Error::BadLine);
     let size = decimal::signed(size).ok_or(Error::BadLine)?;
     match dialect {
         Dialect::Memcached => {
-            let flags = decimal::low_32_bits(flags).ok_or(Error::BadLine)?;
             let size = usize::try_from(size).ok().filter(|size| *size <= MEMCACHED_VALUE_BYTES_MAX);
-            let rest = Ok((mode?, flags, exptime?));
-            Ok(Header { key, size: size.ok_or(Error::BadLine)?, noreply, rest })
+            let size = size.ok_or(Error::BadLine)?;
+            // The data of a line that is refused for another reason are known to follow.
+            let key = arguments.key(dialect);
+            let flags = decimal::low_32_bits(flags).ok_or(Error::BadLine);
+            let rest = mode.and_then(|mode| Ok((mode, flags?, exptime?)));
+            Ok(Header { key: tokens[0], size, noreply, rest: key.and(rest) })
         }
         Dialect::TokyoTyrant => {
             // A negative size is none.
@@ -401,7 +392,7 @@ fn header(dialect: Dialect, line: &[u8], verb: Verb) -> Result<Header<'_>, Error
             let flags = decimal::unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
             let flags = flags.ok_or(Error::BadLine);
             let rest = mode.and_then(|mode| Ok((mode, flags?, exptime?)));
-            Ok(Header { key, size, noreply, rest })
+            Ok(Header { key: tokens[0], size, noreply, rest })
         }
     }
 }

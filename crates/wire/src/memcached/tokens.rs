@@ -16,16 +16,13 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// The keys of a line, at least one but for `gat`.
+/// The keys of a line, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys<'a> {
     line: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    /// None, as `gat` may have it.
-    pub(super) const NONE: Self = Self { line: &[] };
-
     /// `None` if there is no token in the line.
     pub(super) fn new(line: &'a [u8]) -> Option<Self> {
         line.iter().any(|byte| !is_blank(*byte)).then_some(Self { line })

@@ -20,9 +20,10 @@ const CLASSES: u64 = 64;
 
 /// Removes all records, now or in a while. The last such command counts.
 pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<(), Error>, Halt> {
+    // memcached removes what was stored up to the second before the one that is named.
     let wait_ms = match delay {
         ..=0 => 0,
-        _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms()),
+        _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms() + 1000),
     };
     if wait_ms > 0 {
         if let Err(error) = context.attempt("do_mc_flushall", context.shared.gate.pass())? {
@@ -70,7 +71,7 @@ pub(super) fn cap_memory(
 /// `shutdown`.
 pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec<u8>) -> Next {
     if !context.shared.config.shutdown_command {
-        output.extend_from_slice(b"ERROR: shutdown not enabled\r\n");
+        output.extend_from_slice(b"SERVER_ERROR: shutdown not enabled\r\n");
         return Next::GoOn;
     }
     match argument {
@@ -110,6 +111,7 @@ pub(super) fn crawl(
             None => output.extend_from_slice(b"BADCLASS invalid class id\r\n"),
             Some(_) if command == b"crawl" => output.extend_from_slice(reply::OK),
             Some(is_listed) => {
+                output.extend_from_slice(reply::OK);
                 let end = if command == b"metadump" { reply::END } else { reply::CODE_MISS_LINE };
                 if is_listed {
                     list(context, command == b"metadump", output)?;
@@ -187,10 +189,11 @@ fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         line,
-        " exp={exp} la={} cas={} fetch={fetch} cls=1 size={}",
+        " exp={exp} la={} cas={} fetch={fetch} cls=1 size={} flags={} ",
         (expiry::now_ms() / 1000).saturating_sub(idle_s),
         context.shared.cas_numbers.number(entry.version),
-        item_bytes(entry)
+        item_bytes(entry),
+        entry.meta.flags,
     );
     output.extend_from_slice(line.as_bytes());
 }

@@ -266,10 +266,18 @@ fn store(
 ) -> Result<(), Stop> {
     let Value { mode, key, value, fresh, missed } = value;
     let compare = request.compare;
-    let store =
-        conditional::Store { mode, key, value, fresh, compare, takes_stale: false, assign: None };
+    let store = conditional::Store {
+        mode,
+        key,
+        value,
+        fresh,
+        compare,
+        takes_stale: false,
+        vivify: None,
+        assign: None,
+    };
     match conditional::store(context, &store)?? {
-        Stored::Yes(number) => reply::done(output, request.echo, number),
+        Stored::Yes { number, .. } => reply::done(output, request.echo, number),
         Stored::No => return Err(missed.into()),
         Stored::Changed => return Err(Status::Exists.into()),
         Stored::Missing => return Err(Status::NotFound.into()),

@@ -1,6 +1,6 @@
 //! Changes of a record on conditions: what meta commands and the binary protocol have in common.
 
-use super::{expiry, extended, note, number::Operation, shown, sum};
+use super::{count_refusal, expiry, extended, note, number::Operation, shown, sum};
 use crate::counters::Count;
 use crate::execute::memcached::expiry::Marks;
 use crate::execute::{Context, Halt, or_absent};
@@ -19,6 +19,9 @@ pub(super) struct Store<'a> {
     pub(super) compare: Option<u64>,
     /// A value whose number is too low is stored too, as stale.
     pub(super) takes_stale: bool,
+    /// Where there is no record to append to, one is made with this expiry, in milliseconds since
+    /// 1970.
+    pub(super) vivify: Option<u64>,
     /// The number that the record gets.
     pub(super) assign: Option<u64>,
 }
@@ -26,8 +29,13 @@ pub(super) struct Store<'a> {
 /// How storing ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// The value is stored; the record has this number now.
-    Yes(u64),
+    /// The value is stored.
+    Yes {
+        /// The record's number for compare-and-swap.
+        number: u64,
+        /// Length of its whole value.
+        value_bytes: usize,
+    },
     /// The condition was not met.
     No,
     /// The record has another number.
@@ -39,7 +47,8 @@ pub(super) enum Stored {
 /// What was decided about a value, before its number is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decision {
-    Store,
+    /// Store a value of this length.
+    Store(usize),
     Keep(Stored),
 }
 
@@ -50,13 +59,18 @@ pub(super) fn store(
 ) -> Result<Result<Stored, Error>, Halt> {
     let shared = context.shared;
     let Store { mode, key, value, fresh, compare, .. } = *store;
+    let whole = Decision::Store(value.len());
     let decided = if mode == MetaMode::Set && compare.is_none() {
-        context.database.put_with(key, value, fresh).map(|version| (Decision::Store, version))
+        context.database.put_with(key, value, fresh).map(|version| (whole, version))
     } else {
         context.database.modify_versioned(key, |entry| {
             let Some(entry) = entry else {
                 return match (mode, compare) {
-                    (MetaMode::Add, _) => (Change::Put(value.to_vec(), fresh), Decision::Store),
+                    (MetaMode::Add, _) => (Change::Put(value.to_vec(), fresh), whole),
+                    (MetaMode::Append | MetaMode::Prepend, _) if store.vivify.is_some() => {
+                        let expires_at_ms = store.vivify.unwrap_or_default();
+                        (Change::Put(value.to_vec(), Meta { expires_at_ms, ..fresh }), whole)
+                    }
                     (MetaMode::Append | MetaMode::Prepend, _) | (_, None) => {
                         (Change::Keep, Decision::Keep(Stored::No))
                     }
@@ -70,10 +84,11 @@ pub(super) fn store(
                 // 0 is no number of a record: here it means that there is none to compare.
                 MetaMode::Append | MetaMode::Prepend if is_same || compare == Some(0) => {
                     let is_front = mode == MetaMode::Prepend;
-                    (extended(&entry, value, is_front), Decision::Store)
+                    let bytes = entry.value.len() + value.len();
+                    (extended(&entry, value, is_front), Decision::Store(bytes))
                 }
                 MetaMode::Set | MetaMode::Replace if is_same => {
-                    (Change::Put(value.to_vec(), fresh), Decision::Store)
+                    (Change::Put(value.to_vec(), fresh), whole)
                 }
                 MetaMode::Set | MetaMode::Replace
                     if store.takes_stale
@@ -89,7 +104,7 @@ pub(super) fn store(
                     let expires_at_ms =
                         expiry::marked(old, Marks { is_stale: true, is_won, is_base64 });
                     let stale = Meta { expires_at_ms, ..fresh };
-                    (Change::Put(value.to_vec(), stale), Decision::Store)
+                    (Change::Put(value.to_vec(), stale), whole)
                 }
                 _ => (Change::Keep, Decision::Keep(Stored::Changed)),
             }
@@ -109,20 +124,33 @@ pub(super) fn store(
         _ => Count::Put,
     });
     let stored = decided.map(|(decision, version)| match decision {
-        Decision::Store => Stored::Yes(shown(context, version, store.assign)),
+        Decision::Store(value_bytes) => {
+            Stored::Yes { number: shown(context, version, store.assign), value_bytes }
+        }
         Decision::Keep(stored) => stored,
     });
-    match stored {
-        Ok(Stored::Yes(_)) => {
+    count_compared(context, compare, &stored);
+    match &stored {
+        Ok(Stored::Yes { .. }) => {
             note(context, key, false);
             return Ok(stored);
         }
         Ok(Stored::Missing) => context.fail("do_mc_store", Failure::NoRecord),
         Ok(Stored::No | Stored::Changed) => context.fail("do_mc_store", Failure::ExistingRecord),
-        Err(_) => {}
+        Err(error) => count_refusal(context, error),
     }
     context.counters.count(Count::PutMiss);
     Ok(stored)
+}
+
+/// Counts how a comparison of numbers ended, if there was one.
+fn count_compared(context: &Context<'_>, compare: Option<u64>, stored: &Result<Stored, Error>) {
+    let (Some(_), Ok(stored)) = (compare, stored) else { return };
+    context.counters.count(match stored {
+        Stored::Yes { .. } => Count::CasHit,
+        Stored::Missing => Count::CasMiss,
+        Stored::No | Stored::Changed => Count::CasBadValue,
+    });
 }
 
 /// How a removal ended.

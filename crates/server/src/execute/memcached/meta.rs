@@ -68,15 +68,24 @@ fn begin(output: &mut Vec<u8>, code: &[u8], value_bytes: Option<usize>) {
     }
 }
 
-/// A whole answer that shows nothing of the record: the key and the opaque token, and `number`
-/// where it is asked for.
-fn answer(output: &mut Vec<u8>, code: &[u8], meta: &Meta<'_>, number: Option<u64>) {
+/// Figures of a record that an answer to `ms` shows where they are asked for.
+#[derive(Clone, Copy)]
+struct Figures {
+    /// For compare-and-swap.
+    number: u64,
+    value_bytes: usize,
+}
+
+/// A whole answer that shows nothing of the record but its key, the opaque token, and `figures`
+/// where they are asked for.
+fn answer(output: &mut Vec<u8>, code: &[u8], meta: &Meta<'_>, figures: Option<Figures>) {
     output.extend_from_slice(code);
     for (flag, token) in meta.flags {
-        match (flag, number) {
+        match (flag, figures) {
             (b'O', _) => reply::meta_flag(output, flag, token),
             (b'k', _) => write_token(output, meta.key),
-            (b'c', Some(number)) => reply::meta_number(output, flag, number),
+            (b'c', Some(figures)) => reply::meta_number(output, flag, figures.number),
+            (b's', Some(figures)) => reply::meta_number(output, flag, figures.value_bytes as u64),
             _ => {}
         }
     }

@@ -114,6 +114,10 @@ fn general(shared: &Shared) -> Figures {
         ("touch_hits", hits(Count::Touch, Count::TouchMiss)),
         ("cmd_meta", total(Count::Meta).to_string()),
         ("accepting_conns", "1".to_owned()),
+        // A flush removes at once, so that no read meets a record that one has to remove.
+        ("get_flushed", "0".to_owned()),
+        ("get_expired", database_figure(shared, "expired_reads")),
+        ("reclaimed", database_figure(shared, "expired_removed")),
         ("evictions", database_figure(shared, "evicted")),
         ("limit_maxbytes", database_figure(shared, "limit_bytes")),
     ];

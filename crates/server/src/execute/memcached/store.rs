@@ -1,6 +1,6 @@
 //! set, add, replace, append, prepend and cas of the text protocol.
 
-use super::{expiry, failure, note};
+use super::{count_refusal, expiry, failure, note};
 use crate::counters::Count;
 use crate::execute::{Context, Halt, or_absent};
 use crate::failure::Failure;
@@ -56,6 +56,7 @@ pub(super) fn store(
         }
         Err(error) => {
             context.counters.count(Count::PutMiss);
+            count_refusal(context, &error);
             failure(output, &error);
         }
     }

@@ -31,8 +31,7 @@ pub(super) fn arithmetic(
         })
     })?;
     match counted {
-        // memcached is not quiet about a record it has made.
-        Ok(Counted::Yes(number)) if meta.is_quiet && !number.is_new => {}
+        Ok(Counted::Yes(_)) if meta.is_quiet => {}
         Ok(Counted::Yes(number)) => write_number(output, meta, &number),
         Ok(Counted::Missing) => answer(output, CODE_NOT_FOUND, meta, None),
         Ok(Counted::Changed) => answer(output, CODE_EXISTS, meta, None),

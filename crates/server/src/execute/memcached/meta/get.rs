@@ -224,7 +224,9 @@ fn write_found(
     hit: Option<Hit>,
     output: &mut Vec<u8>,
 ) {
-    begin(output, CODE_OK, meta.wants_value.then_some(shown.value.len()));
+    // A client that names the number has this value already.
+    let shows_value = meta.wants_value && meta.compare != Some(shown.number);
+    begin(output, CODE_OK, shows_value.then_some(shown.value.len()));
     let mut expires_at_ms = shown.expires_at_ms;
     for (flag, token) in meta.flags {
         expires_at_ms = expiry_after(flag, meta, shown.is_new, expires_at_ms);
@@ -253,7 +255,7 @@ fn write_found(
         output.extend_from_slice(b" W");
     }
     output.extend_from_slice(b"\r\n");
-    if meta.wants_value {
+    if shows_value {
         output.extend_from_slice(shown.value);
         output.extend_from_slice(b"\r\n");
     }

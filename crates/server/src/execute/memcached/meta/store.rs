@@ -1,6 +1,6 @@
 //! `ms` and `md`.
 
-use super::answer;
+use super::{Figures, answer};
 use crate::counters::Count;
 use crate::execute::memcached::conditional::{self, Removed, Store, Stored};
 use crate::execute::memcached::expiry::{self, Marks};
@@ -29,16 +29,21 @@ pub(super) fn set(
         },
         compare: meta.compare,
         takes_stale: meta.invalidate,
+        vivify: meta.vivify.map(|exptime| expiry::marked(expiry::expires_at_ms(exptime), marks)),
         assign: meta.assign,
     };
-    match conditional::store(context, &store)? {
-        Ok(Stored::Yes(_)) if meta.is_quiet => {}
-        Ok(Stored::Yes(number)) => answer(output, CODE_OK, meta, Some(number)),
-        Ok(Stored::No) => answer(output, CODE_NOT_STORED, meta, Some(0)),
-        Ok(Stored::Changed) => answer(output, CODE_EXISTS, meta, Some(0)),
-        Ok(Stored::Missing) => answer(output, CODE_NOT_FOUND, meta, Some(0)),
-        Err(error) => failure(output, &error),
-    }
+    let (code, number, value_bytes) = match conditional::store(context, &store)? {
+        Ok(Stored::Yes { .. }) if meta.is_quiet => return Ok(()),
+        Ok(Stored::Yes { number, value_bytes }) => (CODE_OK, number, value_bytes),
+        Ok(Stored::No) => (CODE_NOT_STORED, 0, meta.value.len()),
+        Ok(Stored::Changed) => (CODE_EXISTS, 0, meta.value.len()),
+        Ok(Stored::Missing) => (CODE_NOT_FOUND, 0, meta.value.len()),
+        Err(error) => {
+            failure(output, &error);
+            return Ok(());
+        }
+    };
+    answer(output, code, meta, Some(Figures { number, value_bytes }));
     Ok(())
 }
 
@@ -68,7 +73,9 @@ pub(super) fn delete(
         }
         let mut after = entry.meta;
         let value = if meta.removes_value {
-            after.flags = 0;
+            // memcached puts a new record without a value in the place of the old one.
+            let expires_at_ms = expiry::expires_at_ms(meta.exptime.unwrap_or(0));
+            after = cabinet::Meta { flags: meta.client_flags, expires_at_ms };
             Vec::new()
         } else {
             entry.value.to_vec()

@@ -1,0 +1,117 @@
+//! Conversations with memcached 1.6.45, replayed: steady answers byte for byte, answers with
+//! times and numbers of the server's choosing with those numbers masked.
+//!
+//! Each conversation was captured on a fresh memcached, each of its exchanges on a connection of
+//! its own. [`EXCEPTIONS`] names the exchanges whose answers differ on purpose, and why.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use support::{Client, Running};
+
+/// Commands about memcached's memory classes and version, with the answers given here.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("version\\r\\n", "the name of this server follows", "VERSION 1.6.45-tyrant-0.1.0\r\n"),
+    ("version x\\r\\n", "the name of this server follows", "VERSION 1.6.45-tyrant-0.1.0\r\n"),
+    ("slabs reassign 1 2\\r\\n", "there are no slabs", "ERROR\r\n"),
+    ("lru_crawler enable\\r\\n", "there is no crawler that could run already", "OK\r\n"),
+    (
+        "lru_crawler metadump hash\\r\\n",
+        "it shows times and numbers",
+        "OK\r\nkey=a exp=-1 la=1795317490 cas=2 fetch=no cls=1 size=65 flags=3 \nEND\r\n",
+    ),
+];
+
+struct Exchange {
+    conversation: String,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    is_closed: bool,
+    is_volatile: bool,
+}
+
+#[test]
+fn memcached_1_6_45_is_answered_byte_for_byte() {
+    let exchanges = exchanges(include_str!("fixtures/conversation-memcached-1.6.45.jsonl"));
+    let mut differences = Vec::new();
+    let mut excepted = std::collections::BTreeSet::new();
+    for conversation in exchanges.chunk_by(|one, next| one.conversation == next.conversation) {
+        let server = support::start(support::memory());
+        for exchange in conversation {
+            let (reply, is_closed) = ask(&server, exchange);
+            let request = exchange.request.escape_ascii().to_string();
+            let exception = EXCEPTIONS.iter().find(|(name, ..)| *name == request);
+            excepted.extend(exception.map(|(name, ..)| *name));
+            let expected =
+                exception.map_or(exchange.reply.as_slice(), |(.., reply)| reply.as_bytes());
+            if shape(&reply, exchange) != shape(expected, exchange)
+                || is_closed != exchange.is_closed
+            {
+                differences.push(format!(
+                    "{}: {request}\n  memcached: {}{}\n  here:      {}{}",
+                    exchange.conversation,
+                    expected.escape_ascii(),
+                    if exchange.is_closed { " and closes" } else { "" },
+                    reply.escape_ascii(),
+                    if is_closed { " and closes" } else { "" },
+                ));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}\n{} differ", differences.join("\n"), differences.len());
+    assert_eq!(excepted.len(), EXCEPTIONS.len(), "each exception is met");
+}
+
+/// The answer as it is compared: numbers of volatile answers are masked.
+fn shape(reply: &[u8], exchange: &Exchange) -> String {
+    let text = reply.escape_ascii().to_string();
+    let shows_times = exchange.request.starts_with(b"lru_crawler metadump");
+    if !exchange.is_volatile && !shows_times {
+        return text;
+    }
+    let mut masked = String::new();
+    for character in text.chars() {
+        match character {
+            '0'..='9' if masked.ends_with('#') => {}
+            '0'..='9' => masked.push('#'),
+            other => masked.push(other),
+        }
+    }
+    masked
+}
+
+/// The answer to a request on a connection of its own, and whether the server closed it.
+fn ask(server: &Running, exchange: &Exchange) -> (Vec<u8>, bool) {
+    /// Ends what was sent, so that all of the answer is known to have come.
+    const END: &[u8] = b"mn\r\n";
+    let mut client: Client = server.connect();
+    client.send(&exchange.request);
+    client.send(END);
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = client.read_to_end();
+    let is_closed = !reply.ends_with(b"MN\r\n");
+    if !is_closed {
+        reply.truncate(reply.len() - END.len());
+    }
+    (reply, is_closed)
+}
+
+fn exchanges(conversations: &str) -> Vec<Exchange> {
+    let bytes = |value: &serde_json::Value| -> Vec<u8> {
+        let digits = value.as_str().unwrap();
+        let pairs = (0..digits.len()).step_by(2);
+        pairs.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    };
+    let exchange = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        Exchange {
+            conversation: value["conversation"].as_str().unwrap().to_owned(),
+            request: bytes(&value["request"]),
+            reply: bytes(&value["response"]),
+            is_closed: value["closed"].as_bool().unwrap(),
+            is_volatile: value["volatile"].as_bool().unwrap(),
+        }
+    };
+    conversations.lines().map(exchange).collect()
+}

@@ -294,6 +294,7 @@ fn request(random: &mut Random) -> Vec<u8> {
         0..=5 => store(random, key, noreply),
         6 | 7 => format!("get {key}\r\n").into(),
         8 => format!("gets {key} {}\r\n", random.pick(KEYS)).into(),
+        9 if time.is_empty() => format!("gat x {key}\r\n").into(),
         9 => format!("gat {time} {key}\r\n").into(),
         10 => format!("gats {time} {key} {}\r\n", random.pick(KEYS)).into(),
         11 => format!("touch {key} {time}{noreply}\r\n").into(),

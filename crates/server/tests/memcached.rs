@@ -235,7 +235,7 @@ fn a_value_can_be_removed_and_the_record_stay() {
     client.exchange("ms k 3 F5 T500\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
         "HD\r\nHD\r\nVA 0 f0 t-1\r\n\r\n"
     });
-    client.exchange_in_time("md k x F7 T500\r\nmg k v f t\r\n", { "HD\r\nVA 0 f7 t500\r\n\r\n" });
+    client.exchange_in_time("md k x F7 T500\r\nmg k v f t\r\n", "HD\r\nVA 0 f7 t500\r\n\r\n");
 }
 
 #[test]

@@ -3,9 +3,12 @@
 
 use crate::logging::Log;
 use anyhow::{Context, Result};
+use parking_lot::{Mutex, MutexGuard};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use std::thread::JoinHandle;
+use signal_hook::low_level::emulate_default_handler;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 /// The thread that hears the signals; ends when dropped.
 #[derive(Debug)]
@@ -36,6 +39,44 @@ impl Listener {
             .spawn(hear)
             .context("cannot start a thread")?;
         Ok(Self { handle, thread: Some(thread) })
+    }
+}
+
+/// What is done before a signal ends the program, for as long as this is not dropped.
+#[derive(Debug)]
+pub(crate) struct Cleanup {
+    /// Held by the signal until the program has ended.
+    ending: Arc<Mutex<()>>,
+    signals: Handle,
+}
+
+impl Cleanup {
+    /// Calls `clean` on SIGTERM, SIGINT and SIGHUP; then the program ends by the signal.
+    pub(crate) fn on_signals(clean: impl FnOnce() + Send + 'static) -> Result<Self> {
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
+        let handle = signals.handle();
+        let ending = Arc::new(Mutex::new(()));
+        let held = Arc::clone(&ending);
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let _ending = held.lock();
+                clean();
+                let _ = emulate_default_handler(signal);
+            }
+        });
+        Ok(Self { ending, signals: handle })
+    }
+
+    /// Until the answer is dropped, signals have to wait.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.ending.lock()
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.signals.close();
     }
 }
 

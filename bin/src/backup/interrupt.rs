@@ -1,24 +1,19 @@
 //! Folders that are not to stay when the command is interrupted.
 
+use crate::signals::Cleanup;
 use anyhow::{Context, Result, bail};
-use parking_lot::{Mutex, MutexGuard};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
-use signal_hook::low_level::emulate_default_handler;
+use parking_lot::MutexGuard;
 use std::ffi::OsString;
+use std::fs;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::{fs, thread};
 
 /// A folder that goes when this is dropped, also by a signal that ends the program. No other program
 /// has it meanwhile.
 pub(super) struct Passing {
     path: PathBuf,
-    /// Held by the signal that takes the folder away, until the program has ended.
-    ending: Arc<Mutex<()>>,
-    signals: Handle,
+    cleanup: Cleanup,
     _claim: Claim,
 }
 
@@ -30,26 +25,17 @@ impl Passing {
             fs::remove_dir_all(&path)
                 .with_context(|| format!("cannot remove {}", path.display()))?;
         }
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
-        let handle = signals.handle();
-        let ending = Arc::new(Mutex::new(()));
         let (removed, claimed) = (path.clone(), claim.path.clone());
-        let held = Arc::clone(&ending);
-        thread::spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                let _ending = held.lock();
-                let _ = fs::remove_dir_all(&removed);
-                let _ = fs::remove_file(&claimed);
-                let _ = emulate_default_handler(signal);
-            }
-        });
-        Ok(Self { path, ending, signals: handle, _claim: claim })
+        let cleanup = Cleanup::on_signals(move || {
+            let _ = fs::remove_dir_all(&removed);
+            let _ = fs::remove_file(&claimed);
+        })?;
+        Ok(Self { path, cleanup, _claim: claim })
     }
 
     /// Until the answer is dropped, signals have to wait.
     pub(super) fn hold_signals(&self) -> MutexGuard<'_, ()> {
-        self.ending.lock()
+        self.cleanup.hold()
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -59,7 +45,6 @@ impl Passing {
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        self.signals.close();
         if let Err(error) = fs::remove_dir_all(&self.path)
             && self.path.exists()
         {

@@ -2,6 +2,7 @@
 
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
+use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::name::Specification;
@@ -15,9 +16,12 @@ pub(super) struct Export {
     /// Name of the database, which nobody else has open, or one of Tokyo Cabinet's files
     #[arg(value_name = "NAME")]
     database: String,
-    /// Where the lines go; no file may be there [default: standard output]
+    /// Where the lines go [default: standard output]. A file comes there when all lines are in it
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(long)]
+    replace: bool,
     /// How lines are written [default: by the suffix of FILE, else tsv]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -28,12 +32,9 @@ impl Export {
         let format =
             self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
         let source = Source::open(&self.database)?;
-        let output: Box<dyn Write> = match &self.file {
-            None => Box::new(std::io::stdout().lock()),
-            Some(path) => {
-                let file = std::fs::File::create_new(path);
-                Box::new(file.with_context(|| format!("cannot create {}", path.display()))?)
-            }
+        let output = match &self.file {
+            None => Output::standard(),
+            Some(path) => Output::to(path, self.replace)?,
         };
         let mut lines = Lines {
             format,
@@ -42,15 +43,38 @@ impl Export {
             damages: 0,
             failed: None,
         };
-        source.write(&mut lines)?;
+        source.write(&mut lines).map_err(|error| self.explained(error))?;
         if let Some(error) = lines.failed {
             return Err(error);
         }
         lines.output.flush()?;
+        let (output, _) = lines.output.into_parts();
+        output.finish()?;
         if lines.damages > 0 {
             bail!("{} damaged places were found; everything else was exported", lines.damages);
         }
+        let damaged = source.damaged_segments();
+        if damaged > 0 {
+            bail!(
+                "{damaged} files of {} are damaged, and what they lost is not exported: tyrant check \
+                 says where",
+                self.database
+            );
+        }
         Ok(())
+    }
+
+    /// An error of the database, with what to do about it.
+    fn explained(&self, error: cabinet::Error) -> anyhow::Error {
+        let is_damage = matches!(error, cabinet::Error::Corrupted { .. });
+        let error = anyhow::Error::from(error);
+        if is_damage {
+            return error.context(format!(
+                "cannot export all of {}: tyrant salvage copies what is whole into a new database",
+                self.database
+            ));
+        }
+        error
     }
 }
 
@@ -81,6 +105,14 @@ impl Source {
         }
     }
 
+    /// How many files of the database have damage that opening or reading it has met.
+    fn damaged_segments(&self) -> u64 {
+        let Self::Database(database) = self else { return 0 };
+        let figures = database.figures();
+        let figure = figures.iter().find(|(name, _)| *name == "damaged_segments");
+        figure.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    }
+
     fn write(&self, lines: &mut Lines) -> cabinet::Result<()> {
         let database = match self {
             Self::Legacy(file) => return file.read(lines),
@@ -102,7 +134,7 @@ impl Source {
 /// Lines on their way out.
 struct Lines {
     format: Format,
-    output: BufWriter<Box<dyn Write>>,
+    output: BufWriter<Output>,
     progress: Progress,
     damages: u64,
     failed: Option<anyhow::Error>,

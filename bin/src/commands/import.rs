@@ -65,6 +65,12 @@ impl Import {
 
     fn source(&self, path: &Path) -> Result<Source> {
         if is_legacy(path) {
+            if let Some(table) = table_of_index(path) {
+                bail!(
+                    "{} is an index of the table {table}.tct: import that, and its indices are made anew",
+                    path.display()
+                );
+            }
             let mut file = File::open(path)?;
             if self.plain {
                 file.assume_plain();
@@ -113,18 +119,31 @@ fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> 
     let progress = Progress::of_bytes("importing", bytes);
     let input = BufReader::new(progress.watch(input));
     let shape = if target.kind() == Kind::Table { Shape::Rows } else { Shape::Records };
-    let mut records = 0;
-    text::read_lines(format, shape, input, &mut |line| {
-        records += 1;
-        match line {
-            Line::Record { key, value, meta } => target.add(&key, &value, meta),
-            Line::Row { key, columns } => {
-                let columns: Vec<(&[u8], &[u8])> =
-                    columns.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-                target.put_row(&key, &columns)
-            }
+    let start = target.stored();
+    let read = text::read_lines(format, shape, input, &mut |line| match line {
+        Line::Record { key, value, meta } => target.add(&key, &value, meta),
+        Line::Row { key, columns } => {
+            let columns: Vec<(&[u8], &[u8])> =
+                columns.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+            target.put_row(&key, &columns)
         }
-    })?;
-    target.flush()?;
-    Ok(records)
+    });
+    // What is good before a bad line is kept.
+    let flushed = target.flush();
+    let records = target.stored() - start;
+    // A record is stored with those that follow it: which one could not be, the count says.
+    let (line, error) = match (read, flushed) {
+        (Ok(()), Ok(())) => return Ok(records),
+        (Err(text::Failure::Reading(line, error)), Ok(())) => (line, error),
+        (Err(text::Failure::Taking(error)), _) | (_, Err(error)) => (records + 1, error),
+    };
+    bail!("line {line}: {error:#}; the {records} records before it were imported")
+}
+
+/// The table that a file of this name is an index of, as Tokyo Cabinet names them: `X.tct.idx.COLUMN.lex`.
+fn table_of_index(path: &Path) -> Option<&str> {
+    let (table, rest) = path.to_str()?.split_once(".tct.idx.")?;
+    let is_kind =
+        ["lex", "dec", "tok", "qgr"].iter().any(|kind| rest.ends_with(&format!(".{kind}")));
+    is_kind.then_some(table)
 }

@@ -5,3 +5,4 @@ pub(crate) mod legacy;
 pub(crate) mod progress;
 pub(crate) mod target;
 pub(crate) mod text;
+pub(crate) mod whole_file;

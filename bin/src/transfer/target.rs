@@ -15,9 +15,11 @@ const BATCH_RECORDS: usize = 1000;
 pub(crate) struct Target {
     database: Database,
     kind: Kind,
-    batch: Batch,
-    batch_records: usize,
+    /// Records of the batch: keys, values, flags and expiry.
+    batch: Vec<(Vec<u8>, Vec<u8>, Meta)>,
     batch_bytes: usize,
+    /// Records that are in the database by way of this.
+    stored: u64,
     may_repeat: bool,
 }
 
@@ -35,15 +37,21 @@ impl Target {
             may_repeat: !database.is_empty(),
             database,
             kind: *kind,
-            batch: Batch::new(),
-            batch_records: 0,
+            batch: Vec::new(),
             batch_bytes: 0,
+            stored: 0,
         })
     }
 
     /// The database. What was put last may not be in it before [`Target::flush`].
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// How many records or rows are in the database by way of this. After a failure the next one is
+    /// that which could not be stored.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored
     }
 
     /// Which kind of database it is.
@@ -60,10 +68,9 @@ impl Target {
     /// Stores a record in place of what the key has.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
         ensure!(self.kind != Kind::Table, "a table takes rows, not records");
-        self.batch.put(key, value, meta);
-        self.batch_records += 1;
+        self.batch.push((key.to_vec(), value.to_vec(), meta));
         self.batch_bytes += key.len() + value.len();
-        if self.batch_records >= BATCH_RECORDS || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_RECORDS || self.batch_bytes >= BATCH_BYTES {
             self.flush()?;
         }
         Ok(())
@@ -78,6 +85,7 @@ impl Target {
         // What was put before comes before.
         self.flush()?;
         self.database.put_duplicate_with(key, value, meta, Side::After)?;
+        self.stored += 1;
         Ok(())
     }
 
@@ -109,7 +117,9 @@ impl Target {
         for (name, value) in columns {
             row.set(name, value)?;
         }
-        Ok(self.table()?.put(key, &row)?)
+        self.table()?.put(key, &row)?;
+        self.stored += 1;
+        Ok(())
     }
 
     /// The table that the database is.
@@ -119,13 +129,24 @@ impl Target {
         })
     }
 
-    /// Writes what was put.
+    /// Writes what was put. If one of the records cannot be stored, those before it are.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.batch_records == 0 {
+        let records = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        if records.is_empty() {
             return Ok(());
         }
-        self.database.write(&std::mem::take(&mut self.batch))?;
-        (self.batch_records, self.batch_bytes) = (0, 0);
+        let mut batch = Batch::new();
+        records.iter().for_each(|(key, value, meta)| batch.put(key, value, *meta));
+        if self.database.write(&batch).is_ok() {
+            self.stored += records.len() as u64;
+            return Ok(());
+        }
+        // One by one, to find the one.
+        for (key, value, meta) in &records {
+            self.database.put_with(key, value, *meta)?;
+            self.stored += 1;
+        }
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! `tyrant import`, `export`, `inspect` and `serve --import`.
 
 use crate::process::{Server, fail, path, run, succeed};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The folder of Tokyo Cabinet's files, in one byte order.
@@ -288,6 +289,142 @@ fn what_an_import_cannot_do_is_an_error() {
         let error = fail("tyrant", &["import", file, "--into", into]);
         assert!(error.contains(reason), "{file} into {into}: {error}");
     }
+}
+
+#[test]
+fn a_bad_line_is_named_and_the_good_ones_before_it_are_kept() {
+    let folder = Folder::new();
+    let long = "k".repeat(cabinet::limits::KEY_BYTES_MAX + 1);
+    for (number, (into, good, bad, reason)) in [
+        ("casket.tch", "\tvalue", "no value".to_owned(), "no TAB behind the key"),
+        ("casket.tch", "\tvalue", format!("{long}\tvalue"), "over the limit"),
+        ("casket.tcb", "\tvalue", format!("{long}\tvalue"), "over the limit"),
+        ("casket.tcf", "\tvalue", "none\tvalue".to_owned(), "is no id"),
+        ("casket.tct", "\tname\tvalue", "key\tname".to_owned(), "a column without a value"),
+        ("casket.tct", "\tname\tvalue", "key\t\tvalue".to_owned(), "a column needs a name"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Batches end at 1000 records.
+        for line in [1, 2, 1000, 1001, 1500] {
+            let into = folder.path(&format!("{number}-{line}-{into}"));
+            let file = folder.path("lines.tsv");
+            let mut text: Vec<String> = (1..=2500).map(|key| format!("{key}{good}")).collect();
+            text[line - 1] = bad.clone();
+            fs::write(&file, text.join("\n")).unwrap();
+            let error = fail("tyrant", &["import", &file, "--into", &into]);
+            let expected = format!("cannot import {file}: line {line}: ");
+            assert!(error.contains(&expected) && error.contains(reason), "{into}: {error}");
+            let kept = line - 1;
+            let expected = format!("the {kept} records before it were imported");
+            assert!(error.contains(&expected), "{into}: {error}");
+            assert_eq!(exported(&into).len(), kept, "{into}");
+        }
+    }
+}
+
+#[test]
+fn an_index_of_a_table_is_not_imported() {
+    let folder = Folder::new();
+    let index = fixture("le", "table-indexed.tct.idx.name.lex");
+    let into = folder.path("casket.tcb");
+    let error = fail("tyrant", &["import", &index, "--into", &into]);
+    assert!(error.contains("is an index of the table"), "{error}");
+    assert!(!Path::new(&into).exists());
+}
+
+#[test]
+fn an_export_that_is_ended_leaves_what_was_there() {
+    let folder = Folder::new();
+    let (text, file) = (folder.path("text.tsv"), folder.path("new.tsv"));
+    let database = folder.path("casket.tch");
+    let lines: String = (0..40_000).map(|key| format!("{key}\t{}\n", "v".repeat(100))).collect();
+    fs::write(&text, &lines).unwrap();
+    succeed("tyrant", &["import", &text, "--into", &database]);
+    let mut is_ended = false;
+    for delay_ms in 0..20 {
+        for before in [None, Some("before")] {
+            let _ = fs::remove_file(&file);
+            if let Some(before) = before {
+                fs::write(&file, before).unwrap();
+            }
+            let mut export = Command::new(path("tyrant"))
+                .args(["export", &database, &file, "--replace"])
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(5 * delay_ms));
+            kill_process(Pid::from_child(&export), Signal::TERM).unwrap();
+            let is_done = export.wait().unwrap().success();
+            is_ended |= !is_done;
+            let found = fs::read_to_string(&file).ok();
+            match found {
+                Some(found) if found.len() == lines.len() => {}
+                found => assert_eq!(found.as_deref(), before, "whole, or as it was"),
+            }
+            let names = fs::read_dir(folder.path("")).unwrap();
+            let left = names.filter(|name| {
+                name.as_ref().unwrap().file_name().to_string_lossy().contains("partial")
+            });
+            assert_eq!(left.count(), 0);
+        }
+    }
+    assert!(is_ended, "an export took no time at all");
+}
+
+#[test]
+fn an_export_goes_to_what_the_path_stands_for() {
+    let folder = Folder::new();
+    let database = folder.path("casket.tch");
+    succeed("tyrant", &["import", &fixture("le", "hash-apow8.tch"), "--into", &database]);
+    let whole = succeed("tyrant", &["export", &database]);
+    for place in ["/dev/stdout", "-"] {
+        assert_eq!(succeed("tyrant", &["export", &database, place]), whole);
+        // Where the standard output is a file, it goes on behind what is there.
+        let file = folder.path("out");
+        fs::write(&file, "before\n").unwrap();
+        let output = fs::OpenOptions::new().append(true).open(&file).unwrap();
+        let mut export = Command::new(path("tyrant"));
+        let done = export.args(["export", &database, place]).stdout(output).status().unwrap();
+        assert!(done.success());
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("before\n{whole}"));
+    }
+    let file = folder.path("file");
+    fs::write(&file, "before").unwrap();
+    let error = fail("tyrant", &["export", &database, &file]);
+    assert!(error.contains("--replace"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+    succeed("tyrant", &["export", &database, &file, "--replace"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), whole);
+}
+
+#[test]
+fn an_export_of_a_damaged_database_fails() {
+    let folder = Folder::new();
+    let name = folder.path("casket.tch");
+    let database = cabinet::Database::open(&name).unwrap();
+    for key in 0..100 {
+        database.put(format!("first-{key}").as_bytes(), b"value").unwrap();
+    }
+    // After a copy a further segment is written to.
+    database.copy_to(Path::new(&folder.path("copy.tch"))).unwrap();
+    database.put(b"second", b"value").unwrap();
+    drop(database);
+    let mut segments: Vec<_> = fs::read_dir(&name)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == "log"))
+        .collect();
+    segments.sort();
+    assert!(segments.len() > 1, "{segments:?}");
+    let mut bytes = fs::read(&segments[0]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&segments[0], bytes).unwrap();
+    // So that opening it goes through the log.
+    fs::remove_file(folder.path("casket.tch/checkpoint")).unwrap();
+    let error = fail("tyrant", &["export", &name, &folder.path("text.tsv")]);
+    assert!(error.contains("damaged"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! A file that is written beside its place, and takes it when all of it is there.
+//!
+//! An interrupted command leaves what was in the place before. Devices and pipes are written to as
+//! they are.
+
+use crate::signals::Cleanup;
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::io::{RealStorage, Storage, directory_of};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+
+/// Where links to what this process has open are. Beside them no file can be written.
+const DESCRIPTORS: [&str; 3] = ["/dev/stdout", "/dev/fd/", "/proc/"];
+
+/// What a command writes its output to.
+pub(crate) enum Output {
+    /// The standard output.
+    Standard(io::StdoutLock<'static>),
+    /// A device, a pipe or an open file.
+    Direct(File),
+    /// A file that is to be there whole or not at all.
+    Whole(WholeFile),
+}
+
+impl Output {
+    /// Output to a path, where `-` is the standard output. A file that is there is an error, or,
+    /// with `may_replace`, makes room when [`Output::finish`] is called.
+    pub(crate) fn to(path: &Path, may_replace: bool) -> Result<Self> {
+        if path == Path::new("-") || path == Path::new("/dev/stdout") {
+            return Ok(Self::standard());
+        }
+        let failed = || format!("cannot create {}", path.display());
+        let present = match fs::metadata(path) {
+            Ok(present) => present,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                ensure!(
+                    !path.is_symlink(),
+                    "{} is a symbolic link to what is not there",
+                    path.display()
+                );
+                return Ok(Self::Whole(WholeFile::begin(path, None).with_context(failed)?));
+            }
+            Err(error) => return Err(error).with_context(failed),
+        };
+        ensure!(!present.is_dir(), "{} is a folder: name a file in it", path.display());
+        let is_open = DESCRIPTORS.iter().any(|folder| path.starts_with(folder));
+        if !present.is_file() || is_open {
+            let file = OpenOptions::new().append(true).open(path);
+            return Ok(Self::Direct(
+                file.with_context(|| format!("cannot write to {}", path.display()))?,
+            ));
+        }
+        ensure!(
+            may_replace,
+            "{} is there already: name another file, or replace it with --replace",
+            path.display()
+        );
+        // A link stays one.
+        let place = fs::canonicalize(path).with_context(failed)?;
+        let whole = WholeFile::begin(&place, Some(present.permissions()));
+        Ok(Self::Whole(whole.with_context(failed)?))
+    }
+
+    /// The standard output.
+    pub(crate) fn standard() -> Self {
+        Self::Standard(io::stdout().lock())
+    }
+
+    /// Puts the file, of which all was written, in its place.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self {
+            Self::Whole(file) => file.finish(),
+            Self::Standard(_) | Self::Direct(_) => Ok(()),
+        }
+    }
+
+    fn inner(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Standard(output) => output,
+            Self::Direct(file) => file,
+            Self::Whole(whole) => &mut whole.file,
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner().flush()
+    }
+}
+
+/// See the module. What there is of it goes when it is dropped, also by a signal.
+pub(crate) struct WholeFile {
+    place: PathBuf,
+    /// Those of the file that it replaces.
+    permissions: Option<Permissions>,
+    temporary: PathBuf,
+    file: File,
+    cleanup: Cleanup,
+}
+
+impl WholeFile {
+    fn begin(place: &Path, permissions: Option<Permissions>) -> Result<Self> {
+        // Short, however long the name is.
+        let name = format!(".tyrant-export-{}.partial", process::id());
+        let temporary = directory_of(place).join(name);
+        let removed = temporary.clone();
+        let cleanup = Cleanup::on_signals(move || {
+            let _ = fs::remove_file(&removed);
+        })?;
+        let ending = cleanup.hold();
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
+        let file = match file {
+            // A killed process of this number has left it.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                fs::remove_file(&temporary)?;
+                File::create_new(&temporary)?
+            }
+            file => file?,
+        };
+        if let Some(permissions) = &permissions {
+            file.set_permissions(permissions.clone())?;
+        }
+        drop(ending);
+        Ok(Self { place: place.to_owned(), permissions, temporary, file, cleanup })
+    }
+
+    fn finish(self) -> Result<()> {
+        let failed = || format!("cannot write {}", self.place.display());
+        self.file.sync_all().with_context(failed)?;
+        let _ending = self.cleanup.hold();
+        if self.permissions.is_some() {
+            fs::rename(&self.temporary, &self.place).with_context(failed)?;
+        } else {
+            self.rename_to_new().with_context(failed)?;
+        }
+        RealStorage.sync_dir(directory_of(&self.place)).with_context(failed)?;
+        Ok(())
+    }
+
+    /// Takes the place, unless a file has come there meanwhile.
+    fn rename_to_new(&self) -> Result<()> {
+        match fs::hard_link(&self.temporary, &self.place) {
+            Ok(()) => Ok(fs::remove_file(&self.temporary)?),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                bail!("another file has come there meanwhile")
+            }
+            // Not every file system has hard links.
+            Err(_) => {
+                ensure!(!self.place.exists(), "another file has come there meanwhile");
+                Ok(fs::rename(&self.temporary, &self.place)?)
+            }
+        }
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        // After it has taken its place there is none.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn write(path: &Path, may_replace: bool, text: &str) -> Result<()> {
+        let mut output = Output::to(path, may_replace)?;
+        output.write_all(text.as_bytes())?;
+        output.finish()
+    }
+
+    fn files(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_there_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x".repeat(255));
+        let mut output = Output::to(&path, false).unwrap();
+        output.write_all(b"half").unwrap();
+        assert!(!path.exists());
+        assert_eq!(files(folder.path()).len(), 1);
+        drop(output);
+        assert_eq!(files(folder.path()), [""; 0]);
+        write(&path, false, "whole").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert_eq!(files(folder.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_file_is_replaced_only_if_asked_and_then_keeps_its_permissions() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write(&path, false, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let error = write(&path, false, "new").unwrap_err().to_string();
+        assert!(error.contains("--replace"), "{error}");
+        let mut output = Output::to(&path, true).unwrap();
+        output.write_all(b"half").unwrap();
+        drop(output);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write(&path, true, "new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(files(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_file_that_came_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let output = Output::to(&path, false).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        assert!(output.finish().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"theirs");
+        assert_eq!(files(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn links_stay_links_and_devices_are_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (other, link) = (folder.path().join("other"), folder.path().join("link"));
+        fs::create_dir(&other).unwrap();
+        symlink(other.join("file"), &link).unwrap();
+        assert!(write(&link, true, "x").is_err());
+        fs::write(other.join("file"), "old").unwrap();
+        write(&link, true, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(other.join("file")).unwrap(), b"new");
+        assert_eq!(files(&other), ["file"]);
+        write(Path::new("/dev/null"), false, "x").unwrap();
+        assert!(write(folder.path(), true, "x").is_err());
+    }
+}

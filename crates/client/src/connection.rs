@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use crate::{Address, Error, Result, Settings};
 
@@ -215,6 +216,14 @@ impl Stream {
                 stream.set_read_timeout(settings.read_timeout)?;
                 stream.set_write_timeout(settings.write_timeout)
             }
+        }
+    }
+
+    /// Longest wait for something to read from now on.
+    pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A replica's connection to its master, which may be one of this project or the original.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use wire::binary::{Request, Strings, encode, reply};
 use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
@@ -87,6 +88,11 @@ impl ReplicaLink {
     #[must_use]
     pub fn is_extended(&self) -> bool {
         self.is_extended
+    }
+
+    /// Sets the longest wait for a message, which was [`Settings::read_timeout`] before.
+    pub fn set_read_timeout(&self, timeout: Duration) -> Result<()> {
+        self.stream.set_read_timeout(timeout).map_err(Error::Receive)
     }
 
     /// The id of the server, which is the first thing that it says.

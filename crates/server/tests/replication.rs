@@ -10,6 +10,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use support::{
     PATIENCE, Running, following, hash, is_following, logged, logging, memory, records, request,
     set, set_master, start_master, start_with, stat, table, take_replica, wait_until,
@@ -549,4 +552,76 @@ fn a_replica_is_written_to_by_its_master_whatever_the_mask_keeps_from_clients() 
     let _replica = start_with(config, copy.clone());
     set(&master, "a", "1");
     wait_until_equal(&copy, &source);
+}
+
+/// A way between two servers that can be cut so that neither end is told.
+struct Way {
+    address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn to(server: &Running) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (to, is_cut) = (server.address, Arc::new(AtomicBool::new(false)));
+        let known = Arc::clone(&is_cut);
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(to)) else { return };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let known = Arc::clone(&known);
+                    std::thread::spawn(move || Self::pass(from, to, &known));
+                }
+            }
+        });
+        Self { address, is_cut }
+    }
+
+    /// Passes on what comes until the way is cut, and then keeps both ends as they are.
+    fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+        let mut bytes = [0; 4096];
+        while let Ok(count) = from.read(&mut bytes)
+            && count > 0
+        {
+            while is_cut.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// The longest time in which either end of a link finds out that it leads nowhere.
+const NOTICED_WITHIN: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_link_that_leads_nowhere_is_noticed_by_both_ends_within_five_seconds() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, _) = start_master(one.path());
+    let way = Way::to(&master);
+    let replica = start_with(following(2, two.path(), way.address), hash(two.path()));
+    set(&master, "key", "value");
+    wait_until(|| is_following(&replica));
+    assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
+    // While nothing happens it stays.
+    std::thread::sleep(NOTICED_WITHIN);
+    assert!(is_following(&replica));
+    assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
+    way.is_cut.store(true, Ordering::SeqCst);
+    let cut_at = Instant::now();
+    let mut noticed = [None, None];
+    wait_until(|| {
+        let is_by_master = stat(&master, "replicas").as_deref() == Some("0");
+        let is_by_replica = stat(&replica, "replication_state").as_deref() == Some("connecting");
+        for (at, is) in noticed.iter_mut().zip([is_by_master, is_by_replica]) {
+            *at = at.or(is.then(|| cut_at.elapsed()));
+        }
+        noticed.iter().all(Option::is_some)
+    });
+    assert!(noticed.iter().flatten().all(|after| *after < NOTICED_WITHIN), "{noticed:?}");
 }

@@ -149,10 +149,11 @@ impl<'a> Applier<'a> {
                 return Ok(());
             }
             FromMaster::Refused { reason } => return Err(refused(reason)),
-            FromMaster::SeedBegin { .. }
-            | FromMaster::Record { .. }
-            | FromMaster::SeedEnd { .. }
-            | FromMaster::Block { .. } => return Err(out_of_place()),
+            // The master has found only now that its log does not go on there.
+            FromMaster::SeedBegin { .. } => return Err(End::SeedBegins),
+            FromMaster::Record { .. } | FromMaster::SeedEnd { .. } | FromMaster::Block { .. } => {
+                return Err(out_of_place());
+            }
         };
         self.progress.tally.receive();
         let Ok(operation) = Operation::parse(body) else {

@@ -148,6 +148,8 @@ pub(super) enum End {
     Lost(String),
     /// It must not go on before there are new orders.
     Halted(String),
+    /// The master begins a copy, on the same connection.
+    SeedBegins,
 }
 
 impl Follower {
@@ -333,7 +335,7 @@ impl Follower {
             *self.connection.lock() = None;
             *self.state.lock() = match end {
                 End::Halted(_) => State::Stopped,
-                End::Changed | End::Lost(_) => State::Connecting,
+                End::Changed | End::Lost(_) | End::SeedBegins => State::Connecting,
             };
             let mut orders = self.orders.lock();
             orders.is_busy = false;
@@ -343,7 +345,7 @@ impl Follower {
                 continue;
             }
             match end {
-                End::Changed => {}
+                End::Changed | End::SeedBegins => {}
                 End::Lost(reason) => {
                     tracing::warn!("replicating from {master}: {reason}");
                     self.changed.wait_for(&mut orders, pause);

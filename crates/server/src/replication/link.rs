@@ -5,23 +5,21 @@
 //! once.
 
 use super::feed::Feed;
+use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::seeder::seed;
-use super::sender::{CHUNK_BYTES, Failure, HEARTBEAT, REST, keeps};
-use super::{Ask, Extended};
+use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
+use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
 use crate::shared::Shared;
 use crate::update_log::{Error, UpdateLog, now_us};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{Acknowledgement, COMPRESS, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
-
-/// Longest silence of a replica, which says every second that it is there.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How well a copy is compressed: little, as the network is seldom slower than that.
 const COMPRESSION_LEVEL: i32 = 1;
@@ -37,10 +35,11 @@ pub(super) fn send(
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let is_gone = AtomicBool::new(false);
+    let pulse = Pulse::new(stream);
     std::thread::scope(|scope| {
         let thread = Builder::new().name(format!("listen-{}", replica.id));
         let listening = thread.spawn_scoped(scope, || {
-            let heard = listen(shared, log, stream, replica);
+            let heard = listen(shared, log, stream, replica, &pulse);
             is_gone.store(true, Ordering::SeqCst);
             // Whoever waits for more to send has nobody to send it to.
             let _ = stream.shutdown(Shutdown::Both);
@@ -48,7 +47,7 @@ pub(super) fn send(
             heard
         })?;
         let mut link =
-            Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(stream) };
+            Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(&pulse) };
         let sent = link.serve(extended);
         let _ = stream.shutdown(Shutdown::Both);
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -63,6 +62,7 @@ fn listen(
     log: &UpdateLog,
     mut stream: &TcpStream,
     replica: &Replica,
+    pulse: &Pulse<'_>,
 ) -> Result<(), Failure> {
     let mut bytes = [0; Acknowledgement::BYTES];
     loop {
@@ -79,6 +79,7 @@ fn listen(
             log.keeper().sent(id, acknowledged.executed_us);
         }
         shared.replication.confirm(log);
+        pulse.beat()?;
     }
 }
 
@@ -104,6 +105,9 @@ impl<'l> Link<'l> {
         } else {
             let log = self.log;
             let found = self.expect_passed(from_us - 1).and_then(|()| {
+                // From here on the replica hears of this server while its log is gone through.
+                self.push_position(from_us - 1, log.tail().entries.max(1))?;
+                self.outlet.flush()?;
                 Feed::counted(log, replica, from_us, |backlog| self.beat(from_us - 1, backlog))
             });
             match found {
@@ -222,21 +226,25 @@ impl<'l> Link<'l> {
         // Whoever has all of a log without entries is somewhere too, and can say so.
         let timestamp_us = timestamp_us.max(1);
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
+        self.outlet.position = Some(position);
         self.outlet.push(&FromMaster::Position(position))
     }
 }
 
 /// What is on its way to a replica.
 pub(super) struct Outlet<'s> {
-    stream: &'s TcpStream,
+    pulse: &'s Pulse<'s>,
     bytes: Vec<u8>,
+    /// The last position among them.
+    position: Option<Position>,
     compresses: bool,
     sent_at: Instant,
 }
 
 impl<'s> Outlet<'s> {
-    fn new(stream: &'s TcpStream) -> Self {
-        Self { stream, bytes: Vec::new(), compresses: false, sent_at: Instant::now() }
+    fn new(pulse: &'s Pulse<'s>) -> Self {
+        let sent_at = Instant::now();
+        Self { pulse, bytes: Vec::new(), position: None, compresses: false, sent_at }
     }
 
     /// Fails if the message is over its limit, so that nothing is left out without a word.
@@ -248,23 +256,23 @@ impl<'s> Outlet<'s> {
         self.bytes.len() >= CHUNK_BYTES
     }
 
-    /// Whether the replica should hear something, whatever it is.
+    /// Whether the replica should hear how far this is.
     pub(super) fn is_due(&self) -> bool {
         self.sent_at.elapsed() >= HEARTBEAT
     }
 
     /// Sends what there is.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
-        let mut stream = self.stream;
         let bytes = self.bytes.len();
+        let position = self.position.take();
         if self.compresses && bytes <= REPLICATION_BLOCK_BYTES_MAX {
             let compressed = zstd::bulk::compress(&self.bytes, COMPRESSION_LEVEL)?;
             let mut block = Vec::new();
             let is_less = compressed.len() < bytes
                 && FromMaster::Block { bytes, compressed: &compressed }.encode(&mut block).is_ok();
-            stream.write_all(if is_less { &block } else { &self.bytes })?;
+            self.pulse.send(if is_less { &block } else { &self.bytes }, position)?;
         } else {
-            stream.write_all(&self.bytes)?;
+            self.pulse.send(&self.bytes, position)?;
         }
         self.bytes.clear();
         self.sent_at = Instant::now();

@@ -15,6 +15,7 @@ mod link;
 mod path;
 mod position;
 mod promote;
+mod pulse;
 mod replica;
 mod restore;
 mod seeder;
@@ -39,6 +40,13 @@ use follower::Follower;
 use rustix::fd::OwnedFd;
 use sender::Senders;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Each end of a link says this often that it is there, also when there is nothing to tell.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Longest silence of the other end of a link between two servers of this project.
+const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// Options of `setmst` and `restore`: an operation that ends otherwise than it was logged ends all.
 const CHECK: u32 = 1;

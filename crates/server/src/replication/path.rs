@@ -1,5 +1,6 @@
 //! Following one master, over one connection.
 
+use super::SILENCE_MAX;
 use super::apply::Applier;
 use super::batch::Batch;
 use super::copying::Copying;
@@ -17,8 +18,10 @@ use wire::replication::{COMPRESS, FromMaster, SEED, SEED_IF_TOO_OLD};
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest silence of a master, which says every second that it is there.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Longest silence of a master of Tokyo Tyrant's, and of any before it is known of which kind it
+/// is. It says every second that it is there, but not while it looks for where to begin, and waits
+/// for all other work before it answers a versatile function.
+const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Following one master, under one set of orders.
 pub(super) struct Path<'f> {
@@ -65,7 +68,7 @@ impl Path<'_> {
         };
         let settings = Settings {
             connect_timeout: CONNECT_TIMEOUT,
-            read_timeout: Some(SILENCE_MAX),
+            read_timeout: Some(TOKYO_TYRANT_SILENCE_MAX),
             ..Settings::default()
         };
         let address = Address::from((&**host, *port));
@@ -87,6 +90,11 @@ impl Path<'_> {
         if let Err(error) = link.ask(ask) {
             return if self.is_over() { End::Changed } else { lost(&error) };
         }
+        if link.is_extended()
+            && let Err(error) = link.set_read_timeout(SILENCE_MAX)
+        {
+            return lost(&error);
+        }
         if position.is_seeding() && !link.is_extended() {
             return End::Halted("the database is a part of a copy of another master".into());
         }
@@ -105,15 +113,24 @@ impl Path<'_> {
         std::thread::scope(|scope| {
             let _end = EndOnDrop(tally);
             if let Some(acknowledger) = acknowledger {
-                let tell = || tally.tell(acknowledger, &self.shared.database);
-                let thread = Builder::new().name("acknowledge".into());
-                if let Err(error) = thread.spawn_scoped(scope, tell) {
+                let tell = Builder::new().name("acknowledge".into());
+                let sync = Builder::new().name("replica-sync".into());
+                let started =
+                    tell.spawn_scoped(scope, || tally.tell(acknowledger)).and_then(|_| {
+                        sync.spawn_scoped(scope, || tally.make_durable(&self.shared.database))
+                    });
+                if let Err(error) = started {
                     return no_thread(&error);
                 }
             }
-            let end = match self.seed(&mut link, position, master_id, options) {
-                Ok(()) => self.apply(&mut link, position, master_id),
-                Err(end) => end,
+            let end = loop {
+                let followed = self
+                    .seed(&mut link, position, master_id, options)
+                    .map(|()| self.apply(&mut link, position, master_id));
+                match followed {
+                    Ok(End::SeedBegins) => {}
+                    Ok(end) | Err(end) => break end,
+                }
             };
             // Whoever tells the master may wait for it to listen.
             self.follower.interrupt();
@@ -147,6 +164,8 @@ impl Path<'_> {
                         Copying::begin(self.shared, position, master_id, announced, was_empty)?;
                     copying.insert(begun).show(&mut self.follower.state.lock())?;
                 }
+                // It was not asked for.
+                (FromMaster::SeedBegin { .. }, None) => return Err(out_of_place()),
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
                     whole.end(position, timestamp_us)?;
                     executed_us.store(position.timestamp_us(), Ordering::Relaxed);
@@ -208,6 +227,9 @@ impl Path<'_> {
                     Err(error) => return lost(&error),
                 };
                 let taken = applier.take(&mut batch, message, &mut repeater);
+                if let Err(End::SeedBegins) = taken {
+                    link.put_back();
+                }
                 if taken.is_err() || batch.is_full() || !link.has_next() {
                     applier.submit(&mut batch, &mut repeater);
                     match taken {

@@ -4,15 +4,16 @@
 //! the files of the log, so a replica that is slow costs no memory and holds up nobody. One of this
 //! project gets more than that, see [`super::link`].
 
-use super::Ask;
 use super::feed::Feed;
 use super::link;
 use super::replica::Replica;
 use super::whole::WholeMessages;
+use super::{Ask, HEARTBEAT};
 use crate::shared::Shared;
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -27,10 +28,8 @@ const REPLICAS_MAX: usize = 64;
 /// master more than the changes.
 pub(super) const REST: Duration = Duration::from_millis(1);
 
-/// A replica hears of its master this often, also when there is nothing to tell.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// Longest wait for a replica to take what is sent to it.
+/// Longest wait for a replica to take what is sent to it. One of Tokyo Tyrant's says nothing, so
+/// this is also when it is noticed that the network has lost it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes sent at once, unless an entry is longer.
@@ -76,6 +75,11 @@ impl Senders {
         let stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        // Not every socket is of TCP.
+        let wait_ms = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+        if let Err(error) = set_tcp_user_timeout(&stream, wait_ms) {
+            tracing::debug!("replica {replica}: no limit for what it does not confirm: {error}");
+        }
         let sending = stream.try_clone()?;
         let (shared, log) = (Arc::clone(shared), Arc::clone(log));
         let port = extended.map_or(0, |extended| extended.port);

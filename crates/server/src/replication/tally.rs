@@ -1,19 +1,17 @@
 //! A replica's side: telling the master how far it has come.
 //!
 //! It is told every second, sooner when there is something new, and at once where clients of the
-//! master wait for it. Then also what was executed is made durable first, all that has come meanwhile
-//! with one sync.
+//! master wait for it. Then what was executed is made durable by a thread of its own, all that has
+//! come meanwhile with one sync, so that the master hears of its replica also while a disk is slow.
 
+use super::HEARTBEAT;
 use cabinet::Database;
 use client::Acknowledger;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::replication::{Acknowledgement, Position};
 
-/// The master hears of its replica this often, also when there is nothing to tell.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// The same when there is, but nobody waits for it.
+/// The master hears this often of what is new, if nobody waits for it.
 const PACE: Duration = Duration::from_millis(50);
 
 /// How far a replica has come with what one connection to its master has brought.
@@ -34,6 +32,9 @@ struct State {
     executed: u64,
     /// Time stamp of the last that was executed.
     executed_us: u64,
+    /// The same two of what was made durable.
+    durable: u64,
+    durable_us: u64,
     /// Operations there were in the master's log or received from it when it said so last.
     expected: u64,
     /// By the master's clock, when everything was here that it had.
@@ -63,6 +64,7 @@ impl Tally {
     pub(super) fn begin_anew(&self) {
         let mut state = self.state.lock();
         state.executed_us = 0;
+        state.durable_us = 0;
         state.caught_up_us = 0;
     }
 
@@ -106,52 +108,74 @@ impl Tally {
     }
 
     /// Tells the master until the connection is over.
-    pub(super) fn tell(&self, mut master: Acknowledger, database: &Database) {
+    pub(super) fn tell(&self, mut master: Acknowledger) {
         let mut told = None;
         let mut told_at = Instant::now();
         loop {
             let mut state = self.state.lock();
-            loop {
+            let acknowledgement = loop {
                 if !state.is_connected {
                     return;
                 }
-                let is_news = told != Some((state.executed, state.executed_us));
-                let pace = match (is_news, state.is_awaited()) {
-                    (true, true) => Duration::ZERO,
-                    (true, false) => PACE,
-                    (false, _) => HEARTBEAT,
+                let present = state.acknowledgement();
+                let is_awaited = told.is_none_or(|told: Acknowledgement| {
+                    (told.durable, told.durable_us) != (present.durable, present.durable_us)
+                });
+                let pace = match (told == Some(present), is_awaited) {
+                    (true, _) => HEARTBEAT,
+                    (false, true) => Duration::ZERO,
+                    (false, false) => PACE,
                 };
                 let patience = pace.saturating_sub(told_at.elapsed());
                 if patience.is_zero() {
-                    break;
+                    break present;
                 }
                 self.changed.wait_for(&mut state, patience);
-            }
-            let State { executed, executed_us, .. } = *state;
-            let is_awaited = state.is_awaited();
+            };
             drop(state);
-            let mut acknowledgement =
-                Acknowledgement { executed_us, executed, ..Acknowledgement::default() };
-            if is_awaited {
-                match database.sync() {
-                    Ok(()) => {
-                        acknowledgement.durable_us = executed_us;
-                        acknowledgement.durable = executed;
-                    }
-                    Err(error) => tracing::error!("what was replicated is not durable: {error}"),
-                }
-            }
             // If it fails, whoever reads from the connection hears why.
             if master.send(&acknowledgement).is_err() {
                 return;
             }
-            told = Some((executed, executed_us));
+            told = Some(acknowledgement);
             told_at = Instant::now();
+        }
+    }
+
+    /// Makes durable what was executed, while the master asks for that, until the connection is
+    /// over.
+    pub(super) fn make_durable(&self, database: &Database) {
+        let mut state = self.state.lock();
+        while state.is_connected {
+            let State { executed, executed_us, durable, durable_us, .. } = *state;
+            if !state.is_awaited() || (executed, executed_us) == (durable, durable_us) {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            match MutexGuard::unlocked(&mut state, || database.sync()) {
+                Ok(()) => {
+                    state.durable = executed;
+                    state.durable_us = executed_us;
+                    self.changed.notify_all();
+                }
+                Err(error) => {
+                    tracing::error!("what was replicated is not durable: {error}");
+                    self.changed.wait_for(&mut state, HEARTBEAT);
+                }
+            }
         }
     }
 }
 
 impl State {
+    /// What the master is told; nothing is durable as long as it has not asked for that.
+    fn acknowledgement(&self) -> Acknowledgement {
+        let Self { executed, executed_us, .. } = *self;
+        let (durable, durable_us) =
+            if self.is_awaited() { (self.durable, self.durable_us) } else { (0, 0) };
+        Acknowledgement { executed_us, executed, durable_us, durable }
+    }
+
     fn is_awaited(&self) -> bool {
         self.master.is_some_and(|(position, _)| position.is_awaited)
     }

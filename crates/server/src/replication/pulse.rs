@@ -1,0 +1,102 @@
+//! A master's heartbeat towards a replica of this project.
+//!
+//! The thread that serves the replica sends what there is. While it counts the entries of a long
+//! log, or passes over those of the replica's own, it has nothing to send; then the thread that
+//! listens to the replica repeats the position that was sent last. The socket is locked from the
+//! beginning of a message to its end.
+
+use super::HEARTBEAT;
+use super::sender::Failure;
+use super::whole::WholeMessages;
+use crate::update_log::now_us;
+use parking_lot::Mutex;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use wire::replication::{FromMaster, Position};
+
+/// The sending half of a link.
+pub(super) struct Pulse<'s> {
+    stream: &'s TcpStream,
+    sent: Mutex<Sent>,
+}
+
+struct Sent {
+    at: Instant,
+    /// The position that was sent last; `None` before the first, when the replica expects to hear
+    /// first whether it becomes a copy.
+    position: Option<Position>,
+}
+
+impl<'s> Pulse<'s> {
+    pub(super) fn new(stream: &'s TcpStream) -> Self {
+        Self { stream, sent: Mutex::new(Sent { at: Instant::now(), position: None }) }
+    }
+
+    /// Sends messages, the last position among which is this one.
+    pub(super) fn send(&self, bytes: &[u8], position: Option<Position>) -> std::io::Result<()> {
+        let mut sent = self.sent.lock();
+        let mut stream = self.stream;
+        stream.write_all(bytes)?;
+        sent.at = Instant::now();
+        sent.position = position.or(sent.position);
+        Ok(())
+    }
+
+    /// Repeats the last position if nothing was sent for a second. A socket that is being written
+    /// to, or has no room, need not hear of it.
+    pub(super) fn beat(&self) -> Result<(), Failure> {
+        let Some(mut sent) = self.sent.try_lock() else { return Ok(()) };
+        let Some(position) = sent.position.filter(|_| sent.at.elapsed() >= HEARTBEAT) else {
+            return Ok(());
+        };
+        let mut messages = WholeMessages::new(self.stream, Duration::ZERO);
+        let repeated = FromMaster::Position(Position { now_us: now_us(), ..position });
+        messages.push(|output| {
+            // It has no length that could be over a limit.
+            let _ = repeated.encode(output);
+        });
+        match messages.flush() {
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Ok(()),
+            flushed => flushed?,
+        }
+        sent.at = Instant::now();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+    use wire::Parse;
+
+    #[test]
+    fn the_last_position_is_repeated_after_a_second_of_silence_and_not_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).expect("a connection");
+        let mut replica = listener.accept().expect("a connection").0;
+        let pulse = Pulse::new(&stream);
+        std::thread::sleep(HEARTBEAT);
+        // There is no position to repeat yet.
+        pulse.beat().expect("a connection");
+        let position = Position { timestamp_us: 7, remaining: 3, ..Position::default() };
+        pulse.send(b"messages", Some(position)).expect("a connection");
+        pulse.beat().expect("a connection");
+        std::thread::sleep(HEARTBEAT);
+        pulse.beat().expect("a connection");
+        pulse.beat().expect("a connection");
+        stream.shutdown(std::net::Shutdown::Write).expect("a connection");
+        let mut received = Vec::new();
+        replica.read_to_end(&mut received).expect("a connection");
+        let repeated = received.strip_prefix(b"messages").expect("what was sent first");
+        let Parse::Complete(FromMaster::Position(heard), length) = FromMaster::parse(repeated)
+        else {
+            panic!("{repeated:?}");
+        };
+        assert_eq!((heard.timestamp_us, heard.remaining), (7, 3));
+        assert_eq!(length, repeated.len());
+    }
+}

@@ -62,6 +62,10 @@ pub(super) struct Arguments {
     /// Answer the memcached protocol as Tokyo Tyrant does rather than as memcached
     #[arg(long)]
     tokyo_tyrant: bool,
+    /// Keep or ignore flags and expiry that memcached clients give [default: keep; with
+    /// --tokyo-tyrant: ignore]
+    #[arg(long, value_name = "HOW", value_enum)]
+    expiry: Option<Expiry>,
     /// Serve the records as files and folders over WebDAV too, on the same port
     #[arg(long)]
     webdav: bool,
@@ -85,6 +89,15 @@ pub(super) struct Arguments {
     /// Allow these commands again, after all of --mask
     #[arg(long, value_name = "NAMES")]
     unmask: Vec<String>,
+}
+
+/// What is done with flags and expiry of memcached's clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Expiry {
+    /// Records have flags, and expire
+    Keep,
+    /// As Tokyo Tyrant does
+    Ignore,
 }
 
 impl Default for Arguments {
@@ -120,6 +133,8 @@ impl Arguments {
         if self.tokyo_tyrant {
             config.dialect = Dialect::TokyoTyrant;
         }
+        let default = if self.tokyo_tyrant { Expiry::Ignore } else { Expiry::Keep };
+        config.ignores_expiry = self.expiry.unwrap_or(default) == Expiry::Ignore;
         self.replication.configure(&mut config);
         for names in &self.mask {
             config.mask.mask(names);
@@ -169,7 +184,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, at_least_one, seconds};
+    use super::{Arguments, Expiry, at_least_one, seconds};
     use server::{Dialect, Endpoint};
     use std::time::Duration;
 
@@ -198,6 +213,19 @@ mod tests {
         let config = arguments.service().config;
         assert_eq!(config.dialect, Dialect::TokyoTyrant);
         assert!(config.shutdown_command);
+    }
+
+    #[test]
+    fn expiry_is_kept_by_memcacheds_rules_and_ignored_by_tokyo_tyrants_unless_it_is_said() {
+        for (tokyo_tyrant, expiry, ignores) in [
+            (false, None, false),
+            (true, None, true),
+            (false, Some(Expiry::Ignore), true),
+            (true, Some(Expiry::Keep), false),
+        ] {
+            let arguments = Arguments { tokyo_tyrant, expiry, ..Arguments::default() };
+            assert_eq!(arguments.service().config.ignores_expiry, ignores);
+        }
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn service(options: &Options) -> Result<Service> {
     let mut config = Config { listen: vec![endpoint(options)?], ..Config::default() };
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
+    config.ignores_expiry = !options.keeps_expiry;
     // As the original; `-mask copy` forbids it.
     config.copy_command = true;
     // More loops than cores only take turns.

@@ -28,6 +28,7 @@ usage: PROG [options] [dbname]
   -rts path       file that remembers how far it has followed (ttserver.rts)
   -rcc            stop following where an operation ends otherwise than on that server
   -mul num        accepted: one database is opened, whose writers do not wait for each other
+  -exp            keep flags and expiry that memcached clients give, which Tokyo Tyrant ignores
   -mask expr      forbid commands; names separated by comma or space
   -unmask expr    allow commands again
   --version       print the version
@@ -94,6 +95,8 @@ pub(super) struct Options {
     pub check: bool,
     /// Databases that the original would split the records over; 0 if not given.
     pub multiple: u32,
+    /// Flags and expiry of memcached's clients count.
+    pub keeps_expiry: bool,
     /// Changes of the mask in their order: whether to forbid, and the names.
     pub masks: Vec<(bool, String)>,
     /// Name of the database.
@@ -120,6 +123,7 @@ impl Default for Options {
             master_port: 1978,
             position: "ttserver.rts".into(),
             check: false,
+            keeps_expiry: false,
             multiple: 0,
             masks: Vec::new(),
             database: "*".into(),
@@ -183,6 +187,7 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
             "-mport" => options.master_port = number(&argument, &value()?)?,
             "-rts" => options.position = value()?.into(),
             "-rcc" => options.check = true,
+            "-exp" => options.keeps_expiry = true,
             "-mul" => {
                 options.multiple = number(&argument, &value()?)?;
                 if options.multiple > MULTIPLE_MAX {
@@ -251,7 +256,7 @@ mod tests {
     #[test]
     fn every_option_is_understood() {
         let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
-                    -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc \
+                    -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc -exp \
                     -mask allwrite,out -unmask put casket.tch#bnum=10";
         let expected = Options {
             host: Some("::1".into()),
@@ -271,6 +276,7 @@ mod tests {
             master_port: 1980,
             position: "r".into(),
             check: true,
+            keeps_expiry: true,
             multiple: 8,
             masks: vec![(true, "allwrite,out".into()), (false, "put".into())],
             database: "casket.tch#bnum=10".into(),

@@ -71,6 +71,9 @@ pub struct Config {
     pub mask: Mask,
     /// Rules of the memcached protocol that are followed.
     pub dialect: Dialect,
+    /// Whether flags and expiry that memcached's clients give are left out of account, as Tokyo
+    /// Tyrant does.
+    pub ignores_expiry: bool,
     /// Whether a client may stop the server with memcached's `shutdown`.
     pub shutdown_command: bool,
     /// Whether a client may have the server run a command that makes a copy of the database, with
@@ -132,6 +135,7 @@ impl Default for Config {
             stop_wait: Duration::from_secs(1),
             mask: Mask::NONE,
             dialect: Dialect::Memcached,
+            ignores_expiry: false,
             shutdown_command: false,
             copy_command: false,
             users: None,

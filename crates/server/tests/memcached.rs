@@ -449,3 +449,19 @@ fn refused_values_and_connections_are_counted() {
     });
     assert_eq!(figure(&mut admitted.unwrap(), "store_too_large"), 1);
 }
+
+#[test]
+fn flags_and_expiry_are_left_out_of_account_where_they_are_to_be() {
+    let config = Config { dialect: Dialect::TokyoTyrant, ignores_expiry: true, ..config() };
+    let server = start_with(config, memory());
+    let mut client = server.connect();
+    client.exchange("set a 7 -1 1\r\nv\r\n", "STORED\r\n");
+    client.exchange("add b 7 -1 1\r\nv\r\n", "STORED\r\n");
+    client.exchange("replace b 7 -1 1\r\nw\r\n", "STORED\r\n");
+    client.exchange("touch a -1\r\n", "TOUCHED\r\n");
+    client.exchange("gat -1 a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+    client.exchange("ms c 1 T-1 F7\r\nx\r\n", "HD\r\n");
+    client.exchange("mg c f t T-1\r\n", "HD f0 t-1\r\n");
+    let expected = "VALUE a 0 1\r\nv\r\nVALUE b 0 1\r\nw\r\nVALUE c 0 1\r\nx\r\nEND\r\n";
+    client.exchange("get a b c\r\n", expected);
+}

@@ -229,7 +229,7 @@ fn touch<T>(
     visit: impl FnOnce(&mut Context<'_>, Entry<'_>) -> Result<T, Halt>,
 ) -> Result<Result<Option<T>, Error>, Halt> {
     let shared = context.shared;
-    let at_ms = expiry::expires_at_ms(exptime);
+    let at_ms = expiry::meta(context, 0, exptime).expires_at_ms;
     let mut visit = Some(visit);
     let mut number = 0;
     let touched = context.database.modify_versioned(key, |entry| {

@@ -139,7 +139,7 @@ fn perform(
             touched?.ok_or(Status::NotFound)?;
         }
         Command::Store { mode, key, flags, expiry, value } => {
-            let fresh = Meta { flags, expires_at_ms: expiry::expires_at_ms(expiry.into()) };
+            let fresh = expiry::meta(context, flags, expiry.into());
             // A number to compare with takes the place of every other condition.
             let (mode, missed) = match (mode, request.compare) {
                 (Mode::Set, _) | (_, Some(_)) => (MetaMode::Set, Status::NotStored),
@@ -312,11 +312,9 @@ fn count(
         initial: sum.create.map(|(initial, _)| initial),
         assign: None,
     };
+    let fresh = sum.create.map(|(_, expiry)| expiry::meta(context, 0, expiry.into()));
     let counted = conditional::count(context, &arithmetic, |expires_at_ms, is_new| {
-        match sum.create.filter(|_| is_new) {
-            Some((_, expiry)) => expiry::expires_at_ms(expiry.into()),
-            None => expires_at_ms,
-        }
+        fresh.filter(|_| is_new).map_or(expires_at_ms, |fresh| fresh.expires_at_ms)
     })?;
     match counted? {
         Counted::Yes(number) => {

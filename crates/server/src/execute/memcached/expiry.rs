@@ -6,6 +6,8 @@
 //! record, change in one step with it, and cost nothing where there are none. Unmarked expiries
 //! keep clear of these thousandths; a marked record that never expires does so at the end of time.
 
+use crate::execute::Context;
+use cabinet::Meta;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Longest expiry that counts from now, in seconds; above it comes an absolute time.
@@ -50,6 +52,14 @@ pub(in crate::execute) fn expires_at_ms(exptime: i64) -> u64 {
             // Earlier by less than a hundredth of a second, rather than marked.
             if thousandths <= MARKS_MAX { at_ms - thousandths } else { at_ms }
         }
+    }
+}
+
+/// Flags and expiry of what a client stores, as the server keeps them.
+pub(super) fn meta(context: &Context<'_>, flags: u32, exptime: i64) -> Meta {
+    match context.shared.config.ignores_expiry {
+        true => Meta::NONE,
+        false => Meta { flags, expires_at_ms: expires_at_ms(exptime) },
     }
 }
 

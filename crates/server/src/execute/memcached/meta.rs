@@ -19,6 +19,20 @@ pub(super) fn execute(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     context.shared.hits.activate();
+    if context.shared.config.ignores_expiry {
+        let never = |time: Option<i64>| time.map(|_| 0);
+        let (exptime, vivify) = (never(meta.exptime), never(meta.vivify));
+        let meta = Meta { client_flags: 0, exptime, vivify, ..*meta };
+        return execute_as_said(context, &meta, output);
+    }
+    execute_as_said(context, meta, output)
+}
+
+fn execute_as_said(
+    context: &mut Context<'_>,
+    meta: &Meta<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
     let mut buffer = [0; MEMCACHED_KEY_BYTES_MAX];
     let key = meta.key.bytes(&mut buffer);
     match meta.verb {

@@ -16,7 +16,7 @@ pub(super) fn store(
 ) -> Result<(), Halt> {
     let Store { mode, key, flags, exptime, value, noreply: _ } = *request;
     let database = context.database;
-    let meta = Meta { flags, expires_at_ms: expiry::expires_at_ms(exptime) };
+    let meta = expiry::meta(context, flags, exptime);
     let (count, line) = match mode {
         Mode::Set => (Count::Put, database.put_with(key, value, meta).map(|_| STORED)),
         Mode::Add => (Count::PutKeep, database.put_keep(key, value, meta).map(stored)),

@@ -385,7 +385,7 @@ fn stats_have_memcacheds_names() {
 }
 
 #[test]
-fn comparisons_are_counted_in_every_memcached_protocol() {
+fn comparisons_are_counted_in_every_protocol() {
     let server = start(memory());
     let mut client = server.connect();
     let first = number(&mut client, "ms k 1 c\r\na\r\n", 'c');
@@ -399,7 +399,21 @@ fn comparisons_are_counted_in_every_memcached_protocol() {
     let mut binary = server.connect();
     binary.send(&request);
     assert_eq!(binary.read(24)[6..8], [0, 0]);
-    for (name, figure) in [("cas_hits", 2), ("cas_badval", 1), ("cas_misses", 1)] {
+    let mut http = server.connect();
+    let tag = answer(&mut http, "GET /k HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\nd");
+    let tag = tag.lines().find_map(|line| line.strip_prefix("ETag: ")).unwrap().to_owned();
+    for (key, tag) in [("k", tag.as_str()), ("k", tag.as_str()), ("nope", tag.as_str()), ("k", "*")]
+    {
+        let mut http = server.connect();
+        http.send(
+            format!(
+                "PUT /{key} HTTP/1.1\r\nHost: x\r\nIf-Match: {tag}\r\nContent-Length: 1\r\n\r\ne"
+            )
+            .as_bytes(),
+        );
+        http.read_until(b"\r\n\r\n");
+    }
+    for (name, figure) in [("cas_hits", 3), ("cas_badval", 2), ("cas_misses", 2)] {
         assert_eq!(server.figure(name), figure, "{name}");
     }
 }

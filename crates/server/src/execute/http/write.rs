@@ -79,6 +79,7 @@ pub(super) fn put(
     }
     let database = context.database;
     let tags = context.shared.entity_tags;
+    let mut is_there = false;
     let (count, written) = match command {
         Command::PutKeep if conditions.is_empty() => (Count::PutKeep, {
             let kept = database.put_keep(&key, value, meta);
@@ -94,6 +95,7 @@ pub(super) fn put(
         }
         _ => (count_of(command), {
             let changed = database.modify_versioned(&key, |entry| {
+                is_there = entry.is_some();
                 let tag = entry.map(|entry| tags.of(entry.version));
                 if conditions.check(tag.as_deref()).is_err() {
                     return (Change::Keep, Written::Unmet);
@@ -113,6 +115,14 @@ pub(super) fn put(
     context.counters.count(count);
     if !matches!(written, Ok(Written::Done(_))) {
         context.counters.count(Count::PutMiss);
+    }
+    if conditions.matching.as_deref().is_some_and(|list| list != b"*") {
+        match written {
+            Ok(Written::Done(_)) => context.counters.count(Count::CasHit),
+            Ok(Written::Unmet) if is_there => context.counters.count(Count::CasBadValue),
+            Ok(Written::Unmet) => context.counters.count(Count::CasMiss),
+            _ => {}
+        }
     }
     if let Ok(Written::Done(Some(version))) = written
         && !conditions.is_empty()

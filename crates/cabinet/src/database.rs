@@ -5,6 +5,7 @@
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::name::{Kind, options_of};
 use crate::ordered::ordered;
+use crate::reentry;
 use crate::table::{Row, RowView, Table};
 use crate::{
     Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, LogPosition,
@@ -20,9 +21,24 @@ use std::sync::Arc;
 ///
 /// Writes return when they are acknowledged as the database's [`Durability`] has it, unless the
 /// handle is one of [`Database::deferred`].
+///
+/// # Callbacks
+///
+/// Several operations lend records to a callback of the caller's, such as [`Database::read`],
+/// [`Database::modify`] and [`Database::for_each`]. Such a callback must not call the database that
+/// called it, neither through this handle nor through a clone, [`Cursor`], [`Transaction`] or
+/// [`Table`] of it: whatever returns a [`Result`] fails with [`Error::Reentrant`] there, of every kind
+/// of database, and does nothing. What else there is may be called: it tells [`Database::len`], [`Database::path`]
+/// and [`Database::appended`], for example, without waiting. Other databases may be called too; two
+/// threads that do so in opposite orders may wait for each other. Visitors of the results of a
+/// query are lent copies and may do more, see [`Table::for_each_result`].
+///
+/// [`Transaction`]: crate::Transaction
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,
+    /// As the engine has it: whose callbacks may not call this handle, see [`reentry`].
+    identity: usize,
     wait: Wait,
     deferred: bool,
 }
@@ -50,7 +66,8 @@ pub enum Swap {
 impl Database {
     /// Wraps an engine of the caller's.
     pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, wait: Wait::Block, deferred: false }
+        let identity = engine.identity();
+        Self { engine, identity, wait: Wait::Block, deferred: false }
     }
 
     /// A handle whose operations answer [`Error::WouldBlock`] rather than wait for a disk read.
@@ -76,6 +93,7 @@ impl Database {
 
     /// Stores a record with flags and expiry, whatever was there.
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        self.enter()?;
         check_key(key)?;
         check_value(value.len())?;
         let version = self.engine.put(key, value, meta, self.wait)?;
@@ -85,7 +103,7 @@ impl Database {
 
     /// Stores a record if there is none under the key; says whether it did.
     pub fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        self.modify(key, |entry| match entry {
+        self.update(key, |entry| match entry {
             Some(_) => (Change::Keep, false),
             None => (Change::Put(value.to_vec(), meta), true),
         })
@@ -93,7 +111,7 @@ impl Database {
 
     /// Stores a record if there is one under the key already; says whether it did.
     pub fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        self.modify(key, |entry| match entry {
+        self.update(key, |entry| match entry {
             Some(_) => (Change::Put(value.to_vec(), meta), true),
             None => (Change::Keep, false),
         })
@@ -103,6 +121,7 @@ impl Database {
     /// the row lacks.
     pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
         if let Some(table) = self.engine.as_table() {
+            self.enter()?;
             check_key(key)?;
             table.cat(&table.key_to_put(key, self.wait)?, &Row::from_joined(suffix)?, self.wait)?;
             return self.acknowledge();
@@ -113,7 +132,7 @@ impl Database {
     /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
     /// whole, as the original does.
     pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
-        self.modify(key, |entry| {
+        self.update(key, |entry| {
             let Some(entry) = entry else {
                 return (Change::Put(suffix.to_vec(), Meta::NONE), Ok(()));
             };
@@ -129,7 +148,7 @@ impl Database {
     /// Appends to (or, with `front`, prepends to) the value of an existing record, keeping its
     /// flags and expiry; says whether there was one.
     pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
-        self.modify(key, |entry| {
+        self.update(key, |entry| {
             let Some(entry) = entry else { return (Change::Keep, Ok(false)) };
             if let Err(error) = check_value(entry.value.len() + part.len()) {
                 return (Change::Keep, Err(error));
@@ -141,16 +160,23 @@ impl Database {
 
     /// Removes a record; says whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.modify(key, |entry| (Change::Remove, entry.is_some()))
+        self.update(key, |entry| (Change::Remove, entry.is_some()))
     }
 
     /// The value under a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.read(key, |entry| entry.value.to_vec())
+        self.lend(key, |entry| entry.value.to_vec())
     }
 
     /// Lends the record under a key to `visit`; answers what that made of it.
     pub fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>> {
+        self.lend(key, |entry| self.call(|| visit(entry)))
+    }
+
+    /// As [`Database::read`], for a callback that calls nothing of the database.
+    #[inline]
+    fn lend<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>> {
+        self.enter()?;
         check_key(key)?;
         let mut visit = Some(visit);
         let mut result = None;
@@ -164,6 +190,7 @@ impl Database {
     /// database keeps it in one piece on the disk; else `None`, and [`Database::read`] tells what
     /// there is.
     pub fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>> {
+        self.enter()?;
         check_key(key)?;
         self.engine.long_value(key, bytes_min, self.wait)
     }
@@ -171,12 +198,14 @@ impl Database {
     /// Says that these keys are about to be read or written. With several keys at hand this makes
     /// what follows faster: the cache misses of finding them overlap.
     pub fn prefetch(&self, keys: &[&[u8]]) {
-        self.engine.prefetch(keys);
+        if !reentry::is_within(self.identity) {
+            self.engine.prefetch(keys);
+        }
     }
 
     /// Size of the value under a key, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
-        self.read(key, |entry| entry.value.len())
+        self.lend(key, |entry| entry.value.len())
     }
 
     /// Adds to a little-endian 32-bit integer, wrapping, and answers the sum. Creates the record
@@ -197,6 +226,7 @@ impl Database {
     /// to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         if let Some(table) = self.engine.as_table() {
+            self.enter()?;
             check_key(key)?;
             let sum = table.add(&table.key_to_put(key, self.wait)?, addend, self.wait)?;
             self.acknowledge()?;
@@ -213,7 +243,7 @@ impl Database {
         key: &[u8],
         add: impl Fn(Option<[u8; WIDTH]>) -> ([u8; WIDTH], T),
     ) -> Result<T> {
-        self.modify(key, |entry| {
+        self.update(key, |entry| {
             let (number, meta) = match entry {
                 None => (None, Meta::NONE),
                 Some(entry) => match <[u8; WIDTH]>::try_from(entry.value) {
@@ -234,6 +264,7 @@ impl Database {
         value: &[u8],
         meta: Meta,
     ) -> Result<Swap> {
+        self.enter()?;
         check_value(value.len())?;
         check_key(key)?;
         let mut outcome = Swap::Missing;
@@ -258,7 +289,7 @@ impl Database {
     /// Sets the expiry of a record, in milliseconds since the Unix epoch, 0 for never; says
     /// whether there was one.
     pub fn touch(&self, key: &[u8], expires_at_ms: u64) -> Result<bool> {
-        self.modify(key, |entry| match entry {
+        self.update(key, |entry| match entry {
             None => (Change::Keep, false),
             Some(entry) => {
                 (Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta }), true)
@@ -276,6 +307,15 @@ impl Database {
         self.modify_versioned(key, decide).map(|(answer, _)| answer)
     }
 
+    /// As [`Database::modify`], for a callback that calls nothing of the database.
+    fn update<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        self.update_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
     /// As [`Database::modify`]; answers also the version of the record that was put, 0 if none
     /// was.
     pub fn modify_versioned<T>(
@@ -283,6 +323,16 @@ impl Database {
         key: &[u8],
         mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
+        self.update_versioned(key, |entry| self.call(|| decide(entry)))
+    }
+
+    #[inline]
+    fn update_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
+        self.enter()?;
         check_key(key)?;
         let mut answer = None;
         let mut over = None;
@@ -308,6 +358,7 @@ impl Database {
 
     /// Applies all of a batch or nothing.
     pub fn write(&self, batch: &Batch) -> Result<()> {
+        self.enter()?;
         for (key, change) in &batch.changes {
             check_key(key)?;
             if let crate::BatchChange::Put(value, _) = change {
@@ -322,6 +373,11 @@ impl Database {
     /// Visits all records, until `visit` breaks. Writers are not held up. A record that exists
     /// for the whole of it is visited once; the order is the engine's own.
     pub fn for_each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.each(|entry| self.call(|| visit(entry)))
+    }
+
+    fn each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.enter()?;
         let mut position = Position::Start;
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() {
@@ -343,7 +399,7 @@ impl Database {
         let max = max.unwrap_or(usize::MAX);
         let mut keys = Vec::new();
         if max > 0 {
-            self.for_each_key_with_prefix(prefix, |key| {
+            self.each_key_with_prefix(prefix, |key| {
                 keys.push(key.to_vec());
                 if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
@@ -357,6 +413,15 @@ impl Database {
         prefix: &[u8],
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.each_key_with_prefix(prefix, |key| self.call(|| visit(key)))
+    }
+
+    fn each_key_with_prefix(
+        &self,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.enter()?;
         let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
         // In another order, what begins alike does not stand together.
         let mut position = match order {
@@ -427,7 +492,8 @@ impl Database {
         from: &Position,
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<Option<Position>> {
-        self.engine.scan(from, &mut visit)
+        self.enter()?;
+        self.engine.scan(from, &mut |entry| self.call(|| visit(entry)))
     }
 
     /// One step of a caller's own iteration over keys, see [`Engine::scan_keys`].
@@ -436,7 +502,8 @@ impl Database {
         from: &Position,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<Option<Position>> {
-        self.engine.scan_keys(from, &mut visit)
+        self.enter()?;
+        self.engine.scan_keys(from, &mut |key| self.call(|| visit(key)))
     }
 
     /// Where an iteration that begins at `key` starts.
@@ -446,6 +513,7 @@ impl Database {
 
     /// The key that the record under `key` has, where several keys mean the same record.
     pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        self.enter()?;
         self.engine.canonical_key(key)
     }
 
@@ -478,6 +546,7 @@ impl Database {
         meta: Meta,
         side: Side,
     ) -> Result<Version> {
+        self.enter()?;
         check_key(key)?;
         check_value(value.len())?;
         let engine = ordered(&*self.engine)?;
@@ -498,6 +567,7 @@ impl Database {
         index: usize,
         visit: impl FnOnce(Entry<'_>) -> T,
     ) -> Result<Option<T>> {
+        self.enter()?;
         check_key(key)?;
         let engine = ordered(&*self.engine)?;
         let seek = match index.checked_sub(1) {
@@ -508,7 +578,7 @@ impl Database {
         let mut result = None;
         engine.seek(seek, self.wait, &mut |entry, found| {
             if found == index && engine.order().compare(entry.key, key).is_eq() {
-                result = visit.take().map(|visit| visit(entry));
+                result = visit.take().map(|visit| self.call(|| visit(entry)));
             }
         })?;
         Ok(result)
@@ -516,6 +586,7 @@ impl Database {
 
     /// All values under a key.
     pub fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.enter()?;
         check_key(key)?;
         let mut values = Vec::new();
         ordered(&*self.engine)?
@@ -525,12 +596,14 @@ impl Database {
 
     /// Number of values under a key.
     pub fn count(&self, key: &[u8]) -> Result<usize> {
+        self.enter()?;
         check_key(key)?;
         ordered(&*self.engine)?.read_all(key, self.wait, &mut |_| ())
     }
 
     /// Removes all values under a key; answers how many there were.
     pub fn remove_all(&self, key: &[u8]) -> Result<usize> {
+        self.enter()?;
         check_key(key)?;
         let removed = ordered(&*self.engine)?.remove_all(key, self.wait)?;
         self.acknowledge()?;
@@ -539,6 +612,7 @@ impl Database {
 
     /// A cursor, which stands nowhere yet.
     pub fn cursor(&self) -> Result<Cursor> {
+        self.enter()?;
         Cursor::new(self.clone())
     }
 
@@ -552,6 +626,7 @@ impl Database {
         max: usize,
         mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.enter()?;
         let order = self
             .order()
             .ok_or_else(|| Error::NotSupported("a range, where keys are in no order".into()))?;
@@ -582,7 +657,7 @@ impl Database {
                 let previous = previous.get_or_insert_default();
                 previous.clear();
                 previous.extend_from_slice(entry.key);
-                flow = visit(entry);
+                flow = self.call(|| visit(entry));
                 left -= 1;
                 if left == 0 {
                     flow = ControlFlow::Break(());
@@ -600,6 +675,23 @@ impl Database {
         &*self.engine
     }
 
+    /// As of the engine; that of the database beneath, of a transaction.
+    pub(crate) fn identity(&self) -> usize {
+        self.identity
+    }
+
+    /// Fails if this thread is in a callback of this database.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<()> {
+        reentry::check(self.identity)
+    }
+
+    /// Runs a callback of the caller's.
+    #[inline]
+    fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
+        reentry::lending(self.identity, callback)
+    }
+
     pub(crate) fn wait(&self) -> Wait {
         self.wait
     }
@@ -614,7 +706,8 @@ impl Database {
         self.engine.is_empty()
     }
 
-    /// Bytes on disk, or in memory for the on-memory kinds.
+    /// Bytes on disk, or in memory for the on-memory kinds. In a callback of an on-memory hash its
+    /// tables are not counted.
     pub fn size_bytes(&self) -> u64 {
         self.engine.size_bytes()
     }
@@ -626,11 +719,13 @@ impl Database {
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
+        self.enter()?;
         self.engine.sync()
     }
 
     /// Reclaims all dead space now.
     pub fn optimize(&self) -> Result<()> {
+        self.enter()?;
         self.engine.optimize()
     }
 
@@ -640,6 +735,7 @@ impl Database {
     /// bytes that is given is set and then kept to, instead of reclaiming everything now. Tuning that there is not is
     /// ignored, as the original has it.
     pub fn retune(&self, tuning: &str) -> Result<()> {
+        self.enter()?;
         let path = self.path();
         let Some(kind) = Kind::of_path(&path) else { return self.optimize() };
         self.engine.retune(&options_of(kind, tuning))
@@ -647,18 +743,21 @@ impl Database {
 
     /// Removes all records.
     pub fn clear(&self) -> Result<()> {
+        self.enter()?;
         self.engine.clear()?;
         self.acknowledge()
     }
 
     /// Writes a consistent copy to `path`, which must not exist, while writes go on.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
+        self.enter()?;
         self.engine.copy_to(path)
     }
 
     /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
     pub fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
-        self.engine.copy_at(path, cut)
+        self.enter()?;
+        self.engine.copy_at(path, &mut |take| self.call(|| cut(take)))
     }
 
     /// The durability it was opened with.
@@ -683,12 +782,16 @@ impl Database {
 
     /// Waits until `position` is durable, or fails as the sync did.
     pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.enter()?;
         self.engine.wait_durable(position)
     }
 
     /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
     pub fn on_durable(&self, listener: DurableListener) {
-        self.engine.on_durable(listener);
+        let identity = self.identity;
+        self.engine.on_durable(Arc::new(move |position| {
+            reentry::lending(identity, || listener(position));
+        }));
     }
 
     /// The table, if it is one. Its methods return before what they write is durable, see
@@ -704,11 +807,16 @@ impl Database {
         visit: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
         let missing = || Error::NotSupported("rows, in a database that is not a table".into());
-        self.engine.as_table().ok_or_else(missing)?.read_waiting(primary, self.wait, visit)
+        self.enter()?;
+        let table = self.engine.as_table().ok_or_else(missing)?;
+        table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }
 
-    /// Names and figures worth showing in `stat`.
+    /// Names and figures worth showing in `stat`; none in a callback of this database.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
+        if reentry::is_within(self.identity) {
+            return Vec::new();
+        }
         self.engine.figures()
     }
 

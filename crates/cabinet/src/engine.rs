@@ -113,6 +113,12 @@ pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
 
 /// One open database. All methods may be called from any thread at once.
 pub trait Engine: Send + Sync {
+    /// Names the database among those that are open. What wraps an engine returns that of the engine,
+    /// so that a callback of one is known as a callback of the other: see [`crate::Error::Reentrant`].
+    fn identity(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+
     /// Shows the live record under `key` to `visit`; says whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
 

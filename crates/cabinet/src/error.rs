@@ -89,6 +89,9 @@ pub enum Error {
     /// Only with [`crate::Wait::Never`]: the answer is on the disk, not in memory.
     #[error("the answer is not in memory")]
     WouldBlock,
+    /// A callback of the database has called it: see [`crate::Database`] for what a callback may call.
+    #[error("a callback called the database that it was called by: call it after the callback")]
+    Reentrant,
     /// Another process (or another handle of this one) has the database open.
     #[error("{} is in use by another process", path.display())]
     InUse {

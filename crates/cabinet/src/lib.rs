@@ -73,6 +73,7 @@ mod order;
 mod ordered;
 mod pattern;
 mod read_only;
+mod reentry;
 mod salvage;
 pub mod table;
 mod transaction;

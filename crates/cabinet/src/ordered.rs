@@ -153,6 +153,7 @@ impl Cursor {
 
     /// Stores a value where it stands; says whether it stands anywhere.
     pub fn put(&mut self, value: &[u8], how: CursorPut) -> Result<bool> {
+        self.database.enter()?;
         crate::database::check_value(value.len())?;
         let Some(place) = &mut self.place else { return Ok(false) };
         let change = match how {
@@ -174,6 +175,7 @@ impl Cursor {
     /// Removes the record it stands on, and goes to the one behind it; says whether it stood
     /// anywhere.
     pub fn remove(&mut self) -> Result<bool> {
+        self.database.enter()?;
         let Some(place) = self.place.take() else { return Ok(false) };
         let engine = ordered(self.database.engine())?;
         let wait = self.database.wait();
@@ -189,6 +191,7 @@ impl Cursor {
     }
 
     fn step(&mut self, seek: impl FnOnce(&Place) -> Seek<'_>) -> Result<bool> {
+        self.database.enter()?;
         match self.place.take() {
             Some(place) => self.seek(seek(&place)),
             None => Ok(false),
@@ -196,6 +199,7 @@ impl Cursor {
     }
 
     fn seek(&mut self, seek: Seek<'_>) -> Result<bool> {
+        self.database.enter()?;
         let mut found = None;
         let engine = ordered(self.database.engine())?;
         engine.seek(seek, self.database.wait(), &mut |entry, index| {

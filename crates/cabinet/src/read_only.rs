@@ -24,6 +24,10 @@ fn refused() -> Error {
 }
 
 impl Engine for ReadOnly {
+    fn identity(&self) -> usize {
+        self.engine.identity()
+    }
+
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         self.engine.read(key, wait, visit)
     }

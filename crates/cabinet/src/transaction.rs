@@ -186,27 +186,34 @@ impl Buffer {
             None => {}
         }
         let mut visit = Some(visit);
-        let seen = self
-            .target
-            .read(key, |entry| (entry.version, visit.take().map(|visit| visit(Some(entry)))))?;
-        state.expect(key, seen.as_ref().map(|(version, _)| *version))?;
-        match (seen.and_then(|(_, result)| result), visit) {
+        let (mut version, mut result) = (None, None);
+        self.target.engine().read(key, self.target.wait(), &mut |entry| {
+            version = Some(entry.version);
+            result = visit.take().map(|visit| visit(Some(entry)));
+        })?;
+        state.expect(key, version)?;
+        match (result, visit) {
             (Some(result), _) => Ok(result),
             (None, Some(visit)) => Ok(visit(None)),
-            // `read` calls its closure when it finds a record.
+            // `read` calls its closure once at most.
             (None, None) => Err(Error::NotSupported("read".into())),
         }
     }
 }
 
 impl Engine for Buffer {
+    /// So that callbacks of the transaction are callbacks of the database, and the other way around.
+    fn identity(&self) -> usize {
+        self.target.identity()
+    }
+
     fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
-        let key = &*self.target.canonical_key(key)?;
+        let key = &*self.target.engine().canonical_key(key)?;
         self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
-        let key = &*self.target.canonical_key(key)?;
+        let key = &*self.target.engine().canonical_key(key)?;
         self.state.lock().set(key, Change::Put(value.to_vec(), meta))
     }
 
@@ -216,7 +223,7 @@ impl Engine for Buffer {
         _wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        let key = &*self.target.canonical_key(key)?;
+        let key = &*self.target.engine().canonical_key(key)?;
         let mut state = self.state.lock();
         let change = self.look(&mut state, key, decide)?;
         state.set(key, change)
@@ -226,7 +233,7 @@ impl Engine for Buffer {
     fn write(&self, batch: &Batch) -> Result<()> {
         let mut state = self.state.lock();
         for (key, expected) in &batch.expected {
-            let key = &*self.target.canonical_key(key)?;
+            let key = &*self.target.engine().canonical_key(key)?;
             let version = self.look(&mut state, key, |entry| entry.map(|entry| entry.version))?;
             if version != *expected {
                 return Err(Error::Conflict);
@@ -242,13 +249,13 @@ impl Engine for Buffer {
                 BatchChange::Put(value, meta) => Change::Put(value.clone(), *meta),
                 BatchChange::Remove => Change::Remove,
             };
-            state.set(&self.target.canonical_key(key)?, change)?;
+            state.set(&self.target.engine().canonical_key(key)?, change)?;
         }
         Ok(())
     }
 
     fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.target.scan(from, visit)
+        self.target.engine().scan(from, visit)
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
@@ -256,7 +263,7 @@ impl Engine for Buffer {
     }
 
     fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
-        self.target.canonical_key(key)
+        self.target.engine().canonical_key(key)
     }
 
     fn len(&self) -> u64 {

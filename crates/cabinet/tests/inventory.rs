@@ -4,6 +4,7 @@ use cabinet::name::Kind;
 use cabinet::{Database, Error, Inventory, check_those};
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 fn open(path: &Path) -> Database {
     Database::open(path.to_str().expect("UTF-8")).expect("a database")
@@ -61,9 +62,12 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
             if asked < 3 {
                 return Ok(false);
             }
-            database.put(b"1", b"before\0")?;
+            // Others write meanwhile: a callback may not.
+            let put =
+                |key, value| thread::scope(|scope| scope.spawn(|| database.put(key, value)).join());
+            put(&b"1"[..], &b"before\0"[..]).expect("a thread")?;
             cut()?;
-            database.put(b"2", b"after\0")?;
+            put(b"2", b"after\0").expect("a thread")?;
             Ok(true)
         };
         database.copy_at(&copy, &mut take).expect("a copy");

@@ -4,7 +4,7 @@ use super::interval::{End, Interval};
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, Key};
 use crate::indexed::{Stretch, foreign_position};
-use crate::{Entry, Numbered, Position, Result};
+use crate::{Engine, Entry, Numbered, Position, Result, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -39,8 +39,12 @@ impl FixedDatabase {
         None
     }
 
-    /// The id at an edge, expired or not.
+    /// The id at an edge, expired or not. None in a callback of this database, which may be running
+    /// under the lock of the shard that knows.
     pub(super) fn edge(&self, edge: Key) -> Option<u64> {
+        if reentry::is_within(self.identity()) {
+            return None;
+        }
         match edge {
             Key::Min => self.next_id(1),
             _ => self.previous_id(u64::MAX),
@@ -168,10 +172,12 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
+        let identity = self.identity();
+        reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
             self.running.visit_entries(stretch, &mut |entry| {
                 if flow.is_continue() {
-                    *flow = visit(entry);
+                    *flow = reentry::lending(identity, || visit(entry));
                 }
             })
         })
@@ -182,10 +188,12 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
+        let identity = self.identity();
+        reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
             self.running.visit_keys(stretch, &mut |key| {
                 if flow.is_continue() {
-                    *flow = visit(key);
+                    *flow = reentry::lending(identity, || visit(key));
                 }
             })
         })

@@ -1,11 +1,11 @@
 //! Batches: many keys change together, also across a crash.
 
+use super::shard::Locked;
 use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check};
 use crate::{Batch, Compression, Error, Meta, Result, Wait};
-use parking_lot::RwLockWriteGuard;
 use std::collections::BTreeMap;
 
 /// One change as it will be written.
@@ -20,7 +20,7 @@ struct Step<'a, I: Index> {
     found: Option<Found<Slot<I>>>,
 }
 
-type Locked<'a, I> = BTreeMap<usize, RwLockWriteGuard<'a, <I as Index>::Table>>;
+type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::Table>>;
 
 impl<I: Index> Indexed<I> {
     /// Applies a batch. All shards it touches are locked, in their order, which single changes,
@@ -66,7 +66,7 @@ impl<I: Index> Indexed<I> {
         self.index.place(key).ok_or_else(what)
     }
 
-    fn lock_shards(&self, batch: &Batch) -> Result<Locked<'_, I>> {
+    fn lock_shards(&self, batch: &Batch) -> Result<Tables<'_, I>> {
         let keys = batch.changes.iter().map(|(key, _)| key);
         let keys = keys.chain(batch.expected.iter().map(|(key, _)| key));
         let shard = |key: &Vec<u8>| self.place_of(key).map(|place| place.shard);
@@ -74,12 +74,12 @@ impl<I: Index> Indexed<I> {
         shards.sort_unstable();
         shards.dedup();
         debug_assert!(shards.len() <= I::SHARDS);
-        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].table.write())).collect())
+        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].write())).collect())
     }
 
     fn lookup(
         &self,
-        tables: &Locked<'_, I>,
+        tables: &Tables<'_, I>,
         place: Place<I>,
         key: &[u8],
     ) -> Result<Option<Found<Slot<I>>>> {
@@ -89,7 +89,7 @@ impl<I: Index> Indexed<I> {
         }
     }
 
-    fn version_of(&self, tables: &Locked<'_, I>, key: &[u8]) -> Result<Option<u64>> {
+    fn version_of(&self, tables: &Tables<'_, I>, key: &[u8]) -> Result<Option<u64>> {
         let Some(found) = self.lookup(tables, self.place_of(key)?, key)? else { return Ok(None) };
         let segments = self.log.segments();
         self.with(&segments, found.location, Wait::Block, Check::Whole, |record| {
@@ -99,7 +99,7 @@ impl<I: Index> Indexed<I> {
     }
 
     /// The last change of each key, less removals of what does not exist.
-    fn steps<'a>(&self, batch: &'a Batch, tables: &Locked<'_, I>) -> Result<Vec<Step<'a, I>>> {
+    fn steps<'a>(&self, batch: &'a Batch, tables: &Tables<'_, I>) -> Result<Vec<Step<'a, I>>> {
         let last: BTreeMap<&[u8], &BatchChange> =
             batch.changes.iter().map(|(key, change)| (&key[..], change)).collect();
         let birth = self.log.active_number().to_le_bytes();

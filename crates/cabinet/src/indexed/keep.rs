@@ -28,7 +28,7 @@ impl<I: Index> Rescue for Indexed<I> {
     /// tombstone would.
     fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> bool {
         let Some(place) = self.index.place(record.key) else { return false };
-        let mut table = self.shards[place.shard].table.write();
+        let mut table = self.shards[place.shard].write();
         let Some(slot) = find_location(&*table, place.tag, location) else { return false };
         table.remove(slot);
         segment.remove_live(record.total);
@@ -39,7 +39,7 @@ impl<I: Index> Rescue for Indexed<I> {
     fn forget_segment(&self, segment: &Segment) -> u64 {
         let mut forgotten = 0;
         for (number, shard) in self.shards.iter().enumerate() {
-            let mut table = shard.table.write();
+            let mut table = shard.write();
             let (packed, before) = (table.packed(), table.len());
             table.clear();
             // They are a table's own.
@@ -50,7 +50,7 @@ impl<I: Index> Rescue for Indexed<I> {
     }
 
     fn checkpoint_bytes(&self) -> u64 {
-        let words: usize = self.shards.iter().map(|shard| shard.table.read().packed_words()).sum();
+        let words: usize = self.shards.iter().map(|shard| shard.read().packed_words()).sum();
         // And a header for each shard.
         (words + I::SHARDS) as u64 * 8
     }
@@ -66,7 +66,7 @@ impl<I: Index> Indexed<I> {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        let mut table = self.shards[place.shard].table.write();
+        let mut table = self.shards[place.shard].write();
         let slot = find_location(&*table, place.tag, location);
         if record.meta.is_expired(self.now_ms(record.meta)) {
             if let Some(slot) = slot {
@@ -117,7 +117,7 @@ impl<I: Index> Indexed<I> {
         if oldest > birth {
             return Ok(());
         }
-        let table = self.shards[place.shard].table.write();
+        let table = self.shards[place.shard].write();
         // A newer record of the key holds the older ones down. To move the tombstone behind it
         // would remove it.
         let segments = self.log.segments();
@@ -150,7 +150,7 @@ impl<I: Index> Indexed<I> {
             }
         }
         for shard in &self.shards {
-            shard.table.write().shrink();
+            shard.write().shrink();
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl<I: Index> Indexed<I> {
     /// Removes all records.
     pub(crate) fn clear(&self) -> Result<()> {
         let first = {
-            let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.table.write()).collect();
+            let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.write()).collect();
             let first = self.log.clear()?;
             for table in &mut tables {
                 table.clear();
@@ -180,7 +180,7 @@ impl<I: Index> Indexed<I> {
     pub(crate) fn write_index(&self) -> Result<()> {
         self.log.write_checkpoint(|block| {
             for shard in &self.shards {
-                let entries = shard.table.read().packed();
+                let entries = shard.read().packed();
                 block(&entries)?;
             }
             Ok(())

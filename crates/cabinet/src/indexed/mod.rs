@@ -16,6 +16,7 @@ mod batch;
 mod keep;
 mod recover;
 mod running;
+mod shard;
 mod table;
 
 pub(crate) use running::{Running, delegate_to_running};
@@ -28,10 +29,11 @@ use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
+use shard::Shard;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long a writer waits, once in so many writes, when compaction cannot keep up.
@@ -83,16 +85,6 @@ pub(crate) struct Indexed<I: Index> {
     paused: AtomicU32,
 }
 
-/// Aligned so that two shards' locks are never on one cache line.
-#[repr(align(64))]
-struct Shard<T> {
-    table: RwLock<T>,
-    /// The last record that made the table forget a key: a tombstone, or one that expired. What
-    /// is put under a key that the table does not have has to come behind it. Changes under the
-    /// lock.
-    forgot: AtomicU64,
-}
-
 /// What the index has under a key.
 struct Found<S> {
     slot: S,
@@ -114,7 +106,7 @@ impl<I: Index> Indexed<I> {
     /// The table of a shard, locked for reading.
     #[inline]
     pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {
-        self.shards[shard].table.read()
+        self.shards[shard].read()
     }
 
     fn with<T>(
@@ -322,7 +314,7 @@ impl<I: Index> Indexed<I> {
         let stored = Stored { key, value, meta, compression };
         self.with_space(wait, || {
             self.without_reading_locked(place, key, wait, |wait| {
-                let mut table = self.shards[place.shard].table.write();
+                let mut table = self.shards[place.shard].write();
                 let segments = self.log.segments();
                 let found = self.find(&table, &segments, place.tag, key, wait)?;
                 self.store(&mut table, place, &segments, found, &stored)
@@ -341,7 +333,7 @@ impl<I: Index> Indexed<I> {
         // What was decided where there was no space, and of which version: that is asked once.
         let mut decided: Option<(Option<Version>, Change)> = None;
         let mut attempt = |wait| {
-            let mut table = self.shards[place.shard].table.write();
+            let mut table = self.shards[place.shard].write();
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place.tag, key, wait)?;
             let mut change = None;
@@ -519,13 +511,13 @@ impl<I: Index> Indexed<I> {
 
     /// Number of records. Expired ones count until they are reclaimed.
     pub(crate) fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.table.read().len() as u64).sum()
+        self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 
     /// Names and figures worth showing.
     pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
-        let index: usize = self.shards.iter().map(|shard| shard.table.read().memory_bytes()).sum();
+        let index: usize = self.shards.iter().map(|shard| shard.read().memory_bytes()).sum();
         let mut figures = vec![
             ("index_bytes", index.to_string()),
             ("live_bytes", usage.live_bytes.to_string()),

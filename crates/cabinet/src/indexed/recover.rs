@@ -1,6 +1,7 @@
 //! Opening: the index from the last checkpoint and the log after it.
 
-use super::{Index, Indexed, Match, Shard, Table};
+use super::shard::Shard;
+use super::{Index, Indexed, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
@@ -10,7 +11,7 @@ use crate::log::{
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
 
 /// Opens or creates an engine.
 pub(super) fn open<I: Index>(
@@ -39,10 +40,7 @@ pub(super) fn open<I: Index>(
         replay(table, identity.salt, segments, segment, location, record, place.tag, now_ms)
     })?;
     let log = recovery.finish()?;
-    let shards = tables
-        .into_iter()
-        .map(|table| Shard { table: table.into(), forgot: AtomicU64::new(0) })
-        .collect();
+    let shards = tables.into_iter().map(Shard::new).collect();
     let compression = options.compression;
     Ok(Indexed {
         log,

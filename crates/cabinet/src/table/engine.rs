@@ -33,11 +33,7 @@ impl Table {
             // An identifier would be lost with each further attempt.
             return Err(Error::WouldBlock);
         }
-        Ok(if key.is_empty() {
-            self.generate_uid()?.to_string().into_bytes()
-        } else {
-            key.to_vec()
-        })
+        Ok(if key.is_empty() { self.next_uid()?.to_string().into_bytes() } else { key.to_vec() })
     }
 
     fn version_of(&self, key: &[u8]) -> Result<Version> {

@@ -55,6 +55,7 @@ pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
 
 use crate::read_only::ReadOnly;
+use crate::reentry;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
 use entries::{Entries, Keeper, View};
 use index::Index;
@@ -73,6 +74,10 @@ pub const NUMBER_COLUMN: &[u8] = b"_num";
 const UIDS_SET_ASIDE: u64 = 1000;
 
 /// An open table. All methods may be called from any thread at once.
+///
+/// Callbacks that are lent a row must not call back into the table: what returns a [`Result`] fails
+/// with [`Error::Reentrant`] there, see [`crate::Database`]. Visitors of the results of a query may
+/// read and change rows.
 ///
 /// ```
 /// # fn main() -> cabinet::Result<()> {
@@ -190,6 +195,7 @@ impl Table {
 
     /// Stores a row, whatever was there.
     pub fn put(&self, primary: &[u8], row: &Row) -> Result<()> {
+        self.enter()?;
         let mut stored = Some(row.encode()?);
         self.change(primary, Wait::Block, &mut |_| {
             let stored = match stored.take() {
@@ -202,6 +208,7 @@ impl Table {
 
     /// Stores a row if there is none under the primary key; says whether it did.
     pub fn put_keep(&self, primary: &[u8], row: &Row) -> Result<bool> {
+        self.enter()?;
         self.change(primary, Wait::Block, &mut |old| match old {
             Some(_) => Ok((RowChange::Keep, false)),
             None => Ok((RowChange::Put(row.encode()?), true)),
@@ -210,6 +217,7 @@ impl Table {
 
     /// Adds the columns that the row lacks, and stores it if there is none.
     pub fn put_cat(&self, primary: &[u8], row: &Row) -> Result<()> {
+        self.enter()?;
         self.cat(primary, row, Wait::Block)
     }
 
@@ -223,15 +231,16 @@ impl Table {
 
     /// Atomic read-modify-write of a row: `decide` sees it, makes of it what it likes, and says
     /// whether that is to be stored (`true`), or whether the row is to stay as it was. It may be
-    /// called again if another writer comes between, and must not call back into the table.
+    /// called again if another writer comes between.
     pub fn modify(
         &self,
         primary: &[u8],
         mut decide: impl FnMut(&mut Option<Row>) -> bool,
     ) -> Result<()> {
+        self.enter()?;
         self.change(primary, Wait::Block, &mut |old| {
             let mut row = old.map(|(old, _)| old.to_row());
-            let is_changed = decide(&mut row);
+            let is_changed = self.call(|| decide(&mut row));
             Ok(match row {
                 _ if !is_changed => (RowChange::Keep, ()),
                 Some(row) => (RowChange::Put(row.encode()?), ()),
@@ -242,22 +251,24 @@ impl Table {
 
     /// Removes a row; says whether there was one.
     pub fn remove(&self, primary: &[u8]) -> Result<bool> {
+        self.enter()?;
         self.change(primary, Wait::Block, &mut |old| Ok((RowChange::Remove, old.is_some())))
     }
 
     /// The row under a primary key.
     pub fn get(&self, primary: &[u8]) -> Result<Option<Row>> {
-        self.read(primary, |row| row.to_row())
+        self.enter()?;
+        self.read_waiting(primary, Wait::Block, |row| row.to_row())
     }
 
-    /// Lends the row under a primary key to `visit`; answers what that made of it. It must not call
-    /// back into the table.
+    /// Lends the row under a primary key to `visit`; answers what that made of it.
     pub fn read<T>(
         &self,
         primary: &[u8],
         visit: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        self.read_waiting(primary, Wait::Block, visit)
+        self.enter()?;
+        self.read_waiting(primary, Wait::Block, |row| self.call(|| visit(row)))
     }
 
     pub(crate) fn read_waiting<T>(
@@ -284,6 +295,7 @@ impl Table {
     /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum. Creates row and
     /// column where there is none.
     pub fn add_double(&self, primary: &[u8], addend: f64) -> Result<f64> {
+        self.enter()?;
         self.add(primary, addend, Wait::Block)
     }
 
@@ -300,6 +312,11 @@ impl Table {
     /// A number that was not given out before: 1 in a new table, and then always more, also
     /// after a crash.
     pub fn generate_uid(&self) -> Result<u64> {
+        self.enter()?;
+        self.next_uid()
+    }
+
+    fn next_uid(&self) -> Result<u64> {
         self.check_writable()?;
         let mut uid = self.uid.lock();
         let exhausted = || Error::NotSupported("more than 2^64 identifiers".into());
@@ -315,6 +332,7 @@ impl Table {
 
     /// Lets [`Table::generate_uid`] go on behind `seed`.
     pub fn set_uid_seed(&self, seed: u64) -> Result<()> {
+        self.enter()?;
         self.check_writable()?;
         let mut uid = self.uid.lock();
         meta::write_uid(&*self.engine, seed)?;
@@ -327,12 +345,12 @@ impl Table {
         self.uid.lock().last
     }
 
-    /// Visits all rows in the order of their primary keys, until `visit` breaks. It must not call
-    /// back into the table.
+    /// Visits all rows in the order of their primary keys, until `visit` breaks.
     pub fn for_each_row(
         &self,
         mut visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.enter()?;
         let mut next = Some(crate::Position::Start);
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue()
@@ -340,7 +358,7 @@ impl Table {
         {
             next = self.scan_rows(&position, &mut |entry| {
                 if flow.is_continue() {
-                    flow = visit(&entry.key[1..], RowView::new(entry.value));
+                    flow = self.call(|| visit(&entry.key[1..], RowView::new(entry.value)));
                 }
             })?;
         }
@@ -349,6 +367,7 @@ impl Table {
 
     /// Removes all rows. Indices stay, empty; identifiers begin at 1 again.
     pub fn clear_rows(&self) -> Result<()> {
+        self.enter()?;
         self.check_writable()?;
         let _building = self.building.lock();
         let structure = self.structure.write();
@@ -368,10 +387,21 @@ impl Table {
     /// Waits until everything written so far is as durable as the table was opened for. The other
     /// methods do not.
     pub fn acknowledge(&self) -> Result<()> {
+        self.enter()?;
         if self.engine.durability() != Durability::Always {
             return Ok(());
         }
         self.engine.wait_durable(self.engine.appended())
+    }
+
+    /// Fails if this thread is in a callback that was lent a row.
+    fn enter(&self) -> Result<()> {
+        reentry::check(Engine::identity(self))
+    }
+
+    /// Runs a callback of the caller's that is lent a row.
+    fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
+        reentry::lending(Engine::identity(self), callback)
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -13,7 +13,7 @@ use super::postings::{Formula, Source};
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
-use crate::{Position, Result, Wait};
+use crate::{Engine, Position, Result, Wait, reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,16 @@ const STEP_MATCHES: usize = 256;
 
 impl Table {
     /// Shows the primary keys of the rows that a query asks for, in its order, to `visit`, until that
-    /// breaks. `visit` may change rows of the table, but not its indices.
+    /// breaks. `visit` may read and change rows of the table; to set an index fails there, with
+    /// [`crate::Error::Reentrant`].
     pub fn for_each_result(
         &self,
         query: &Query,
         mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
+        self.enter()?;
+        let identity = Engine::identity(self);
+        let mut visit = |primary: &[u8]| reentry::showing(identity, || visit(primary));
         self.run(query, query.skip, query.max, &mut visit)
     }
 

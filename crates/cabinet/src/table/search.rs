@@ -26,7 +26,7 @@ impl Table {
     }
 
     /// Rows that a query asks for, in its order, with their primary keys, to `visit`, until that
-    /// breaks. `visit` may change rows of the table, but not its indices.
+    /// breaks. `visit` may do what that of [`Table::for_each_result`] may.
     pub fn for_each_result_row(
         &self,
         query: &Query,

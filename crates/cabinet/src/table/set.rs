@@ -7,7 +7,7 @@ use super::order::Order;
 use super::query::{Query, Report, SetOperation};
 use super::sort::Sorter;
 use super::{Table, keys};
-use crate::{Error, Result};
+use crate::{Engine, Error, Result, reentry};
 use std::ops::ControlFlow;
 
 impl Table {
@@ -16,13 +16,15 @@ impl Table {
     ///
     /// Limit and order are those of the first query. Each query of a union is cut at its own
     /// limit before. Without an order, a union comes as it is first seen, a difference in the order
-    /// of the first query, an intersection in that of the last one.
+    /// of the first query, an intersection in that of the last one. `visit` may do what that of
+    /// [`Table::for_each_result`] may.
     pub fn for_each_set_result(
         &self,
         queries: &[Query],
         operation: SetOperation,
         mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
+        self.enter()?;
         let first = match queries {
             [] => return Ok(Report::default()),
             [one] => return self.for_each_result(one, visit),
@@ -41,7 +43,7 @@ impl Table {
             met += 1;
             if met > skip {
                 report.count += 1;
-                if visit(primary)?.is_break() {
+                if reentry::showing(Engine::identity(self), || visit(primary))?.is_break() {
                     break;
                 }
             }

@@ -11,7 +11,7 @@ use super::{Index, IndexChange, IndexKind};
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::entries::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Position, Result};
+use crate::{Batch, Engine, Error, Position, Result, reentry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,8 @@ pub struct IndexDescription {
 impl Table {
     /// The indices, in the order of their columns.
     pub fn indices(&self) -> Vec<IndexDescription> {
-        let structure = self.structure.read();
+        // Recursive, as a callback that was lent a row may ask.
+        let structure = self.structure.read_recursive();
         let ready = structure.iter().filter(|index| index.is_ready());
         let describe = |index: &Arc<Index>| IndexDescription {
             column: index.column.clone(),
@@ -48,6 +49,8 @@ impl Table {
     /// name is the primary key. Others go on writing and searching meanwhile. Fails with
     /// [`Error::IndexExists`] or [`Error::NoIndex`] where the change asks for the opposite.
     pub fn set_index(&self, column: &[u8], change: IndexChange) -> Result<()> {
+        // It waits for the queries that use the old one.
+        reentry::check_all(Engine::identity(self))?;
         self.check_writable()?;
         if column.len() > crate::limits::COLUMN_NAME_BYTES_MAX {
             return Err(Error::BadColumn(

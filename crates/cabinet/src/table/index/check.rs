@@ -4,12 +4,13 @@ use crate::table::cursor::{Cursor, KeyRange, count_up_to};
 use crate::table::entries::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
-use crate::{Error, Result};
+use crate::{Engine, Error, Result, reentry};
 
 impl Table {
     /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
     /// Fails with [`Error::Corrupted`] at the first difference.
     pub fn check_indices(&self) -> Result<()> {
+        reentry::check_all(Engine::identity(self))?;
         let structure = self.structure.write();
         let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
         let mut counts = vec![0u64; indices.len()];

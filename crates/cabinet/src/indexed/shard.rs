@@ -1,0 +1,70 @@
+//! One shard of an index: its table, the lock of that, and what is known of it without the lock.
+
+use super::Table;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Aligned so that two shards' locks are never on one cache line.
+#[repr(align(64))]
+pub(super) struct Shard<T: Table> {
+    table: RwLock<T>,
+    /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock may
+    /// ask for them.
+    entries: AtomicUsize,
+    /// The last record that made the table forget a key: a tombstone, or one that expired. What
+    /// is put under a key that the table does not have has to come behind it. Changes under the
+    /// lock.
+    pub(super) forgot: AtomicU64,
+}
+
+impl<T: Table> Shard<T> {
+    pub(super) fn new(table: T) -> Self {
+        let entries = AtomicUsize::new(table.len());
+        Self { table: table.into(), entries, forgot: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.table.read()
+    }
+
+    #[inline]
+    pub(super) fn write(&self) -> Locked<'_, T> {
+        Locked { table: self.table.write(), entries: &self.entries }
+    }
+
+    /// Number of entries, without the lock.
+    pub(super) fn len(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+}
+
+/// The table of a shard, locked for writing.
+pub(super) struct Locked<'s, T: Table> {
+    table: RwLockWriteGuard<'s, T>,
+    entries: &'s AtomicUsize,
+}
+
+impl<T: Table> Drop for Locked<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.entries.store(self.table.len(), Ordering::Relaxed);
+    }
+}
+
+impl<T: Table> Deref for Locked<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.table
+    }
+}
+
+impl<T: Table> DerefMut for Locked<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.table
+    }
+}

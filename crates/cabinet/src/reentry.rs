@@ -1,0 +1,146 @@
+//! Callbacks of callers, and the operations that they may not call.
+//!
+//! A record is lent to a callback where it lies: under the lock of its shard, leaf or row, or while
+//! the file that holds it is kept. An operation of the same database in a callback could wait for
+//! that lock for ever, depending on the kind of database, the key and the other threads. So there is
+//! one rule for all kinds, and it does not depend on any of these:
+//!
+//! - A callback of a database calls no operation of it that may fail, neither through this handle nor
+//!   through a clone, cursor, transaction or table of it: [`Error::Reentrant`] is returned, and nothing
+//!   is done.
+//! - A visitor of the results of a query is lent copies. It may read and change rows, but not set
+//!   indices.
+//! - Other databases may be called. Two threads that nest two databases in opposite orders may wait
+//!   for each other.
+//!
+//! A mark per thread says whose callback is running. It is set only around callbacks, and an
+//! operation outside of one pays for a load and a branch.
+
+use crate::{Error, Result};
+use std::cell::{Cell, RefCell};
+
+/// The callback that is running; 0 if none is.
+type Mark = usize;
+
+thread_local! {
+    /// The innermost callback that is running on this thread.
+    static INNERMOST: Cell<Mark> = const { Cell::new(0) };
+    /// Those around it, of other databases.
+    static AROUND: RefCell<Vec<Mark>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Callbacks that are lent a record where it lies.
+fn of_record(identity: usize) -> Mark {
+    identity << 1
+}
+
+/// Visitors of the results of queries.
+fn of_result(identity: usize) -> Mark {
+    identity << 1 | 1
+}
+
+/// Fails if this thread is in a callback that was lent a record of this database.
+#[inline]
+pub(crate) fn check(identity: usize) -> Result<()> {
+    if INNERMOST.get() == 0 { Ok(()) } else { check_marks(&[of_record(identity)]) }
+}
+
+/// Fails if this thread is in any callback of this database.
+pub(crate) fn check_all(identity: usize) -> Result<()> {
+    check_marks(&[of_record(identity), of_result(identity)])
+}
+
+/// Returns whether this thread is in a callback that was lent a record of this database.
+pub(crate) fn is_within(identity: usize) -> bool {
+    check(identity).is_err()
+}
+
+#[cold]
+fn check_marks(marks: &[Mark]) -> Result<()> {
+    let is_innermost = marks.contains(&INNERMOST.get());
+    // A thread that is ending runs no callback.
+    let is_around = || {
+        let any =
+            |around: &RefCell<Vec<Mark>>| around.borrow().iter().any(|mark| marks.contains(mark));
+        AROUND.try_with(any).unwrap_or(false)
+    };
+    if is_innermost || is_around() { Err(Error::Reentrant) } else { Ok(()) }
+}
+
+/// Runs a callback that is lent a record of this database.
+#[inline]
+pub(crate) fn lending<T>(identity: usize, callback: impl FnOnce() -> T) -> T {
+    let _running = Running::start(of_record(identity));
+    callback()
+}
+
+/// Runs a visitor of the results of a query of this database.
+#[inline]
+pub(crate) fn showing<T>(identity: usize, callback: impl FnOnce() -> T) -> T {
+    let _running = Running::start(of_result(identity));
+    callback()
+}
+
+/// A callback that is running; also one that panics comes to its end.
+struct Running {
+    around: Mark,
+}
+
+impl Running {
+    #[inline]
+    fn start(mark: Mark) -> Self {
+        let around = INNERMOST.replace(mark);
+        if around != 0 {
+            nest(around);
+        }
+        Self { around }
+    }
+}
+
+impl Drop for Running {
+    #[inline]
+    fn drop(&mut self) {
+        INNERMOST.set(self.around);
+        if self.around != 0 {
+            leave();
+        }
+    }
+}
+
+#[cold]
+fn nest(around: Mark) {
+    let _ = AROUND.try_with(|marks| marks.borrow_mut().push(around));
+}
+
+#[cold]
+fn leave() {
+    let _ = AROUND.try_with(|marks| marks.borrow_mut().pop());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callback_is_known_through_callbacks_of_others_and_until_it_ends() {
+        assert!(!is_within(1));
+        lending(1, || {
+            assert!(is_within(1) && !is_within(2));
+            showing(2, || {
+                assert!(is_within(1) && !is_within(2));
+                assert!(check_all(2).is_err());
+                lending(3, || assert!(is_within(1) && is_within(3) && check_all(2).is_err()));
+                assert!(is_within(1) && !is_within(3));
+            });
+            assert!(check_all(2).is_ok());
+        });
+        assert!(check_all(1).is_ok());
+    }
+
+    #[test]
+    fn a_callback_that_panics_leaves_no_mark() {
+        let panicked = std::panic::catch_unwind(|| lending(1, || panic!("on purpose")));
+        assert!(panicked.is_err());
+        assert!(!is_within(1));
+    }
+}

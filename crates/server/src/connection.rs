@@ -4,7 +4,7 @@
 //! and only half a request, or a reply that the client does not take, stays here.
 
 use crate::budget::Charge;
-use crate::held::{Awaited, Held, Unconfirmed};
+use crate::held::{Awaited, Held, Reason, Unconfirmed};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::slab::Token;
@@ -222,7 +222,7 @@ impl Connection {
         self.output.drain(..self.sent);
         self.sent = 0;
         self.output.truncate(unconfirmed.at);
-        unconfirmed.refusal.write(&mut self.output);
+        unconfirmed.refusal.write(Reason::Unconfirmed, &mut self.output);
         self.stage = Stage::Refusing;
     }
 

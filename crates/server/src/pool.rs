@@ -168,10 +168,9 @@ pub(crate) fn work(shared: &Shared) {
                     is_repeated: false,
                 };
                 let step = execute::step(&mut context, &request, &mut output);
-                let hold = context.mutated.then(|| {
-                    let refusal = if is_upload { Refusal::http() } else { Refusal::of(&request) };
-                    (shared.awaited(), Unconfirmed { at: 0, refusal })
-                });
+                let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
+                let hold =
+                    context.mutated.then(|| (shared.awaited(), Unconfirmed { at: 0, refusal }));
                 let reply_charge = context.charge.take();
                 let mutated = context.mutated;
                 if reply_charge.is_some() {
@@ -182,7 +181,8 @@ pub(crate) fn work(shared: &Shared) {
                     // What is not in the log must not be acknowledged.
                     _ if mutated && !shared.flush_update_log() => {
                         output.clear();
-                        Next::Close
+                        refusal.write(shared.log_failure(), &mut output);
+                        Next::Refuse
                     }
                     Step::Executed { next, .. } => next,
                     // What the loop parsed as a whole request is one here too, and where

@@ -6,7 +6,7 @@ use crate::counters::{Count, Counters};
 use crate::entity_tag::EntityTags;
 use crate::failure::LastFailure;
 use crate::gate::Gate;
-use crate::held::Awaited;
+use crate::held::{Awaited, Reason};
 use crate::hits::Hits;
 use crate::pool::Pool;
 use crate::port::{Port, ring};
@@ -15,7 +15,7 @@ use crate::session::Cursor;
 use crate::settle::settle;
 use crate::store::Store;
 use crate::takeover::{Counted, Handed, Takeover};
-use crate::update_log::UpdateLog;
+use crate::update_log::{Unfinished, UpdateLog};
 use crate::{Config, Error, Result};
 use cabinet::name::Kind;
 use cabinet::{Database, Durability};
@@ -225,6 +225,22 @@ impl Shared {
     #[inline]
     pub(crate) fn flush_update_log(&self) -> bool {
         self.update_log.as_ref().is_none_or(|log| log.flush())
+    }
+
+    /// Why what was changed is not in the update log.
+    pub(crate) fn log_failure(&self) -> Reason {
+        let is_full = self.update_log.as_ref().is_some_and(|log| log.is_full());
+        if is_full { Reason::LogFull } else { Reason::LogFailed }
+    }
+
+    /// Logs what became of changes that were under way when the process was killed before, now that
+    /// the update log can be written.
+    pub(crate) fn settle(&self, unfinished: &[Unfinished]) {
+        if let Some(log) = &self.update_log
+            && let Err(error) = settle(&self.database.ungated(), log, unfinished)
+        {
+            tracing::error!("update log: changes that were under way cannot be logged: {error}");
+        }
     }
 
     /// A set of counters for one thread.

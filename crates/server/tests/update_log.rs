@@ -347,6 +347,8 @@ fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
     fs::create_dir(ulog.join("00000002.ulog")).unwrap();
     let mut unlucky = server.connect();
     unlucky.send(b"set b 0 0 1\r\n2\r\n");
+    // It is told so, and not that it was stored.
+    unlucky.expect("SERVER_ERROR the update log cannot be written\r\n");
     unlucky.expect_close();
     let mut client = server.connect();
     client.send(b"set c 0 0 1\r\n3\r\n");
@@ -361,6 +363,48 @@ fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
     });
     let keys: Vec<u8> = logged(&ulog).iter().map(|(_, _, body)| body[10]).collect();
     assert_eq!(keys, b"abd");
+}
+
+#[test]
+fn every_form_of_an_http_change_is_answered_where_the_disk_of_the_log_is_full() {
+    let long = "v".repeat(3 << 20);
+    let put =
+        |value: &str| format!("PUT /b HTTP/1.1\r\nContent-Length: {}\r\n\r\n{value}", value.len());
+    let chunked = format!(
+        "PUT /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}\r\n0\r\n\r\n",
+        long.len()
+    );
+    let lines: String =
+        (0..100).map(|n| format!("{{\"put\":\"b{n}\",\"value\":\"v\"}}\n")).collect();
+    let batch = format!(
+        "POST / HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{lines}",
+        lines.len()
+    );
+    for request in [put("v"), put(&long), chunked, batch] {
+        let folder = tempfile::tempdir().unwrap();
+        let ulog = folder.path().join("ulog");
+        let mut config = logging(1, folder.path());
+        config.update_log = Some(Settings { file_bytes_max: 1, ..Settings::new(&ulog) });
+        let server = start_with(config, hash(folder.path()));
+        server.connect().exchange("set a 0 0 1\r\n1\r\n", STORED);
+        std::os::unix::fs::symlink("/dev/full", ulog.join("00000002.ulog")).unwrap();
+        // The first one finds out, the others know.
+        for _ in 0..2 {
+            let mut client = server.connect();
+            client.send(request.as_bytes());
+            let line = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+            let is_batch = request.starts_with("POST");
+            let expected = ["HTTP/1.1 507 Insufficient Storage\r\n", "HTTP/1.1 200 OK\r\n"];
+            assert!(line == expected[0] || is_batch && line == expected[1], "{line}");
+            let rest = String::from_utf8(client.read_until(b"\n")).unwrap();
+            if line == expected[1] {
+                let answers = client.read_until(b"b99\"}\n");
+                let refused = String::from_utf8_lossy(&answers).matches("Insufficient").count();
+                assert!(refused >= 99, "{rest}: {refused}");
+            }
+        }
+        server.connect().exchange("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+    }
 }
 
 #[test]

@@ -178,9 +178,12 @@ impl Worker {
         };
         let mutated = context.mutated;
         if mutated && !self.shared.flush_update_log() {
-            // What is not in the log must not be acknowledged.
-            output.clear();
-            connection.stage = Stage::Closing;
+            // What is not in the log must not be acknowledged, nor what came behind it.
+            if let Some(Unconfirmed { at, refusal }) = unconfirmed {
+                output.truncate(at);
+                refusal.write(self.shared.log_failure(), output);
+            }
+            connection.stage = Stage::Refusing;
             return input.len();
         }
         if hands_over {

@@ -18,15 +18,24 @@ impl Failed {
     /// What a change hears that cannot be logged.
     pub(super) fn refusal(&self) -> cabinet::Error {
         match self.kind {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                cabinet::Error::NoSpace { path: self.path.clone() }
-            }
+            kind if is_full(kind) => cabinet::Error::NoSpace { path: self.path.clone() },
             _ => cabinet::Error::Poisoned(format!("update log: {}", self.text)),
         }
     }
 }
 
+/// Whether this is what a full disk answers.
+pub(super) fn is_full(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(kind, StorageFull | QuotaExceeded)
+}
+
 impl UpdateLog {
+    /// Whether it cannot be written because the disk is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.failure.lock().as_ref().is_some_and(|failed| is_full(failed.kind))
+    }
+
     pub(super) fn fail(&self, error: &Error) {
         let mut failure = self.failure.lock();
         if failure.is_none() {

@@ -158,7 +158,7 @@ impl Journal {
     /// Begins anew, with what an earlier life has left unfinished, whose files are removed.
     pub(super) fn begin(
         folder: &Path,
-        recovered: Recovered,
+        recovered: &Recovered,
     ) -> io::Result<(Self, Vec<Unfinished>)> {
         let before = parts(folder)?;
         let number = before.last().map_or(1, |(number, _)| number + 1);
@@ -174,7 +174,7 @@ impl Journal {
             appended: 0,
         };
         let mut unfinished = Vec::new();
-        for subject in recovered.unfinished.into_values() {
+        for subject in recovered.unfinished.values() {
             let id = journal.note(subject.clone())?;
             let Some((&[o0, o1, m0, m1], subject)) = subject.split_first_chunk::<4>() else {
                 continue;

@@ -21,6 +21,7 @@ mod order;
 mod own_changes;
 mod reader;
 mod retention;
+mod start;
 #[cfg(test)]
 mod tests;
 
@@ -37,11 +38,12 @@ pub(crate) use retention::now_us;
 use cabinet::Database;
 use cabinet::name::Kind;
 use failed::Failed;
-use journal::{Journal, Recovered, Spare};
+use journal::{Journal, Spare};
 use order::{KeyOrder, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
 use retention::Keeper;
+use start::{Start, is_of_full_disk};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,6 +114,8 @@ pub(crate) struct UpdateLog {
     end: Mutex<Tail>,
     grown: Condvar,
     keeper: Keeper,
+    /// What is still to be done first, while the disk is full.
+    start: Mutex<Option<Start>>,
     /// Longest value that an entry has room for, in bytes.
     value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
@@ -159,20 +163,20 @@ impl UpdateLog {
         let mut last_timestamp_us = files.last_timestamp_us();
         let mut journal = None;
         let mut unfinished = Vec::new();
+        let mut waiting = None;
         if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
-            let folder = &settings.folder;
-            let failed =
-                |source| Error::Io { operation: "keep a journal in", path: folder.clone(), source };
-            let mut recovered = Recovered::of(folder, last_timestamp_us).map_err(failed)?;
-            last_timestamp_us = recovered.last_timestamp_us;
-            if !recovered.entries.is_empty() {
-                tracing::info!("update log: {} bytes recovered", recovered.entries.len());
-                files.write(&mut recovered.entries)?;
+            let mut start = Start::of(&settings.folder, last_timestamp_us)?;
+            last_timestamp_us = start.last_timestamp_us();
+            match start.attempt(&mut files) {
+                Ok(begun) => {
+                    journal = Some(begun.0);
+                    unfinished = begun.1;
+                }
+                Err(error) if is_of_full_disk(&error) => waiting = Some((start, error)),
+                Err(error) => return Err(error),
             }
-            let begun = Journal::begin(folder, recovered).map_err(failed)?;
-            journal = Some(begun.0);
-            unfinished = begun.1;
         }
+        let (start, error) = waiting.unzip();
         let log = Self {
             order: KeyOrder::new(database),
             buffer: Mutex::new(Buffer {
@@ -194,10 +198,14 @@ impl UpdateLog {
             grown: Condvar::new(),
             files: Mutex::new(files),
             keeper: Keeper::open(&settings.folder, settings.retention)?,
+            start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
             own_changes: None,
             settings,
         };
+        if let Some(error) = error {
+            log.fail(&error);
+        }
         Ok((log, unfinished))
     }
 
@@ -250,10 +258,15 @@ impl UpdateLog {
             Scope::Nothing => return Ok(Held::new(self, None, locks)),
         };
         let change = self.buffer.lock().journal.as_mut().map(|journal| journal.change(source, key));
-        let change = change.transpose().map_err(|source| cabinet::Error::Io {
-            operation: "keep the journal of the update log in",
-            path: self.settings.folder.clone(),
-            source,
+        let change = change.transpose().map_err(|source| {
+            let path = self.settings.folder.clone();
+            match source.kind() {
+                kind if failed::is_full(kind) => cabinet::Error::NoSpace { path },
+                _ => {
+                    let operation = "keep the journal of the update log in";
+                    cabinet::Error::Io { operation, path, source }
+                }
+            }
         })?;
         Ok(Held::new(self, change, locks))
     }
@@ -435,11 +448,17 @@ impl UpdateLog {
     }
 
     /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
-    /// and removes files that are no longer kept.
-    pub(crate) fn look_after(&self, is_stopping: impl Fn() -> bool) {
+    /// and removes files that are no longer kept. `settle` is to log what became of changes that were
+    /// under way when the process was killed before, if that could not be done at once.
+    pub(crate) fn look_after(
+        &self,
+        is_stopping: impl Fn() -> bool,
+        settle: impl Fn(&[Unfinished]),
+    ) {
         let mut tick: u32 = 0;
         while !is_stopping() {
             std::thread::sleep(TICK);
+            self.resume(&settle);
             self.write();
             self.prepare_journal();
             if tick.is_multiple_of(TICKS_OF_RETENTION)

@@ -69,11 +69,46 @@ fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
-    log.look_after(|| true);
+    log.look_after(|| true, |_| ());
     put(&log, &memory, b"key", b"v");
     log.close();
     assert_eq!(log.tail().entries, 1);
     drop(log);
     let (log, unfinished) = open(folder.path());
     assert_eq!((log.tail().place.offset > 0, unfinished), (true, vec![]));
+}
+
+#[test]
+fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was_left_to_it() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = open(folder.path());
+    put(&log, &memory, b"key", b"v");
+    // A change that was under way.
+    let held = log.begin(&memory, SOURCE, Scope::Key(b"other"), true).expect("no failure");
+    std::mem::forget(held);
+    let file = log.folder().join("00000001.ulog");
+    // As a process that is killed.
+    drop(log);
+    std::fs::remove_file(&file).expect("a file");
+    std::os::unix::fs::symlink("/dev/full", &file).expect("a link");
+    for _ in 0..2 {
+        let (log, unfinished) = open(folder.path());
+        assert!(log.is_full() && unfinished.is_empty());
+        for _ in 0..2 {
+            let refused = log.begin(&memory, SOURCE, Scope::Key(b"key"), true).err();
+            assert!(matches!(refused, Some(cabinet::Error::NoSpace { .. })), "{refused:?}");
+            log.resume(|_| panic!("the disk is still full"));
+            assert!(!log.write() && !log.sync());
+        }
+        log.close();
+    }
+    std::fs::remove_file(&file).expect("a link");
+    let (log, unfinished) = open(folder.path());
+    assert!(!log.is_full());
+    assert_eq!(unfinished.len(), 1);
+    assert_eq!(unfinished[0].subject, Subject::Key(b"other".to_vec()));
+    assert!(log.tail().place.offset > 0, "the entry is in the file");
+    put(&log, &memory, b"key", b"v");
+    assert!(log.write());
 }

@@ -4,7 +4,7 @@ const SOURCE: Source = Source { origin: 300, master: 4 };
 
 fn begin(folder: &Path) -> (Journal, Vec<Unfinished>) {
     let recovered = Recovered::of(folder, 0).expect("files");
-    Journal::begin(folder, recovered).expect("room")
+    Journal::begin(folder, &recovered).expect("room")
 }
 
 fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {

@@ -71,7 +71,9 @@ fn service(options: &Options) -> Result<Service> {
     for (forbid, names) in &options.masks {
         if *forbid { config.mask.mask(names) } else { config.mask.unmask(names) }
     }
-    config.server_id = options.server_id;
+    let replicates = options.update_log.is_some() || options.master_host.is_some();
+    let is_ignored = options.server_id > u16::MAX.into() && !replicates;
+    config.server_id = if is_ignored { 0 } else { options.server_id };
     config.update_log = options.update_log.as_ref().map(|folder| Settings {
         file_bytes_max: options.update_log_file_bytes,
         is_asynchronous: options.update_log_asynchronous,
@@ -87,6 +89,12 @@ fn service(options: &Options) -> Result<Service> {
         ..Following::default()
     };
     let mut notices = Vec::new();
+    if is_ignored {
+        let (given, most) = (options.server_id, u16::MAX);
+        notices.push(format!(
+            "-sid {given} is above {most} and is ignored: there is nothing to replicate"
+        ));
+    }
     if options.multiple > 0 {
         notices.push(format!(
             "-mul {}: one database is opened, as its writers do not wait for each other",

@@ -22,7 +22,7 @@ usage: PROG [options] [dbname]
   -ulog path      log what changes into files of this folder; takes -sid
   -ulim num       bytes from which the next file begins (1g); 0 for never; k, m, g may follow
   -uas            acknowledge changes up to 0.1 s before they are in the update log
-  -sid num        number of this server among those that replicate each other, 1 to 65535
+  -sid num        number of this server among those that replicate each other, 1 to 65535 (none)
   -mhost name     follow this server; takes -sid
   -mport num      port of that server (1978)
   -rts path       file that remembers how far it has followed (ttserver.rts)

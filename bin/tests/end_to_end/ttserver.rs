@@ -123,3 +123,18 @@ fn a_daemon_that_cannot_start_says_so() {
     assert!(error.contains("/dev/null/casket.tch"), "{error}");
     assert!(!folder.path().join("ttserver.pid").exists());
 }
+
+#[test]
+fn an_id_above_the_greatest_is_ignored_where_nothing_is_replicated() {
+    let server = Server::ttserver("*", &["-sid", "70000"]);
+    let stat = crate::process::succeed("tyrant", &["stat", "--server", &server.address()]);
+    assert!(stat.contains("\nsid\t0\n"), "{stat}");
+    drop(server);
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().to_str().expect("UTF-8");
+    let error = crate::process::fail(
+        "ttserver",
+        &["-port", "0", "-host", "s", "-sid", "70000", "-ulog", log],
+    );
+    assert!(error.contains("from 1 to 65535, not 70000"), "{error}");
+}

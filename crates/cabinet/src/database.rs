@@ -217,13 +217,13 @@ impl Database {
         }
         self.add(key, move |number: Option<[u8; 4]>| {
             let sum = number.map_or(0, i32::from_le_bytes).wrapping_add(addend);
-            (sum.to_le_bytes(), sum)
+            Some((sum.to_le_bytes(), sum))
         })
     }
 
     /// Adds to a little-endian IEEE 754 double and answers the sum. Creates the record if there
-    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long. In a table, adds
-    /// to the column [`crate::table::NUMBER_COLUMN`], as text.
+    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long, or the sum is not a
+    /// number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         if let Some(table) = self.engine.as_table() {
             self.enter()?;
@@ -234,14 +234,14 @@ impl Database {
         }
         self.add(key, move |number: Option<[u8; 8]>| {
             let sum = number.map_or(0.0, f64::from_le_bytes) + addend;
-            (sum.to_le_bytes(), sum)
+            (!sum.is_nan()).then_some((sum.to_le_bytes(), sum))
         })
     }
 
     fn add<const WIDTH: usize, T>(
         &self,
         key: &[u8],
-        add: impl Fn(Option<[u8; WIDTH]>) -> ([u8; WIDTH], T),
+        add: impl Fn(Option<[u8; WIDTH]>) -> Option<([u8; WIDTH], T)>,
     ) -> Result<T> {
         self.update(key, |entry| {
             let (number, meta) = match entry {
@@ -251,8 +251,10 @@ impl Database {
                     Err(_) => return (Change::Keep, Err(Error::NotANumber { width: WIDTH })),
                 },
             };
-            let (bytes, sum) = add(number);
-            (Change::Put(bytes.to_vec(), meta), Ok(sum))
+            match add(number) {
+                Some((bytes, sum)) => (Change::Put(bytes.to_vec(), meta), Ok(sum)),
+                None => (Change::Keep, Err(Error::NotANumber { width: WIDTH })),
+            }
         })?
     }
 

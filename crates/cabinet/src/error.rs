@@ -77,8 +77,9 @@ pub enum Error {
         /// The greatest id that this database takes.
         max: u64,
     },
-    /// A record that is to be added to does not hold a number of the right width.
-    #[error("the record does not hold a number of {width} bytes")]
+    /// A record that is to be added to does not hold a number of the right width, or the sum would
+    /// not be a number.
+    #[error("the record does not hold a number of {width} bytes, or the sum is none")]
     NotANumber {
         /// Bytes that the number takes: 4 for integers, 8 for doubles.
         width: usize,

@@ -60,11 +60,14 @@ impl Cursor {
         Self { position: Some(Position::Start), ..Self::default() }
     }
 
-    /// At `key`, or in a database in the order of keys or ids at the first one not before it.
-    /// `None` if nothing is there.
+    /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is there.
     pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
         let position = database.position_of(key);
         let ordered = matches!(position, Position::Key(_) | Position::Id(_));
+        // As Tokyo Tyrant, whose tables are in no order.
+        if database.table().is_some() && database.value_size(key)?.is_none() {
+            return Ok(None);
+        }
         let mut cursor = Self { position: Some(position), ..Self::default() };
         loop {
             cursor.fill(database)?;

@@ -312,7 +312,9 @@ impl Store {
     pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
         let key = self.given(key)?;
         let request = Request::AddInt { key: &key, addend };
-        self.change_record(&key, request, |_| true, |database, key| database.add_int(key, addend))
+        // With this sum Tokyo Tyrant says that it has failed, though it is stored.
+        let outcome = |sum: &i32| *sum != i32::MIN;
+        self.change_record(&key, request, outcome, |database, key| database.add_int(key, addend))
     }
 
     pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {

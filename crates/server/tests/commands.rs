@@ -425,3 +425,51 @@ fn masked_commands_are_refused_in_the_words_of_each_protocol() {
     let text = String::from_utf8(client.read(size as usize)).unwrap();
     assert!(text.lines().all(|line| line.starts_with("cnt_")), "{text}");
 }
+
+#[test]
+fn an_iterator_begins_at_a_key_that_is_there_and_in_a_tree_or_among_ids_at_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = ["hash", "tree", "fixed", "table"].map(|name| folder.path().join(name));
+    places.iter().for_each(|place| std::fs::create_dir(place).unwrap());
+    for (database, begins_with_next) in [
+        (support::hash(&places[0]), false),
+        (support::memory(), false),
+        (support::tree(&places[1]), true),
+        (support::memory_tree(), true),
+        (support::fixed(&places[2]), true),
+        (support::table(&places[3]), false),
+    ] {
+        let server = start(database);
+        let mut client = server.connect();
+        client.exchange(misc("putlist", &["2", "a\0x", "4", "a\0x"]), b"\0\0\0\0\0");
+        client.exchange(misc("iterinit", &["4"]), b"\0\0\0\0\0");
+        client.exchange(b"\xc8\x51", b"\0\0\0\0\x014");
+        if begins_with_next {
+            client.exchange(misc("iterinit", &["3"]), b"\0\0\0\0\0");
+            client.exchange(b"\xc8\x51", b"\0\0\0\0\x014");
+        } else {
+            client.exchange(misc("iterinit", &["3"]), b"\x01\0\0\0\0");
+        }
+        client.exchange(misc("iterinit", &["5"]), b"\x01\0\0\0\0");
+    }
+}
+
+#[test]
+fn the_least_integer_is_a_sum_and_what_is_no_number_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::hash(folder.path()));
+    let mut client = server.connect();
+    client.exchange(b"\xc8\x60\0\0\0\x01\x7f\xff\xff\xffi", b"\0\x7f\xff\xff\xff");
+    client.exchange(b"\xc8\x60\0\0\0\x01\0\0\0\x01i", b"\0\x80\0\0\0");
+    client.exchange(b"\xc8\x60\0\0\0\x01\0\0\0\x01i", b"\0\x80\0\0\x01");
+    let add = |integral: i64| {
+        let number = [integral.to_be_bytes(), [0; 8]].concat();
+        [b"\xc8\x61\0\0\0\x01", &number[..], b"d"].concat()
+    };
+    let infinity = [b"\0", &i64::MAX.to_be_bytes()[..], &[0; 8]].concat();
+    client.exchange(add(i64::MAX), &infinity);
+    // Infinity less infinity. The record stays.
+    client.exchange(add(i64::MIN), b"\x01");
+    client.exchange(misc("error", &[]), support::list(&["21: existing record"]));
+    client.exchange(add(1), &infinity);
+}

@@ -293,7 +293,7 @@ impl Table {
     }
 
     /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum. Creates row and
-    /// column where there is none.
+    /// column where there is none. Fails with [`Error::NotANumber`] if the sum is not a number.
     pub fn add_double(&self, primary: &[u8], addend: f64) -> Result<f64> {
         self.enter()?;
         self.add(primary, addend, Wait::Block)
@@ -304,6 +304,9 @@ impl Table {
             let mut row = old.map(|(old, _)| old.to_row()).unwrap_or_default();
             let number = row.get(NUMBER_COLUMN).map_or(0.0, |text| Number::parse(text).to_double());
             let sum = number + addend;
+            if sum.is_nan() {
+                return Err(Error::NotANumber { width: size_of::<f64>() });
+            }
             row.set(NUMBER_COLUMN, format_double(sum).as_bytes())?;
             Ok((RowChange::Put(row.encode()?), sum))
         })

@@ -77,6 +77,8 @@ impl<'a> Repeater<'a> {
                 is_repeated: true,
             };
             match binary::perform(&mut context, operation.request.clone(), output) {
+                // Tokyo Tyrant logs a sum of this kind as a failure, though it is stored.
+                Ok(_) if is_least_sum(&operation.request, output) => Some(operation.succeeded),
                 Ok(_) if output.first() == Some(&OK) => Some(true),
                 Ok(_) => match session.last_failure {
                     Some(failure) if !failure.is_of_the_data() => {
@@ -160,6 +162,12 @@ impl<'a> Repeater<'a> {
     }
 }
 
+/// Whether this is the reply to an addition that came to the least integer.
+fn is_least_sum(request: &Request<'_>, reply: &[u8]) -> bool {
+    matches!(request, Request::AddInt { .. })
+        && reply == [&[OK], &i32::MIN.to_be_bytes()[..]].concat()
+}
+
 /// Calls of `misc` that the original logs although they change nothing.
 fn only_reads(request: &Request<'_>) -> bool {
     match request {
@@ -196,6 +204,21 @@ mod tests {
     use crate::Config;
     use crate::store::strings;
     use cabinet::Database;
+
+    #[test]
+    fn a_sum_that_tokyo_tyrant_calls_a_failure_is_as_the_log_has_it() {
+        let database = Database::open("*").expect("a database in memory");
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut repeater = Repeater::new(&shared);
+        for (addend, succeeded) in [(i32::MIN, false), (0, true), (1, true)] {
+            let request = Request::AddInt { key: b"k", addend };
+            let operation = Operation { request, succeeded };
+            let source = Source { origin: 2, master: 2 };
+            assert_eq!(repeater.repeat(source, &operation).expect("room"), succeeded, "{addend}");
+        }
+        let value = shared.database.get(b"k").expect("a database");
+        assert_eq!(value, Some((i32::MIN + 1).to_le_bytes().to_vec()));
+    }
 
     #[test]
     fn what_tokyo_tyrant_took_is_taken_from_its_log() {

@@ -10,6 +10,10 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Server};
 use std::path::PathBuf;
 
+/// Said at the start of a server that nobody has told where to listen.
+const ONLY_THIS_MACHINE: &str =
+    "; only this machine can connect; --host 0.0.0.0 to change, --host :: with IPv6";
+
 /// A server to be run.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -79,12 +83,15 @@ impl Service {
         system(format_args!("service started: {process}"));
         let sockets = self.config.listen.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.display().to_string()),
-            Endpoint::Tcp { .. } => None,
+            Endpoint::Loopback { .. } | Endpoint::Tcp { .. } => None,
         });
         let addresses = server.local_addresses().into_iter().map(|address| address.to_string());
         let endpoints: Vec<String> = addresses.chain(sockets).collect();
+        let is_default =
+            self.config.listen.iter().any(|endpoint| matches!(endpoint, Endpoint::Loopback { .. }));
+        let reach = if is_default { ONLY_THIS_MACHINE } else { "" };
         system(format_args!(
-            "serving {} ({} records) on {}",
+            "serving {} ({} records) on {}{reach}",
             database.path().display(),
             database.len(),
             endpoints.join(", ")

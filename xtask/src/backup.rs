@@ -59,7 +59,8 @@ pub(crate) fn run(profile: Profile, load: &Load) -> Result<()> {
     let work = Work { tyrant: programs.join("tyrant"), folder: folder.path(), keys };
     let database = work.path("casket.tch");
     let ulog = work.path("ulog");
-    let options = ["--update-log", &ulog.display().to_string(), "--server-id", "1"];
+    let (log, here) = (ulog.display().to_string(), folder.path().display().to_string());
+    let options = ["--update-log", &log, "--server-id", "1", "--copy-dir", &here];
     let server = Server::start_with(&programs, &database, &work.path("log"), &options)?;
     let writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, keys, rate)).collect();
     let stop = AtomicBool::new(false);

@@ -100,9 +100,12 @@ fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot
     };
     let copy = Passing::begin(folder.join(copy_name(database, id)?))?;
     let path = copy.path().display();
-    client
-        .copy(copy.path().as_os_str().as_bytes())
-        .with_context(|| format!("{server} cannot copy its database to {path}"))?;
+    client.copy(copy.path().as_os_str().as_bytes()).with_context(|| {
+        format!(
+            "{server} cannot copy its database to {path}: its log says why; it has to be started \
+                 with --copy-dir and a folder that this is in"
+        )
+    })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");
     }

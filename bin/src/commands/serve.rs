@@ -5,7 +5,7 @@ use crate::logging::Verbosity;
 use crate::serving::{Import, Service};
 use anyhow::Result;
 use clap::Parser;
-use server::{Config, Dialect, Endpoint, Users, UsersError};
+use server::{ClientPaths, Config, Dialect, Endpoint, Mask, Users, UsersError};
 use std::num::{NonZeroUsize, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,8 @@ pub(super) struct Arguments {
     /// Import into this database instead
     #[arg(long, value_name = "NAME", requires = "import")]
     into: Option<String>,
-    /// Address or name to listen on, may be repeated [default: every interface, IPv4 and IPv6]
+    /// Listen on this address or name, may be repeated; 0.0.0.0 is every interface, :: with IPv6
+    /// [default: this machine alone, 127.0.0.1 and ::1]
     #[arg(long, value_name = "ADDRESS")]
     host: Vec<String>,
     /// Port to listen on
@@ -50,7 +51,7 @@ pub(super) struct Arguments {
     /// [default: --request-bytes-max if given, or else the longest value there may be]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     upload_bytes_max: Option<usize>,
-    /// Append the log to this file, which SIGHUP opens anew [default: standard output]
+    /// Append the log to this file, which SIGHUP opens again [default: standard output]
     #[arg(long, value_name = "PATH")]
     log: Option<PathBuf>,
     /// How much the log tells
@@ -72,9 +73,15 @@ pub(super) struct Arguments {
     /// Let clients stop the server with memcached's shutdown command
     #[arg(long)]
     shutdown_command: bool,
+    /// Let clients copy the database into this folder, and restore update logs from it
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    copy_dir: Option<PathBuf>,
     /// Let clients have the server run a command that copies the database: copy @COMMAND
     #[arg(long)]
     copy_command: bool,
+    /// Let clients tell the server which master to follow: setmst
+    #[arg(long)]
+    allow_setmst: bool,
     /// Serve those only of whom this file has a line, name:password
     #[arg(long, value_name = "FILE", value_parser = users)]
     users: Option<Arc<Users>>,
@@ -83,12 +90,12 @@ pub(super) struct Arguments {
     open_tokyo_tyrant: bool,
     #[command(flatten)]
     replication: ReplicationArguments,
-    /// Refuse these commands, named as in the original: allwrite,vanish
+    /// Refuse these commands, named as in Tokyo Tyrant: allwrite,copy
     #[arg(long, value_name = "NAMES")]
-    mask: Vec<String>,
+    mask: Vec<Mask>,
     /// Allow these commands again, after all of --mask
     #[arg(long, value_name = "NAMES")]
-    unmask: Vec<String>,
+    unmask: Vec<Mask>,
 }
 
 /// What is done with flags and expiry of memcached's clients.
@@ -127,7 +134,9 @@ impl Arguments {
         let upload_bytes_max = self.upload_bytes_max.or(self.request_bytes_max);
         config.upload_bytes_max = upload_bytes_max.unwrap_or(config.upload_bytes_max);
         config.shutdown_command = self.shutdown_command;
+        config.client_paths = self.copy_dir.clone().map_or(ClientPaths::None, ClientPaths::Within);
         config.copy_command = self.copy_command;
+        config.set_master_command = self.allow_setmst;
         config.users = self.users;
         config.opens_tokyo_tyrant = self.open_tokyo_tyrant;
         if self.tokyo_tyrant {
@@ -136,11 +145,11 @@ impl Arguments {
         let default = if self.tokyo_tyrant { Expiry::Ignore } else { Expiry::Keep };
         config.ignores_expiry = self.expiry.unwrap_or(default) == Expiry::Ignore;
         self.replication.configure(&mut config);
-        for names in &self.mask {
-            config.mask.mask(names);
+        for mask in &self.mask {
+            config.mask.mask(*mask);
         }
-        for names in &self.unmask {
-            config.mask.unmask(names);
+        for mask in &self.unmask {
+            config.mask.unmask(*mask);
         }
         Service {
             database: self.database,
@@ -159,7 +168,7 @@ impl Arguments {
         let mut endpoints: Vec<_> = self.host.iter().cloned().map(Some).map(tcp).collect();
         endpoints.extend(self.unix.clone().map(Endpoint::Unix));
         if endpoints.is_empty() {
-            endpoints.push(tcp(None));
+            endpoints.push(Endpoint::Loopback { port: self.port });
         }
         endpoints
     }
@@ -177,6 +186,12 @@ fn users(path: &str) -> Result<Arc<Users>, UsersError> {
     Users::read(Path::new(path)).map(Arc::new)
 }
 
+/// An absolute path, which stays the same wherever the process goes.
+fn folder(path: &str) -> Result<PathBuf, String> {
+    let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
+    if path.is_dir() { Ok(path) } else { Err("it is no folder".into()) }
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number: NonZeroUsize = text.parse().map_err(|error: ParseIntError| error.to_string())?;
     Ok(number.get())
@@ -185,14 +200,16 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::{Arguments, Expiry, at_least_one, seconds};
-    use server::{Dialect, Endpoint};
+    use server::{ClientPaths, Dialect, Endpoint};
     use std::time::Duration;
 
     #[test]
-    fn without_arguments_casket_tch_is_served_on_port_1978_of_every_interface() {
+    fn without_arguments_casket_tch_is_served_on_port_1978_of_this_machine_alone() {
         let service = Arguments::default().service();
         assert_eq!(service.database, "casket.tch");
-        assert_eq!(service.config.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
+        assert_eq!(service.config.listen, [Endpoint::Loopback { port: 1978 }]);
+        assert_eq!(service.config.client_paths, ClientPaths::None);
+        assert!(!service.config.copy_command && !service.config.set_master_command);
     }
 
     #[test]

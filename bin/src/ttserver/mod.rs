@@ -8,7 +8,7 @@ use crate::{ORIGINAL_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
 use server::update_log::Settings;
-use server::{Config, Dialect, Endpoint, Following, Mask, Master};
+use server::{ClientPaths, Config, Dialect, Endpoint, Following, Mask, Master};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,12 +64,14 @@ fn service(options: &Options) -> Result<Service> {
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
     config.ignores_expiry = !options.keeps_expiry;
-    // As the original; `-mask copy` forbids it.
-    config.copy_command = true;
+    // As Tokyo Tyrant; `-mask copy,restore,setmst` forbids it.
+    config.client_paths = ClientPaths::Any;
+    config.set_master_command = true;
+    config.copy_command = options.copy_command;
     // More loops than cores only take turns.
     config.threads = options.threads.unwrap_or(config.threads).min(config.threads);
     for (forbid, names) in &options.masks {
-        if *forbid { config.mask.mask(names) } else { config.mask.unmask(names) }
+        if *forbid { config.mask.mask(*names) } else { config.mask.unmask(*names) }
     }
     let replicates = options.update_log.is_some() || options.master_host.is_some();
     let is_ignored = options.server_id > u16::MAX.into() && !replicates;
@@ -127,4 +129,19 @@ fn endpoint(options: &Options) -> Result<Endpoint> {
     let port = u16::try_from(options.port)
         .map_err(|_| anyhow::anyhow!("-port {} is above {}", options.port, u16::MAX))?;
     Ok(Endpoint::Tcp { host: options.host.clone(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_tokyo_tyrants_but_for_commands_that_clients_have_run() {
+        let config = service(&Options::default()).unwrap().config;
+        assert_eq!(config.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
+        assert_eq!(config.client_paths, ClientPaths::Any);
+        assert!(config.set_master_command && !config.copy_command);
+        let options = Options { copy_command: true, ..Options::default() };
+        assert!(service(&options).unwrap().config.copy_command);
+    }
 }

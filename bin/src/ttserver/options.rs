@@ -1,6 +1,7 @@
 //! The command line of the original's server: one dash, long names, options before the name of
 //! the database.
 
+use server::{Mask, UnknownName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +32,7 @@ usage: PROG [options] [dbname]
   -exp            keep flags and expiry that memcached clients give, which Tokyo Tyrant ignores
   -mask expr      forbid commands; names separated by comma or space
   -unmask expr    allow commands again
+  --copy-command  let clients have the server run a command: copy @COMMAND
   --version       print the version
 
 Not supported by this version, refused by name: -skel -ext -extpc
@@ -98,7 +100,9 @@ pub(super) struct Options {
     /// Flags and expiry of memcached's clients count.
     pub keeps_expiry: bool,
     /// Changes of the mask in their order: whether to forbid, and the names.
-    pub masks: Vec<(bool, String)>,
+    pub masks: Vec<(bool, Mask)>,
+    /// Clients may have the server run a command that copies the database.
+    pub copy_command: bool,
     /// Name of the database.
     pub database: String,
 }
@@ -126,6 +130,7 @@ impl Default for Options {
             keeps_expiry: false,
             multiple: 0,
             masks: Vec::new(),
+            copy_command: false,
             database: "*".into(),
         }
     }
@@ -194,8 +199,9 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
                     return Err(Refusal::Usage(format!("-mul takes at most {MULTIPLE_MAX}")));
                 }
             }
-            "-mask" => options.masks.push((true, value()?)),
-            "-unmask" => options.masks.push((false, value()?)),
+            "-mask" => options.masks.push((true, mask(&argument, &value()?)?)),
+            "-unmask" => options.masks.push((false, mask(&argument, &value()?)?)),
+            "--copy-command" => options.copy_command = true,
             name if REFUSED.contains(&name) => {
                 return Err(Refusal::NotSupported(argument));
             }
@@ -212,6 +218,10 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
         return Err(Refusal::Usage("-port 0 takes the path of a socket in -host".into()));
     }
     Ok(Request::Serve(Box::new(options)))
+}
+
+fn mask(option: &str, names: &str) -> Result<Mask, Refusal> {
+    names.parse().map_err(|error: UnknownName| Refusal::Usage(format!("{option}: {error}")))
 }
 
 fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, Refusal> {
@@ -255,9 +265,10 @@ mod tests {
 
     #[test]
     fn every_option_is_understood() {
+        let mask = |names: &str| names.parse().unwrap();
         let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
                     -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc -exp \
-                    -mask allwrite,out -unmask put casket.tch#bnum=10";
+                    -mask allwrite,out -unmask put --copy-command casket.tch#bnum=10";
         let expected = Options {
             host: Some("::1".into()),
             port: 1979,
@@ -278,7 +289,8 @@ mod tests {
             check: true,
             keeps_expiry: true,
             multiple: 8,
-            masks: vec![(true, "allwrite,out".into()), (false, "put".into())],
+            masks: vec![(true, mask("allwrite,out")), (false, mask("put"))],
+            copy_command: true,
             database: "casket.tch#bnum=10".into(),
         };
         assert_eq!(options(line), expected);
@@ -312,6 +324,8 @@ mod tests {
             "-port 0",
             "a.tch b.tch",
             "a.tch -dmn",
+            "-mask bogus",
+            "-unmask bogus",
         ] {
             assert!(matches!(parse_words(line), Err(Refusal::Usage(_))), "{line}");
         }

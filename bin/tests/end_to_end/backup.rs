@@ -14,6 +14,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
+/// Lets clients copy the database into the folder that it is in.
+const COPY_HERE: [&str; 2] = ["--copy-dir", "."];
+
+/// The same with an update log.
+const LOG_AND_COPY_HERE: [&str; 6] =
+    ["--update-log", "ulog", "--server-id", "1", "--copy-dir", "."];
+
 /// Keys that the writer goes round.
 const KEYS: u64 = 50;
 
@@ -148,7 +155,7 @@ fn a_backup_under_writes_restores_to_a_prefix_of_the_history_in_every_kind() {
     for suffix in ["tch", "tcb", "tcf", "tct"] {
         let is_table = suffix == "tct";
         let name = format!("casket.{suffix}");
-        let server = Server::tyrant(&name, &["--update-log", "ulog", "--server-id", "1"]);
+        let server = Server::tyrant(&name, &LOG_AND_COPY_HERE);
         let backups = Backups::new();
         let stop = AtomicBool::new(false);
         let mut made = Vec::new();
@@ -186,7 +193,7 @@ fn a_backup_under_writes_restores_to_a_prefix_of_the_history_in_every_kind() {
 
 #[test]
 fn a_backup_copies_only_the_segments_that_are_new() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "/"]);
     let backups = Backups::new();
     let client = client(&server);
     for number in 0..2000_u32 {
@@ -227,7 +234,7 @@ fn a_backup_copies_only_the_segments_that_are_new() {
 
 #[test]
 fn the_copy_of_the_server_may_lie_elsewhere() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "/"]);
     client(&server).put(b"k", b"v").unwrap();
     let backups = Backups::new();
     // Another file system, where there is one.
@@ -244,7 +251,7 @@ fn the_copy_of_the_server_may_lie_elsewhere() {
 
 #[test]
 fn pruning_leaves_what_the_backups_that_stay_need() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
     for round in 0..4_u32 {
@@ -275,7 +282,7 @@ fn pruning_leaves_what_the_backups_that_stay_need() {
 
 #[test]
 fn a_damaged_backup_is_found_with_file_and_offset_and_made_good() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
     for number in 0..3000_u32 {
@@ -355,7 +362,7 @@ fn history(operations: usize) -> (String, i32) {
 
 #[test]
 fn a_database_is_brought_to_any_moment_after_its_backup() {
-    let mut server = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let mut server = Server::tyrant("casket.tch", &LOG_AND_COPY_HERE);
     let backups = Backups::new();
     // Twice, or not at all, would show.
     let go_on = |server: &Server, operations: std::ops::Range<usize>| {
@@ -436,7 +443,7 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
 
 #[test]
 fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
     client.put(b"first", b"1").unwrap();
@@ -475,7 +482,7 @@ fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
 
 #[test]
 fn an_interrupted_backup_takes_its_copy_with_it() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
     for number in 0..20_000_u32 {
@@ -578,7 +585,7 @@ fn what_cannot_be_backed_up_is_refused_with_the_reason() {
     assert_eq!(backups.restore_fails("r.tch", &[]).lines().count(), 1);
 }
 
-/// A script such as users of the original have, but for the `-r`.
+/// A script such as users of Tokyo Tyrant have, but for the `-r`.
 fn script(folder: &Path, lines: &str) -> PathBuf {
     let path = folder.join("copy.sh");
     fs::write(&path, format!("#!/bin/sh\nset -e\n{lines}\n")).unwrap();
@@ -586,8 +593,8 @@ fn script(folder: &Path, lines: &str) -> PathBuf {
 }
 
 #[test]
-fn a_command_makes_the_copy_beside_the_database_as_with_the_original() {
-    let options = ["-ulog", "ulog", "-sid", "1"];
+fn a_command_makes_the_copy_beside_the_database_as_with_tokyo_tyrant() {
+    let options = ["-ulog", "ulog", "-sid", "1", "--copy-command"];
     let master = Server::ttserver("casket.tch", &options);
     let client = client(&master);
     client.put(b"k", b"v").unwrap();
@@ -618,7 +625,7 @@ fn a_command_makes_the_copy_beside_the_database_as_with_the_original() {
 
 #[test]
 fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
-    let server = Server::ttserver("casket.tch", &[]);
+    let server = Server::ttserver("casket.tch", &["--copy-command"]);
     let client = client(&server);
     client.put(b"k", b"v").unwrap();
     let folder = server.folder.path();
@@ -629,11 +636,13 @@ fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
     assert!(!folder.join(".casket.tch.copying").exists());
     // And the server goes on.
     assert_eq!(client.get(b"k").unwrap().unwrap(), b"v");
-    // The original's way to forbid it, and the default of the new program.
+    // Tokyo Tyrant's way to forbid it, and the default of both programs.
     let made = folder.join("made");
     let touch = format!("@touch {}", made.display());
-    let masked = Server::ttserver("casket.tch", &["-mask", "copy"]);
+    let masked = Server::ttserver("casket.tch", &["-mask", "copy", "--copy-command"]);
     self::client(&masked).copy(touch.as_bytes()).unwrap_err();
+    let default = Server::ttserver("casket.tch", &[]);
+    self::client(&default).copy(touch.as_bytes()).unwrap_err();
     let own = Server::tyrant("casket.tch", &[]);
     self::client(&own).copy(touch.as_bytes()).unwrap_err();
     assert!(!made.exists());
@@ -644,7 +653,7 @@ fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
 
 #[test]
 fn a_copy_says_up_to_when_it_has_what_was_logged() {
-    let server = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let server = Server::tyrant("casket.tch", &LOG_AND_COPY_HERE);
     let client = client(&server);
     client.put(b"k", b"v").unwrap();
     let folder = server.folder.path();
@@ -657,4 +666,31 @@ fn a_copy_says_up_to_when_it_has_what_was_logged() {
         .map(|line| line.split_once('\t').unwrap().0.parse().unwrap())
         .collect();
     assert!(stamps[0] <= position && position < stamps[1], "{stamps:?} {position}");
+}
+
+#[test]
+fn a_copy_is_refused_without_a_folder_for_it_and_outside_of_that() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let error = fail("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
+    assert!(error.contains("no permission"), "{error}");
+    assert!(server.log().contains("--copy-dir"), "{}", server.log());
+    assert!(!server.folder.path().join("copy.tch").exists());
+    let backups = Backups::new();
+    let repository = backups.repository();
+    let create = ["backup", "create", text(&repository), "--server", &server.address()];
+    let error = fail("tyrant", &create);
+    assert!(error.contains("--copy-dir"), "{error}");
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
+    let outside = backups.target("copy.tch");
+    for path in [text(&outside), "../copy.tch", "none/copy.tch"] {
+        fail("tyrant", &["copy", "--server", &server.address(), path]);
+    }
+    assert!(!outside.exists());
+    succeed("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
+    assert!(server.folder.path().join("copy.tch/manifest").exists());
+    // And nothing is copied over what is there.
+    fail("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
+    fail("tyrant", &["copy", "--server", &server.address(), "casket.tch"]);
+    let output = run("tyrant", &["serve", "*", "--copy-dir", "/missing"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

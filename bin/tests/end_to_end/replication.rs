@@ -117,14 +117,17 @@ fn a_replica_killed_while_it_follows_executes_nothing_twice() {
 #[test]
 fn tyrant_serve_follows_too() {
     let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
-    let options = ["--sid", "2", "--master", &master.address()];
+    let options = ["--sid", "2", "--master", &master.address(), "--allow-setmst"];
     let replica = Server::tyrant("casket.tch", &options);
     master.exchange("set a 5 0 1\r\nb\r\n", STORED);
     wait_until_equal(&master, &replica);
     replica.exchange("get a\r\n", "VALUE a 5 1\r\nb\r\nEND\r\n");
-    // The master, changed at run time, with the original's tool.
+    // The master, changed at run time, with Tokyo Tyrant's tool.
     let port = replica.port.to_string();
     succeed("tcrmgr", &["setmst", "-port", &port, "127.0.0.1", ""]);
+    // Clients may not, unless they are allowed to.
+    let port = master.port.to_string();
+    fail("tcrmgr", &["setmst", "-port", &port, "127.0.0.1", ""]);
 }
 
 #[test]

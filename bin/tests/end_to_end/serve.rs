@@ -122,11 +122,11 @@ fn a_port_in_use_is_an_error() {
 }
 
 #[test]
-fn every_interface_of_both_families_is_the_default() {
+fn this_machine_alone_is_the_default_and_the_log_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let mut child = std::process::Command::new(crate::process::path("tyrant"))
-        .args(["serve", "*", "--port", &port.to_string()])
+        .args(["serve", "*", "--port", &port.to_string(), "--log", "log"])
         .current_dir(&folder)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -139,6 +139,13 @@ fn every_interface_of_both_families_is_the_default() {
         let mut stream = wait_for(address, || std::net::TcpStream::connect((address, port)).ok());
         exchange(&mut stream, "get a\r\n", "END\r\n");
     }
+    // Another address of this machine is free.
+    std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let v6 = if has_v6 { format!(", [::1]:{port}") } else { String::new() };
+    let addresses = format!("serving * (0 records) on 127.0.0.1:{port}{v6}; only this machine can");
+    assert!(log.contains(&addresses) && log.contains("--host 0.0.0.0"), "{log}");
+    assert!(!Server::tyrant("*", &[]).log().contains("only this machine"));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -159,6 +166,12 @@ fn masked_commands_are_refused() {
     let server = Server::tyrant("*", &["--mask", "allwrite", "--unmask", "get"]);
     server.exchange("set a 0 0 1\r\nb\r\n", "CLIENT_ERROR forbidden\r\n");
     server.exchange("get a\r\n", "END\r\n");
+    for option in ["--mask", "--unmask"] {
+        let output = run("tyrant", &["serve", "*", option, "put,vanihs"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("vanihs") && error.contains(" vanish "), "{error}");
+    }
 }
 
 #[test]

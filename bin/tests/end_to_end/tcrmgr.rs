@@ -92,7 +92,7 @@ fn many_records_are_printed_one_a_line() {
 
 #[test]
 fn the_database_is_informed_about_and_looked_after() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     converse(&server, &[("put localhost a 1", "")]);
     let inform = succeed("tcrmgr", &at(&server, "inform localhost"));
     let size = inform.strip_prefix("record number: 1\nfile size: ").unwrap();

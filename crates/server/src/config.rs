@@ -1,7 +1,7 @@
 //! Settings of a server, and every limit of it with its default.
 
 use crate::update_log;
-use crate::{Dialect, Following, Mask, SemiSyncSettings, Users};
+use crate::{ClientPaths, Dialect, Following, Mask, SemiSyncSettings, Users};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,11 @@ use std::time::Duration;
 /// A place to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
+    /// TCP of this machine alone: 127.0.0.1, and `::1` where the system has it.
+    Loopback {
+        /// Port; 0 lets the system choose one for both.
+        port: u16,
+    },
     /// TCP.
     Tcp {
         /// Name or address of the interface, v4 or v6; `None` is every one of both.
@@ -24,6 +29,7 @@ pub enum Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Loopback { port } => write!(formatter, "localhost:{port}"),
             Self::Tcp { host: None, port } => write!(formatter, "*:{port}"),
             Self::Tcp { host: Some(host), port } if host.contains(':') => {
                 write!(formatter, "[{host}]:{port}")
@@ -76,9 +82,13 @@ pub struct Config {
     pub ignores_expiry: bool,
     /// Whether a client may stop the server with memcached's `shutdown`.
     pub shutdown_command: bool,
+    /// Where clients may have copies of the database made, and update logs restored from.
+    pub client_paths: ClientPaths,
     /// Whether a client may have the server run a command that makes a copy of the database, with
     /// `copy` and an `@` in front of it.
     pub copy_command: bool,
+    /// Whether a client may have the server follow another one, or none, with `setmst`.
+    pub set_master_command: bool,
     /// Who may use the server, if not everybody may.
     pub users: Option<Arc<Users>>,
     /// Whether everybody may use Tokyo Tyrant's protocol, which has no passwords, all the same.
@@ -97,7 +107,7 @@ impl Config {
     /// The first port that it listens on, 0 for none or one of the system's choice.
     pub(crate) fn tcp_port(&self) -> u16 {
         let port = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Tcp { port, .. } => Some(*port),
+            Endpoint::Loopback { port } | Endpoint::Tcp { port, .. } => Some(*port),
             Endpoint::Unix(_) => None,
         };
         self.listen.iter().find_map(port).unwrap_or(0)
@@ -119,7 +129,7 @@ pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![Endpoint::Tcp { host: None, port: 1978 }],
+            listen: vec![Endpoint::Loopback { port: 1978 }],
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -137,7 +147,9 @@ impl Default for Config {
             dialect: Dialect::Memcached,
             ignores_expiry: false,
             shutdown_command: false,
+            client_paths: ClientPaths::None,
             copy_command: false,
+            set_master_command: false,
             users: None,
             opens_tokyo_tyrant: false,
             server_id: 0,

@@ -38,7 +38,9 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
         return Err(Error::NotSupported("a copy to such a path".into()));
     }
     let Some(command) = target.strip_prefix(b"@") else {
-        return database.copy_to(Path::new(OsStr::from_bytes(target))).map(|_| ());
+        let given = Path::new(OsStr::from_bytes(target));
+        let path = shared.config.client_paths.new_path("copy to", given)?;
+        return database.copy_to(&path).map(|_| ());
     };
     if !shared.config.copy_command || command.is_empty() {
         return Err(Error::NotSupported("a command that makes the copy".into()));

@@ -1,13 +1,13 @@
 //! The network server over [`cabinet`]: one port, every protocol, all cores.
 //!
-//! Requests of the original's binary protocol, of memcached's protocols and of HTTP/1.x come over
-//!  the same sockets, and may take turns on one connection.
+//! Requests of Tokyo Tyrant's binary protocol, of memcached's protocols and of HTTP/1.x come over
+//! the same sockets, and may take turns on one connection.
 //!
 //! ```no_run
 //! # fn open() -> cabinet::Database { unimplemented!() }
 //! use server::{Config, Endpoint, Server};
 //!
-//! let listen = vec![Endpoint::Tcp { host: None, port: 1978 }];
+//! let listen = vec![Endpoint::Loopback { port: 1978 }];
 //! let server = Server::bind(Config { listen, ..Config::default() }, open())?;
 //! let handle = server.handle(); // to call `handle.stop()` from elsewhere
 //! server.run()?;
@@ -25,6 +25,7 @@ mod as_is;
 mod balance;
 mod budget;
 mod cas_numbers;
+mod client_paths;
 mod config;
 mod connection;
 mod copy;
@@ -61,6 +62,7 @@ pub mod update_log;
 mod users;
 mod value;
 
+pub use client_paths::ClientPaths;
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
 };
@@ -68,7 +70,7 @@ pub use copy::POSITION_FILE;
 pub use draft::Draft;
 pub use error::{Error, Result};
 pub use long::PIECE_BYTES;
-pub use mask::{Command, Mask, Protocol};
+pub use mask::{Command, Mask, Protocol, UnknownName};
 pub use records::{Facts, Records, RecordsError, Saying};
 pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use server::{Handle, Server};

@@ -26,6 +26,7 @@ impl Listener {
             |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
         match endpoint {
             Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path).map_err(failed)?]),
+            Endpoint::Loopback { port } => Self::bind_loopback(*port).map_err(failed),
             Endpoint::Tcp { host: None, port } => {
                 // One socket for both families, where the system has v6 at all.
                 let any = Self::bind_tcp((Ipv6Addr::UNSPECIFIED, *port).into(), false)
@@ -50,6 +51,18 @@ impl Listener {
                 }
                 Ok(listeners)
             }
+        }
+    }
+
+    fn bind_loopback(port: u16) -> rustix::io::Result<Vec<Self>> {
+        let first = Self::bind_tcp((Ipv4Addr::LOCALHOST, port).into(), true)?;
+        let chosen = first.local_address().map_or(port, |address| address.port());
+        match Self::bind_tcp((Ipv6Addr::LOCALHOST, chosen).into(), true) {
+            Ok(second) => Ok(vec![first, second]),
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => Ok(vec![first]),
+            // The system has chosen a port that another program has in the other family.
+            Err(Errno::ADDRINUSE) if port == 0 => Ok(vec![first]),
+            Err(error) => Err(error),
         }
     }
 

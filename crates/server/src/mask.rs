@@ -1,6 +1,13 @@
-//! Which commands a server refuses: the original's `-mask` and `-unmask`.
+//! Commands that a server refuses: Tokyo Tyrant's `-mask` and `-unmask`.
+//!
+//! A command is refused whichever way it is asked for: through any protocol, and as a function of
+//! `misc`. Other than in Tokyo Tyrant, `allwrite` covers everything that can remove or rewrite records,
+//! so also `optimize`, which may lower a cap, `restore` and `setmst`.
 
-/// Names of the bits, from bit 0 up, as the original numbers them.
+use std::fmt;
+use std::str::FromStr;
+
+/// Names of the bits, from bit 0 up, as Tokyo Tyrant numbers them.
 const NAMES: [&str; 33] = [
     "put",
     "putkeep",
@@ -78,7 +85,7 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Protocol {
-    /// The original's own.
+    /// Tokyo Tyrant's own.
     Binary = 27,
     /// memcached's text protocol.
     Memcached = 28,
@@ -94,19 +101,18 @@ impl Mask {
     /// Refuses nothing.
     pub const NONE: Self = Self(0);
 
-    /// Sets the bits that `expression` names: names between spaces and commas, `all`, or
-    /// hexadecimal `0x...`. As with the original, what is unknown is ignored.
-    pub fn mask(&mut self, expression: &str) {
-        self.0 |= parse(expression);
+    /// Refuses what `other` refuses too.
+    pub fn mask(&mut self, other: Self) {
+        self.0 |= other.0;
     }
 
-    /// Clears the bits that `expression` names. A class stays masked if only its commands are
-    /// named: every test looks at the command, its protocol and its class.
-    pub fn unmask(&mut self, expression: &str) {
-        self.0 &= !parse(expression);
+    /// Allows what `other` refuses. A class stays masked if only its commands are named: every test
+    /// looks at the command, its protocol and its class.
+    pub fn unmask(&mut self, other: Self) {
+        self.0 &= !other.0;
     }
 
-    /// The bits as the original prints them.
+    /// The bits as Tokyo Tyrant prints them.
     pub fn bits(self) -> u64 {
         self.0
     }
@@ -122,6 +128,39 @@ impl Mask {
         self.0 & bits != 0
     }
 }
+
+impl FromStr for Mask {
+    type Err = UnknownName;
+
+    /// Reads names between spaces and commas: of commands, classes and protocols, `all`, or
+    /// hexadecimal bits `0x...`.
+    fn from_str(expression: &str) -> Result<Self, UnknownName> {
+        let mut bits = 0;
+        for name in expression.split([' ', ',']).filter(|name| !name.is_empty()) {
+            let digits = name.strip_prefix("0x");
+            let named = match NAMES.iter().position(|known| *known == name) {
+                Some(bit) => Some(1 << bit),
+                None if name == "all" => Some(u64::MAX),
+                None => digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+            };
+            bits |= named.ok_or_else(|| UnknownName(name.to_owned()))?;
+        }
+        Ok(Self(bits))
+    }
+}
+
+/// A name in a mask that is no command's, class's or protocol's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName(String);
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = NAMES.join(" ");
+        write!(formatter, "{:?} is no command; known are: {known} all, and 0x with bits", self.0)
+    }
+}
+
+impl std::error::Error for UnknownName {}
 
 fn class(command: Command) -> u64 {
     use Command as C;
@@ -145,24 +184,10 @@ fn class(command: Command) -> u64 {
         | C::AddDouble
         | C::Vanish
         | C::Misc => 1 << ALL_WRITE,
-        C::Sync | C::Optimize | C::Copy | C::Restore | C::SetMaster => 1 << ALL_MANAGE,
+        C::Sync | C::Copy => 1 << ALL_MANAGE,
+        C::Optimize | C::Restore | C::SetMaster => 1 << ALL_WRITE | 1 << ALL_MANAGE,
         C::Ext | C::Replicate => 0,
     }
-}
-
-fn parse(expression: &str) -> u64 {
-    expression
-        .split([' ', ','])
-        .map(|name| {
-            if let Some(digits) = name.strip_prefix("0x") {
-                u64::from_str_radix(digits, 16).unwrap_or(0)
-            } else if name == "all" {
-                u64::MAX
-            } else {
-                NAMES.iter().position(|known| *known == name).map_or(0, |bit| 1 << bit)
-            }
-        })
-        .fold(0, |bits, more| bits | more)
 }
 
 #[cfg(test)]
@@ -170,13 +195,11 @@ mod tests {
     use super::*;
 
     fn masked(expression: &str) -> Mask {
-        let mut mask = Mask::NONE;
-        mask.mask(expression);
-        mask
+        expression.parse().expect("known names")
     }
 
     #[test]
-    fn bits_are_numbered_as_the_original_numbers_them() {
+    fn bits_are_numbered_as_tokyo_tyrant_numbers_them() {
         assert_eq!(masked("allwrite").bits(), 0x8000_0000);
         assert_eq!(masked("put,out get").bits(), 0b110_0001);
         assert_eq!(masked("0x41").bits(), 0x41);
@@ -187,10 +210,10 @@ mod tests {
     #[test]
     fn a_class_stays_masked_when_one_of_its_commands_is_unmasked() {
         let mut mask = masked("all");
-        mask.unmask("get");
+        mask.unmask(masked("get"));
         assert_eq!(mask.bits(), 0xffff_ffff_ffff_ffbf);
         assert!(mask.refuses(Command::Get, Protocol::Binary));
-        mask.unmask("allread,allorg");
+        mask.unmask(masked("allread,allorg"));
         assert!(!mask.refuses(Command::Get, Protocol::Binary));
         assert!(mask.refuses(Command::Get, Protocol::Http));
     }
@@ -202,7 +225,34 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_ignored() {
-        assert_eq!(masked("bogus,0xzz"), Mask::NONE);
+    fn what_may_remove_or_rewrite_records_is_a_write() {
+        for class in ["allwrite", "allmanage"] {
+            for command in [Command::Optimize, Command::Restore, Command::SetMaster] {
+                assert!(masked(class).refuses(command, Protocol::Binary), "{class} {command:?}");
+            }
+        }
+        assert!(!masked("allwrite").refuses(Command::Sync, Protocol::Binary));
+        assert!(!masked("allwrite").refuses(Command::Copy, Protocol::Binary));
+    }
+
+    #[test]
+    fn masks_are_added_and_taken_away() {
+        let mut mask = Mask::NONE;
+        mask.mask(masked("put"));
+        mask.mask(masked("out"));
+        assert_eq!(mask, masked("put, out"));
+        mask.unmask(masked("put get"));
+        assert_eq!(mask, masked("out"));
+        assert_eq!(masked(""), Mask::NONE);
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        for expression in ["bogus", "put,bogus", "0xzz", "0x", "Put"] {
+            let error = Mask::from_str(expression).expect_err(expression);
+            let name = expression.rsplit(',').next().unwrap_or_default();
+            let text = error.to_string();
+            assert!(text.contains(&format!("{name:?}")) && text.contains(" vanish "), "{text}");
+        }
     }
 }

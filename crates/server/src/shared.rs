@@ -174,9 +174,14 @@ impl Shared {
         if self.update_log.is_some() { max.min(BINARY_ARGUMENT_BYTES_MAX) } else { max }
     }
 
+    /// Whether targets of HTTP are paths, as WebDAV has them.
+    pub(crate) fn serves_paths(&self) -> bool {
+        self.hands_over.load(Ordering::Relaxed)
+    }
+
     /// Who takes over the connections of WebDAV clients, if anybody.
     pub(crate) fn takeover(&self) -> Option<Arc<dyn Takeover>> {
-        self.hands_over.load(Ordering::Relaxed).then(|| self.takeover.read().clone()).flatten()
+        self.serves_paths().then(|| self.takeover.read().clone()).flatten()
     }
 
     /// Has the connection of this socket taken over; says whether there was room for what goes with it.

@@ -168,7 +168,7 @@ impl Store {
         request: Request<'_>,
         change: impl FnOnce(&Database) -> Result<()>,
     ) -> Result<()> {
-        // What changes no record is nobody's loss.
+        // A change of no record needs no permission.
         if !matches!(scope, Scope::Nothing) {
             self.pass()?;
         }
@@ -446,6 +446,8 @@ impl Store {
 
     pub(crate) fn retune(&self, tuning: &str) -> Result<()> {
         let request = Request::Optimize { parameters: tuning.as_bytes() };
+        // A cap that is lowered removes records.
+        self.pass()?;
         self.change(Scope::Nothing, request, |database| database.retune(tuning))
     }
 

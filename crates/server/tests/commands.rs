@@ -391,7 +391,7 @@ fn wrong_http_is_refused_with_a_status() {
 #[test]
 fn options_list_what_is_allowed() {
     let mut mask = Mask::NONE;
-    mask.mask("put,misc");
+    mask.mask("put,misc".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
     client.send(b"OPTIONS / HTTP/1.1\r\n\r\n");
@@ -404,7 +404,7 @@ fn options_list_what_is_allowed() {
 #[test]
 fn masked_commands_are_refused_in_the_words_of_each_protocol() {
     let mut mask = Mask::NONE;
-    mask.mask("allwrite rnum,fwmkeys,stat");
+    mask.mask("allwrite rnum,fwmkeys,stat".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
     client.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01kv", b"\x01");

@@ -154,7 +154,7 @@ fn a_batch_has_a_limit() {
 #[test]
 fn what_is_masked_is_refused_line_by_line() {
     let mut mask = Mask::NONE;
-    mask.mask("out,fwmkeys");
+    mask.mask("out,fwmkeys".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
     let answers =

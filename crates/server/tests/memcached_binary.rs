@@ -328,7 +328,7 @@ fn limits_and_failures_have_words_of_the_protocol() {
     client.expect_close();
 
     let mut mask = Mask::NONE;
-    mask.mask("put");
+    mask.mask("put".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     assert_eq!(said(&server.connect().ask(&set(SET, b"k", b"v"))), (0x20, "forbidden"));
 

@@ -44,6 +44,7 @@ fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
         "ms b 1\r\n2\r\n",
         "md a\r\n",
         "ma a\r\n",
+        "cache_memlimit 8\r\n",
     ] {
         client.exchange(request, &refused);
     }
@@ -57,6 +58,7 @@ fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
         Request::Out { key },
         Request::AddInt { key: b"n", addend: 1 },
         Request::Vanish,
+        Request::Optimize { parameters: b"capsiz=8m" },
         Request::Restore { path: b"ulog", timestamp_us: 0, options: 0 },
     ] {
         client.exchange(request(&refused), b"\x01");

@@ -547,7 +547,7 @@ fn a_replica_is_written_to_by_its_master_whatever_the_mask_keeps_from_clients() 
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     let mut config = following(2, other.path(), master.address);
-    config.mask.mask("allwrite");
+    config.mask.mask("allwrite".parse().unwrap());
     let copy = memory();
     let _replica = start_with(config, copy.clone());
     set(&master, "a", "1");

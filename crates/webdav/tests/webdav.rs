@@ -200,7 +200,7 @@ fn properties_go_with_their_file_and_are_no_files() {
 #[test]
 fn what_is_masked_is_forbidden() {
     let mut mask = Mask::NONE;
-    mask.mask("put,out");
+    mask.mask("put,out".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, Database::open("*").unwrap());
     let mut client = server.connect();
     client.status("OPTIONS /", "", "", 200);

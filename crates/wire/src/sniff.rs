@@ -19,8 +19,10 @@ pub enum Protocol {
 
 /// Protocol of the request at the start of `bytes`; `None` if that takes more bytes.
 ///
-/// As in the original the question is open anew with each request of a connection. The first byte
-/// tells a binary protocol; else the first token tells memcached, and the third HTTP.
+/// As in Tokyo Tyrant, the question is open again with each request of a connection. The first byte
+/// tells a binary protocol; else the first token tells memcached, and the third HTTP. A line that ends
+/// in a version of HTTP is a bad request of HTTP: what follows it may be a body, which a browser can be
+/// made to send, and must not be taken for commands.
 #[inline]
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
@@ -51,7 +53,8 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
         return Some(Protocol::Http);
     }
     if line_feed.is_some() {
-        return Some(Protocol::Memcached);
+        let ends_in_version = ends_in_http_version(line);
+        return Some(if ends_in_version { Protocol::Http } else { Protocol::Memcached });
     }
     if line.len() >= LINE_BYTES_MAX {
         // Either parser will refuse this, each in its own words.
@@ -62,6 +65,14 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
         });
     }
     None
+}
+
+fn ends_in_http_version(line: &[u8]) -> bool {
+    const NAME: &[u8] = b"HTTP/";
+    let line = line.trim_ascii_end();
+    let start = line.iter().rposition(|byte| byte.is_ascii_whitespace()).map_or(0, |at| at + 1);
+    let last = &line[start..];
+    last.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME))
 }
 
 #[cfg(test)]
@@ -89,8 +100,28 @@ mod tests {
         assert_eq!(sniff(b"GET / HTTP/1."), Some(Protocol::Http));
         assert_eq!(sniff(b"BREW\t/pot  HTTP/1.0\r\n"), Some(Protocol::Http));
         assert_eq!(sniff(b"GET / HTTP/1"), None);
-        assert_eq!(sniff(b"GET / HTTP/2.0\r\n"), Some(Protocol::Memcached));
         assert_eq!(sniff(b"GET\n/ HTTP/1.1\n"), Some(Protocol::Memcached));
+    }
+
+    #[test]
+    fn a_line_that_ends_in_a_version_of_http_is_never_memcacheds() {
+        for line in [
+            "POST /a b HTTP/1.1\r\n",
+            "POST /a\tb c HTTP/1.0\n",
+            "POST /a b http/1.1 \r\n",
+            "GET / HTTP/2.0\r\n",
+            "GET  /a  b  HTTP/1.1\r\n",
+            "PRI * HTTP/2\r\n",
+            "HTTP/1.1\r\n",
+        ] {
+            assert_eq!(sniff(line.as_bytes()), Some(Protocol::Http), "{line}");
+            // Not before it is known how it ends, unless its third token is the version.
+            let part = line.trim_end();
+            assert!(matches!(sniff(part.as_bytes()), None | Some(Protocol::Http)), "{line}");
+        }
+        for line in ["GET /a b\r\n", "POST /HTTP/1.1 b\r\n", "get a HTTP/1.1\r\n"] {
+            assert_eq!(sniff(line.as_bytes()), Some(Protocol::Memcached), "{line}");
+        }
     }
 
     #[test]

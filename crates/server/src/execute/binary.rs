@@ -1,11 +1,13 @@
 //! The original's binary protocol.
 
 use super::ahead::Grouped;
-use super::{Context, Halt, Next, Step, finish, incomplete, misc, table, within_limit};
+use super::{
+    Context, Halt, Next, Step, finish, functions, incomplete, misc, table, within_limit,
+};
 use crate::copy;
 use crate::counters::Count;
 use crate::failure::Failure;
-use crate::mask::{Command, Protocol};
+use crate::mask::{Command, Mask, Protocol};
 use crate::replication::{self, Ask, Extended};
 use crate::session::Cursor;
 use crate::status;
@@ -52,7 +54,14 @@ fn execute(
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     let command = command(&request);
-    if context.refuses(command, Protocol::Binary) {
+    let refuses = |command| context.refuses(command, Protocol::Binary);
+    let is_refused = match request {
+        Request::Misc { name, arguments, .. } if context.shared.config.mask != Mask::NONE => {
+            functions::command(name, arguments.iter()).is_some_and(refuses)
+        }
+        _ => false,
+    };
+    if is_refused || refuses(command) {
         return Ok(refuse(context, command, output));
     }
     perform(context, request, output)
@@ -222,9 +231,14 @@ pub(super) fn perform(
                 reply::status(output, false);
                 return Ok(Next::GoOn);
             }
-            let path = Path::new(std::ffi::OsStr::from_bytes(path));
+            let given = Path::new(std::ffi::OsStr::from_bytes(path));
+            let path = context.shared.config.client_paths.present_path("restore", given);
+            let Ok(path) = context.attempt("do_restore", path)? else {
+                reply::status(output, false);
+                return Ok(Next::GoOn);
+            };
             let check = replication::checks(options);
-            let restored = replication::restore(context.shared, path, timestamp_us, check);
+            let restored = replication::restore(context.shared, &path, timestamp_us, check);
             context.mutated = true;
             if !restored {
                 context.fail("do_restore", Failure::Miscellaneous);
@@ -233,6 +247,12 @@ pub(super) fn perform(
         }
         Request::SetMaster { host, port, timestamp_us, options } => {
             context.counters.count(Count::SetMaster);
+            if !context.shared.config.set_master_command {
+                tracing::warn!("setmst refused: clients may not set the master");
+                context.fail("do_setmst", Failure::NoPermission);
+                reply::status(output, false);
+                return Ok(Next::GoOn);
+            }
             let set = context.shared.replication.set_master(host, port, timestamp_us, options);
             if !set {
                 context.fail("do_setmst", Failure::Invalid);

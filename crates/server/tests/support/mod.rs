@@ -21,7 +21,7 @@ pub(crate) use replicas::{
 };
 
 use cabinet::{Database, Options};
-use server::{Config, Endpoint, Handle, Server};
+use server::{ClientPaths, Config, Endpoint, Handle, Server};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -45,6 +45,8 @@ pub(crate) fn config() -> Config {
         listen: vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }],
         threads: 1,
         pool_threads: 2,
+        client_paths: ClientPaths::Any,
+        set_master_command: true,
         ..Config::default()
     }
 }

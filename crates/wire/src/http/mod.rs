@@ -1,4 +1,4 @@
-//! HTTP/1.x requests and responses as the original had them.
+//! HTTP/1.x requests and responses as Tokyo Tyrant has them.
 //!
 //! The target of a request is a key, its body a value; what else there is to say stands in
 //! `X-TT-` headers. The head of a request is readable before its body has come ([`head`]), since
@@ -14,6 +14,7 @@ mod body;
 mod condition;
 pub mod form;
 mod head;
+pub mod path;
 pub mod range;
 pub mod reply;
 mod rest;

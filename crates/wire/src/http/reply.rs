@@ -1,5 +1,5 @@
 //! Responses, appended to the connection's output: a status line, `Content-Type`,
-//! `Content-Length`, and nothing else, as the original.
+//! `Content-Length`, and nothing else, as with Tokyo Tyrant.
 
 use crate::decimal;
 
@@ -69,6 +69,21 @@ impl Status {
 pub fn response(out: &mut Vec<u8>, status: Status, content_type: &str, body: &[u8]) {
     out.reserve(body.len() + 128);
     headers(out, status, content_type, body.len() as u64);
+    out.extend_from_slice(body);
+}
+
+/// Has a browser take a value for what its media type says, and not for what it looks like: a value
+/// that anybody may have stored must not become a page with scripts.
+pub fn no_sniffing(out: &mut Vec<u8>) {
+    header(out, "X-Content-Type-Options", "nosniff");
+}
+
+/// A response of a media type that Tokyo Tyrant does not have.
+pub fn document(out: &mut Vec<u8>, content_type: &str, body: &[u8]) {
+    out.reserve(body.len() + 128);
+    open_headers(out, Status::Ok, content_type, body.len() as u64);
+    no_sniffing(out);
+    end_of_headers(out);
     out.extend_from_slice(body);
 }
 

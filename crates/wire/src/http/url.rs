@@ -6,6 +6,15 @@ use std::borrow::Cow;
 /// without them stands for itself.
 #[must_use]
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    decode_with(text, b' ')
+}
+
+/// The same, where `+` is a plus sign.
+pub(super) fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    decode_with(text, b'+')
+}
+
+fn decode_with(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
     }
@@ -13,7 +22,7 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut rest = text;
     while let [first, after @ ..] = rest {
         let (byte, after) = match (first, after) {
-            (b'+', after) => (b' ', after),
+            (b'+', after) => (plus, after),
             (b'%', [high, low, after_digits @ ..]) => match (hex(*high), hex(*low)) {
                 (Some(high), Some(low)) => (high << 4 | low, after_digits),
                 _ => (b'%', after),

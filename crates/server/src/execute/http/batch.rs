@@ -88,7 +88,7 @@ pub(super) fn batch(
             break;
         }
     }
-    reply::response(output, Status::Ok, json::JSON_LINES, &answers);
+    reply::document(output, json::JSON_LINES, &answers);
     Ok(())
 }
 

@@ -59,7 +59,7 @@ pub(super) fn list(
             let next = next.map(|key| json::from_bytes(&key));
             let body = json!({ "keys": keys, "next": next }).to_string();
             context.check_length(body.len())?;
-            reply::response(output, Status::Ok, json::JSON, body.as_bytes());
+            reply::document(output, json::JSON, body.as_bytes());
         }
         Err(error) => explained(output, &error),
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.x: the target is a key, the body a value.
+//! HTTP/1.x: the target is a key, the body a value. Where WebDAV is served too, the target is a path.
 
 mod batch;
 mod freshness;
@@ -9,16 +9,19 @@ mod read;
 mod upload;
 mod write;
 
-use super::{Context, Halt, Next, Step, finish, incomplete, misc, within_limit};
+use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, within_limit};
 use crate::counters::Count;
 use crate::failure::Failure;
 use crate::mask::{Command, Protocol};
+use crate::reserved::is_reserved;
 use crate::status;
 use cabinet::Error;
 use read::Download;
+use std::borrow::Cow;
 use upload::Upload;
+use wire::http::path::path_key;
 use wire::http::reply;
-use wire::http::{Method, Progress, Request, Status, form, head, parse_resuming};
+use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::{Invalid, Parse};
 
 /// Methods that are answered, and the command that a mask has to name to refuse them.
@@ -47,9 +50,13 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
                 }
                 next => next,
             });
-            finish(output, start, bytes, result, |output| {
+            let step = finish(output, start, bytes, result, |output| {
                 reply::message(output, Status::InternalServerError);
-            })
+            });
+            if matches!(step, Step::Executed { .. }) {
+                announce(&request, output, start);
+            }
+            step
         }
         Parse::Incomplete(needed) => {
             if let Some(step) = upload::begin(context, input, needed, output) {
@@ -73,6 +80,28 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             Step::Executed { bytes: input.len(), next: Next::Refuse }
         }
     }
+}
+
+/// Says that the connection stays open in the reply that begins at `start`, to a client of HTTP/1.0
+/// that asked for it. Without that it would wait for the end of the connection.
+fn announce(head: &Head<'_>, output: &mut Vec<u8>, start: usize) {
+    if head.minor_version == 0
+        && head.keep_alive
+        && let Some(line_feed) = output[start..].iter().position(|byte| *byte == b'\n')
+    {
+        let at = start + line_feed + 1;
+        output.splice(at..at, *b"Connection: keep-alive\r\n");
+    }
+}
+
+/// Returns the key that a request is about, or the status that refuses it.
+fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    let key = if context.shared.serves_paths() {
+        Cow::Owned(path_key(head.target).map_err(|_| Status::BadRequest)?)
+    } else {
+        head.key()
+    };
+    if is_reserved(&key) { Err(Status::Forbidden) } else { Ok(key) }
 }
 
 /// The answer to what is no request.
@@ -178,7 +207,7 @@ fn execute(
     match (request.method, list) {
         (Method::Get, Some(query)) => list::list(context, query, output)?,
         (Method::Get | Method::Head, _) => {
-            return read::read(context, request, &request.key(), output);
+            return read::read(context, request, output);
         }
         (Method::Put, _) => write::put(context, request, &request.body(), output)?,
         (Method::Delete, _) => write::remove(context, request, output)?,
@@ -221,6 +250,11 @@ fn post(
         return Ok(());
     };
     let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+    let command = functions::command(name, arguments.iter().copied());
+    if command.is_some_and(|command| context.refuses(command, Protocol::Http)) {
+        reply::message(output, Status::Forbidden);
+        return Ok(());
+    }
     let mut results: Vec<Vec<u8>> = Vec::new();
     let mut bytes = 0;
     let mut take = |element: &[u8]| {

@@ -6,7 +6,6 @@ use crate::execute::{Context, Next, or_absent};
 use crate::failure::Failure;
 use crate::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::media_types;
-use crate::reserved::is_reserved;
 use cabinet::{Entry, Error, LongValue, Meta, Version};
 use std::borrow::Cow;
 use wire::http::range::{Part, part};
@@ -30,7 +29,7 @@ struct Found {
 
 /// What a response begins with, and what of the value is to follow.
 struct Answer<'a> {
-    /// Whether it may say what the original did not.
+    /// Whether it may say what Tokyo Tyrant did not.
     tells: bool,
     conditions: Conditions<'a>,
     range: Option<&'a [u8]>,
@@ -108,6 +107,7 @@ impl<'a> Answer<'a> {
 
     fn describe(&self, output: &mut Vec<u8>, found: &Found, tag: &str) {
         if self.tells {
+            reply::no_sniffing(output);
             reply::header(output, "ETag", tag);
             reply::header(output, "Accept-Ranges", "bytes");
             freshness::write(output, found.meta.expires_at_ms);
@@ -123,32 +123,34 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Answers with the record under a key.
+/// Answers with the record that a request is about.
 pub(super) fn read(
     context: &mut Context<'_>,
     head: &Head<'_>,
-    key: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     let answer = Answer::new(context, head);
-    if is_reserved(key) {
-        answer.fail(output, Status::Forbidden);
-        return Ok(Next::GoOn);
-    }
+    let key = match super::key(context, head) {
+        Ok(key) => key,
+        Err(status) => {
+            answer.fail(output, status);
+            return Ok(Next::GoOn);
+        }
+    };
     let (operation, count) = if answer.is_head {
         ("do_http_head", Count::ValueSize)
     } else {
         ("do_http_get", Count::Get)
     };
     let database = context.database;
-    let long = context.attempt(operation, database.long_value(key, LONG_BYTES_MIN))?;
+    let long = context.attempt(operation, database.long_value(&key, LONG_BYTES_MIN))?;
     if let Ok(Some(value)) = or_absent(long, None) {
         context.counters.count(count);
         return read_long(context, &answer, value, head.keep_alive, output);
     }
     let start = output.len();
     let tags = context.shared.entity_tags;
-    let found = read_record(context, operation, key, |entry, media_type| {
+    let found = read_record(context, operation, &key, |entry, media_type| {
         let bytes = entry.value.len() as u64;
         let found = Found { bytes, meta: entry.meta, version: entry.version };
         let (from, to) = answer.begin(output, &found, media_type, &tags.of(entry.version));

@@ -3,7 +3,7 @@
 //! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once all is
 //! there, stores the value from the file. Nothing of it stays in memory.
 
-use super::{Exchange, Transfer, refusal, write};
+use super::{Exchange, Transfer, announce, refusal, write};
 use crate::counters::Count;
 use crate::execute::{Context, Next, Step};
 use crate::long::LONG_BYTES_MIN;
@@ -39,7 +39,7 @@ pub(super) fn begin(
     let spool = Spool::new(context.database, &shared.spool_budget)?;
     let begun = match spool {
         _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
-        _ if let Some(status) = write::refusal(context, &head) => Err(status),
+        _ if let Err(status) = write::put_key(context, &head) => Err(status),
         _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
             Err(Status::PayloadTooLarge)
         }
@@ -116,16 +116,21 @@ pub(super) fn receive(
 fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut Vec<u8>) -> Step {
     let Upload { head: head_bytes, spool, .. } = upload;
     let next = |head: &Head<'_>| if head.keep_alive { Next::GoOn } else { Next::Close };
+    let start = output.len();
     match (head(&head_bytes), spool.finish()) {
         (Parse::Complete(head, _), Ok(spooled)) => {
             match write::put(context, &head, spooled.value(), output) {
-                Ok(()) => Step::Executed { bytes, next: next(&head) },
+                Ok(()) => {
+                    announce(&head, output, start);
+                    Step::Executed { bytes, next: next(&head) }
+                }
                 // A thread that may wait is not told to, and a message is not too long.
                 Err(_) => Step::Executed { bytes, next: Next::Close },
             }
         }
         (Parse::Complete(head, _), Err(error)) => {
             reply::message(output, status_of(&error));
+            announce(&head, output, start);
             Step::Executed { bytes, next: next(&head) }
         }
         // It was one when it came.

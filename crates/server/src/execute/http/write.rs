@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use crate::long::LONG_BYTES_MIN;
 use crate::mask::Command;
 use crate::media_types;
-use crate::reserved::is_reserved;
 use cabinet::{Change, Entry, Error, Meta, Version};
+use std::borrow::Cow;
 use wire::http::{Conditions, Head, Status, reply};
 use wire::memcached::Dialect;
 
@@ -34,15 +34,13 @@ pub(super) fn put_command(head: &Head<'_>) -> Command {
     }
 }
 
-/// Why the value of a PUT is not taken, if that is so whatever the value and the record are.
-pub(super) fn refusal(context: &Context<'_>, head: &Head<'_>) -> Option<Status> {
-    if is_reserved(&head.key()) {
-        return Some(Status::Forbidden);
-    }
-    // A part is not put in the place of the whole. The original did not know of parts.
+/// Returns the key of a PUT, or the status that refuses it whatever the value and the record are.
+pub(super) fn put_key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    let key = super::key(context, head)?;
+    // A part is not put in the place of the whole. Tokyo Tyrant does not know of parts.
     let is_part = head.header("Content-Range").is_some();
     let knows_parts = context.shared.config.dialect != Dialect::TokyoTyrant;
-    (is_part && knows_parts).then_some(Status::BadRequest)
+    if is_part && knows_parts { Err(Status::BadRequest) } else { Ok(key) }
 }
 
 /// Stores a value.
@@ -52,11 +50,13 @@ pub(super) fn put(
     value: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let key = head.key();
-    if let Some(status) = refusal(context, head) {
-        reply::message(output, status);
-        return Ok(());
-    }
+    let key = match put_key(context, head) {
+        Ok(key) => key,
+        Err(status) => {
+            reply::message(output, status);
+            return Ok(());
+        }
+    };
     let command = put_command(head);
     let conditions = Conditions::of(head);
     let meta = match meta(context, head)? {
@@ -168,11 +168,13 @@ pub(super) fn remove(
     head: &Head<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let key = head.key();
-    if is_reserved(&key) {
-        reply::message(output, Status::Forbidden);
-        return Ok(());
-    }
+    let key = match super::key(context, head) {
+        Ok(key) => key,
+        Err(status) => {
+            reply::message(output, status);
+            return Ok(());
+        }
+    };
     let conditions = Conditions::of(head);
     let tags = context.shared.entity_tags;
     let done = |removed: bool| if removed { Written::Done(None) } else { Written::Missing };

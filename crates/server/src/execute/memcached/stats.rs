@@ -137,12 +137,13 @@ fn database_figure(shared: &Shared, name: &str) -> String {
 fn settings(shared: &Shared) -> Figures {
     let config = &shared.config;
     let tcp = config.listen.iter().find_map(|endpoint| match endpoint {
+        Endpoint::Loopback { port } => Some((Some("127.0.0.1,::1".to_owned()), *port)),
         Endpoint::Tcp { host, port } => Some((host.clone(), *port)),
         Endpoint::Unix(_) => None,
     });
     let unix = config.listen.iter().find_map(|endpoint| match endpoint {
         Endpoint::Unix(path) => Some(path.display().to_string()),
-        Endpoint::Tcp { .. } => None,
+        Endpoint::Loopback { .. } | Endpoint::Tcp { .. } => None,
     });
     let on_off = |is_on| if is_on { "yes" } else { "no" }.to_owned();
     let null = || "NULL".to_owned();

@@ -203,7 +203,11 @@ fn a_server_with_users_serves_them_only_and_a_file_that_others_read_is_refused()
         server.exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
         server.exchange("set k 0 0 10\r\nann secret\r\nget k\r\n", "STORED\r\nEND\r\n");
         assert!(fail("tyrant", &["count", "--server", &server.address()]).contains("error"));
-        assert!(!server.log().contains("secret"), "{}", server.log());
+        server.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");
+        let log = server.log();
+        let failed = log.lines().find(|line| line.contains("login failed")).unwrap();
+        assert!(failed.contains("\tWARN\tlogin failed: 127.0.0.1:"), "{failed}");
+        assert!(!log.contains("secret") && !log.contains("other"), "{log}");
         let server = Server::tyrant("*", &["--users", users, "--open-tokyo-tyrant"]);
         assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "0\n");
     }

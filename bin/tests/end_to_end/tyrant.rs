@@ -89,7 +89,7 @@ fn a_value_comes_from_the_standard_input() {
 
 #[test]
 fn the_whole_database_is_looked_after() {
-    let server = Server::tyrant("casket.tch", &[]);
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     converse(
         &server,
         &[

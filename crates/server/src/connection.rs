@@ -5,13 +5,15 @@
 
 use crate::budget::Charge;
 use crate::held::{Awaited, Held, Reason, Unconfirmed};
+use crate::logins::Visitor;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::slab::Token;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::net::{SendFlags, Shutdown, getpeername, send, shutdown};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -69,9 +71,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, shared: Arc<Shared>) -> Self {
+        let mut session = Session::default();
+        if shared.config.users.is_some() {
+            let peer = getpeername(&socket).ok().flatten();
+            let address = peer.and_then(|address| SocketAddr::try_from(address).ok());
+            session.visitor = Some(Box::new(Visitor::new(address)));
+        }
         Self {
             socket,
-            session: Session::default(),
+            session,
             input: Vec::new(),
             needed: 0,
             output: Vec::new(),

@@ -3,6 +3,7 @@
 //! Each thread that executes requests has a set of its own and is the only one to write it, so
 //! that a count is a plain load and store. Whoever wants figures adds up the sets.
 
+use crate::logins::Login;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
@@ -67,6 +68,7 @@ counts! {
     DecrementMiss "decr_misses",
     Authentication "auth_cmds",
     AuthenticationError "auth_errors",
+    LoginTooSoon "logins_refused",
     BytesRead "bytes_read",
     BytesWritten "bytes_written",
     Accepted "connections_accepted",
@@ -106,11 +108,12 @@ impl Counters {
 
     /// Counts that a client has said who it is, whether or not that is a user. Only the thread whose
     /// set this is may call it.
-    pub(crate) fn count_authentication(&self, is_user: bool) {
+    pub(crate) fn count_login(&self, login: Login) {
         self.count(Count::Authentication);
-        if !is_user {
-            self.count(Count::AuthenticationError);
-            tracing::debug!("authentication failed");
+        match login {
+            Login::User => {}
+            Login::Stranger => self.count(Count::AuthenticationError),
+            Login::TooSoon { .. } => self.count(Count::LoginTooSoon),
         }
     }
 

@@ -41,6 +41,7 @@ mod gate;
 mod held;
 mod hits;
 mod listener;
+mod logins;
 mod long;
 mod mask;
 mod media_types;
@@ -69,6 +70,7 @@ pub use config::{
 pub use copy::POSITION_FILE;
 pub use draft::Draft;
 pub use error::{Error, Result};
+pub use logins::{Login, Visitor};
 pub use long::PIECE_BYTES;
 pub use mask::{Command, Mask, Protocol, UnknownName};
 pub use records::{Facts, Records, RecordsError, Saying};

@@ -11,7 +11,7 @@ use crate::mask::{Command, Protocol};
 use crate::reserved::{PREFIX, is_reserved};
 use crate::shared::Shared;
 use crate::value::{Kept, Value};
-use crate::{Config, media_types};
+use crate::{Config, Login, Visitor, media_types};
 use cabinet::{Change, Meta, Order, Position, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -117,12 +117,12 @@ impl Records {
         &self.shared.config
     }
 
-    /// Whether the client of a request with this header `Authorization` may use the server.
-    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
-        let Some(users) = &self.shared.config.users else { return true };
-        let is_user = users.admit_basic(authorization);
-        self.counters.lock().count_authentication(is_user);
-        is_user
+    /// Checks whether a client may use the server whose request has this header `Authorization`.
+    pub fn log_in(&self, visitor: &mut Visitor, authorization: Option<&[u8]>) -> Login {
+        let Some(users) = &self.shared.config.users else { return Login::User };
+        let login = self.shared.logins.check_header(users, visitor, authorization);
+        self.counters.lock().count_login(login);
+        login
     }
 
     /// Whether keys are in the order of their bytes, so that those with a prefix stand together.

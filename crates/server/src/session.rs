@@ -2,6 +2,7 @@
 
 use crate::execute::HttpExchange;
 use crate::failure::Failure;
+use crate::logins::Visitor;
 use cabinet::{Database, Position};
 use std::collections::VecDeque;
 
@@ -20,6 +21,8 @@ pub(crate) struct Session {
     pub(crate) binary: wire::binary::Progress,
     /// Its client is one of [`crate::Users`].
     pub(crate) is_authenticated: bool,
+    /// Who it is on a server with users.
+    pub(crate) visitor: Option<Box<Visitor>>,
     /// SASL has begun, and name and password come with its next step.
     pub(crate) expects_credentials: bool,
 }

@@ -8,6 +8,7 @@ use crate::failure::LastFailure;
 use crate::gate::Gate;
 use crate::held::{Awaited, Reason};
 use crate::hits::Hits;
+use crate::logins::Logins;
 use crate::pool::Pool;
 use crate::port::{Port, ring};
 use crate::replication::{Ask, Replication, SemiSync};
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     /// What long values on their way may take of the disk.
     pub(crate) spool_budget: Arc<Budget>,
     pub(crate) entity_tags: EntityTags,
+    /// Of a server with users.
+    pub(crate) logins: Logins,
     /// The iterator of connections that have started none of their own.
     pub(crate) cursor: Mutex<Cursor>,
     pub(crate) last_failure: LastFailure,
@@ -135,6 +138,7 @@ impl Shared {
             budget: Budget::new(config.buffer_bytes_max),
             spool_budget: Budget::new(config.spool_bytes_max),
             entity_tags: EntityTags::new(kind),
+            logins: Logins::new(),
             config,
             kind,
             nonblocking,

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use subtle::{Choice, ConstantTimeEq};
-use wire::http::BasicCredentials;
 
 /// Most users of a file.
 pub const USERS_MAX: usize = 1024;
@@ -102,15 +101,6 @@ impl Users {
             is_any | user.name.ct_eq(name) & user.password.ct_eq(password)
         });
         is_any.into()
-    }
-
-    /// Whether a request of HTTP with this header `Authorization` is one of a user.
-    pub(crate) fn admit_basic(&self, authorization: Option<&[u8]>) -> bool {
-        let credentials = authorization.and_then(BasicCredentials::decode);
-        credentials.is_some_and(|credentials| {
-            let (name, password) = credentials.parts();
-            self.admit(name, password)
-        })
     }
 }
 

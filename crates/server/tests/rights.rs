@@ -1,8 +1,6 @@
 //! Rights: commands that are masked, paths and masters that clients may not name, and requests that
 //! must not be taken for those of another protocol.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
-
 mod support;
 
 use server::{ClientPaths, Config};

@@ -1,8 +1,10 @@
 //! A connection that was handed over, as hyper wants it.
 
+use crate::heads::Heads;
 use crate::work::Work;
 use server::Counted;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,10 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
+/// Bytes read from a socket at once.
+const READ_BYTES: usize = 64 << 10;
+
 /// A socket, and what was read from it already.
 pub(crate) struct Connection {
     stream: TcpStream,
     received: Option<Counted>,
+    /// How much of that was looked at.
+    looked_at: usize,
+    heads: Heads,
+    /// What the library may see, and how much of that it has taken.
+    passed: Vec<u8>,
     taken: usize,
     quiet: Option<Quiet>,
 }
@@ -36,10 +46,11 @@ impl Connection {
         work: Work,
     ) -> Self {
         let quiet = limit.map(|limit| Quiet { limit, end: Box::pin(sleep(limit)), work, done: 0 });
-        Self { stream, received, taken: 0, quiet }
+        let (heads, passed) = (Heads::new(), Vec::new());
+        Self { stream, received, looked_at: 0, heads, passed, taken: 0, quiet }
     }
 
-    /// Looks at the time if nothing has moved, and begins to count anew if something has.
+    /// Looks at the time if nothing has moved, and begins to count again if something has.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -67,21 +78,38 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(received) = &self.received {
-            let rest = &received[self.taken..];
-            let bytes = rest.len().min(buffer.remaining());
-            buffer.put_slice(&rest[..bytes]);
-            let is_all = bytes == rest.len();
-            self.taken += bytes;
-            if is_all {
-                self.received = None;
+        while self.passed.is_empty() {
+            let Self { stream, received, looked_at, heads, passed, .. } = &mut *self;
+            if let Some(all) = received {
+                let rest = &all[*looked_at..];
+                let bytes = rest.len().min(READ_BYTES);
+                heads.pass(&rest[..bytes], passed)?;
+                *looked_at += bytes;
+                if bytes == rest.len() {
+                    *received = None;
+                }
+                continue;
             }
-            if bytes > 0 {
+            let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+            let mut bytes = ReadBuf::uninit(&mut bytes);
+            let read = Pin::new(stream).poll_read(context, &mut bytes);
+            ready!(self.watch(context, read))?;
+            if bytes.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            let Self { heads, passed, .. } = &mut *self;
+            heads.pass(bytes.filled(), passed)?;
         }
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.watch(context, read)
+        let rest = &self.passed[self.taken..];
+        let bytes = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..bytes]);
+        let is_all = bytes == rest.len();
+        self.taken += bytes;
+        if is_all {
+            self.passed.clear();
+            self.taken = 0;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

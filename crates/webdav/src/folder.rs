@@ -1,14 +1,17 @@
 //! Folders, seen in the keys of records.
 
-use crate::path::{Within, folder_key, within};
+use crate::path::{Within, check_depth, folder_key, within};
 use crate::request::Failure;
 use dav_server::fs::FsError;
 use server::{Facts, Records};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// Most files and folders that a folder is shown with, and most that are moved with one.
 pub const ENTRIES_MAX: usize = 100_000;
+
+/// Most files and folders that are shown at once with all that is in them.
+pub const MEMBERS_MAX: usize = 10_000;
 
 /// Most bytes of their names.
 const NAME_BYTES_MAX: usize = 64 << 20;
@@ -69,7 +72,7 @@ fn is_shown(records: &Records) -> bool {
 }
 
 /// Names of the files and folders in a folder.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     pub(crate) files: BTreeSet<Vec<u8>>,
     pub(crate) folders: BTreeSet<Vec<u8>>,
@@ -117,6 +120,68 @@ impl Entries {
             self.bytes += name.len();
         }
         if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// All that is below a folder: what is in each folder, by the key of that.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    folders: BTreeMap<Vec<u8>, Entries>,
+    members: usize,
+    bytes: usize,
+}
+
+impl Tree {
+    /// Looks at all keys below a folder, once. `None` if there are more members than are shown.
+    pub(crate) fn of(records: &Records, folder: &[u8]) -> Result<Option<Self>, Failure> {
+        if !is_shown(records) {
+            return Err(FsError::InsufficientStorage.into());
+        }
+        let mut tree = Self::default();
+        tree.folders.insert(folder.to_vec(), Entries::default());
+        records.for_each_key(folder, folder, |key| {
+            tree.add(folder, key);
+            if tree.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok((!tree.is_full()).then_some(tree))
+    }
+
+    /// What is in a folder, if that is one of them.
+    pub(crate) fn entries(&self, folder: &[u8]) -> Option<&Entries> {
+        self.folders.get(folder)
+    }
+
+    fn is_full(&self) -> bool {
+        self.members > MEMBERS_MAX || self.bytes > NAME_BYTES_MAX
+    }
+
+    /// Adds a file, and the folders that it is in from `top` on.
+    fn add(&mut self, top: &[u8], key: &[u8]) {
+        let mut end = top.len();
+        loop {
+            let folder = &key[..end];
+            let (name, is_folder) = match within(folder, key) {
+                Within::Nothing => return,
+                Within::File(name) => (name, false),
+                Within::Folder(name) => (name, true),
+            };
+            let Some(entries) = self.folders.get_mut(folder) else { return };
+            end += name.len();
+            if check_depth(&key[..end]).is_err() {
+                // No path leads there.
+                return;
+            }
+            let names = if is_folder { &mut entries.folders } else { &mut entries.files };
+            if names.insert(name.to_vec()) {
+                self.members += 1;
+                self.bytes += end;
+            }
+            if !is_folder {
+                return;
+            }
+            end += 1;
+            self.folders.entry(key[..end].to_vec()).or_default();
+        }
     }
 }
 

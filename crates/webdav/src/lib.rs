@@ -21,9 +21,11 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod destination;
 mod document;
 mod file;
 mod folder;
+mod heads;
 mod locks;
 mod path;
 mod properties;
@@ -33,7 +35,7 @@ mod system;
 mod work;
 
 pub use document::LEVELS_MAX;
-pub use folder::{ENTRIES_MAX, UNSORTED_MAX};
+pub use folder::{ENTRIES_MAX, MEMBERS_MAX, UNSORTED_MAX};
 pub use locks::LOCKS_MAX;
 pub use path::DEPTH_MAX;
 pub use properties::PROPERTIES_BYTES_MAX;

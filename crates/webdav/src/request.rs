@@ -1,5 +1,6 @@
 //! What the file system has to know of a request, and what the response has to know of a file.
 
+use crate::folder::Tree;
 use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -15,6 +16,8 @@ pub(crate) struct Request(Arc<State>);
 struct State {
     saying: Saying,
     work: Work,
+    /// What is below the folder that is shown with all that is in it.
+    tree: OnceLock<Tree>,
     /// The file that is answered with.
     file: OnceLock<Facts>,
     /// A status that the file system has no word for.
@@ -42,6 +45,15 @@ impl Request {
 
     pub(crate) fn saying(&self) -> &Saying {
         &self.0.saying
+    }
+
+    pub(crate) fn tree(&self) -> Option<&Tree> {
+        self.0.tree.get()
+    }
+
+    pub(crate) fn set_tree(&self, tree: Tree) {
+        // There is one for a request.
+        let _ = self.0.tree.set(tree);
     }
 
     pub(crate) fn file(&self) -> Option<&Facts> {

@@ -1,8 +1,9 @@
 //! The thread that serves all connections.
 
 use crate::connection::Connection;
+use crate::destination;
 use crate::document;
-use crate::folder::{ENTRIES_MAX, Entries};
+use crate::folder::{ENTRIES_MAX, Entries, Tree};
 use crate::locks::Locks;
 use crate::path::{file_key, folder_key};
 use crate::request::Request;
@@ -16,13 +17,13 @@ use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
-    WWW_AUTHENTICATE,
+    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::service::service_fn;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Method, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use server::{Handed, PIECE_BYTES, Records, Server, Takeover};
+use server::{Handed, Login, PIECE_BYTES, Records, Server, Takeover, Visitor};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Most connections at a time, beside those that the server has.
 pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Headers that the library reads.
+const DEPTH: &str = "depth";
+const X_LITMUS: &str = "x-litmus";
+
+/// The condition that a PROPFIND of all that is below a folder has not met.
+const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+    <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
 
 /// Threads that wait for the disk at a time.
 const WAITING_THREADS_MAX: usize = 8;
@@ -148,32 +157,60 @@ async fn converse(state: &State, handed: Handed) -> Result<(), Box<dyn std::erro
     let config = state.records.config();
     let limit = config.timeout.max(config.idle_timeout);
     let work = Work::default();
+    let visitor = Mutex::new(Visitor::new(stream.peer_addr().ok()));
     let mut connection = Connection::new(stream, Some(received), limit, work.clone());
     connection.write_all(&unsent).await?;
     drop(unsent);
-    let service = service_fn(|request| respond(state, &work, request));
+    let service = service_fn(|request| respond(state, &work, &visitor, request));
     let http = hyper::server::conn::http1::Builder::new();
     Ok(http.serve_connection(TokioIo::new(connection), service).await?)
 }
 
+/// Answers a request; what is served must not be taken by a browser for another type than it has.
 async fn respond(
     state: &State,
     work: &Work,
-    mut request: hyper::Request<Incoming>,
+    visitor: &Mutex<Visitor>,
+    request: hyper::Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
+    let is_old = request.version() == Version::HTTP_10;
+    let mut response = answer(state, work, visitor, request).await;
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_old && !headers.contains_key(CONTENT_LENGTH) {
+        // The end of the connection is the end of the body. A response of this version is not said to
+        // keep it open.
+        *response.version_mut() = Version::HTTP_10;
+        response = closing(response);
+    }
+    Ok(response)
+}
+
+async fn answer(
+    state: &State,
+    work: &Work,
+    visitor: &Mutex<Visitor>,
+    mut request: hyper::Request<Incoming>,
+) -> Response<Body> {
     let method = request.method().clone();
     let headers = request.headers_mut();
-    if !state.records.admits(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) {
-        return Ok(challenge());
+    let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    match state.records.log_in(&mut visitor.lock(), authorization) {
+        Login::User => {}
+        Login::Stranger => return challenge(),
+        Login::TooSoon { wait_s } => return too_soon(wait_s),
     }
-    // For some clients the library would look into all folders at once.
-    headers.remove("x-litmus");
-    if method.as_str() == "PROPFIND" && !headers.contains_key("depth") {
-        headers.insert("depth", HeaderValue::from_static("1"));
+    if let Err(status) = destination::check(headers) {
+        return closing(refusal(status));
+    }
+    // It is how the library is asked to look into all folders at once.
+    headers.remove(X_LITMUS);
+    if method.as_str() == "PROPFIND" && !headers.contains_key(DEPTH) {
+        headers.insert(DEPTH, HeaderValue::from_static("1"));
     }
     let facts = Request::new(&method, headers, work);
-    if let Err(status) = check_folder(state, &request, &facts).await {
-        return Ok(refusal(status));
+    if let Some(refusal) = check_folder(state, &mut request, &facts).await {
+        return refusal;
     }
     let (handler, principal, guard) = (&state.handler, String::new(), facts.clone());
     let is_file = method == Method::PUT || method == Method::PATCH;
@@ -183,7 +220,7 @@ async fn respond(
         let (head, body) = request.into_parts();
         let document = match document::receive(body).await {
             Ok(document) => Body::from(Bytes::from(document)),
-            Err(status) => return Ok(closing(refusal(status))),
+            Err(status) => return closing(refusal(status)),
         };
         handler.handle_guarded(hyper::Request::from_parts(head, document), principal, guard).await
     };
@@ -194,7 +231,7 @@ async fn respond(
     if method == Method::GET || method == Method::HEAD {
         describe(&mut response, &facts);
     }
-    Ok(response)
+    response
 }
 
 fn refusal(status: StatusCode) -> Response<Body> {
@@ -217,25 +254,58 @@ fn challenge() -> Response<Body> {
     response
 }
 
-/// Fails if a folder is to be shown that has too much in it, which the library would show as empty.
+/// Asks to try again after some seconds.
+fn too_soon(seconds: u64) -> Response<Body> {
+    let mut response = closing(refusal(StatusCode::TOO_MANY_REQUESTS));
+    response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    response
+}
+
+/// Refuses to show all that is below a folder (RFC 4918, section 9.1).
+fn finite_depth() -> Response<Body> {
+    let mut response = Response::new(Body::from(FINITE_DEPTH));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
+    headers.insert(CONTENT_LENGTH, FINITE_DEPTH.len().into());
+    response
+}
+
+/// Returns the refusal to show a folder that has too much in it, which the library would show as empty. What is
+/// below one is looked up here if all of it is to be shown.
 async fn check_folder(
     state: &State,
-    request: &hyper::Request<Incoming>,
+    request: &mut hyper::Request<Incoming>,
     facts: &Request,
-) -> Result<(), StatusCode> {
-    let shows = request.method().as_str() == "PROPFIND"
-        && request.headers().get("depth").is_some_and(|depth| depth != "0");
-    if !shows || state.records.len() <= ENTRIES_MAX as u64 {
-        return Ok(());
+) -> Option<Response<Body>> {
+    if request.method().as_str() != "PROPFIND" {
+        return None;
     }
-    let Ok(path) = DavPath::new(request.uri().path()) else { return Ok(()) };
-    let entries = facts.wait(&state.records, move |records| {
-        Entries::of(records, &folder_key(file_key(&path))).map(drop)
-    });
-    match entries.await {
-        Err(FsError::InsufficientStorage) => Err(StatusCode::INSUFFICIENT_STORAGE),
+    let path = DavPath::new(request.uri().path()).ok()?;
+    let folder = folder_key(file_key(&path));
+    let checked = match request.headers().get(DEPTH)?.as_bytes() {
+        b"infinity" | b"Infinity" => {
+            let tree = facts.wait(&state.records, move |records| Tree::of(records, &folder)).await;
+            match tree {
+                Ok(None) => return Some(finite_depth()),
+                Ok(Some(tree)) => {
+                    facts.set_tree(tree);
+                    request.headers_mut().insert(X_LITMUS, HeaderValue::from_static("infinity"));
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        }
+        depth if depth != b"0" && state.records.len() > ENTRIES_MAX as u64 => {
+            let entries =
+                facts.wait(&state.records, move |records| Entries::of(records, &folder).map(drop));
+            entries.await
+        }
         _ => Ok(()),
-    }
+    };
+    // Other errors the library finds too, and has an answer to them.
+    let is_too_large = matches!(checked, Err(FsError::InsufficientStorage));
+    is_too_large.then(|| refusal(StatusCode::INSUFFICIENT_STORAGE))
 }
 
 /// Says of a file what is kept with it.

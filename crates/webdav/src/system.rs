@@ -48,7 +48,14 @@ impl System {
         operation: impl FnOnce(&Records, &[u8]) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, FsError> {
         let is_collection = path.is_collection();
-        self.at(request, path, move |records, key| match Node::at(records, key, is_collection)? {
+        let is_known = is_collection
+            && request
+                .tree()
+                .is_some_and(|tree| tree.entries(&folder_key(file_key(path))).is_some());
+        let node = move |records: &Records, key: &[u8]| {
+            if is_known { Ok(Some(Node::Folder)) } else { Node::at(records, key, is_collection) }
+        };
+        self.at(request, path, move |records, key| match node(records, key)? {
             None => Err(FsError::NotFound.into()),
             Some(Node::File(_)) => operation(records, key),
             Some(Node::Folder) => operation(records, &folder_key(key)),
@@ -128,11 +135,16 @@ impl GuardedFileSystem<Request> for System {
         request: &'a Request,
     ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
         Box::pin(async move {
-            let entries = self.at(request, path, |records, key| {
-                let folder = folder_key(key);
-                Entries::of(records, &folder).map(|entries| (folder, entries))
-            });
-            let (folder, Entries { files, folders, .. }) = entries.await?;
+            let folder = folder_key(file_key(path));
+            let known = request.tree().and_then(|tree| tree.entries(&folder));
+            let entries = match known {
+                Some(entries) => entries.clone(),
+                None => {
+                    self.at(request, path, |records, key| Entries::of(records, &folder_key(key)))
+                        .await?
+                }
+            };
+            let Entries { files, folders, .. } = entries;
             let folder: Arc<[u8]> = folder.into();
             let entry = move |name: Vec<u8>, is_folder: bool| {
                 let entry = Entry {

@@ -7,11 +7,15 @@
 
 use super::{Context, Next, Step, dispatch};
 use crate::counters::Count;
+use crate::logins::Login;
 use crate::users::Users;
 use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
 use wire::{Parse, Protocol, http, memcached};
+
+/// Answers a login over memcached's text protocol that is not looked at.
+const TOO_MANY_FAILURES: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
 
 /// Longest request that is taken of a client that has not said who it is, in bytes. Heads of HTTP
 /// have a limit of their own.
@@ -24,16 +28,20 @@ impl Context<'_> {
         self.session.is_authenticated || self.shared.config.users.is_none()
     }
 
-    /// Gives the connection to whom these are the name and the password of; says whether they are.
+    /// Gives the connection to the user of this name and password, if there is one.
     pub(super) fn authenticate(
         &mut self,
         users: &Users,
+        protocol: &str,
         credentials: Option<(&[u8], &[u8])>,
-    ) -> bool {
-        let is_user = credentials.is_some_and(|(name, password)| users.admit(name, password));
-        self.counters.count_authentication(is_user);
-        self.session.is_authenticated = is_user;
-        is_user
+    ) -> Login {
+        let visitor = self.session.visitor.get_or_insert_default();
+        let login = credentials.map_or(Login::Stranger, |credentials| {
+            self.shared.logins.check(users, visitor, protocol, credentials)
+        });
+        self.counters.count_login(login);
+        self.session.is_authenticated = login == Login::User;
+        login
     }
 }
 
@@ -48,15 +56,17 @@ pub(super) fn step(
     let may_go_on = match protocol {
         Some(Protocol::Http) => match head(input) {
             Parse::Complete(head, _) => {
-                let is_user = users.admit_basic(head.header("Authorization"));
-                let step = if is_user {
+                let header = head.header("Authorization");
+                let visitor = context.session.visitor.get_or_insert_default();
+                let login = context.shared.logins.check_header(users, visitor, header);
+                let step = if login == Login::User {
                     dispatch(context, protocol, input, output)
                 } else {
-                    challenge(context, &head, input, output)
+                    challenge(context, &head, login, input, output)
                 };
                 // Others are looked at again.
                 if matches!(step, Step::Executed { .. }) {
-                    context.counters.count_authentication(is_user);
+                    context.counters.count_login(login);
                 }
                 return step;
             }
@@ -104,6 +114,7 @@ fn introduce(
         Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
         Parse::Invalid(_) => return None,
     };
+    let mut next = Next::GoOn;
     output.extend_from_slice(match request {
         Request::Store(store) if store.mode == Mode::Set => {
             // As with memcached, more of them do not count.
@@ -114,22 +125,39 @@ fn introduce(
                 .take(2)
                 .collect();
             match *words {
-                [name, password] if context.authenticate(users, Some((name, password))) => {
-                    memcached::reply::STORED
+                [name, password] => {
+                    match context.authenticate(users, "memcached", Some((name, password))) {
+                        Login::User => memcached::reply::STORED,
+                        Login::Stranger => memcached::reply::AUTHENTICATION_FAILED,
+                        Login::TooSoon { .. } => {
+                            next = Next::Refuse;
+                            TOO_MANY_FAILURES
+                        }
+                    }
                 }
-                [_, _] => memcached::reply::AUTHENTICATION_FAILED,
                 _ => memcached::reply::BAD_AUTHENTICATION,
             }
         }
         Request::Bad { error: Error::BadDataChunk, .. } => memcached::reply::BAD_TERMINATION,
         _ => memcached::reply::UNAUTHENTICATED,
     });
-    Some(Step::Executed { bytes, next: Next::GoOn })
+    Some(Step::Executed { bytes, next })
 }
 
-/// Asks for a name and a password. The body that may follow is not read, so the connection ends.
-fn challenge(context: &Context<'_>, head: &Head<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+/// Asks for a name and a password, or for patience. The body that may follow is not read, so the
+/// connection ends.
+fn challenge(
+    context: &Context<'_>,
+    head: &Head<'_>,
+    login: Login,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
     context.counters.count(Count::Refused);
-    http::reply::challenge(output, head.method == Method::Head);
+    let is_head = head.method == Method::Head;
+    match login {
+        Login::TooSoon { wait_s } => http::reply::retry_after(output, wait_s, is_head),
+        _ => http::reply::challenge(output, is_head),
+    }
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }

@@ -63,6 +63,11 @@ impl Running {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
+    /// Stores a record.
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) {
+        self.database.put(key, value).unwrap();
+    }
+
     /// Number of records, but for the list of media types.
     pub(crate) fn records(&self) -> u64 {
         self.database.len()

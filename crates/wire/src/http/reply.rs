@@ -30,6 +30,7 @@ pub enum Status {
     PayloadTooLarge,
     RangeNotSatisfiable,
     Locked,
+    TooManyRequests,
     RequestHeaderFieldsTooLarge,
     InternalServerError,
     NotImplemented,
@@ -56,6 +57,7 @@ impl Status {
             Status::PayloadTooLarge => ("413", "Payload Too Large"),
             Status::RangeNotSatisfiable => ("416", "Range Not Satisfiable"),
             Status::Locked => ("423", "Locked"),
+            Status::TooManyRequests => ("429", "Too Many Requests"),
             Status::RequestHeaderFieldsTooLarge => ("431", "Request Header Fields Too Large"),
             Status::InternalServerError => ("500", "Internal Server Error"),
             Status::NotImplemented => ("501", "Not Implemented"),
@@ -117,9 +119,19 @@ pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, conte
 
 /// A response that asks for a name and a password, and ends the connection.
 pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
-    let (_, reason) = Status::Unauthorized.code_and_reason();
-    status_line(out, Status::Unauthorized);
-    header(out, "WWW-Authenticate", "Basic realm=\"tyrant\", charset=\"UTF-8\"");
+    let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
+    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), is_head);
+}
+
+/// A response that asks to try again in some seconds, and ends the connection.
+pub fn retry_after(out: &mut Vec<u8>, seconds: u64, is_head: bool) {
+    closing(out, Status::TooManyRequests, ("Retry-After", &seconds.to_string()), is_head);
+}
+
+fn closing(out: &mut Vec<u8>, status: Status, (name, value): (&str, &str), is_head: bool) {
+    let (_, reason) = status.code_and_reason();
+    status_line(out, status);
+    header(out, name, value);
     header(out, "Connection", "close");
     header(out, "Content-Type", TEXT);
     header(out, "Content-Length", &(reason.len() + 1).to_string());

@@ -2,6 +2,7 @@
 
 use super::binary::Stop;
 use crate::execute::Context;
+use crate::logins::Login;
 use crate::users::Users;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Echo, plain_credentials};
@@ -72,10 +73,14 @@ fn conclude(
     echo: Echo,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    if !context.authenticate(users, credentials) {
-        return Err(Status::NotAuthenticated.into());
+    match context.authenticate(users, "SASL", credentials) {
+        Login::User => reply::text(output, echo, b"Authenticated"),
+        Login::Stranger => return Err(Status::NotAuthenticated.into()),
+        Login::TooSoon { .. } => {
+            let text = "too many failed logins, retry later";
+            reply::failure_with(output, echo, Status::NotAuthenticated, text);
+        }
     }
-    reply::text(output, echo, b"Authenticated");
     Ok(())
 }
 

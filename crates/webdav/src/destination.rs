@@ -1,0 +1,66 @@
+//! `Destination`: where a COPY or a MOVE goes.
+
+use hyper::StatusCode;
+use hyper::header::{HOST, HeaderMap, HeaderValue};
+use wire::http::path::{authority, path_key, path_target};
+
+const DESTINATION: &str = "destination";
+
+/// Ports that need not be said.
+const DEFAULT_PORTS: [&[u8]; 2] = [b":80", b":443"];
+
+/// Puts the one target of its key in place of the destination, if there is one; fails with the status
+/// that refuses it: 502 if it is on another server (RFC 4918, section 9.8.5).
+pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
+    let Some(given) = headers.get(DESTINATION).map(HeaderValue::as_bytes) else { return Ok(()) };
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    if let (Some(authority), Some(host)) = (authority(given), host)
+        && !is_same(authority, host)
+    {
+        return Err(StatusCode::BAD_GATEWAY);
+    }
+    let key = path_key(given).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let target = HeaderValue::from_str(&path_target(&key)).map_err(|_| StatusCode::BAD_REQUEST)?;
+    headers.insert(DESTINATION, target);
+    Ok(())
+}
+
+/// Whether both name the same host and port. Behind a proxy the scheme may be another here.
+fn is_same(authority: &[u8], host: &[u8]) -> bool {
+    let name = |authority: &[u8]| {
+        let user = authority.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
+        let host = &authority[user..];
+        let port = DEFAULT_PORTS.into_iter().find_map(|port| host.strip_suffix(port));
+        port.unwrap_or(host).to_ascii_lowercase()
+    };
+    name(authority) == name(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_a_path_of_this_server() {
+        for (host, destination, expected) in [
+            ("a", "/b c+d", Ok("/b%20c%2Bd")),
+            ("a", "http://a/b//c?d", Ok("/b/c")),
+            ("a", "https://A:443/b/", Ok("/b/")),
+            ("a:1978", "http://user@a:1978/b", Ok("/b")),
+            ("a", "http://b/c", Err(502)),
+            ("a", "http://a:81/c", Err(502)),
+            ("a", "http://a@b/c", Err(502)),
+            ("a", "/../c", Err(400)),
+            ("a", "ftp://a/c", Err(400)),
+            ("a", "c", Err(400)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            headers.insert(DESTINATION, HeaderValue::from_static(destination));
+            let checked = check(&mut headers).map_err(|status| status.as_u16());
+            let found = checked.map(|()| headers[DESTINATION].to_str().expect("ASCII"));
+            assert_eq!(found, expected, "{destination}");
+        }
+        check(&mut HeaderMap::new()).expect("nothing to check");
+    }
+}

@@ -1,0 +1,177 @@
+//! Requests as they come, checked by the server's own rules before the protocol library sees them.
+//!
+//! A connection that WebDAV has taken over must refuse what a fresh one refuses, and a target must mean
+//! the same on both. So the head of each request is read here too: one that the server would refuse
+//! (a body with two ends, a target that is no path) is replaced by a line that the library answers
+//! with 400 and a close, and each target by the one that every reader takes for the same. Bodies
+//! are followed to their end and stay as they are.
+
+use std::io;
+use wire::Parse;
+use wire::http::path::{path_key, path_target};
+use wire::http::{RestOfBody, head};
+
+/// A first line that is none: the library refuses it and closes the connection.
+const REFUSED: &[u8] = b"\x01 / HTTP/1.1\r\n\r\n";
+
+/// What is followed of the requests of a connection.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    state: State,
+    /// Bytes that are not enough to go on: the first part of a head, or of a line between chunks.
+    part: Vec<u8>,
+    /// Length of `part` from which it is worth looking at.
+    needed: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Body(RestOfBody),
+    /// Nothing more is passed on.
+    Refused,
+}
+
+impl Heads {
+    pub(crate) fn new() -> Self {
+        Self { state: State::Head, part: Vec::new(), needed: 0 }
+    }
+
+    /// Adds to `passed` what the library may see of bytes that have come.
+    ///
+    /// # Errors
+    ///
+    /// If a body is not what its head has announced.
+    pub(crate) fn pass(&mut self, bytes: &[u8], passed: &mut Vec<u8>) -> io::Result<()> {
+        if self.part.is_empty() {
+            let taken = self.take(bytes, passed)?;
+            self.part.extend_from_slice(&bytes[taken..]);
+            return Ok(());
+        }
+        self.part.extend_from_slice(bytes);
+        if self.part.len() >= self.needed {
+            let mut part = std::mem::take(&mut self.part);
+            let taken = self.take(&part, passed)?;
+            part.drain(..taken);
+            self.part = part;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of bytes taken.
+    fn take(&mut self, bytes: &[u8], passed: &mut Vec<u8>) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let rest = &bytes[taken..];
+            match &mut self.state {
+                State::Refused => return Ok(bytes.len()),
+                State::Head => match head(rest) {
+                    Parse::Complete(head, length) => {
+                        match path_key(head.target) {
+                            Ok(key) => rewrite(&rest[..length], head.target, &key, passed),
+                            Err(_) if head.target == b"*" => passed.extend(&rest[..length]),
+                            Err(_) => return Ok(self.refuse(bytes, passed)),
+                        }
+                        taken += length;
+                        let body = RestOfBody::of(head.body);
+                        if !body.is_nothing() {
+                            self.state = State::Body(body);
+                        }
+                    }
+                    Parse::Incomplete(needed) => {
+                        self.needed = needed;
+                        return Ok(taken);
+                    }
+                    Parse::Invalid(_) => return Ok(self.refuse(bytes, passed)),
+                },
+                State::Body(body) => match body.take(rest) {
+                    Parse::Complete(_, length) => {
+                        passed.extend_from_slice(&rest[..length]);
+                        taken += length;
+                        if body.is_nothing() {
+                            self.state = State::Head;
+                        }
+                    }
+                    Parse::Incomplete(needed) => {
+                        self.needed = needed;
+                        return Ok(taken);
+                    }
+                    Parse::Invalid(_) => return Err(io::ErrorKind::InvalidData.into()),
+                },
+            }
+        }
+        Ok(taken)
+    }
+
+    fn refuse(&mut self, bytes: &[u8], passed: &mut Vec<u8>) -> usize {
+        passed.extend_from_slice(REFUSED);
+        self.state = State::Refused;
+        bytes.len()
+    }
+}
+
+/// Adds a head with the target of a key in place of its own.
+fn rewrite(head: &[u8], target: &[u8], key: &[u8], passed: &mut Vec<u8>) {
+    // The first line has the target behind the method and a blank.
+    let blank = head.iter().position(|byte| *byte == b' ').unwrap_or_default();
+    passed.extend_from_slice(&head[..=blank]);
+    passed.extend_from_slice(path_target(key).as_bytes());
+    passed.extend_from_slice(&head[blank + 1 + target.len()..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is passed on of bytes that come in pieces of this length.
+    fn passed(bytes: &[u8], piece: usize) -> io::Result<Vec<u8>> {
+        let (mut heads, mut passed) = (Heads::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            heads.pass(piece, &mut passed)?;
+        }
+        Ok(passed)
+    }
+
+    #[test]
+    fn requests_are_passed_on_with_the_one_target_of_their_key() {
+        let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n";
+        let lines = [
+            ("GET //a+b?x=1", "GET /a%2Bb", "A: b\r\n\r\n"),
+            ("PUT /./c/../d", "PUT /d", "Content-Length: 3\r\n\r\nGET"),
+            ("PUT http://h/e%2e", "PUT /e.", chunks),
+            ("OPTIONS *", "OPTIONS *", "\r\n"),
+            ("MKCOL /f//", "MKCOL /f/", "\r\n"),
+        ];
+        let with = |place: fn(&(&'static str, &'static str, &'static str)) -> &'static str| {
+            let requests =
+                lines.iter().map(|line| format!("{} HTTP/1.1\r\n{}", place(line), line.2));
+            requests.collect::<String>()
+        };
+        let (sent, expected) = (with(|line| line.0), with(|line| line.1));
+        for piece in [1, 2, 7, 64, sent.len()] {
+            let passed = passed(sent.as_bytes(), piece).expect("good requests");
+            assert_eq!(String::from_utf8_lossy(&passed), expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn what_a_fresh_connection_refuses_is_refused_with_all_that_follows() {
+        let good = "GET /a HTTP/1.1\r\n\r\n";
+        for bad in [
+            "PUT /a HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "PUT /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+            "PUT /a HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+            "GET /a b HTTP/1.1\r\n\r\n",
+            "GET /.. HTTP/1.1\r\n\r\n",
+            "GET /a%2Fb HTTP/1.1\r\n\r\n",
+        ] {
+            for piece in [1, 1000] {
+                let sent = [good, bad, good].concat();
+                let passed = passed(sent.as_bytes(), piece).expect("a refusal");
+                assert_eq!(passed, [good.as_bytes(), REFUSED].concat(), "{bad}");
+            }
+        }
+        let bad = "PUT /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
+        passed(bad.as_bytes(), 1000).expect_err("no chunk");
+    }
+}

@@ -1,0 +1,224 @@
+//! A connection that has spoken WebDAV and a fresh one mean the same, and refuse the same.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::{Config, Users};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use support::{Client, Running, config, start, start_with, start_without};
+
+fn memory() -> Running {
+    start(Database::open("+").unwrap())
+}
+
+/// A connection that has spoken WebDAV.
+fn spoken(server: &Running) -> Client {
+    let mut client = server.connect();
+    client.status("PROPFIND /", "Depth: 0\r\n", "", 207);
+    client
+}
+
+/// Status and body of a GET.
+fn get(client: &mut Client, target: &str) -> (String, String) {
+    let (head, body) = client.request(&format!("GET {target}"), "", "");
+    (head[9..12].to_owned(), String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_target_means_the_same_whatever_the_connection_has_spoken() {
+    let server = memory();
+    for key in [
+        "a+b", "a b", "a%b", "a?b", "a#b", "a/b", "a//b", "x=1", "\u{e4}", "a", "a&b;c", "a~b",
+        "...", "http:", "%2F",
+    ] {
+        server.put(key.as_bytes(), format!("value of {key}").as_bytes());
+    }
+    for (target, key) in [
+        ("/a+b", Some("a+b")),
+        ("/a%2Bb", Some("a+b")),
+        ("/a%20b", Some("a b")),
+        ("/a%b", Some("a%b")),
+        ("/a%25b", Some("a%b")),
+        ("/a%3Fb", Some("a?b")),
+        ("/a?b", Some("a")),
+        ("/a/b?x=1&y=2#z", Some("a/b")),
+        ("/a%23b", Some("a#b")),
+        ("/a//b", Some("a/b")),
+        ("//a///b", Some("a/b")),
+        ("/./a/./b", Some("a/b")),
+        ("/a/../a/b", Some("a/b")),
+        ("/x/%2e%2E/a", Some("a")),
+        ("/...", Some("...")),
+        ("/x=1", Some("x=1")),
+        ("/a&b;c", Some("a&b;c")),
+        ("/a%7eb", Some("a~b")),
+        ("/%c3%a4", Some("\u{e4}")),
+        ("/\u{e4}", Some("\u{e4}")),
+        ("/http:", Some("http:")),
+        ("http://h/a", Some("a")),
+        ("/%252F", Some("%2F")),
+        ("/none", None),
+        ("/A", None),
+    ] {
+        let expected = match key {
+            Some(key) => ("200".to_owned(), format!("value of {key}")),
+            None => ("404".to_owned(), get(&mut spoken(&server), target).1),
+        };
+        assert_eq!(get(&mut spoken(&server), target), expected, "{target}");
+        let (status, body) = get(&mut server.connect(), target);
+        assert_eq!(status, expected.0, "{target}");
+        assert!(key.is_none() || body == expected.1, "{target}");
+    }
+    for target in ["/a%2Fb", "/..", "/a/../..", "/%00", "a"] {
+        for mut client in [server.connect(), spoken(&server)] {
+            assert_eq!(get(&mut client, target).0, "400", "{target}");
+        }
+    }
+    // Without WebDAV they mean what they do to Tokyo Tyrant.
+    let plain = start_without(Database::open("+").unwrap());
+    plain.put(b"a b?x//y", b"value");
+    assert_eq!(get(&mut plain.connect(), "/a+b?x//y"), ("200".into(), "value".into()));
+}
+
+#[test]
+fn a_folder_is_shown_with_a_query_too() {
+    let server = memory();
+    server.put(b"a/b", b"value");
+    for target in ["/a/", "/a/?x=1", "//a/"] {
+        let fresh = get(&mut server.connect(), target);
+        assert_eq!(fresh.0, "200", "{target}");
+        assert_eq!(get(&mut spoken(&server), target), fresh, "{target}");
+    }
+}
+
+#[test]
+fn what_is_stored_on_one_is_found_on_the_other() {
+    let server = memory();
+    let mut webdav = spoken(&server);
+    for (number, name) in ["a+b", "a%20b", "a?q", "x//y+z", "%c3%a4"].iter().enumerate() {
+        let value = format!("{number}");
+        if name.contains("//") {
+            webdav.status("MKCOL /x", "", "", 201);
+        }
+        webdav.status(&format!("PUT /{name}"), "", &value, 201);
+        assert_eq!(get(&mut server.connect(), &format!("/{name}")), ("200".into(), value));
+        let keep = "X-TT-PDMODE: 1\r\n";
+        server.connect().status(&format!("PUT /{name}"), keep, "other", 409);
+        server.connect().status(&format!("DELETE /{name}"), "", "", 204);
+        assert_eq!(get(&mut webdav, &format!("/{name}")).0, "404");
+    }
+}
+
+#[test]
+fn a_body_with_two_ends_is_refused_and_what_follows_is_not_looked_at() {
+    let server = memory();
+    let length = "Content-Length: 5\r\n";
+    let coding = "Transfer-Encoding: chunked\r\n";
+    let smuggled = "0\r\n\r\nset k 0 0 1\r\nv\r\nPUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv";
+    for headers in [[length, coding], [coding, length], [length, "Content-Length: 6\r\n"]] {
+        for mut client in [server.connect(), spoken(&server)] {
+            let head = format!("PUT /a HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.concat());
+            client.send(format!("{head}{smuggled}").as_bytes());
+            let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let rest = String::from_utf8(client.read_to_end()).unwrap();
+            assert!(!rest.contains("STORED") && !rest.contains("HTTP/1.1"), "{rest}");
+        }
+    }
+    assert_eq!(server.records(), 0);
+}
+
+#[test]
+fn a_destination_on_another_server_is_refused() {
+    let server = memory();
+    let mut client = spoken(&server);
+    client.status("PUT /a", "", "value", 201);
+    for method in ["COPY", "MOVE"] {
+        for foreign in ["http://b/c", "https://b:1/c", "http://a:81/c"] {
+            let destination = format!("Destination: {foreign}\r\n");
+            spoken(&server).status(&format!("{method} /a"), &destination, "", 502);
+        }
+    }
+    assert_eq!(server.records(), 1);
+    client.status("COPY /a", "Destination: http://a:80/b+c\r\n", "", 201);
+    assert_eq!(get(&mut server.connect(), "/b+c"), ("200".into(), "value".into()));
+}
+
+#[test]
+fn what_is_served_is_not_sniffed() {
+    let server = memory();
+    server.put(b"a/b", b"<script>");
+    for mut client in [server.connect(), spoken(&server)] {
+        for line in ["GET /a/b", "HEAD /a/b", "GET /a/"] {
+            let (head, _) = client.request(line, "", "");
+            let sniffing = Client::header(&head, "X-Content-Type-Options");
+            assert_eq!(sniffing.as_deref(), Some("nosniff"), "{line}: {head}");
+        }
+    }
+}
+
+#[test]
+fn a_client_of_http_1_0_learns_whether_the_connection_stays_and_where_a_reply_ends() {
+    let server = memory();
+    server.put(b"a", b"value");
+    let old = |line: &str, headers: &str| format!("{line} HTTP/1.0\r\nHost: a\r\n{headers}\r\n");
+    let keep = "Connection: keep-alive\r\n";
+    for mut client in [server.connect(), spoken(&server)] {
+        for _ in 0..2 {
+            client.send(old("GET /a", keep).as_bytes());
+            let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+            let connection = Client::header(&head, "connection");
+            assert_eq!(connection.as_deref(), Some("keep-alive"), "{head}");
+            client.expect("value");
+        }
+        client.send(old("GET /a", "").as_bytes());
+        let reply = String::from_utf8(client.read_to_end()).unwrap();
+        assert!(reply.ends_with("\r\n\r\nvalue") && !reply.contains("keep-alive"), "{reply}");
+    }
+    for headers in ["Depth: 1\r\n", &format!("Depth: 1\r\n{keep}")] {
+        for mut client in [server.connect(), spoken(&server)] {
+            client.send(old("PROPFIND /", headers).as_bytes());
+            let reply = String::from_utf8(client.read_to_end()).unwrap();
+            assert!(reply.trim_end().ends_with("</D:multistatus>"), "{reply}");
+            assert!(!reply.to_lowercase().contains("chunked"), "{reply}");
+            assert!(!reply.to_lowercase().contains("keep-alive"), "{reply}");
+        }
+    }
+}
+
+#[test]
+fn guesses_over_webdav_are_slowed_down_and_a_connection_that_was_admitted_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    std::fs::write(&path, "ann:secret\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let users = Some(Arc::new(Users::read(&path).unwrap()));
+    let server = start_with(Config { users, ..config() }, Database::open("+").unwrap());
+    let right = "Depth: 0\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n";
+    let wrong = "Depth: 0\r\nAuthorization: Basic YW5uOm90aGVy\r\n";
+    let mut admitted = server.connect();
+    admitted.status("PROPFIND /", right, "", 207);
+    // Without a name it is no guess.
+    for _ in 0..10 {
+        server.connect().status("PROPFIND /", "Depth: 0\r\n", "", 401);
+    }
+    for _ in 0..5 {
+        let mut guesser = server.connect();
+        guesser.status("PROPFIND /", wrong, "", 401);
+        guesser.expect_close();
+    }
+    // Here the head is looked at before the connection is handed over.
+    for headers in [right, wrong] {
+        let (head, _) = server.connect().request("PROPFIND /", headers, "");
+        assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
+        assert!(Client::header(&head, "retry-after").is_some(), "{head}");
+    }
+    admitted.status("PROPFIND /", right, "", 207);
+    let (head, _) = admitted.request("PROPFIND /", wrong, "");
+    assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
+    assert!(Client::header(&head, "retry-after").is_some(), "{head}");
+}

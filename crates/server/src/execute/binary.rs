@@ -1,9 +1,7 @@
 //! The original's binary protocol.
 
 use super::ahead::Grouped;
-use super::{
-    Context, Halt, Next, Step, finish, functions, incomplete, misc, table, within_limit,
-};
+use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, table, within_limit};
 use crate::copy;
 use crate::counters::Count;
 use crate::failure::Failure;

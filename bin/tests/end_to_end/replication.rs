@@ -207,6 +207,11 @@ fn a_promoted_replica_takes_the_place_of_its_master() {
     let mut replica = Server::tyrant("casket.tch", &options);
     master.exchange("set a 5 0 1\r\nb\r\n", STORED);
     wait_until_equal(&master, &replica);
+    // A part of a copy could not be promoted.
+    wait_for("the end of the copy", || {
+        let stat = succeed("tyrant", &["stat", "--server", &replica.address()]);
+        stat.contains("replication_state\tfollowing").then_some(())
+    });
     let error = fail("tyrant", &["put", "--server", &replica.address(), "a", "c"]);
     let reason = format!("this is a read-only replica of {}", master.address());
     assert!(error.contains(&reason), "{error}");

@@ -1,10 +1,10 @@
 //! Checking a database's files.
 
 use crate::Result;
-use crate::io::RealStorage;
-use crate::log::StoredKind;
+use crate::io::{RealStorage, Storage};
 use crate::log::check::Files;
-use crate::log::segment::{segment_name, segment_path};
+use crate::log::segment::segment_name;
+use crate::log::{StoredKind, checkpoint};
 use std::path::{Path, PathBuf};
 
 /// A place in a file that does not hold what it should.
@@ -16,6 +16,13 @@ pub struct Damage {
     pub offset: u64,
     /// What was found.
     pub what: String,
+}
+
+impl Damage {
+    /// What a hole in a log is, if it had been promised that there is none.
+    pub(crate) fn of(hole: &crate::log::holes::Hole) -> Self {
+        Self { file: hole.path.clone(), offset: hole.offset, what: hole.what.into() }
+    }
 }
 
 impl std::fmt::Display for Damage {
@@ -51,14 +58,24 @@ pub fn check_those(
     wanted: &dyn Fn(&str) -> bool,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Checked> {
-    let files = Files::open(&RealStorage, path.as_ref())?;
+    check_on(&RealStorage, path.as_ref(), wanted, report)
+}
+
+/// As [`check_those`], on a storage of the caller's own.
+pub fn check_on(
+    storage: &dyn Storage,
+    path: &Path,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Checked> {
+    let files = Files::open(storage, path)?;
     let mut damages = 0;
     let mut report = |damage| {
         damages += 1;
         report(damage);
     };
     files.check_checkpoint(&mut report)?;
-    check_leaves(&files, path.as_ref(), &mut report);
+    check_leaves(&files, &mut report);
     let wanted = |number| wanted(&segment_name(number));
     let walked = files.walk_those(&wanted, &mut |_| Ok(()), &mut report)?;
     Ok(Checked {
@@ -72,10 +89,10 @@ pub fn check_those(
 
 /// A tree has a list of its leaves from the beginning on, and only with its first segment can do
 /// without.
-fn check_leaves(files: &Files<'_>, path: &Path, report: &mut dyn FnMut(Damage)) {
-    let file = path.join("checkpoint");
+fn check_leaves(files: &Files<'_>, report: &mut dyn FnMut(Damage)) {
     let is_tree = matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table);
-    if is_tree && !file.exists() && !segment_path(path, 1).exists() {
+    if is_tree && !files.has_checkpoint() && files.numbers().first() != Some(&1) {
+        let file = files.directory().join(checkpoint::NAME);
         report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
     }
 }

@@ -814,6 +814,13 @@ impl Database {
         table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }
 
+    /// Places of its files that did not hold what had been promised when it was opened, or that an
+    /// earlier opening has kept aside. Where there are any, records may be missing, and others may have
+    /// older values; [`crate::check`] finds more, in what opening does not read.
+    pub fn damages(&self) -> Vec<crate::Damage> {
+        self.engine.damages()
+    }
+
     /// Names and figures worth showing in `stat`; none in a callback of this database.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
         if reentry::is_within(self.identity) {

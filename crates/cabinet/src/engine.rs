@@ -204,6 +204,12 @@ pub trait Engine: Send + Sync {
         self.optimize()
     }
 
+    /// Places of its files that did not hold what had been promised when it was opened, or that an
+    /// earlier opening has kept aside.
+    fn damages(&self) -> Vec<crate::Damage> {
+        Vec::new()
+    }
+
     /// Removes all records.
     fn clear(&self) -> Result<()>;
 
@@ -281,6 +287,10 @@ macro_rules! delegate_storage {
 
         fn sync(&self) -> crate::Result<()> {
             self.$engine.sync()
+        }
+
+        fn damages(&self) -> Vec<crate::Damage> {
+            self.$engine.damages()
         }
 
         fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {

@@ -41,6 +41,8 @@ impl Inventory {
         if path.join(checkpoint::NAME).exists() {
             names.push(checkpoint::NAME.to_owned());
         }
+        // The first copy last: without it a folder is no database for those who look at names.
+        names.push(manifest::SECOND_NAME.to_owned());
         names.push(manifest::NAME.to_owned());
         Ok(Self { kind, identity: files.identity().id, files: names })
     }
@@ -52,6 +54,7 @@ impl Inventory {
 
     /// Whether a database can have a file of such a name among those that make it.
     pub fn is_file_name(name: &str) -> bool {
-        Self::is_of_log(name) || name == checkpoint::NAME || name == manifest::NAME
+        let others = [checkpoint::NAME, manifest::NAME, manifest::SECOND_NAME];
+        Self::is_of_log(name) || others.contains(&name)
     }
 }

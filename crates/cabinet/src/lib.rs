@@ -80,7 +80,7 @@ mod transaction;
 mod tree;
 
 pub use batch::{Batch, BatchChange};
-pub use check::{Checked, Damage, check, check_those};
+pub use check::{Checked, Damage, check, check_on, check_those};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Inclusion, Swap};
 pub use engine::{

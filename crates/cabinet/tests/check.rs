@@ -116,13 +116,53 @@ fn a_damaged_checkpoint_is_found_too() {
 fn a_tail_that_a_crash_left_is_no_damage() {
     let folder = tempfile::tempdir().unwrap();
     let path = make(folder.path(), "");
-    let file = segments(&path).pop().unwrap();
-    let length = fs::metadata(&file).unwrap().len();
-    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length - 12).unwrap();
-    let checked = check(&path, &mut |damage| panic!("{damage}")).unwrap();
+    let killed = folder.path().join("killed.tch");
+    let database = Database::open(path.to_str().unwrap()).unwrap();
+    let last = b"the last of all keys";
+    database.put(last, &[1; 100]).unwrap();
+    // As it is at this moment, unlike what a clean close leaves.
+    copy_files(&path, &killed);
+    let file = segments(&killed).pop().unwrap();
+    let place = position(&file, last);
+    cut(&file, place + 50);
+    let checked = check(&killed, &mut |damage| panic!("{damage}")).unwrap();
     assert!(checked.torn_bytes > 0);
-    let reopened = Database::open(path.to_str().unwrap()).unwrap();
-    assert!(!reopened.is_empty());
+    let reopened = Database::open(killed.to_str().unwrap()).unwrap();
+    assert!(!reopened.is_empty() && reopened.get(last).unwrap().is_none());
+    assert_eq!(reopened.damages(), []);
+}
+
+#[test]
+fn a_log_that_was_closed_and_has_become_shorter_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = make(folder.path(), "");
+    let file = segments(&path).pop().unwrap();
+    cut(&file, fs::metadata(&file).unwrap().len() - 12);
+    assert_eq!(damages(&path).len(), 1);
+    for _ in 0..2 {
+        let reopened = Database::open(path.to_str().unwrap()).unwrap();
+        assert!(!reopened.damages().is_empty());
+        drop(reopened);
+        // It stays so: what was lost has not come back.
+        assert!(!damages(&path).is_empty());
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+fn position(file: &Path, bytes: &[u8]) -> u64 {
+    let contents = fs::read(file).unwrap();
+    contents.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64
+}
+
+fn cut(file: &Path, length: u64) {
+    fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length).unwrap();
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl<I: Index> Rescue for Indexed<I> {
         match record.kind {
             Kind::Put => self.rescue_put(segment, place, location, record, bytes, oldest),
             Kind::Tombstone => self.rescue_tombstone(segment, place, record, bytes, oldest),
-            Kind::Batch | Kind::Page | Kind::Block | Kind::Filler => Ok(()),
+            Kind::Batch | Kind::Page | Kind::Block | Kind::Filler | Kind::Mark => Ok(()),
         }
     }
 
@@ -192,9 +192,11 @@ impl<I: Index> Indexed<I> {
         self.log.commit().check()?;
         self.log.trim()?;
         if self.log.is_checkpointed() {
-            return self.log.sync().map(|_| ());
+            self.log.sync()?;
+        } else {
+            self.write_index()?;
         }
-        self.write_index()
+        self.log.note_closed()
     }
 }
 

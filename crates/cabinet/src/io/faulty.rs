@@ -53,6 +53,8 @@ impl Default for Faults {
 pub struct FaultyStorage {
     state: Arc<Mutex<State>>,
     faults: Arc<Faults>,
+    /// How often the power was lost.
+    boots: u128,
 }
 
 #[derive(Default)]
@@ -118,10 +120,13 @@ impl FaultyStorage {
     /// What a process that starts after this one was killed finds.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
-        self.restart(state.live.iter().map(|(path, file)| {
-            let image = file.image.lock();
-            (path.clone(), image.live(), image.durable.clone())
-        }))
+        self.restart(
+            self.boots,
+            state.live.iter().map(|(path, file)| {
+                let image = file.image.lock();
+                (path.clone(), image.live(), image.durable.clone())
+            }),
+        )
     }
 
     /// What a machine that starts after this one lost its power finds; `chance` answers random
@@ -143,10 +148,14 @@ impl FaultyStorage {
                 found.push((path.clone(), bytes.clone(), bytes));
             }
         }
-        self.restart(found.into_iter())
+        self.restart(self.boots + 1, found.into_iter())
     }
 
-    fn restart(&self, files: impl Iterator<Item = (PathBuf, Vec<u8>, Vec<u8>)>) -> Self {
+    fn restart(
+        &self,
+        boots: u128,
+        files: impl Iterator<Item = (PathBuf, Vec<u8>, Vec<u8>)>,
+    ) -> Self {
         let faults = Arc::new(Faults::default());
         let live: BTreeMap<_, _> = files
             .map(|(path, contents, durable)| {
@@ -157,7 +166,7 @@ impl FaultyStorage {
             })
             .collect();
         let state = State { durable: live.clone(), live, locks: BTreeSet::new() };
-        Self { state: Arc::new(Mutex::new(state)), faults }
+        Self { state: Arc::new(Mutex::new(state)), faults, boots }
     }
 }
 
@@ -268,6 +277,10 @@ impl Storage for FaultyStorage {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Box::new(Lock { storage: self.clone(), path: path.to_owned() }))
+    }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        Some(self.boots.to_le_bytes())
     }
 }
 

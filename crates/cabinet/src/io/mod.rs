@@ -5,12 +5,14 @@
 
 mod faulty;
 mod map;
+mod missing;
 mod real;
 mod words;
 
 pub use faulty::{Faults, FaultyStorage};
 pub(crate) use map::prefetch;
 pub use map::{Appender, Block, Map};
+pub(crate) use missing::Missing;
 pub use real::RealStorage;
 pub use words::Words;
 
@@ -53,9 +55,19 @@ pub trait Storage: Send + Sync {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
-    /// Takes the lock that `path` stands for until the answer is dropped. Fails with
-    /// [`io::ErrorKind::WouldBlock`] if it is taken.
+    /// Takes the lock of the directory that `path`, the lock file, is in until the answer is dropped.
+    /// Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
+    /// Takes the lock of a directory that has no lock file, without making one. `None` where that cannot
+    /// be done.
+    fn lock_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        Ok(None)
+    }
+    /// Random number of this run of the machine: another one after its power was lost. `None` if it
+    /// cannot be had.
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        None
+    }
 }
 
 /// An open file. Offsets and lengths are in bytes.

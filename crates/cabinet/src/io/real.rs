@@ -13,6 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Where Linux says which boot this is, as a UUID.
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStorage;
@@ -88,7 +91,27 @@ impl Storage for RealStorage {
             file => file?,
         };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(file))
+        // The file may be removed and made again, the directory cannot be without its files.
+        let directory = self.lock_directory(super::directory_of(path))?;
+        Ok(Box::new((file, directory)))
+    }
+
+    fn lock_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let directory = fs::File::open(path)?;
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(directory))),
+            // Not every file system of a network locks directories.
+            Err(rustix::io::Errno::BADF | rustix::io::Errno::NOTSUP | rustix::io::Errno::INVAL) => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        let text = fs::read_to_string(BOOT_ID_PATH).ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
     }
 }
 

@@ -268,7 +268,11 @@ impl Log {
         };
         let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
         // Once it is sealed, the keeper cuts what nobody will append to.
-        while !segment.is_sealed() && segment.map.backed() < until {
+        loop {
+            let _growing = segment.growing.lock();
+            if segment.is_sealed() || segment.map.backed() >= until {
+                break;
+            }
             // A full disk is for the writer to report that needs the space.
             if self.allocate(&segment, until.min(segment.map.backed() + self.step(end))).is_err() {
                 break;
@@ -280,6 +284,7 @@ impl Log {
     /// asked for.
     pub(crate) fn finish_sealed(&self) -> Result<()> {
         let sealed = self.cut_sealed()?;
+        self.flush_manifest()?;
         // Without a durability it is for the operating system to say when.
         if self.settings.durability == Durability::None {
             Ok(())
@@ -292,6 +297,7 @@ impl Log {
     pub(super) fn cut_sealed(&self) -> Result<Vec<Arc<Segment>>> {
         let sealed = self.unsynced.lock().clone();
         for segment in &sealed {
+            let _growing = segment.growing.lock();
             let length = segment.file.length();
             if length.is_ok_and(|length| length > segment.bytes()) {
                 // The files of a snapshot have ended where they end before they were linked.

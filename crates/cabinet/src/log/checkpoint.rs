@@ -98,7 +98,8 @@ impl Log {
             let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &tail);
             tail.extend_from_slice(&sum.to_le_bytes());
             file.write_at(&tail, end).map_err(failed)?;
-            self.sync().map(|_| ())
+            // A mark would be something that was appended since.
+            self.sync_with(false).map(|_| ())
         })?;
         self.checkpointed.store(started_at, Ordering::Relaxed);
         self.checkpointed_number.store(started_number, Ordering::Relaxed);

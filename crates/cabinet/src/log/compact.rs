@@ -240,6 +240,7 @@ impl Log {
         self.sync()?;
         self.figures.compactions.fetch_add(1, Ordering::Relaxed);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
+        self.forget_names(std::slice::from_ref(segment))?;
         self.remove_segment(segment)
     }
 
@@ -290,25 +291,23 @@ impl Log {
     pub(crate) fn remove_before(&self, number: u64) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.sync()?;
-        for segment in self.segments().in_order() {
-            if segment.number < number {
-                self.remove_segment(&segment)?;
-            }
-        }
-        Ok(())
+        self.remove_those(&|segment| segment.number < number)
     }
 
     /// Removes the sealed segments that are dead, as the engine has it.
     pub(crate) fn remove_segments(&self, is_dead: &dyn Fn(&Segment) -> bool) -> Result<()> {
         let _maintenance = self.maintenance.lock();
-        for segment in self.segments().in_order() {
-            if segment.is_sealed() && is_dead(&segment) {
-                self.remove_segment(&segment)?;
-            }
-        }
-        Ok(())
+        self.remove_those(&|segment| segment.is_sealed() && is_dead(segment))
     }
 
+    fn remove_those(&self, goes: &dyn Fn(&Segment) -> bool) -> Result<()> {
+        let mut going = self.segments().in_order();
+        going.retain(|segment| goes(segment));
+        self.forget_names(&going)?;
+        going.iter().try_for_each(|segment| self.remove_segment(segment))
+    }
+
+    /// Removes a segment that the manifest does not name any more.
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         self.unlink(segment)?;
         // Before a writer takes what was freed.

@@ -15,6 +15,10 @@ macro_rules! delegate_to_log {
             self.$($log).+.sync().map(|_| ())
         }
 
+        fn damages(&self) -> Vec<crate::Damage> {
+            self.$($log).+.damages().to_vec()
+        }
+
         fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
             self.$($log).+.snapshot(path, &mut crate::engine::at_once)
         }

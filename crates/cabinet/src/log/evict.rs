@@ -109,6 +109,7 @@ impl Log {
             // What was moved, too.
             self.sync()?;
         }
+        self.forget_names(std::slice::from_ref(segment))?;
         self.unlink(segment)?;
         if self.settings.durability != Durability::None {
             self.sync_directory()?;

@@ -14,7 +14,9 @@
 //! - `structure` is held while the set of segments changes, `maintenance` by whatever takes
 //!   segments out or relies on none being taken out.
 //! - A lane's lock is held by the thread that appends to it, all of them while none may be open.
-//! - Order: `maintenance`, then an engine's own locks, then `sync`, the lanes, `tail`, `structure`.
+//! - A segment's `growing` is held while blocks are allocated ahead for it, or cut off.
+//! - Order: `maintenance`, then an engine's own locks, then `sync`, the lanes, `tail`, `structure`, and
+//!   last the manifest's.
 //! - Readers take no lock: they load the set of segments, which keeps each one mapped.
 //!   An engine loads it while it holds the lock that protects the location, and compaction takes
 //!   a segment out only after it has changed every such location under the same lock.
@@ -34,6 +36,7 @@ mod commit;
 mod compact;
 mod delegate;
 mod evict;
+pub(crate) mod holes;
 mod identify;
 mod lane;
 mod long;
@@ -46,6 +49,7 @@ mod room;
 mod scan;
 pub(crate) mod segment;
 mod snapshot;
+mod survey;
 mod sync;
 mod used;
 
@@ -60,7 +64,7 @@ pub(crate) use recover::Recovery;
 pub(crate) use segment::{Age, Location, Segment, Segments};
 
 use crate::io::{Appender, Storage};
-use crate::{Durability, Error, LogPosition};
+use crate::{Damage, Durability, Error, LogPosition};
 use arc_swap::ArcSwap;
 use capacity::Capacity;
 use commit::Commit;
@@ -137,6 +141,7 @@ pub(crate) struct Log {
     directory: PathBuf,
     identity: Identity,
     nature: Mutex<Nature>,
+    manifest: manifest::Manifest,
     settings: Settings,
     segments: ArcSwap<Segments>,
     tail: CachePadded<Mutex<Tail>>,
@@ -144,7 +149,8 @@ pub(crate) struct Log {
     /// Log position behind the last append.
     appended: CachePadded<AtomicU64>,
     commit: Commit,
-    sync: Mutex<()>,
+    /// Holds the place up to which everything was synced last, and which no mark tells of yet.
+    sync: Mutex<Option<holes::Place>>,
     structure: Mutex<()>,
     /// Held by whatever takes segments out, or relies on none being taken out.
     maintenance: Mutex<()>,
@@ -171,6 +177,8 @@ pub(crate) struct Log {
     pressure: AtomicU8,
     capacity: Capacity,
     figures: Figures,
+    /// What the opening found.
+    damages: Vec<Damage>,
     background: background::Signals,
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -207,6 +215,11 @@ impl Log {
 
     pub(crate) fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// Places that did not hold what they should when the log was opened.
+    pub(crate) fn damages(&self) -> &[Damage] {
+        &self.damages
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -266,6 +279,7 @@ impl Log {
         vec![
             ("segments", self.segments().iter().count().to_string()),
             ("damaged_segments", damaged.to_string()),
+            ("damages", self.damages.len().to_string()),
             ("syncs", count(&self.figures.syncs)),
             ("compactions", count(&self.figures.compactions)),
             ("compacted_bytes", count(&self.figures.compacted_bytes)),
@@ -320,6 +334,8 @@ fn new_segment(
         first_read: FirstRead::default(),
         used: Used::default(),
         damaged: AtomicBool::new(false),
+        is_missing: false,
+        growing: Mutex::default(),
     }
 }
 

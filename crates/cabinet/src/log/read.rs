@@ -166,8 +166,10 @@ fn with_file_record<T>(
     }
 }
 
+#[cold]
 fn corrupted(segment: &Segment, offset: usize, error: NotARecord) -> Error {
     let what = match error {
+        _ if segment.is_missing => "the segment is missing",
         NotARecord::Unwritten => "no record was written here",
         NotARecord::Short(_) => "a record that goes on beyond the file",
         NotARecord::Bad(what) => what,

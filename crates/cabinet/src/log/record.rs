@@ -4,7 +4,7 @@
 //!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
 //!  4   8  sequence number: of the change that made the record; kept when compaction moves it
 //! 12   1  flags: bits 0-1 and 6 kind (0 put, 1 tombstone, 2 batch, 3 page; with bit 6:
-//!                1 filler, 2 block)
+//!                1 filler, 2 block, 3 sync mark)
 //!                bit 2 an expiry is present, bit 3 client flags are present
 //!                bits 4-5 compression of the value (0 none, 1 LZ4, 2 Zstandard)
 //! 13 1-3  length of the key, LEB128
@@ -24,7 +24,8 @@
 //! chooses. The value of a batch is the records it joins; its own
 //! checksum covers its header only, since each of those has one. The same is true of a block,
 //! whose records are independent of each other and need not fill it, and of a filler, whose value
-//! means nothing.
+//! means nothing. The value of a sync mark is the number of a segment and a byte offset in it, 8 bytes
+//! each: everything in the log before that place was synced when the mark was written.
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Compression, Meta};
@@ -60,6 +61,7 @@ static ZEROS: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
 const KIND_MASK: u8 = 0b0100_0011;
 const KIND_FILLER: u8 = 0b0100_0001;
 const KIND_BLOCK: u8 = 0b0100_0010;
+const KIND_MARK: u8 = 0b0100_0011;
 const HAS_EXPIRY: u8 = 1 << 2;
 const HAS_CLIENT_FLAGS: u8 = 1 << 3;
 const COMPRESSION_SHIFT: u8 = 4;
@@ -80,6 +82,8 @@ pub(crate) enum Kind {
     Block,
     /// Takes the room that is left in a block.
     Filler,
+    /// Tells how far the log had been synced. Nothing to engines.
+    Mark,
 }
 
 impl Kind {
@@ -157,6 +161,7 @@ impl Header {
             3 => Kind::Page,
             KIND_BLOCK => Kind::Block,
             KIND_FILLER => Kind::Filler,
+            KIND_MARK => Kind::Mark,
             _ => return Err(NotARecord::Bad("unknown flags")),
         };
         let compression = match flags >> COMPRESSION_SHIFT & 0b11 {
@@ -248,6 +253,12 @@ impl<'a> Record<'a> {
         Ok((record, checked_end))
     }
 
+    /// What a sync mark says: the number of a segment and an offset in it.
+    pub(crate) fn synced(&self) -> Option<(u64, u64)> {
+        let (number, offset) = self.value.split_first_chunk::<8>()?;
+        Some((u64::from_le_bytes(*number), u64::from_le_bytes(offset.try_into().ok()?)))
+    }
+
     /// Where the bytes end that its checksum covers.
     #[inline]
     pub(super) fn checked_end(&self) -> usize {
@@ -295,6 +306,7 @@ impl<'a> Prepared<'a> {
             Kind::Page => 3,
             Kind::Block => KIND_BLOCK,
             Kind::Filler => KIND_FILLER,
+            Kind::Mark => KIND_MARK,
         };
         flags |= match compression {
             Compression::None => 0,

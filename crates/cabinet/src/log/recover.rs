@@ -1,30 +1,33 @@
 //! Opening a log: what the last process left behind becomes a log again.
 //!
-//! 1. The manifest says whose segments these are.
-//! 2. Segments are opened, oldest first; those before the last one that clears are removed.
+//! 1. The manifest says whose segments these are, and which must be there; see [`super::survey`].
+//! 2. Segments are opened, oldest first; those before the last one that clears are removed. A missing
+//!    one gets a placeholder, so that what pointed into it is an error and not nothing.
 //! 3. A checkpoint, if there is a good one, gives the engine its index as it was at some
 //!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
-//! 4. In the last segment, what is left of blocks is filled, and what follows the last good record,
-//!    which was never acknowledged as durable, is cut off and said so. A bad record in an earlier
-//!    segment is damage: it is reported with its place, and the segment is kept as it is.
+//! 4. Holes are told apart, see [`super::holes`]. Append blocks that were not filled are filled. A torn
+//!    tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes on
+//!    behind it.
 
 use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
+use super::holes::{Extent, Fate, Hole, Promise, Walk};
 use super::read::FirstRead;
-use super::record::{Prepared, RECORD_BYTES_MIN, Record};
-use super::scan::{ScanError, Scanner, Stop};
+use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN, Record, SEQUENCE_MAX};
+use super::scan::ScanError;
 use super::segment::{
-    LiveBytes, Location, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, read_header,
-    segment_number, segment_path,
+    LiveBytes, Location, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments,
+    segment_path,
 };
+use super::survey::{self, Survey, Surveyed};
 use super::used::Used;
 use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
     new_segment,
 };
-use crate::io::{Appender, Open, Storage};
-use crate::{Error, Result};
+use crate::io::{Appender, Missing, Open, Storage, directory_of};
+use crate::{Damage, Error, Result};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -38,6 +41,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 /// Bytes between two messages on the progress of a replay.
 const PROGRESS_BYTES: u64 = 4 << 30;
 
+/// More sequence numbers than the records of a segment had.
+const SEQUENCES_OF_SEGMENT: u64 = (SEGMENT_BYTES_MAX / RECORD_BYTES_MIN) as u64;
+
 /// A log being opened.
 pub(crate) struct Recovery {
     storage: Arc<dyn Storage>,
@@ -47,18 +53,25 @@ pub(crate) struct Recovery {
     /// What the database was created with; differs from what was asked for in the parameters only.
     pub(crate) nature: Nature,
     lock: Box<dyn Any + Send + Sync>,
+    manifest: manifest::Found,
+    promise: Promise,
+    extents: Vec<Extent>,
     pub(crate) segments: Segments,
     pub(crate) checkpoint: Option<Checkpoint>,
     next_sequence: u64,
     replayed: bool,
     replay_from: (u64, u64),
-    /// Segments whose end the header of the next one tells.
-    known_ends: BTreeSet<u64>,
     /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
     /// all of the log gives the whole index, and a checkpoint from before it is void.
     pub(crate) whole_from: Option<u64>,
-    /// Segments that end before the header of the next one says they did.
+    /// Segments that end before they should, or have lost something with the power.
     pub(crate) short: BTreeSet<u64>,
+    /// What the replay has met where records should be, in the order of the log.
+    pub(crate) holes: Vec<Hole>,
+    /// Whether records behind a hole of their segment are shown. An engine may not be able to do with
+    /// them without what was in the hole.
+    pub(crate) goes_on_behind_holes: bool,
+    damages: Vec<Damage>,
 }
 
 impl Recovery {
@@ -80,51 +93,44 @@ impl Recovery {
             io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
             _ => error_at("lock", directory, error),
         })?;
-        let names = storage.list(directory).map_err(at("list"))?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
-        numbers.sort_unstable();
-        let (identity, nature) = match manifest::read(storage.as_ref(), directory)? {
-            Some((_, stored)) if stored.kind != nature.kind => {
+        let found = match manifest::read(storage.as_ref(), directory)? {
+            Some(found) if found.contents.nature.kind != nature.kind => {
                 return Err(Error::NotSupported(format!(
                     "{} holds a database of kind {:?}, not {:?}",
                     directory.display(),
-                    stored.kind,
+                    found.contents.nature.kind,
                     nature.kind
                 )));
             }
-            Some(stored) => stored,
-            None if numbers.is_empty() => {
-                if !options.create && !options.truncate {
-                    return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
-                }
-                (manifest::create(storage.as_ref(), directory, &nature)?, nature)
-            }
-            None => {
-                return Err(Error::Corrupted {
-                    file: directory.join("manifest"),
-                    offset: 0,
-                    what: "it is missing, but there are segments".into(),
-                });
-            }
+            Some(found) => found,
+            None => create(storage.as_ref(), directory, options, &nature)?,
         };
+        let identity = found.contents.identity;
         let checkpoint = Checkpoint::open(storage.as_ref(), directory, &identity)?;
+        let place = survey::place_of(checkpoint.as_ref());
+        let promise = Promise::new(&found.contents, storage.boot_id(), place);
         let mut recovery = Self {
-            storage,
             directory: directory.to_owned(),
             settings,
             identity,
-            nature,
+            nature: found.contents.nature,
             lock,
+            damages: found.damages.clone(),
+            next_sequence: found.contents.next_sequence,
+            manifest: found,
+            promise,
+            extents: Vec::new(),
             segments: Segments::default(),
             checkpoint,
-            next_sequence: 1,
             replayed: false,
             replay_from: (0, 0),
-            known_ends: BTreeSet::new(),
             whole_from: Some(1),
             short: BTreeSet::new(),
+            holes: Vec::new(),
+            goes_on_behind_holes: true,
+            storage,
         };
-        recovery.open_segments(&numbers)?;
+        recovery.open_segments()?;
         if let Some(checkpoint) = &recovery.checkpoint
             && !recovery.reaches(checkpoint.replay_segment, checkpoint.replay_offset)
         {
@@ -143,85 +149,100 @@ impl Recovery {
     fn reaches(&self, number: u64, offset: u64) -> bool {
         let mut newer = self.segments.iter().filter(|segment| segment.number >= number).peekable();
         newer.peek().is_some()
-            && newer.all(|segment| segment.number > number || segment.bytes() >= offset)
+            && newer.all(|segment| {
+                segment.number > number || segment.is_missing || segment.bytes() >= offset
+            })
     }
 
-    fn open_segments(&mut self, numbers: &[u64]) -> Result<()> {
-        let mut found = Vec::new();
-        for (index, &number) in numbers.iter().enumerate() {
-            let path = segment_path(&self.directory, number);
-            let failed = |error| error_at("read", &path, error);
-            let file = self.storage.open(&path, Open::Existing).map_err(failed)?;
-            let length = file.length().map_err(failed)?;
-            let bytes = read_header(&*file).map_err(failed)?;
-            match SegmentHeader::decode(&bytes, &self.identity) {
-                Ok(header) if header.number == number => found.push((header, path, file, length)),
-                // A segment that was just being begun when the power went holds nothing yet.
-                _ if index + 1 == numbers.len() && bytes.iter().all(|byte| *byte == 0) => {
-                    tracing::info!("{} was begun but holds nothing: removed", path.display());
-                    self.storage.remove(&path).map_err(failed)?;
-                }
-                Ok(_) => self.set_aside(&path, "it has the number of another segment")?,
-                Err(what) => self.set_aside(&path, what)?,
+    fn open_segments(&mut self) -> Result<()> {
+        let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
+        let contents = &self.manifest.contents;
+        let mut survey = Survey::of(storage.as_ref(), &directory, contents, &mut self.promise)?;
+        self.whole_from = survey.whole_from(contents);
+        for damage in self.damages.iter().chain(&survey.damages) {
+            report_damage(damage);
+        }
+        self.damages.append(&mut survey.damages);
+        for path in &survey.removable {
+            storage.remove(path).map_err(|error| error_at("remove", path, error))?;
+        }
+        for (path, _) in &survey.foreign {
+            self.set_aside(path, "log.damaged")?;
+        }
+        for path in &survey.lost {
+            let name = path.display();
+            tracing::warn!("{name} was not synced when the power went: it is kept aside");
+            self.set_aside(path, "log.lost")?;
+        }
+        if !survey.misnamed.is_empty() {
+            survey::give_right_names(storage.as_ref(), &directory, &survey.misnamed)
+                .map_err(|error| error_at("rename segments of", &directory, error))?;
+            for one in &mut survey.segments {
+                one.path = segment_path(&directory, one.number);
             }
         }
-        let clear = found.iter().rposition(|(header, ..)| header.clears).unwrap_or(0);
-        for (_, path, _, _) in found.drain(..clear) {
-            self.storage.remove(&path).map_err(|error| error_at("remove", &path, error))?;
-        }
-        if let Some((header, ..)) = found.first() {
-            self.whole_from = (header.clears || header.number == 1).then_some(header.number);
-        }
+        self.extents = survey.extents();
         let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
         let lines = lines.to_vec();
         // Segments that the checkpoint knows keep their slots; the others come after all those.
         let mut free = lines.iter().map(|line| line.slot + 1).max().unwrap_or(0);
-        let ends: Vec<Option<u64>> = (0..found.len())
-            .map(|index| {
-                let next = found.get(index + 1)?;
-                (next.0.number == found[index].0.number + 1).then_some(next.0.previous_bytes)
-            })
-            .collect();
-        let last = found.len().saturating_sub(1);
-        for (index, (header, path, file, length)) in found.into_iter().enumerate() {
-            let end = ends[index].map_or(length, |end| end.min(length));
-            if let Some(expected) = ends[index]
-                && expected > length
-            {
-                let what = format!("{expected} bytes were written, {length} are there");
-                report_damage(&path, length, &what);
-                self.short.insert(header.number);
-            }
-            if ends[index].is_some() {
-                self.known_ends.insert(header.number);
-            }
-            let line = lines.iter().find(|line| line.number == header.number);
+        let last = survey.segments.len().saturating_sub(1);
+        for (index, one) in survey.segments.into_iter().enumerate() {
+            let line = lines.iter().find(|line| line.number == one.number);
             let slot = line.map_or(free, |line| line.slot);
             free = free.max(slot + 1);
             if slot >= super::segment::SEGMENTS_MAX {
                 return Err(Error::NotSupported("that many segments".into()));
             }
-            let written = usize::try_from(end).unwrap_or(usize::MAX);
-            let map = file.map(written, written).map_err(|error| error_at("map", &path, error))?;
-            let segment = new_segment(&header, slot, path, file, map);
-            segment.sealed.store(index != last, Ordering::Relaxed);
+            let is_last = index == last;
+            if is_last && one.file.is_none() {
+                // Its records had numbers that no other record shall have.
+                self.skip_sequences();
+            }
+            self.next_sequence = self.next_sequence.max(one.header.first_sequence);
+            let segment = open_segment(&one, slot)?;
+            segment.sealed.store(!is_last, Ordering::Relaxed);
             if let Some(line) = line {
+                let end = if one.file.is_some() { segment.bytes() } else { u64::MAX };
                 segment.live_bytes.set(line.live_bytes.min(end));
                 segment.tombstone_bytes.store(line.tombstone_bytes.min(end), Ordering::Relaxed);
                 segment.next_expiry_ms.store(line.next_expiry_ms, Ordering::Relaxed);
             }
-            self.next_sequence = self.next_sequence.max(header.first_sequence);
+            if one.end.is_some_and(|end| end > one.length) {
+                self.short.insert(one.number);
+            }
             self.segments.insert(Arc::new(segment));
         }
         Ok(())
     }
 
-    /// Keeps a file that is no segment out of the way of those to come.
-    fn set_aside(&self, path: &Path, what: &str) -> Result<()> {
-        let aside = path.with_extension("log.damaged");
-        self.storage.rename(path, &aside).map_err(|error| error_at("rename", path, error))?;
-        report_damage(&aside, 0, what);
-        Ok(())
+    fn skip_sequences(&mut self) {
+        self.next_sequence = (self.next_sequence + SEQUENCES_OF_SEGMENT).min(SEQUENCE_MAX);
+    }
+
+    /// Keeps a file out of the way of those to come.
+    fn set_aside(&self, path: &Path, extension: &str) -> Result<()> {
+        let failed = |error| error_at("rename", path, error);
+        let aside = path.with_extension("").with_extension(extension);
+        let aside = self.free_name(&aside).map_err(failed)?;
+        self.storage.rename(path, &aside).map_err(failed)
+    }
+
+    /// A name that no file has: this one, or one that begins with it.
+    fn free_name(&self, path: &Path) -> io::Result<PathBuf> {
+        let names = self.storage.list(&self.directory)?;
+        let is_free = |path: &Path| {
+            !names.iter().any(|name| path.file_name().is_some_and(|own| own == name.as_str()))
+        };
+        let mut free = path.to_owned();
+        let mut count = 1;
+        while !is_free(&free) {
+            count += 1;
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("-{count}"));
+            free = name.into();
+        }
+        Ok(free)
     }
 
     /// Forgets the checkpoint, so that the log is replayed from the beginning.
@@ -247,29 +268,50 @@ impl Recovery {
         visit: &mut dyn FnMut(&Segments, &Segment, Location, &Record<'_>) -> Result<()>,
     ) -> Result<()> {
         let (first, first_offset) = self.replay_from;
-        let segments = self.segments.in_order();
-        let total: u64 = segments.iter().filter(|s| s.number >= first).map(|s| s.bytes()).sum();
+        let extents = std::mem::take(&mut self.extents);
+        let mut walk = Walk::new(self.identity.salt, extents, self.promise);
+        let to_go = walk.extents().iter().filter(|extent| extent.number >= first);
+        let total: u64 = to_go.map(Extent::scanned_end).sum();
         let (mut done, mut told) = (0, 0);
-        for (index, segment) in segments.iter().enumerate() {
+        for index in 0..walk.extents().len() {
+            let extent = walk.extents()[index].clone();
+            let Some(segment) =
+                self.segments.iter().find(|one| one.number == extent.number).cloned()
+            else {
+                continue;
+            };
             if segment.number < first {
                 continue;
             }
             let start = if segment.number == first { first_offset } else { 0 };
-            let is_last = index + 1 == segments.len();
-            let mut holes = Vec::new();
-            let stop = self.replay_segment(segment, start, is_last.then_some(&mut holes), visit)?;
-            let end = stop.as_ref().map_or(segment.bytes(), |stop| stop.offset);
-            self.fill(segment, &holes)?;
-            // A process that was killed before it had cut a sealed segment leaves zeros at its end.
-            let is_blank =
-                stop.as_ref().is_some_and(|stop| stop.what.is_none() && stop.block_end.is_none());
-            if is_last || is_blank && !self.known_ends.contains(&segment.number) {
-                self.cut(segment, end, stop)?;
-            } else if let Some(stop) = stop {
-                let what = stop.what.unwrap_or("nothing was written here");
-                report_damage(&segment.path, end, what);
-                segment.damaged.store(true, Ordering::Relaxed);
-            }
+            let mut holes: Vec<Hole> = Vec::new();
+            let (mut next_sequence, mut replayed) = (self.next_sequence, self.replayed);
+            let is_stopped = std::cell::Cell::new(false);
+            let end = walk.segment(
+                index,
+                start,
+                &mut |offset, record, _| {
+                    next_sequence = next_sequence.max(record.sequence.saturating_add(1));
+                    replayed = true;
+                    if is_stopped.get() {
+                        return Ok(());
+                    }
+                    visit(&self.segments, &segment, segment.at(offset), record)
+                },
+                &mut |hole| {
+                    is_stopped
+                        .set(is_stopped.get() || hole.is_promised() && !self.goes_on_behind_holes);
+                    holes.push(hole.clone());
+                    Ok(())
+                },
+            );
+            let end = end.map_err(|error| match error {
+                ScanError::Read(error) => error_at("read", &segment.path, error),
+                ScanError::Visit(error) => error,
+            })?;
+            (self.next_sequence, self.replayed) = (next_sequence, replayed);
+            self.mend(&segment, &extent, end, &holes)?;
+            self.holes.append(&mut holes);
             done += segment.bytes();
             if done - told >= PROGRESS_BYTES {
                 told = done;
@@ -279,48 +321,107 @@ impl Recovery {
         Ok(())
     }
 
-    /// Where a block is not filled, and there may be such, notes it in `holes` and goes on.
-    fn replay_segment(
+    /// Makes of a segment what can be appended to, or read again and again, without its holes.
+    fn mend(
         &mut self,
         segment: &Arc<Segment>,
-        start: u64,
-        mut holes: Option<&mut Vec<Hole>>,
-        visit: &mut dyn FnMut(&Segments, &Segment, Location, &Record<'_>) -> Result<()>,
-    ) -> Result<Option<Stop>> {
-        let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.identity.salt, start, segment.bytes());
-        loop {
-            let next = scanner.next(&mut |offset, record, _| {
-                self.next_sequence = self.next_sequence.max(record.sequence.saturating_add(1));
-                self.replayed = true;
-                visit(&self.segments, segment, segment.at(offset), record)
-            });
-            match next {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return Ok(None),
-                Ok(Err(stop)) => match (stop.block_end, &mut holes) {
-                    (Some(end), Some(holes)) => {
-                        holes.push(Hole { start: stop.offset, end, what: stop.what });
-                        scanner.leave_block();
+        extent: &Extent,
+        end: u64,
+        holes: &[Hole],
+    ) -> Result<()> {
+        let is_last = extent.is_last;
+        let mut cut_at = end;
+        // Behind zeros, too, there may be some.
+        let mut is_stale = end < extent.scanned_end();
+        for hole in holes {
+            let reaches_end = hole.offset + hole.bytes >= extent.scanned_end() && !hole.is_followed;
+            match hole.fate {
+                Fate::Unfilled => {
+                    if hole.what != super::holes::UNWRITTEN {
+                        tell(hole, "are dropped");
                     }
-                    _ => return Ok(Some(stop)),
-                },
-                Err(ScanError::Read(error)) => {
-                    return Err(error_at("read", &segment.path, error));
+                    self.fill(segment, hole)?;
                 }
-                Err(ScanError::Visit(error)) => return Err(error),
+                Fate::Torn => {
+                    tell(hole, "are cut off");
+                    is_stale = true;
+                }
+                Fate::Lost => {
+                    tell(hole, "were not synced when the power went, and are dropped");
+                    self.short.insert(hole.number);
+                    if hole.is_followed {
+                        self.keep_aside(segment, hole, "lost")?;
+                    }
+                    if !is_last {
+                        self.fill(segment, hole)?;
+                        cut_at = cut_at.max(hole.offset + hole.bytes);
+                        // What follows in later segments may rest on it.
+                        let is_hole = !self.goes_on_behind_holes;
+                        segment.damaged.fetch_or(is_hole, Ordering::Relaxed);
+                    }
+                    is_stale = true;
+                }
+                Fate::Damaged => {
+                    let damage = Damage::of(hole);
+                    report_damage(&damage);
+                    self.damages.push(damage);
+                    if !is_last {
+                        self.short.insert(hole.number);
+                        segment.damaged.store(true, Ordering::Relaxed);
+                    } else if reaches_end {
+                        self.keep_aside(segment, hole, "damaged")?;
+                        self.skip_sequences();
+                        is_stale = true;
+                    } else {
+                        self.keep_aside(segment, hole, "damaged")?;
+                        self.fill(segment, hole)?;
+                        if !self.goes_on_behind_holes || hole.bytes < RECORD_BYTES_MIN as u64 {
+                            segment.damaged.store(true, Ordering::Relaxed);
+                        }
+                    }
+                }
             }
         }
+        if is_last || extent.end.is_none() && end < extent.length && !segment.is_damaged() {
+            self.cut(segment, cut_at, is_stale)?;
+        }
+        Ok(())
     }
 
-    /// Makes what is left of blocks mean nothing, for good.
-    fn fill(&self, segment: &Segment, holes: &[Hole]) -> Result<()> {
+    /// Copies the bytes of a hole, as far as they are there, into a file of their own.
+    fn keep_aside(&self, segment: &Segment, hole: &Hole, infix: &str) -> Result<()> {
+        let failed = |error| error_at("keep a part aside of", &segment.path, error);
+        let name = format!("log.{infix}-{}", hole.offset);
+        let aside = segment_path(&self.directory, segment.number).with_extension("");
+        let aside = self.free_name(&aside.with_extension(name)).map_err(failed)?;
+        let copy = self.storage.open(&aside, Open::New).map_err(failed)?;
+        let mut buffer = vec![0; BLOCK_BYTES_MAX];
+        let mut at = 0;
+        while at < hole.bytes {
+            let want = usize::try_from(hole.bytes - at).unwrap_or(usize::MAX).min(buffer.len());
+            let read = segment.file.read_at(&mut buffer[..want], hole.offset + at);
+            match read.map_err(failed)? {
+                0 => break,
+                count => {
+                    copy.write_at(&buffer[..count], at).map_err(failed)?;
+                    at += count as u64;
+                }
+            }
+        }
+        copy.sync().map_err(failed)?;
+        self.storage.sync_dir(&self.directory).map_err(failed)
+    }
+
+    /// Makes a hole mean nothing, for good.
+    fn fill(&self, segment: &Segment, hole: &Hole) -> Result<()> {
         let failed = |error| error_at("write", &segment.path, error);
-        for hole in holes {
-            let bytes = usize::try_from(hole.end - hole.start).unwrap_or(usize::MAX);
-            if let Some(what) = hole.what {
-                let path = segment.path.display();
-                tracing::warn!("{path}: {bytes} bytes at byte {} are dropped: {what}", hole.start);
+        let mut at = hole.offset;
+        let end = hole.offset + hole.bytes;
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let mut bytes = left.min(BLOCK_BYTES_MAX);
+            if left > bytes && left - bytes < RECORD_BYTES_MIN {
+                bytes -= RECORD_BYTES_MIN;
             }
             let mut filling = Vec::with_capacity(bytes);
             if bytes >= RECORD_BYTES_MIN {
@@ -330,20 +431,14 @@ impl Recovery {
                 }
             }
             filling.resize(bytes, 0);
-            segment.file.write_at(&filling, hole.start).map_err(failed)?;
+            segment.file.write_at(&filling, at).map_err(failed)?;
+            at += bytes as u64;
         }
-        if holes.is_empty() { Ok(()) } else { segment.file.sync().map_err(failed) }
+        segment.file.sync().map_err(failed)
     }
 
-    /// Makes a segment end where its last good record does.
-    fn cut(&mut self, segment: &Arc<Segment>, end: u64, stop: Option<Stop>) -> Result<()> {
-        // Behind zeros, too, there may be some.
-        let is_stale = stop.is_some();
-        if let Some(Stop { what: Some(what), offset, .. }) = stop {
-            let path = segment.path.display();
-            let bytes = segment.bytes() - offset;
-            tracing::warn!("{path}: {bytes} bytes from byte {offset} on are cut off: {what}");
-        }
+    /// Makes a segment end there.
+    fn cut(&mut self, segment: &Arc<Segment>, end: u64, is_stale: bool) -> Result<()> {
         let failed = |error| error_at("cut", &segment.path, error);
         // Zeros beyond the end are what is appended over, but stale bytes must not be.
         segment.file.truncate(end).map_err(failed)?;
@@ -365,13 +460,18 @@ impl Recovery {
             // A log whose last segment was not replayed still has to be cut to its end.
             Some(segment) if !segment.is_damaged() => segment,
             last => {
-                let number = last.map_or(0, |last| last.number) + 1;
+                let number = last.as_ref().map_or(0, |last| last.number) + 1;
+                let previous_bytes = last.filter(|last| !last.is_missing);
+                let previous_bytes = previous_bytes.map_or(0, |last| {
+                    last.sealed.store(true, Ordering::Relaxed);
+                    last.bytes()
+                });
                 let capacity = self.settings.segment_bytes_min as u64;
                 let header = SegmentHeader {
                     number,
                     clears: false,
                     first_sequence: self.next_sequence,
-                    previous_bytes: 0,
+                    previous_bytes,
                     capacity,
                 };
                 let path = segment_path(&self.directory, number);
@@ -409,6 +509,26 @@ impl Recovery {
         for segment in segments.iter() {
             segment.resident.store(segment.map.is_resident(), Ordering::Relaxed);
         }
+        let mut contents = self.manifest.contents.clone();
+        contents.state = manifest::State::Open;
+        contents.boot = self.storage.boot_id().unwrap_or_default();
+        contents.next_sequence = self.next_sequence;
+        let listed = std::mem::take(&mut contents.segments);
+        for one in segments.iter() {
+            let known = listed.get(&one.number).copied().unwrap_or(0);
+            // The length that one is short of is what makes it short.
+            let length = if one.number == segment.number { 0 } else { one.bytes().max(known) };
+            contents.segments.insert(one.number, length);
+            if self.whole_from == Some(one.number) && one.number > 1 {
+                contents.clears = contents.clears.max(one.number);
+            }
+        }
+        let manifest = manifest::Manifest::open(
+            self.storage.as_ref(),
+            &self.directory,
+            &self.manifest,
+            contents,
+        )?;
         let end = appender.end() as u64;
         let is_checkpointed = self.checkpoint.is_some() && !self.replayed;
         let older: Vec<_> =
@@ -420,6 +540,7 @@ impl Recovery {
             directory: self.directory,
             identity: self.identity,
             nature: Mutex::new(self.nature),
+            manifest,
             settings: self.settings,
             segments: ArcSwap::from_pointee(segments),
             active_number: AtomicU64::new(segment.number),
@@ -446,6 +567,7 @@ impl Recovery {
             pressure: AtomicU8::new(0),
             capacity: Capacity::new(capacity_bytes),
             figures: Figures::default(),
+            damages: self.damages,
             background: background::Signals::default(),
             _lock: self.lock,
         };
@@ -457,16 +579,60 @@ impl Recovery {
     }
 }
 
-/// What is left of a block.
-struct Hole {
-    start: u64,
-    end: u64,
-    /// Why it is not a record, if it was written to.
-    what: Option<&'static str>,
+/// Makes a new database of a directory without a manifest, unless there is or was one.
+fn create(
+    storage: &dyn Storage,
+    directory: &Path,
+    options: &crate::Options,
+    nature: &Nature,
+) -> Result<manifest::Found> {
+    let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+    if names.iter().any(|name| super::segment::segment_number(name).is_some()) {
+        return Err(Error::Corrupted {
+            file: directory.join(manifest::NAME),
+            offset: 0,
+            what:
+                "it is missing, and so is its copy, but there are segments: the database does not \
+                   open; `tyrant salvage` copies what can be read into another"
+                    .into(),
+        });
+    }
+    if !options.create && !options.truncate {
+        return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
+    }
+    let found = manifest::create(storage, directory, nature)?;
+    // The directory itself may be new.
+    let parent = directory_of(directory);
+    storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))?;
+    Ok(found)
 }
 
-fn report_damage(file: &Path, offset: u64, what: &str) {
-    tracing::error!("{} is damaged at byte {offset}: {what}", file.display());
+fn open_segment(one: &Surveyed, slot: usize) -> Result<Segment> {
+    let path = one.path.clone();
+    let Some(file) = &one.file else {
+        let failed = |error| error_at("stand in for", &path, error);
+        let file = Missing::new();
+        let map = file.map(0, 0).map_err(failed)?;
+        let mut segment = new_segment(&one.header, slot, path, file, map);
+        segment.is_missing = true;
+        segment.damaged.store(true, Ordering::Relaxed);
+        return Ok(segment);
+    };
+    let end = one.end.map_or(one.length, |end| end.min(one.length));
+    let written = usize::try_from(end).unwrap_or(usize::MAX);
+    let map = file.map(written, written).map_err(|error| error_at("map", &path, error))?;
+    let segment = new_segment(&one.header, slot, path, Arc::clone(file), map);
+    segment.damaged.store(one.is_headless, Ordering::Relaxed);
+    Ok(segment)
+}
+
+fn report_damage(damage: &Damage) {
+    tracing::error!("damage: {damage}");
+}
+
+fn tell(hole: &Hole, what_became: &str) {
+    let (path, Hole { offset, bytes, what, .. }) = (hole.path.display(), hole);
+    tracing::warn!("{path}: {bytes} bytes at byte {offset} {what_became}: {what}");
 }
 
 /// The same segment with another map.
@@ -487,5 +653,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         first_read: FirstRead::default(),
         used: Used::default(),
         damaged: AtomicBool::new(segment.is_damaged()),
+        is_missing: segment.is_missing,
+        growing: Mutex::default(),
     }
 }

@@ -59,6 +59,10 @@ impl<'s> Remains<'s> {
         }
         let mut damages = Vec::new();
         let stored = match manifest::read(storage, directory) {
+            Ok(Some(found)) => {
+                damages.extend(found.damages);
+                Some((found.contents.identity, found.contents.nature))
+            }
             Ok(None) if files.is_empty() => {
                 let error = std::io::ErrorKind::NotFound.into();
                 return Err(error_at("open", directory, error));
@@ -70,9 +74,10 @@ impl<'s> Remains<'s> {
             }
             Err(Error::Corrupted { file, offset, what }) => {
                 damages.push(Damage { file, offset, what });
-                None
+                let remains = manifest::read_remains(storage, directory)?;
+                remains.map(|contents| (contents.identity, contents.nature))
             }
-            stored => stored?,
+            Err(error) => return Err(error),
         };
         let (identity, nature) = match stored {
             Some((identity, nature)) => (identity, Some(nature)),

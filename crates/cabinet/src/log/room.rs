@@ -165,6 +165,7 @@ impl Log {
         let room = needed + self.reserve_bytes(capacity);
         let (segment, appender) = self.begin_segment(&header, room)?;
         tail.segment.sealed.store(true, Ordering::Release);
+        self.note_begun(header.number, clears, &tail.segment, header.first_sequence);
         self.unsynced.lock().push(Arc::clone(&tail.segment));
         tail.base += tail.appender.end() as u64;
         self.active_number.store(segment.number, Ordering::Release);

@@ -26,6 +26,8 @@ pub(crate) struct Stop {
     pub(crate) what: Option<&'static str>,
     /// Where the block ends in which it is. What follows there does not depend on it.
     pub(crate) block_end: Option<u64>,
+    /// Where the batch ends that is not whole. Its members are records for themselves.
+    pub(crate) batch_end: Option<u64>,
 }
 
 /// Scans records in the order they were appended. A batch is gone through only if it is whole.
@@ -40,13 +42,22 @@ pub(crate) struct Scanner {
     /// Where the block ends that it is in.
     block_end: Option<u64>,
     end: u64,
+    /// The greatest place that a sync mark told of, as the number of a segment and an offset.
+    synced: (u64, u64),
 }
 
 impl Scanner {
     /// Scans from `start` (at least the segment's first record) up to `end`.
     pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
         let next = start.max(SEGMENT_HEADER_BYTES as u64);
-        Self { file, salt, base: next, buffer: Vec::new(), next, block_end: None, end }
+        let (buffer, synced) = (Vec::new(), (0, 0));
+        Self { file, salt, base: next, buffer, next, block_end: None, end, synced }
+    }
+
+    /// The greatest place up to which the log had been synced, as sync marks have it that were met so
+    /// far.
+    pub(crate) fn synced(&self) -> (u64, u64) {
+        self.synced
     }
 
     /// Offset of the next record.
@@ -106,7 +117,10 @@ impl Scanner {
             let inner = total - record.value.len();
             match record.kind {
                 Kind::Batch => {}
-                Kind::Filler => {
+                Kind::Filler | Kind::Mark => {
+                    if let (Kind::Mark, Some(synced)) = (record.kind, record.synced()) {
+                        self.synced = self.synced.max(synced);
+                    }
                     self.next += total as u64;
                     if self.next >= self.end {
                         return Ok(Ok(false));
@@ -137,7 +151,9 @@ impl Scanner {
             // Where the value is, too, unless it does not begin where records may begin.
             let mut rest = &bytes[inner..record.total];
             if !is_whole_batch(rest, self.salt, offset) {
-                return Ok(Err(self.stop_at(Some("a batch that is not whole"))));
+                let batch_end = Some(self.next + total as u64);
+                let stop = self.stop_at(Some("a batch that is not whole"));
+                return Ok(Err(Stop { batch_end, ..stop }));
             }
             // Its records follow one by one; they are known to be good.
             while let Ok(member) = Record::decode(rest, self.salt) {
@@ -157,12 +173,72 @@ impl Scanner {
         }
     }
 
-    /// After a stop: goes on to the next place where a record begins, if there is one. Reading
-    /// there is bounded: bytes that look like the lengths of long records many times over end it.
+    /// After a stop: goes on to where the damaged record ends if its lengths are good, since bytes in
+    /// it may look like a record; else to the next place where a record begins, if there is one.
     pub(crate) fn find_next(&mut self) -> io::Result<bool> {
+        let (stopped_at, block_end) = (self.next, self.block_end);
+        if let Some(end) = self.supposed_end()? {
+            if block_end.is_some_and(|block_end| end >= block_end) {
+                self.block_end = None;
+            }
+            self.next = end;
+            self.fill(HEADER_BYTES_MAX)?;
+            if self.is_at_record()? {
+                return Ok(true);
+            }
+            self.go_back(stopped_at, block_end);
+        }
+        self.next += ALIGNMENT as u64;
+        self.find()
+    }
+
+    /// Where the record at hand ends if its lengths are as they were; `None` if it may hold others.
+    fn supposed_end(&mut self) -> io::Result<Option<u64>> {
+        self.fill(HEADER_BYTES_MAX)?;
+        if let Err(NotARecord::Short(total)) = Record::decode_unchecked(self.ahead()?)
+            && self.next + (total as u64) < self.end
+        {
+            self.fill(total)?;
+        }
+        let Ok(record) = Record::decode_unchecked(self.ahead()?) else { return Ok(None) };
+        let end = self.next + record.total as u64;
+        let holds_others = matches!(record.kind, Kind::Batch | Kind::Block | Kind::Filler);
+        let is_within = end < self.end && end < SEGMENT_BYTES_MAX as u64;
+        Ok((!holds_others && is_within).then_some(end))
+    }
+
+    /// Whether a whole record begins here.
+    fn is_at_record(&mut self) -> io::Result<bool> {
+        let needed = match Record::decode_unchecked(self.ahead()?) {
+            Ok(record) => record.total,
+            Err(NotARecord::Short(needed)) if self.next + needed as u64 <= self.end => needed,
+            Err(_) => return Ok(false),
+        };
+        self.fill(needed)?;
+        Ok(Record::decode(self.ahead()?, self.salt).is_ok())
+    }
+
+    /// After a stop: goes on to the next place at or behind this one where a record begins.
+    pub(crate) fn find_from(&mut self, place: u64) -> io::Result<bool> {
+        self.next = place.max(self.next);
+        self.find()
+    }
+
+    /// Goes back to where it stopped.
+    pub(crate) fn go_back(&mut self, place: u64, block_end: Option<u64>) {
+        self.next = place;
+        self.block_end = block_end;
+        if place < self.base {
+            self.base = place;
+            self.buffer.clear();
+        }
+    }
+
+    /// From here on: the next place where a record begins, if there is one. Reading there is bounded:
+    /// bytes that look like the lengths of long records many times over end it.
+    fn find(&mut self) -> io::Result<bool> {
         let mut checked = 0;
         loop {
-            self.next += ALIGNMENT as u64;
             if self.block_end.is_some_and(|block_end| self.next >= block_end) {
                 self.block_end = None;
             }
@@ -173,7 +249,10 @@ impl Scanner {
             let needed = match Record::decode_unchecked(self.ahead()?) {
                 Ok(record) => record.total,
                 Err(NotARecord::Short(needed)) if self.next + needed as u64 <= self.end => needed,
-                Err(_) => continue,
+                Err(_) => {
+                    self.next += ALIGNMENT as u64;
+                    continue;
+                }
             };
             checked += needed;
             if checked > FIND_BYTES_MAX {
@@ -183,6 +262,7 @@ impl Scanner {
             if Record::decode(self.ahead()?, self.salt).is_ok() {
                 return Ok(true);
             }
+            self.next += ALIGNMENT as u64;
         }
     }
 
@@ -193,7 +273,7 @@ impl Scanner {
     }
 
     fn stop_at(&self, what: Option<&'static str>) -> Stop {
-        Stop { offset: self.next, what, block_end: self.block_end }
+        Stop { offset: self.next, what, block_end: self.block_end, batch_end: None }
     }
 
     /// Makes the buffer hold at least `needed` bytes from `next` on, or all up to the end.

@@ -24,6 +24,7 @@ use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use super::used::Used;
 use crate::io::{File, Map};
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -166,6 +167,10 @@ pub(crate) struct Segment {
     pub(crate) first_read: FirstRead,
     /// Something in it could not be read: it is kept as it is.
     pub(crate) damaged: AtomicBool,
+    /// Its file is missing. It keeps the place of records that can be read no more.
+    pub(crate) is_missing: bool,
+    /// Held while its file is made longer ahead of appends, or cut after the last.
+    pub(super) growing: Mutex<()>,
     /// Which of its records were read, if there is a cap.
     pub(crate) used: Used,
 }

@@ -87,8 +87,13 @@ impl Log {
         let segments = self.segments().in_order();
         let segments: Vec<_> = segments.into_iter().filter(|s| s.number < sealed.before).collect();
         // The first of all files: from now on the place is taken.
-        self.begin_own_segment(path, sealed, segments.last().map(|last| &**last), made)?;
-        let sources = self.sources(path, &segments)?;
+        let own =
+            self.begin_own_segment(path, sealed, segments.last().map(|last| &**last), made)?;
+        // Before any of them can be removed.
+        let contents = self.contents_of_copy(own, sealed);
+        let mut there = segments;
+        there.retain(|segment| !segment.is_missing);
+        let sources = self.sources(path, &there)?;
         let mut left = &sources[..];
         while let Some((source, rest)) = left.split_first() {
             match self.storage.link(&source.from, &source.to) {
@@ -106,10 +111,24 @@ impl Log {
             self.copy(source, made).map_err(|error| error_at("copy", &source.from, error))?;
         }
         // The manifest comes last: without it the directory is no database yet.
-        made.push(path.join(manifest::NAME));
-        manifest::write(self.storage.as_ref(), path, &self.identity, &self.nature.lock())?;
+        made.extend([manifest::SECOND_NAME, manifest::NAME].map(|name| path.join(name)));
+        manifest::write(self.storage.as_ref(), path, contents)?;
         let parent = directory_of(path);
         self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
+    }
+
+    /// What the manifest of the copy says: it is as if it had been closed at the beginning of its own
+    /// segment. A segment that is missing is so in the copy, too.
+    fn contents_of_copy(&self, own: u64, sealed: Sealed) -> manifest::Contents {
+        let mut contents = self.manifest.contents();
+        contents.segments.retain(|number, _| *number < sealed.before);
+        contents.segments.insert(own, 0);
+        let offset = SEGMENT_HEADER_BYTES as u64;
+        contents.state = manifest::State::Closed { number: own, offset };
+        contents.synced_through = own;
+        contents.next_sequence = sealed.next_sequence;
+        contents.boot = [0; 16];
+        contents
     }
 
     /// The segments, and the checkpoint if there is one, all of them open.
@@ -136,7 +155,7 @@ impl Log {
         sealed: Sealed,
         last: Option<&Segment>,
         made: &mut Vec<PathBuf>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let header = SegmentHeader {
             number: last.map_or(0, |last| last.number) + 1,
             clears: false,
@@ -159,7 +178,7 @@ impl Log {
         if !begin().map_err(|error| error_at("create", &own, error))? {
             return Err(Error::NoSpace { path: own });
         }
-        Ok(())
+        Ok(header.number)
     }
 
     fn copy(&self, source: &Source, made: &mut Vec<PathBuf>) -> io::Result<()> {

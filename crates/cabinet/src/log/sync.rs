@@ -1,7 +1,9 @@
 //! Making what was appended durable.
 
-use super::segment::Segment;
-use super::{Log, error_at};
+use super::holes::Place;
+use super::record::Kind;
+use super::segment::{SEGMENT_BYTES_MAX, Segment};
+use super::{Log, Tail, error_at};
 use crate::{Durability, Error, LogPosition, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,21 +11,53 @@ use std::sync::atomic::Ordering;
 impl Log {
     /// Makes everything appended before the call durable.
     pub(crate) fn sync(&self) -> Result<LogPosition> {
-        let _one_at_a_time = self.sync.lock();
+        self.sync_with(true)
+    }
+
+    /// As [`Log::sync`]. With `mark`, a sync that has something to do begins with a mark of how far the
+    /// last one had come: after a loss of power that proves what was on the disk.
+    pub(super) fn sync_with(&self, mark: bool) -> Result<LogPosition> {
+        let mut synced = self.sync.lock();
         self.commit.check()?;
-        let (position, active, sealed) = {
+        let (position, place, active, sealed) = {
             let _settled = self.settle();
-            let tail = self.lock_tail();
-            let position = tail.base + tail.appender.end() as u64;
-            (position, Arc::clone(&tail.segment), self.unsynced.lock().clone())
+            let mut tail = self.lock_tail();
+            let end = tail.base + tail.appender.end() as u64;
+            if mark
+                && end > self.commit.durable()
+                && let Some(place) = *synced
+                && self.append_mark(&mut tail, place)
+            {
+                *synced = None;
+            }
+            let end = tail.appender.end() as u64;
+            let place = (tail.segment.number, end);
+            let sealed = self.unsynced.lock().clone();
+            (tail.base + end, place, Arc::clone(&tail.segment), sealed)
         };
         self.commit.begin(position);
         self.sync_directory()?;
         self.sync_files(sealed.iter().chain([&active]))?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         self.figures.syncs.fetch_add(1, Ordering::Relaxed);
+        if position > self.commit.durable() {
+            *synced = Some(place);
+        }
+        self.note_synced(place.0 - 1);
         self.commit.advance(position);
         Ok(position)
+    }
+
+    /// Appends a sync mark if there is room for it.
+    fn append_mark(&self, tail: &mut Tail, (number, offset): Place) -> bool {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        value[8..].copy_from_slice(&offset.to_le_bytes());
+        let (meta, none) = (crate::Meta::NONE, crate::Compression::None);
+        let mut mark = self.prepare(Kind::Mark, &[], &value, meta, none);
+        let total = mark.total();
+        let is_in_reach = tail.appender.end() + total < SEGMENT_BYTES_MAX;
+        is_in_reach && self.put_down(tail, &mark.seal(1), total).is_ok()
     }
 
     /// Makes sealed segments durable.

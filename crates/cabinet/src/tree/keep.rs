@@ -82,7 +82,8 @@ impl Shared {
             self.checkpoint(false)?;
         }
         self.log.trim()?;
-        self.log.sync().map(|_| ())
+        self.log.sync()?;
+        self.log.note_closed()
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn open(
             asked.name(),
         )));
     }
+    recovery.goes_on_behind_holes = false;
     let lines = load(&mut recovery, order, path)?;
     let mut redo = Vec::new();
     let (mut replayed_bytes, mut skipped) = (0, 0u64);

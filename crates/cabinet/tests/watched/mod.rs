@@ -73,6 +73,10 @@ impl Storage for Watched {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
         self.storage.lock(path)
     }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        self.storage.boot_id()
+    }
 }
 
 impl File for WatchedFile {

@@ -1,0 +1,268 @@
+//! The bytes of a copy of the manifest.
+//!
+//! ```text
+//!   0   8  magic "tyrantdb"
+//!   8   4  version of the format, 2
+//!  12   4  kind of database: 1 hash, 2 tree, 3 fixed, 4 table
+//!  16   8  identity of the log, random
+//!  24   8  seed of key hashes, random
+//!  32   4  salt of checksums, random
+//!  36  24  what the kind was created with, as its engine has it; zeros for hash
+//!  60   4  CRC-32C of the bytes before
+//!  64   8  generation: rises with each write
+//!  72   4  bit 0: closed cleanly; bit 1: there is another copy
+//!  76   4  number of segments in the list
+//!  80  16  boot of the machine under which the database was opened last, as Linux names it
+//!  96   8  number of the last segment before which everything is void; 0 if there is none
+//! 104   8  segments up to this number were synced, with their names
+//! 112   8  if closed cleanly: number of the segment that the log ends in
+//! 120   8  and the byte offset at which it ends there
+//! 128   8  a sequence number that every later record exceeds or has
+//! 136   4  CRC-32C of the list
+//! 140   4  CRC-32C of bytes 0 to 140
+//! 144      zeros
+//! 512      the list, one line a segment, in the order of their numbers:
+//!          number (8), length in bytes once it is sealed, else 0 (8)
+//! ```
+//!
+//! All but the list lies in one sector, which a disk writes whole or not at all. The first format
+//! ended at byte 64, and had no second copy.
+
+use super::{Nature, StoredKind};
+use crate::log::Identity;
+use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
+use crate::log::segment::SEGMENTS_MAX;
+use std::collections::BTreeMap;
+
+const MAGIC: &[u8; 8] = b"tyrantdb";
+const VERSION: u32 = 2;
+
+/// Bytes of what the first format had, too.
+const HEAD_BYTES: usize = 64;
+
+/// Bytes up to the list.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+/// Where the checksum of the sector is.
+const SUM_AT: usize = 140;
+
+const LINE_BYTES: usize = 16;
+
+/// What a file has at least, in bytes.
+pub(super) const FILE_BYTES_MIN: usize = 4096;
+
+const CLOSED: u32 = 1;
+const PAIRED: u32 = 2;
+
+/// How the last process that had the database open left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::log) enum State {
+    /// The first format did not say.
+    Unknown,
+    /// It is open, or was not closed.
+    Open,
+    /// It was closed, and the log ended there.
+    Closed { number: u64, offset: u64 },
+}
+
+/// What a manifest says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::log) struct Contents {
+    pub(in crate::log) identity: Identity,
+    pub(in crate::log) nature: Nature,
+    pub(super) generation: u64,
+    /// There is another copy.
+    pub(super) is_paired: bool,
+    pub(in crate::log) state: State,
+    pub(in crate::log) boot: [u8; 16],
+    /// Number of the last segment before which everything is void; 0 if there is none.
+    pub(in crate::log) clears: u64,
+    /// Segments up to this number were synced, with their names.
+    pub(in crate::log) synced_through: u64,
+    /// A sequence number that every later record exceeds or has.
+    pub(in crate::log) next_sequence: u64,
+    /// The segments that must be there, and the lengths of those that are sealed; else 0.
+    pub(in crate::log) segments: BTreeMap<u64, u64>,
+}
+
+/// A copy of the manifest as it was read.
+pub(super) enum Copy {
+    Missing,
+    /// Of a version or kind that this program does not know.
+    Unknown(&'static str),
+    Bad(&'static str),
+    /// It says whose it is, and nothing more.
+    Headed(Contents),
+    /// Its list of segments is not whole.
+    Torn(Contents),
+    Good(Contents),
+}
+
+impl Copy {
+    pub(super) fn what(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing => Some("it is missing"),
+            Self::Unknown(what) | Self::Bad(what) => Some(what),
+            Self::Headed(_) => Some("the checksum does not match"),
+            Self::Torn(_) => Some("the checksum of its list of segments does not match"),
+            Self::Good(_) => None,
+        }
+    }
+}
+
+impl Contents {
+    /// Those of a new database.
+    pub(in crate::log) fn new(identity: Identity, nature: Nature) -> Self {
+        Self {
+            identity,
+            nature,
+            generation: 0,
+            is_paired: false,
+            state: State::Open,
+            boot: [0; 16],
+            clears: 0,
+            synced_through: 0,
+            next_sequence: 1,
+            segments: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SECTOR_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(12, &(self.nature.kind as u32).to_le_bytes());
+        put(16, &self.identity.id.to_le_bytes());
+        put(24, &self.identity.hash_seed.to_le_bytes());
+        put(32, &self.identity.salt.to_le_bytes());
+        put(36, &self.nature.parameters);
+        put(64, &self.generation.to_le_bytes());
+        let mut flags = if self.is_paired { PAIRED } else { 0 };
+        if let State::Closed { number, offset } = self.state {
+            flags |= CLOSED;
+            put(112, &number.to_le_bytes());
+            put(120, &offset.to_le_bytes());
+        }
+        put(72, &flags.to_le_bytes());
+        put(76, &(self.segments.len() as u32).to_le_bytes());
+        put(80, &self.boot);
+        put(96, &self.clears.to_le_bytes());
+        put(104, &self.synced_through.to_le_bytes());
+        put(128, &self.next_sequence.to_le_bytes());
+        let line = |(number, length): (&u64, &u64)| [number.to_le_bytes(), length.to_le_bytes()];
+        let list: Vec<u8> = self.segments.iter().flat_map(line).flatten().collect();
+        put(136, &crc32c::crc32c(&list).to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..HEAD_BYTES - 4]);
+        bytes[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+        bytes[SUM_AT..SUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes.extend_from_slice(&list);
+        bytes
+    }
+}
+
+/// Bytes that the list takes, as the first sector says.
+pub(super) fn list_bytes(sector: &[u8]) -> usize {
+    let count = sector.get(76..80).map_or(0, read_u32) as usize;
+    if read_u32(sector.get(8..).unwrap_or_default()) == VERSION {
+        count.min(SEGMENTS_MAX) * LINE_BYTES
+    } else {
+        0
+    }
+}
+
+/// Reads a copy: a sector, and the list if there is one.
+pub(super) fn decode(bytes: &[u8]) -> Copy {
+    let Some((sector, list)) = bytes.split_at_checked(SECTOR_BYTES) else {
+        return Copy::Bad("it is too short");
+    };
+    if &sector[..8] != MAGIC {
+        return Copy::Bad("it is not a manifest");
+    }
+    if read_u32(&sector[HEAD_BYTES - 4..]) != crc32c::crc32c(&sector[..HEAD_BYTES - 4]) {
+        return Copy::Bad("the checksum does not match");
+    }
+    let version = read_u32(&sector[8..]);
+    if version == 0 || version > VERSION {
+        return Copy::Unknown("it is of a version this program does not know");
+    }
+    let kind = match read_u32(&sector[12..]) {
+        1 => StoredKind::Hash,
+        2 => StoredKind::Tree,
+        3 => StoredKind::Fixed,
+        4 => StoredKind::Table,
+        _ => return Copy::Unknown("it is of a kind of database this program does not know"),
+    };
+    let identity = Identity {
+        id: read_u64(&sector[16..]),
+        hash_seed: read_u64(&sector[24..]),
+        salt: read_u32(&sector[32..]),
+    };
+    let mut parameters = [0; 24];
+    parameters.copy_from_slice(&sector[36..60]);
+    let mut contents = Contents::new(identity, Nature { kind, parameters });
+    contents.state = State::Unknown;
+    if version < VERSION {
+        return Copy::Good(contents);
+    }
+    if read_u32(&sector[SUM_AT..]) != crc32c::crc32c(&sector[..SUM_AT]) {
+        return Copy::Headed(contents);
+    }
+    contents.generation = read_u64(&sector[64..]);
+    let flags = read_u32(&sector[72..]);
+    contents.is_paired = flags & PAIRED != 0;
+    contents.boot.copy_from_slice(&sector[80..96]);
+    contents.clears = read_u64(&sector[96..]);
+    contents.synced_through = read_u64(&sector[104..]);
+    contents.next_sequence = read_u64(&sector[128..]).clamp(1, SEQUENCE_MAX);
+    contents.state = if flags & CLOSED == 0 {
+        State::Open
+    } else {
+        State::Closed { number: read_u64(&sector[112..]), offset: read_u64(&sector[120..]) }
+    };
+    let count = read_u32(&sector[76..]) as usize;
+    if count * LINE_BYTES != list.len() || read_u32(&sector[136..]) != crc32c::crc32c(list) {
+        return Copy::Torn(contents);
+    }
+    contents.segments =
+        list.chunks_exact(LINE_BYTES).map(|line| (read_u64(line), read_u64(&line[8..]))).collect();
+    Copy::Good(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents() -> Contents {
+        let identity = Identity { id: 1, hash_seed: 2, salt: 3 };
+        let mut contents = Contents::new(identity, Nature::of(StoredKind::Fixed));
+        contents.generation = 9;
+        contents.is_paired = true;
+        contents.boot = [7; 16];
+        contents.clears = 4;
+        contents.synced_through = 5;
+        contents.next_sequence = 600;
+        contents.segments = (4..60).map(|number| (number, number * 100)).collect();
+        contents
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for state in [State::Open, State::Closed { number: 59, offset: 64 }] {
+            let contents = Contents { state, ..contents() };
+            let Copy::Good(read) = decode(&contents.encode()) else { panic!("it is good") };
+            assert_eq!(read, contents);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_of_what_counts_goes_unnoticed() {
+        let bytes = contents().encode();
+        for at in (0..SUM_AT + 4).chain(SECTOR_BYTES..bytes.len()) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(!matches!(decode(&damaged), Copy::Good(_)), "byte {at}");
+        }
+    }
+}

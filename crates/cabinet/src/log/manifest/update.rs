@@ -1,0 +1,217 @@
+//! The manifest of an open database: which copy is written when.
+//!
+//! One copy is whole on the disk at all times, and is not touched until the other one is. A new
+//! segment is noted in the other one at once, without a sync: what is written survives the death of
+//! the process. After a loss of power the segment is known by its header. A sync of the background,
+//! or a removal of segments, makes first this copy durable and then the next.
+//!
+//! `flushing` is held while copies are synced; `inner` never is, since writers that begin a segment
+//! take it. What they note meanwhile is written when the sync is done.
+
+use super::super::segment::Segment;
+use super::super::{Log, error_at};
+use super::codec::{Contents, State};
+use super::{Found, NAMES, Nature, write, write_copy};
+use crate::io::{File, Open, Storage};
+use crate::{Durability, Result};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// See the module.
+pub(in crate::log) struct Manifest {
+    copies: [(PathBuf, Arc<dyn File>); 2],
+    flushing: Mutex<()>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    contents: Contents,
+    /// The copy that is whole on the disk, or was when the database was opened.
+    durable: usize,
+    /// Both copies are being written and synced.
+    is_busy: bool,
+    /// Something has changed that not both copies have on the disk.
+    is_dirty: bool,
+}
+
+impl Manifest {
+    /// Takes over what was found, less what has changed of it since. Copies that are bad are made
+    /// again.
+    pub(in crate::log) fn open(
+        storage: &dyn Storage,
+        directory: &Path,
+        found: &Found,
+        mut contents: Contents,
+    ) -> Result<Self> {
+        let mut durable = found.best;
+        contents.generation = found.contents.generation;
+        contents.is_paired = true;
+        match found.to_heal {
+            [false, false] => {}
+            [true, true] => {
+                contents = write(storage, directory, contents)?;
+                durable = 0;
+            }
+            [first, _] => {
+                let index = usize::from(!first);
+                contents.generation += 1;
+                write_copy(storage, directory, index, &contents)?;
+                durable = index;
+            }
+        }
+        let open = |name: &str| {
+            let path = directory.join(name);
+            match storage.open(&path, Open::Existing) {
+                Ok(file) => Ok((path, file)),
+                Err(error) => Err(error_at("open", &path, error)),
+            }
+        };
+        let copies = [open(NAMES[0])?, open(NAMES[1])?];
+        let inner = Inner { contents, durable, is_busy: false, is_dirty: true };
+        let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
+        manifest.change(|_| ())?;
+        Ok(manifest)
+    }
+
+    /// Changes what is said, and writes it to the copy that may be torn. No sync.
+    fn change(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
+        let mut inner = self.inner.lock();
+        change(&mut inner.contents);
+        inner.is_dirty = true;
+        if inner.is_busy {
+            return Ok(());
+        }
+        self.write_other(&mut inner)
+    }
+
+    fn write_other(&self, inner: &mut Inner) -> Result<()> {
+        inner.contents.generation += 1;
+        let bytes = inner.contents.encode();
+        let (path, file) = &self.copies[1 - inner.durable];
+        file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))
+    }
+
+    /// Changes what is said, and makes both copies durable, one after the other.
+    fn change_durably(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
+        let _one_at_a_time = self.flushing.lock();
+        let (bytes, first) = {
+            let mut inner = self.inner.lock();
+            change(&mut inner.contents);
+            inner.contents.generation += 1;
+            inner.is_busy = true;
+            inner.is_dirty = false;
+            (inner.contents.encode(), 1 - inner.durable)
+        };
+        let mut result = Ok(());
+        for index in [first, 1 - first] {
+            let (path, file) = &self.copies[index];
+            result = file
+                .write_at(&bytes, 0)
+                .and_then(|()| file.sync())
+                .map_err(|error| error_at("write", path, error));
+            if result.is_err() {
+                break;
+            }
+            self.inner.lock().durable = index;
+        }
+        let mut inner = self.inner.lock();
+        inner.is_busy = false;
+        let has_changed = inner.is_dirty;
+        inner.is_dirty |= result.is_err();
+        if has_changed {
+            self.write_other(&mut inner)?;
+        }
+        result
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.inner.lock().is_dirty
+    }
+
+    /// What it says now.
+    pub(in crate::log) fn contents(&self) -> Contents {
+        self.inner.lock().contents.clone()
+    }
+}
+
+impl Log {
+    /// Changes what the kind was created with.
+    pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
+        let mut nature = self.nature.lock();
+        let changed = Nature { parameters, ..*nature };
+        self.manifest.change_durably(|contents| contents.nature = changed)?;
+        *nature = changed;
+        Ok(())
+    }
+
+    /// Notes that a segment is begun, and how long the one before it has become. The caller holds the
+    /// tail. Where that fails, the segment is known by its header.
+    pub(in crate::log) fn note_begun(
+        &self,
+        number: u64,
+        clears: bool,
+        sealed: &Segment,
+        next: u64,
+    ) {
+        let length = sealed.bytes();
+        let noted = self.manifest.change(|contents| {
+            if let Some(line) = contents.segments.get_mut(&sealed.number) {
+                *line = length;
+            }
+            contents.segments.insert(number, 0);
+            contents.next_sequence = contents.next_sequence.max(next);
+            if clears {
+                contents.clears = number;
+            }
+        });
+        if let Err(error) = noted {
+            tracing::warn!("segment {number} is not in the manifest yet: {error}");
+        }
+    }
+
+    /// Takes the names of segments out of both copies, durably. Their files may go then.
+    pub(in crate::log) fn forget_names(&self, segments: &[Arc<Segment>]) -> Result<()> {
+        if segments.is_empty() {
+            return Ok(());
+        }
+        self.manifest.change_durably(|contents| {
+            for segment in segments {
+                contents.segments.remove(&segment.number);
+            }
+        })
+    }
+
+    /// Notes that segments up to this one are on the disk. It is said later, see `flush_manifest`.
+    pub(in crate::log) fn note_synced(&self, number: u64) {
+        let mut inner = self.manifest.inner.lock();
+        if inner.contents.synced_through < number {
+            inner.contents.synced_through = number;
+            inner.is_dirty = true;
+        }
+    }
+
+    /// Makes both copies durable if something has changed, unless the operating system is to say when.
+    pub(in crate::log) fn flush_manifest(&self) -> Result<()> {
+        if self.settings.durability == Durability::None || !self.manifest.is_dirty() {
+            return Ok(());
+        }
+        self.manifest.change_durably(|_| ())
+    }
+
+    /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.
+    pub(crate) fn note_closed(&self) -> Result<()> {
+        let (number, offset, next_sequence) = {
+            let tail = self.lock_tail();
+            (tail.segment.number, tail.appender.end() as u64, tail.next_sequence)
+        };
+        if self.manifest.is_dirty() {
+            // Then only the first sector changes, which no crash can tear.
+            self.manifest.change_durably(|contents| contents.next_sequence = next_sequence)?;
+        }
+        self.manifest.change_durably(|contents| {
+            contents.next_sequence = contents.next_sequence.max(next_sequence);
+            contents.state = State::Closed { number, offset };
+        })
+    }
+}

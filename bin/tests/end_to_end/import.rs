@@ -505,7 +505,7 @@ fn inspect_says_what_a_database_is() {
     let into = folder.path("casket.tch");
     succeed("tyrant", &["import", &fixture("le", "hash-apow8.tch"), "--into", &into]);
     let lines = succeed("tyrant", &["inspect", &into]);
-    for expected in ["made by\ttyrant, format 1", "kind\thash", "records\t60", "segments\t1"] {
+    for expected in ["made by\ttyrant, format 2", "kind\thash", "records\t60", "segments\t1"] {
         assert!(lines.lines().any(|line| line == expected), "{expected}\n{lines}");
     }
     fail("tyrant", &["inspect", &folder.path("missing.tch")]);

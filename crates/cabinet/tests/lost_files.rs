@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 const RECORDS: u32 = 3000;
 
+/// What is done to a file.
+type Harm = fn(&Path);
+
 /// Keys that hash and fixed-length databases take.
 fn key(number: u32) -> Vec<u8> {
     (number + 1).to_string().into_bytes()
@@ -245,7 +248,7 @@ fn one_flipped_bit_costs_one_record_and_is_reported() {
 
 #[test]
 fn either_copy_of_the_manifest_suffices_and_a_bad_one_is_made_again() {
-    let ways: [(&str, fn(&Path)); 4] = [
+    let ways: [(&str, Harm); 4] = [
         ("without", |file| fs::remove_file(file).unwrap()),
         ("flipped", |file| flip(file, 20)),
         ("flipped in the list", |file| flip(file, 520)),

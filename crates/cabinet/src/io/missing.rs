@@ -2,16 +2,9 @@
 
 use super::{File, Map};
 use std::io;
-use std::sync::Arc;
 
 /// See the module.
 pub(crate) struct Missing;
-
-impl Missing {
-    pub(crate) fn new() -> Arc<dyn File> {
-        Arc::new(Self)
-    }
-}
 
 fn missing() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "the file is missing")

@@ -611,7 +611,7 @@ fn open_segment(one: &Surveyed, slot: usize) -> Result<Segment> {
     let path = one.path.clone();
     let Some(file) = &one.file else {
         let failed = |error| error_at("stand in for", &path, error);
-        let file = Missing::new();
+        let file: Arc<dyn crate::io::File> = Arc::new(Missing);
         let map = file.map(0, 0).map_err(failed)?;
         let mut segment = new_segment(&one.header, slot, path, file, map);
         segment.is_missing = true;

@@ -5,7 +5,8 @@ use crate::pid_file::PidFile;
 use crate::transfer::beside::import_if_legacy;
 use crate::{daemon, signals};
 use anyhow::{Context, Result};
-use cabinet::Database;
+use cabinet::name::Specification;
+use cabinet::{Clock, Database};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Server};
 use std::path::PathBuf;
@@ -59,6 +60,16 @@ impl Service {
         result
     }
 
+    /// Opens the database. With an update log the server removes what has expired, so that this is
+    /// logged too.
+    fn open(&self, name: &str) -> cabinet::Result<Database> {
+        let mut specification = Specification::parse(name)?;
+        if self.config.update_log.is_some() {
+            specification.options.clock = Clock::real().handing_over();
+        }
+        Database::open_specification(&specification)
+    }
+
     fn run_logged(&self, log: &Log) -> Result<()> {
         let _pid_file = self.pid.as_deref().map(PidFile::create).transpose()?;
         if let Err(error) = raise_file_limit() {
@@ -72,7 +83,7 @@ impl Service {
             None => self.database.clone(),
         };
         let database =
-            Database::open(&name).with_context(|| format!("cannot open the database {name}"))?;
+            self.open(&name).with_context(|| format!("cannot open the database {name}"))?;
         let server = Server::bind(self.config.clone(), database.clone())?;
         if self.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;

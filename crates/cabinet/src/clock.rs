@@ -1,5 +1,6 @@
 //! What time it is, for expiry. Tests set it by hand.
 
+use crate::ExpiredKeys;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Clock {
     /// The time set by hand, or none to ask the system.
     manual: Option<Arc<AtomicU64>>,
+    /// Whom to leave to remove what has expired, if not the engine itself.
+    expired: Option<Arc<ExpiredKeys>>,
 }
 
 /// Sets the time of the [`Clock`] it was made with.
@@ -17,14 +20,20 @@ pub struct ManualClock {
     now_ms: Arc<AtomicU64>,
 }
 
-/// Two clocks are equal if they are both the system's or the same one set by hand.
+/// Two clocks are equal if they are both the system's or the same one set by hand, and hand over
+/// to the same one.
 impl PartialEq for Clock {
     fn eq(&self, other: &Self) -> bool {
-        match (&self.manual, &other.manual) {
-            (None, None) => true,
-            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
-            _ => false,
-        }
+        is_same(self.manual.as_ref(), other.manual.as_ref())
+            && is_same(self.expired.as_ref(), other.expired.as_ref())
+    }
+}
+
+fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
     }
 }
 
@@ -39,7 +48,23 @@ impl Clock {
     /// A clock that stands at `start_ms` until its [`ManualClock`] moves it.
     pub fn manual(start_ms: u64) -> (Self, ManualClock) {
         let now_ms = Arc::new(AtomicU64::new(start_ms));
-        (Self { manual: Some(Arc::clone(&now_ms)) }, ManualClock { now_ms })
+        (Self { manual: Some(Arc::clone(&now_ms)), expired: None }, ManualClock { now_ms })
+    }
+
+    /// The same clock for a database that does not remove what has expired, but names its keys in
+    /// [`Database::expired_keys`](crate::Database::expired_keys).
+    pub fn handing_over(self) -> Self {
+        Self { expired: Some(Arc::default()), ..self }
+    }
+
+    /// Where the keys of expired records are named, if they are.
+    pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.expired.as_deref()
+    }
+
+    /// Names the key of an expired record to the one who removes it; says whether there is one.
+    pub(crate) fn hand_over(&self, key: &[u8]) -> bool {
+        self.expired.as_ref().map(|expired| expired.name(key)).is_some()
     }
 
     /// Milliseconds since the Unix epoch; 0 if the system's clock stands before it.

@@ -8,8 +8,9 @@ use crate::ordered::ordered;
 use crate::reentry;
 use crate::table::{Row, RowView, Table};
 use crate::{
-    Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, LogPosition,
-    LongValue, Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version, Wait,
+    Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, ExpiredKeys,
+    LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version,
+    Wait,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -84,6 +85,23 @@ impl Database {
     /// after a write, and acknowledges it once [`Database::durable`] has come that far.
     pub fn deferred(&self) -> Self {
         Self { deferred: true, ..self.clone() }
+    }
+
+    /// Removes the record under a key if it has expired, of several all that have; says whether it
+    /// was there. Only of use where [`Database::expired_keys`] names such keys.
+    pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
+        self.engine.remove_expired(key, self.wait)
+    }
+
+    /// Looks for expired records, where only writes do so by themselves.
+    pub fn find_expired(&self) {
+        self.engine.find_expired();
+    }
+
+    /// Keys of expired records that others are to remove, if the database was opened with a clock
+    /// that [hands over](crate::Clock::handing_over).
+    pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.engine.expired_keys()
     }
 
     /// Stores a record, whatever was there.

@@ -4,7 +4,7 @@
 //! scan, and the care of the whole database. Everything with a name of its own (append, add,
 //! compare-and-swap, ...) is built on these once, in [`crate::Database`].
 
-use crate::{Batch, LongValue, Numbered, Options, Ordered, Result};
+use crate::{Batch, ExpiredKeys, LongValue, Numbered, Options, Ordered, Result};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +143,21 @@ pub trait Engine: Send + Sync {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version>;
+
+    /// Removes the record under `key` if it has expired, of several all that have; says whether it
+    /// was there. Rows do not expire.
+    fn remove_expired(&self, _key: &[u8], _wait: Wait) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Looks for expired records, where only writes do so by themselves.
+    fn find_expired(&self) {}
+
+    /// Where the keys of expired records are named that the engine leaves to others to remove; `None`
+    /// if it removes them itself.
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        None
+    }
 
     /// Applies all of a batch or, also across a crash, nothing of it. Fails with
     /// [`crate::Error::Conflict`] if a record the batch expects at a version has moved on.

@@ -56,6 +56,7 @@ mod database;
 mod engine;
 mod error;
 mod expired;
+mod expired_keys;
 mod fixed;
 mod hash;
 mod indexed;
@@ -88,6 +89,7 @@ pub use engine::{
     Wait,
 };
 pub use error::{Error, Result};
+pub use expired_keys::ExpiredKeys;
 pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
 pub use inventory::Inventory;

@@ -147,7 +147,11 @@ fn start(
     if shared.update_log.is_some() {
         begin("update-log", |shared| {
             if let Some(log) = &shared.update_log {
-                log.look_after(|| shared.is_stopping(), |unfinished| shared.settle(unfinished));
+                log.look_after(
+                    || shared.is_stopping(),
+                    |unfinished| shared.settle(unfinished),
+                    |tick| shared.remove_expired(tick),
+                );
             }
         })?;
     }

@@ -29,6 +29,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 
+/// An on-memory database without writers is searched for expired records each time after so many
+/// looks of the update log's thread.
+const TICKS_OF_SEARCH: u32 = 10;
+
 /// State of a server. Counters and the budget are written on the way of a request; locks in here
 /// are not taken on the hot path, and never two of them at once.
 pub(crate) struct Shared {
@@ -249,6 +253,21 @@ impl Shared {
             && let Err(error) = settle(&self.database.ungated(), log, unfinished)
         {
             tracing::error!("update log: changes that were under way cannot be logged: {error}");
+        }
+    }
+
+    /// Removes what has expired, and logs that, unless a master decides what has. Called about ten
+    /// times a second, with how often it was.
+    pub(crate) fn remove_expired(&self, tick: u32) {
+        if self.database.expired_keys().is_none() || self.gate.reason().is_some() {
+            return;
+        }
+        if tick.is_multiple_of(TICKS_OF_SEARCH) {
+            self.database.find_expired();
+        }
+        if let Err(error) = self.database.collect_expired() {
+            // The database names the rest again.
+            tracing::debug!("expired records are not removed yet: {error}");
         }
     }
 

@@ -106,7 +106,9 @@ impl Store {
         key: &'k [u8],
     ) -> Result<(Held<'s>, Cow<'k, [u8]>)> {
         if self.database.as_numbered().is_none() || !is_relative(key) {
-            return Ok((self.begin(log, Scope::Key(key))?, Cow::Borrowed(key)));
+            let held = self.begin(log, Scope::Key(key))?;
+            self.expire(&held, key)?;
+            return Ok((held, Cow::Borrowed(key)));
         }
         loop {
             let id = self.resolve(key)?;
@@ -114,9 +116,33 @@ impl Store {
             let held = self.begin(log, Scope::Key(&resolved))?;
             // Another change may have taken the id before this one had its lock.
             if self.resolve(key)? == id {
+                self.expire(&held, &resolved)?;
                 return Ok((held, resolved));
             }
         }
+    }
+
+    /// Removes what has expired under a key that is about to be changed, and logs that: whoever
+    /// executes the change may know nothing of expiry, or have another time.
+    fn expire(&self, held: &Held<'_>, key: &[u8]) -> Result<()> {
+        if self.database.expired_keys().is_some() && self.database.remove_expired(key)? {
+            // Removing it is logged so that it succeeds also where there is nothing any more.
+            let database = self.database.blocking();
+            as_is(&database, key, &mut |request| self.append(held, request, true))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the records that have expired as far as the database has named them, and logs that.
+    pub(crate) fn collect_expired(&self) -> Result<()> {
+        let (Some(log), Some(expired)) = (&self.log, self.database.expired_keys()) else {
+            return Ok(());
+        };
+        for key in expired.take() {
+            let held = self.begin(log, Scope::Key(&key))?;
+            self.expire(&held, &key)?;
+        }
+        Ok(())
     }
 
     /// The id that a word of a fixed-length database means now; `None` if there is none, so that
@@ -472,6 +498,9 @@ impl Store {
             return Err(Error::NotSupported("so long an argument, in an update log".into()));
         };
         let held = self.begin(log, scope)?;
+        if let Scope::Key(key) = scope {
+            self.expire(&held, key)?;
+        }
         let done = call()?;
         let arguments = strings.strings();
         self.append(&held, Request::Misc { name, options: 0, arguments }, outcome(&done));

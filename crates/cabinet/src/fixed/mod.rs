@@ -18,8 +18,8 @@ use crate::indexed::{Index, Indexed, Place, Running, Table as _, delegate_to_run
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Entry, Error, Meta, Numbered, Options, Position, Result,
-    Version, Wait,
+    Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Numbered, Options,
+    Position, Result, Version, Wait,
 };
 use id::{Key, Text};
 use pages::{Directory, Pages, page_of, shard_of};
@@ -321,6 +321,16 @@ impl Engine for FixedDatabase {
             edge @ (Key::Min | Key::Max) => self.update_edge(edge, key, wait, decide),
             beyond @ (Key::Prev | Key::Next) => self.update_beyond(beyond, key, wait, decide),
         }
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let Key::Id(id) = Key::parse(key) else { return Ok(false) };
+        let place = place_of(self.check(id, key)?);
+        self.running.remove_expired(place, Text::of(id).as_bytes(), wait)
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.running.clock.expired_keys()
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

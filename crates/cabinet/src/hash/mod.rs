@@ -11,7 +11,8 @@ use crate::indexed::{Index, Indexed, Place, Running, Stretch, delegate_to_runnin
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, LongValue, Meta, Options, Position, Result, Version, Wait,
+    Batch, Change, Engine, Entry, ExpiredKeys, LongValue, Meta, Options, Position, Result, Version,
+    Wait,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -174,6 +175,14 @@ impl Engine for HashDatabase {
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         self.running.update(self.running.index.place_of(key), key, wait, decide)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.running.remove_expired(self.running.index.place_of(key), key, wait)
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.running.clock.expired_keys()
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

@@ -150,6 +150,7 @@ impl<I: Index> Indexed<I> {
                 if let Some(segment) = segment {
                     segment.add_live(total);
                     segment.note_expiry(step.meta.expires_at_ms);
+                    self.note_expiry(step.meta);
                 }
                 match slot {
                     Some(slot) => table.replace(slot, appended.location, total),

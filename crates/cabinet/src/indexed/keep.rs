@@ -57,6 +57,13 @@ impl<I: Index> Rescue for Indexed<I> {
 }
 
 impl<I: Index> Indexed<I> {
+    /// Whether a record is the present one of its key.
+    fn is_indexed(&self, location: Location, record: &Record<'_>) -> bool {
+        let Some(place) = self.index.place(record.key) else { return false };
+        let table = self.shards[place.shard].read();
+        find_location(&*table, place.tag, location).is_some()
+    }
+
     fn rescue_put(
         &self,
         segment: &Segment,
@@ -68,7 +75,9 @@ impl<I: Index> Indexed<I> {
     ) -> Result<()> {
         let mut table = self.shards[place.shard].write();
         let slot = find_location(&*table, place.tag, location);
-        if record.meta.is_expired(self.now_ms(record.meta)) {
+        // Until another has removed it, it is moved like any other.
+        let is_left = slot.is_some() && self.clock.expired_keys().is_some();
+        if !is_left && record.meta.is_expired(self.now_ms(record.meta)) {
             if let Some(slot) = slot {
                 table.remove(slot);
                 segment.remove_live(record.total);
@@ -212,7 +221,13 @@ impl<I: Index> Engaged for Indexed<I> {
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
-                    self.forget(&segment, location, record);
+                    let is_left = self.clock.expired_keys().is_some();
+                    if !is_left {
+                        self.forget(&segment, location, record);
+                    } else if self.is_indexed(location, record) {
+                        return self.clock.hand_over(record.key);
+                    }
+                    false
                 })?;
                 if !go_on() {
                     break;

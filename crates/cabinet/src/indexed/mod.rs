@@ -33,7 +33,7 @@ use parking_lot::RwLockReadGuard;
 use shard::Shard;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long a writer waits, once in so many writes, when compaction cannot keep up.
@@ -79,7 +79,9 @@ pub(crate) struct Indexed<I: Index> {
     pub(crate) index: I,
     shards: Box<[Shard<I::Table>]>,
     compression: Compression,
-    clock: Clock,
+    pub(crate) clock: Clock,
+    /// Whether a record was stored that expires, as far as the log goes back.
+    has_expiries: AtomicBool,
     expired: ExpiryStats,
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
@@ -177,6 +179,7 @@ impl<I: Index> Indexed<I> {
         if let Some(segment) = segments.get(appended.location) {
             segment.add_live(total);
             segment.note_expiry(meta.expires_at_ms);
+            self.note_expiry(meta);
         }
         match found {
             Some(found) => {
@@ -322,6 +325,29 @@ impl<I: Index> Indexed<I> {
         })
     }
 
+    /// As [`crate::Engine::remove_expired`].
+    pub(crate) fn remove_expired(&self, place: Place<I>, key: &[u8], wait: Wait) -> Result<bool> {
+        if !self.has_expiries.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let mut attempt = |wait| {
+            let mut table = self.shards[place.shard].write();
+            let segments = self.log.segments();
+            let found = self.find(&table, &segments, place.tag, key, wait)?;
+            let Some(found) = found else { return Ok(false) };
+            let is_expired =
+                self.with(&segments, found.location, wait, Check::Whole, |record| {
+                    record.meta.is_expired(self.now_ms(record.meta))
+                })?;
+            if is_expired {
+                self.delete(&mut table, place.shard, &segments, &found, key)?;
+                self.expired.count_removed();
+            }
+            Ok(is_expired)
+        };
+        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
+    }
+
     /// As [`crate::Engine::update`].
     pub(crate) fn update(
         &self,
@@ -384,6 +410,14 @@ impl<I: Index> Indexed<I> {
             }
         };
         self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
+    }
+
+    /// A record is stored. The caller holds its shard's lock.
+    #[inline]
+    fn note_expiry(&self, meta: Meta) {
+        if meta.expires_at_ms != 0 && !self.has_expiries.load(Ordering::Relaxed) {
+            self.has_expiries.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The time, if the record has any interest in it.

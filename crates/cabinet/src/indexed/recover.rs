@@ -11,7 +11,7 @@ use crate::log::{
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Opens or creates an engine.
 pub(super) fn open<I: Index>(
@@ -33,7 +33,8 @@ pub(super) fn open<I: Index>(
         }
         Err(error) => return Err(error),
     };
-    let now_ms = clock.now_ms();
+    // What another is to remove is still there, expired or not.
+    let now_ms = if clock.expired_keys().is_some() { 0 } else { clock.now_ms() };
     recovery.replay(&mut |segments, segment, location, record| {
         let Some(place) = index.place(record.key) else { return Ok(()) };
         let table = &mut tables[place.shard];
@@ -42,7 +43,11 @@ pub(super) fn open<I: Index>(
     let log = recovery.finish()?;
     let shards = tables.into_iter().map(Shard::new).collect();
     let compression = options.compression;
+    let expires =
+        |segment: &Arc<Segment>| segment.next_expiry_ms.load(Ordering::Relaxed) != u64::MAX;
+    let has_expiries = AtomicBool::new(log.segments().iter().any(expires));
     Ok(Indexed {
+        has_expiries,
         log,
         index,
         shards,

@@ -244,12 +244,13 @@ impl Log {
         self.remove_segment(segment)
     }
 
-    /// Shows the expired records of a segment to `visit` and notes when to look again.
+    /// Shows the expired records of a segment to `visit`, which says whether one stays, and notes when
+    /// to look again.
     pub(crate) fn sweep_segment(
         &self,
         segment: &Arc<Segment>,
         now_ms: u64,
-        visit: &dyn Fn(Location, &Record<'_>),
+        visit: &dyn Fn(Location, &Record<'_>) -> bool,
     ) -> Result<()> {
         segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         if !segment.is_sealed() {
@@ -262,9 +263,8 @@ impl Log {
         loop {
             let before = scanner.offset();
             let next = scanner.next(&mut |offset, record, _| {
-                if record.meta.is_expired(now_ms) {
-                    visit(segment.at(offset), record);
-                } else if record.meta.expires_at_ms != 0 {
+                let stays = !record.meta.is_expired(now_ms) || visit(segment.at(offset), record);
+                if stays && record.meta.expires_at_ms != 0 {
                     let again = now_ms.saturating_add(SWEEP_INTERVAL_MS);
                     segment.note_expiry(record.meta.expires_at_ms.max(again));
                 }

@@ -8,6 +8,9 @@ use crate::Meta;
 /// Records that a write looks at while there may be expired ones.
 pub(super) const LOOKS_PER_WRITE: usize = 2;
 
+/// How often as many are looked at, of each part of a database, where nobody writes.
+pub(super) const SEARCHES: usize = 64;
+
 /// Lower bound of the expiries in a set of records.
 #[derive(Debug)]
 pub(super) struct Expiries {

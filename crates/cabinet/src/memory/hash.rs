@@ -24,11 +24,12 @@
 use super::ScanBudget;
 use super::capacity::Capacity;
 use super::copy::copy_records;
+use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Position, Result, Version,
-    Wait, reentry,
+    Batch, BatchChange, Change, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position, Result,
+    Version, Wait, reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
@@ -197,7 +198,7 @@ impl MemoryHash {
     fn sweep(&self, shard: &mut Shard) {
         if shard.may_expire() {
             let now_ms = self.options.clock.now_ms();
-            shard.sweep(now_ms, |key| self.tag(key), &self.capacity);
+            shard.sweep(now_ms, |key| self.tag(key), &self.capacity, &self.options.clock);
         }
     }
 
@@ -274,6 +275,30 @@ impl Engine for MemoryHash {
                 Ok(version)
             }
         }
+    }
+
+    fn remove_expired(&self, key: &[u8], _wait: Wait) -> Result<bool> {
+        let (index, tag) = self.place(key);
+        let mut shard = self.shards[index].0.write();
+        let found = shard.find(tag, key);
+        let is_expired = found.is_some() && self.live(&shard, found).is_none();
+        if is_expired {
+            shard.remove(tag, key, &self.capacity);
+            self.capacity.expired.count_removed();
+        }
+        Ok(is_expired)
+    }
+
+    fn find_expired(&self) {
+        for shard in &self.shards {
+            for _ in 0..SEARCHES {
+                self.sweep(&mut shard.0.write());
+            }
+        }
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.options.clock.expired_keys()
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

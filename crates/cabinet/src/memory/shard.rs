@@ -11,7 +11,7 @@ use super::capacity::Capacity;
 use super::expiry::{Expiries, LOOKS_PER_WRITE};
 use super::index::{Index, RECORDS_MAX};
 use super::record::Record;
-use crate::{Error, Meta, Result, Version};
+use crate::{Clock, Error, Meta, Result, Version};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -173,6 +173,7 @@ impl Shard {
         now_ms: u64,
         tag_of: impl Fn(&[u8]) -> u32,
         capacity: &Capacity,
+        clock: &Clock,
     ) {
         if !self.expiries.is_due(now_ms) {
             return;
@@ -185,8 +186,9 @@ impl Shard {
             }
             let id = self.sweep as u32;
             self.sweep += 1;
-            let Some(meta) = self.record(id).map(Record::meta) else { continue };
-            if meta.is_expired(now_ms) {
+            let Some(record) = self.record(id) else { continue };
+            let meta = record.meta();
+            if meta.is_expired(now_ms) && !clock.hand_over(record.key()) {
                 self.remove_at(id, &tag_of, capacity);
                 capacity.expired.count_removed();
             } else {

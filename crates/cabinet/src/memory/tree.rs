@@ -11,11 +11,11 @@
 use super::ScanBudget;
 use super::capacity::Capacity;
 use super::copy::copy_records;
-use super::expiry::{Expiries, LOOKS_PER_WRITE};
+use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Position, Result, Version,
-    Wait,
+    Batch, BatchChange, Change, Clock, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position,
+    Result, Version, Wait,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -137,7 +137,7 @@ impl Tree {
     }
 
     /// Looks at a few records, if any may have expired, and removes those that have.
-    fn sweep(&mut self, now_ms: u64, capacity: &Capacity) {
+    fn sweep(&mut self, now_ms: u64, capacity: &Capacity, clock: &Clock) {
         if !self.expiries.is_due(now_ms) {
             return;
         }
@@ -150,7 +150,7 @@ impl Tree {
                 self.expiries.finish_round();
                 return;
             };
-            if meta.is_expired(now_ms) {
+            if meta.is_expired(now_ms) && !clock.hand_over(&key) {
                 self.remove(&key, capacity);
                 capacity.expired.count_removed();
             } else {
@@ -186,7 +186,8 @@ impl MemoryTree {
     /// record just written.
     fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
         if tree.expiries.any() {
-            tree.sweep(self.options.clock.now_ms(), &self.capacity);
+            let clock = &self.options.clock;
+            tree.sweep(clock.now_ms(), &self.capacity, clock);
         }
         tree.evict(spare, &self.capacity);
     }
@@ -240,6 +241,27 @@ impl Engine for MemoryTree {
                 Ok(version)
             }
         }
+    }
+
+    fn remove_expired(&self, key: &[u8], _wait: Wait) -> Result<bool> {
+        let mut tree = self.tree.write();
+        let is_expired = tree.items.contains(key) && self.live(&tree, key).is_none();
+        if is_expired {
+            tree.remove(key, &self.capacity);
+            self.capacity.expired.count_removed();
+        }
+        Ok(is_expired)
+    }
+
+    fn find_expired(&self) {
+        let clock = &self.options.clock;
+        for _ in 0..SEARCHES {
+            self.tree.write().sweep(clock.now_ms(), &self.capacity, clock);
+        }
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.options.clock.expired_keys()
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::leaf::State;
 use super::redo::Operation;
-use super::{NEVER_MS, Shared};
+use super::{NEVER_MS, SWEEPING_MS, Shared};
 use crate::log::record::Record;
 use crate::log::{Engaged, Location, Log, Rescue, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
@@ -42,7 +42,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes all expired records of a leaf, and notes when to look again.
+    /// Removes all expired records of a leaf, or names them to the one who removes them, and notes
+    /// when to look again.
     fn remove_expired(&self, state: &mut State, now_ms: u64) -> Result<()> {
         let Some(loaded) = state.loaded() else { return Ok(()) };
         let view = loaded.page.view();
@@ -55,6 +56,9 @@ impl Shared {
             })
             .collect();
         for (key, number) in expired {
+            if self.clock.hand_over(&key) {
+                continue;
+            }
             let group = self.group(state, &key);
             self.make(state, Operation::Remove(number), group, &key, &[], Meta::NONE)?;
             self.expired.count_removed();
@@ -124,7 +128,7 @@ impl Engaged for Shared {
             return Ok(());
         }
         let _structure = self.structure.lock();
-        self.next_expiry_ms.store(NEVER_MS, Ordering::Relaxed);
+        self.next_expiry_ms.store(SWEEPING_MS, Ordering::Relaxed);
         self.walk(&mut |leaf, state, _| {
             if state.expires_at_ms <= now_ms && self.load_for_care(leaf, state)? {
                 self.remove_expired(state, now_ms)?;
@@ -134,7 +138,11 @@ impl Engaged for Shared {
                 self.next_expiry_ms.fetch_min(again, Ordering::Relaxed);
             }
             Ok(())
-        })
+        })?;
+        let (swept, order) = (NEVER_MS, Ordering::Relaxed);
+        // Unless something that expires was found or stored meanwhile.
+        let _ = self.next_expiry_ms.compare_exchange(SWEEPING_MS, swept, order, order);
+        Ok(())
     }
 
     /// A checkpoint does that.

@@ -52,8 +52,8 @@ use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, StoredKind, Usage};
 use crate::ordered::{Ordered, PlaceChange, Seek, Side};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Entry, Error, Meta, Options, Order, Position,
-    Result, Version, Wait,
+    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Options, Order,
+    Position, Result, Version, Wait,
 };
 use cache::Cache;
 use directory::Directory;
@@ -71,6 +71,9 @@ const LEAF_BYTES: usize = 8 << 10;
 
 /// The time at which nothing expires.
 const NEVER_MS: u64 = u64::MAX;
+
+/// While the leaves are gone through it is not known whether anything expires.
+const SWEEPING_MS: u64 = NEVER_MS - 1;
 
 /// Share of the machine's memory that pages may take if nothing else is said, and its bounds.
 const CACHE_SHARE: u64 = 16;
@@ -217,6 +220,19 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// As [`Engine::remove_expired`].
+    fn remove_expired_under(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        if self.next_expiry_ms.load(Ordering::Relaxed) == NEVER_MS {
+            return Ok(false);
+        }
+        self.pause_if_behind(wait)?;
+        self.change(key, wait, |state| {
+            let before = self.group(state, key).len();
+            self.remove_expired_of(state, key)?;
+            Ok(self.group(state, key).len() < before)
+        })
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
@@ -379,6 +395,14 @@ impl Engine for TreeDatabase {
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         self.shared.update(key, wait, decide)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.shared.remove_expired_under(key, wait)
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.shared.clock.expired_keys()
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

@@ -6,8 +6,8 @@ use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::store::{Store, is_relative, put_with_meta};
-use crate::update_log::Source;
+use crate::store::{Store, is_relative, put_with_meta, scope_of};
+use crate::update_log::{Scope, Source};
 use cabinet::table::SearchRequest;
 use wire::binary::Request;
 use wire::binary::reply::OK;
@@ -58,6 +58,19 @@ impl<'a> Repeater<'a> {
         let done = store.repeat(&operation.request, || {
             if only_reads(&operation.request) {
                 return Some(operation.succeeded);
+            }
+            // The master has removed what had expired, or stores something else.
+            let has_expired = match scope_of(&operation.request) {
+                Scope::Key(key) => unlogged.remove_expired(key),
+                Scope::All | Scope::Nothing => Ok(false),
+            };
+            match has_expired {
+                Ok(true) if matches!(operation.request, Request::Out { .. }) => return Some(true),
+                Ok(_) => {}
+                Err(error) => {
+                    trouble = error.into();
+                    return None;
+                }
             }
             if let Some((key, value, meta)) = put_with_meta(&operation.request) {
                 let put = unlogged.put_with(key, value, meta);

@@ -449,16 +449,19 @@ impl UpdateLog {
 
     /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
     /// and removes files that are no longer kept. `settle` is to log what became of changes that were
-    /// under way when the process was killed before, if that could not be done at once.
+    /// under way when the process was killed before, if that could not be done at once;
+    /// `each` is called each time, with how often it was.
     pub(crate) fn look_after(
         &self,
         is_stopping: impl Fn() -> bool,
         settle: impl Fn(&[Unfinished]),
+        each: impl Fn(u32),
     ) {
         let mut tick: u32 = 0;
         while !is_stopping() {
             std::thread::sleep(TICK);
             self.resume(&settle);
+            each(tick);
             self.write();
             self.prepare_journal();
             if tick.is_multiple_of(TICKS_OF_RETENTION)

@@ -69,7 +69,7 @@ fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
-    log.look_after(|| true, |_| ());
+    log.look_after(|| true, |_| (), |_| ());
     put(&log, &memory, b"key", b"v");
     log.close();
     assert_eq!(log.tail().entries, 1);

@@ -1,0 +1,178 @@
+//! Expired records, as the update log and replicas have them.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::{Clock, Database, ManualClock, Options};
+use server::Config;
+use server::update_log::Settings;
+use std::collections::BTreeMap;
+use std::path::Path;
+use support::{
+    Running, following, is_following, logged, logging, records, set, start_with, wait_until,
+};
+use wire::binary::Request;
+use wire::update_log::Operation;
+
+const STORED: &str = "STORED\r\n";
+
+/// Every kind of database whose records can expire.
+const KINDS: [&str; 5] = ["*", "+", "casket.tch", "casket.tcb", "casket.tcf"];
+
+fn now_ms() -> u64 {
+    u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
+}
+
+/// A database that leaves it to its server to remove what has expired, and its clock.
+fn open(folder: &Path, kind: &str) -> (Database, ManualClock) {
+    let (clock, time) = Clock::manual(now_ms());
+    let mut options = Options::default();
+    options.clock = clock.handing_over();
+    let path = if kind.len() == 1 { kind.into() } else { folder.join(kind) };
+    (Database::open_with(path, &options).unwrap(), time)
+}
+
+/// What a server makes of a log that knows nothing of flags and expiry, as Tokyo Tyrant.
+fn without_expiry(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut records = BTreeMap::new();
+    for (_, _, body) in logged(folder) {
+        match Operation::parse(&body).unwrap().request {
+            Request::Put { key, value } => drop(records.insert(key.to_vec(), value.to_vec())),
+            Request::PutKeep { key, value } => {
+                records.entry(key.to_vec()).or_insert_with(|| value.to_vec());
+            }
+            Request::PutCat { key, value } => {
+                records.entry(key.to_vec()).or_default().extend_from_slice(value);
+            }
+            Request::Out { key } => drop(records.remove(key)),
+            Request::Misc { name: b"put", arguments, .. } => {
+                let mut arguments = arguments.iter().map(<[u8]>::to_vec);
+                records.insert(arguments.next().unwrap(), arguments.next().unwrap());
+            }
+            Request::Misc { name: b"outlist", arguments, .. } => {
+                for key in arguments.iter() {
+                    records.remove(key);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    records
+}
+
+/// Whether the log says that the record under a key is removed.
+fn removals(folder: &Path, key: &[u8]) -> usize {
+    let is_removal = |body: &[u8]| match Operation::parse(body).unwrap().request {
+        Request::Misc { name: b"outlist", arguments, .. } => arguments.iter().eq([key]),
+        _ => false,
+    };
+    logged(folder).iter().filter(|(_, _, body)| is_removal(body)).count()
+}
+
+#[test]
+fn a_change_that_finds_an_expired_record_is_logged_behind_its_removal() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, time) = open(folder.path(), kind);
+        let server = start_with(logging(1, folder.path()), database.clone());
+        let mut client = server.connect();
+        for key in 1..=6 {
+            client.exchange(format!("set {key} 0 500 3\r\nold\r\n"), STORED);
+        }
+        time.advance(1_000_000);
+        client.exchange("add 1 0 0 3\r\nnew\r\n", STORED);
+        client.exchange("append 2 0 0 3\r\nnew\r\n", "NOT_STORED\r\n");
+        client.exchange(b"\xc8\x12\0\0\0\x01\0\0\0\x03\x33new", b"\0");
+        client.exchange("delete 4\r\n", "NOT_FOUND\r\n");
+        client.exchange(b"\xc8\x11\0\0\0\x01\0\0\0\x03\x35new", b"\0");
+        client.exchange("replace 6 0 0 3\r\nnew\r\n", "NOT_STORED\r\n");
+        drop(server);
+        let ulog = folder.path().join("ulog");
+        for key in 1..=6 {
+            assert_eq!(removals(&ulog, key.to_string().as_bytes()), 1, "{kind} {key}");
+        }
+        assert_eq!(without_expiry(&ulog), records(&database), "{kind}");
+        assert_eq!(records(&database).len(), 3, "{kind}");
+    }
+}
+
+#[test]
+fn what_expires_is_logged_as_removed_once_though_nobody_touches_it() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, time) = open(folder.path(), kind);
+        let server = start_with(logging(1, folder.path()), database.clone());
+        let mut client = server.connect();
+        for key in 1..=100 {
+            client.exchange(format!("set {key} 0 500 3\r\nold\r\n"), STORED);
+        }
+        client.exchange("set 200 0 5000 4\r\nlong\r\n", STORED);
+        time.advance(1_000_000);
+        wait_until(|| database.len() == 1);
+        drop(server);
+        let ulog = folder.path().join("ulog");
+        for key in 1..=100 {
+            assert_eq!(removals(&ulog, key.to_string().as_bytes()), 1, "{kind} {key}");
+        }
+        assert_eq!(without_expiry(&ulog), records(&database), "{kind}");
+        assert_eq!(records(&database).len(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn what_expires_while_the_server_is_down_is_logged_as_removed_when_it_is_back() {
+    for kind in ["casket.tch", "casket.tcb", "casket.tcf"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, _) = open(folder.path(), kind);
+        let server = start_with(logging(1, folder.path()), database.clone());
+        server.connect().exchange("set 1 0 500 3\r\nold\r\n", STORED);
+        drop((server, database));
+        let (database, time) = open(folder.path(), kind);
+        time.advance(1_000_000);
+        let server = start_with(logging(1, folder.path()), database.clone());
+        wait_until(|| database.is_empty());
+        drop(server);
+        assert_eq!(removals(&folder.path().join("ulog"), b"1"), 1, "{kind}");
+    }
+}
+
+/// A replica whose clock is `ahead_ms` ahead of its master's, and removes nothing by itself.
+fn replica(folder: &Path, kind: &str, config: Config, ahead_ms: u64) -> (Running, Database) {
+    let (database, time) = open(folder, kind);
+    time.advance(ahead_ms);
+    let mut config = config;
+    config.following.is_writable = false;
+    config.update_log = Some(Settings::new(folder.join("ulog")));
+    (start_with(config, database.clone()), database)
+}
+
+#[test]
+fn the_master_decides_what_has_expired_whatever_the_clock_of_a_replica() {
+    for kind in KINDS {
+        for ahead_ms in [0, 600_000] {
+            let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let (database, time) = open(one.path(), kind);
+            let master = start_with(logging(1, one.path()), database.clone());
+            let config = following(2, two.path(), master.address);
+            let (server, copy) = replica(two.path(), kind, config, ahead_ms);
+            let mut client = master.connect();
+            client.exchange("set 1 0 500 3\r\nold\r\n", STORED);
+            client.exchange("set 2 0 500 3\r\nold\r\n", STORED);
+            set(&master, "3", "stays");
+            wait_until(|| is_following(&server) && copy.len() == 3);
+            let ulog = two.path().join("ulog");
+            // Those of a copy to begin with.
+            let before = [b"1", b"2"].map(|key| removals(&ulog, key));
+            client.exchange("touch 1 100000\r\n", "TOUCHED\r\n");
+            time.advance(1_000_000);
+            client.exchange("add 2 0 0 3\r\nnew\r\n", STORED);
+            wait_until(|| is_following(&server) && records(&copy) == records(&database));
+            assert_eq!(records(&copy).len(), 3, "{kind} {ahead_ms}");
+            // It removes nothing by itself, though by its own clock both may have expired.
+            let since = [b"1", b"2"].map(|key| removals(&ulog, key));
+            assert_eq!(since, [before[0], before[1] + 1], "{kind} {ahead_ms}");
+            assert_eq!(without_expiry(&ulog), records(&database), "{kind} {ahead_ms}");
+        }
+    }
+}

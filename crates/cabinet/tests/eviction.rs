@@ -218,6 +218,46 @@ fn lowering_a_cap_keeps_as_many_small_records_as_there_is_room_for() {
     assert!(stored_bytes::<Hash>(&storage) <= CAPACITY_BYTES_MIN);
 }
 
+/// Lowers the cap of a database of few long segments, which are longer than those of a capped one.
+fn lowering_a_cap_keeps_the_newest_records_of_long_segments<E: OnDisk>(segment_bytes: u32) {
+    let mut options = options();
+    options.capacity_bytes = 0;
+    options.segment_bytes = Some(segment_bytes);
+    let storage = FaultyStorage::new();
+    let (engine, database) = open::<E>(&storage, &options);
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
+    engine.tend().unwrap();
+    let stored = stored_bytes::<E>(&storage);
+    assert!(stored <= CAPACITY_BYTES_MIN, "{stored} bytes of {segment_bytes}");
+    let left = database.len();
+    let room = CAPACITY_BYTES_MIN / VALUE_BYTES as u64;
+    assert!(left > room * 3 / 4, "{left} records of {segment_bytes}, and room for {room}");
+    assert_eq!(evicted(&database), RECORDS - left);
+    assert_eq!(present(&database, RECORDS - left..RECORDS) as u64, left);
+    // And it goes on from there.
+    for number in RECORDS..2 * RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    engine.tend().unwrap();
+    assert!(stored_bytes::<E>(&storage) <= CAPACITY_BYTES_MIN);
+    assert_eq!(present(&database, 2 * RECORDS - room / 2..2 * RECORDS) as u64, room / 2);
+}
+
+#[test]
+fn lowering_a_cap_keeps_the_newest_records_of_long_segments_of_a_hash() {
+    for segment_bytes in [1 << 20, 3 << 20, 8 << 20, 64 << 20] {
+        lowering_a_cap_keeps_the_newest_records_of_long_segments::<Hash>(segment_bytes);
+    }
+}
+
+#[test]
+fn lowering_a_cap_keeps_the_newest_records_of_long_segments_of_a_fixed_length_database() {
+    lowering_a_cap_keeps_the_newest_records_of_long_segments::<Fixed>(64 << 20);
+}
+
 #[test]
 fn a_database_that_is_opened_for_reading_evicts_nothing() {
     let folder = tempfile::tempdir().unwrap();

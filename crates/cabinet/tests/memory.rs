@@ -292,3 +292,18 @@ fn a_copy_needs_a_new_place_on_the_disk() {
         assert!(matches!(database.copy_to(&taken), Err(Error::Io { .. })));
     }
 }
+
+#[test]
+fn lowering_a_cap_leaves_about_what_it_allows() {
+    const VALUE_BYTES: u64 = 1000;
+    const CAP_BYTES: u64 = 8 << 20;
+    for kind in ["*", "+"] {
+        let database = Database::open(kind).unwrap();
+        for number in 0..4 * CAP_BYTES / VALUE_BYTES {
+            database.put(&number.to_be_bytes(), &[b'v'; VALUE_BYTES as usize]).unwrap();
+        }
+        database.retune(&format!("capsiz={CAP_BYTES}")).unwrap();
+        let (left, room) = (database.len(), CAP_BYTES / VALUE_BYTES);
+        assert!(left <= room && left > room * 3 / 4, "{kind}: {left}, and room for {room}");
+    }
+}

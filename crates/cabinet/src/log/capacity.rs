@@ -7,7 +7,7 @@
 //! they write. So a log is beyond its cap only by what the writers of the moment had begun when it
 //! was full, if that is longer than a segment.
 
-use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX};
+use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Pressure};
 use crate::Result;
 use crate::limits::CAPACITY_BYTES_MIN;
@@ -101,6 +101,8 @@ impl Log {
         for segment in self.segments().iter() {
             segment.used.watch(segment.map.written().max(segment.capacity));
         }
+        // What was set aside without a cap is not within it.
+        self.keep_reserve();
         self.note_pressure();
         self.background.wake();
         Ok(())
@@ -114,6 +116,25 @@ impl Log {
         let checkpoint_bytes = self.capacity.checkpoint_bytes.load(Ordering::Relaxed);
         let beside = 2 * checkpoint_bytes.next_multiple_of(DISK_BLOCK_BYTES) + SMALL_FILES_BYTES;
         bytes_max.saturating_sub(taken + beside + next) / next
+    }
+
+    /// Returns how many bytes of a segment that is to go there will be room for without it, if it is
+    /// longer than those of the cap: where the cap was lowered, one segment may hold more than all
+    /// that has to go. What a checkpoint takes shrinks with the records.
+    pub(super) fn room_for_part_of(&self, segment: &Segment) -> u64 {
+        let Some(bytes_max) = self.capacity.bytes_max() else { return 0 };
+        if segment.bytes() <= self.capacity.segment_bytes_max() as u64 {
+            return 0;
+        }
+        let taken: u64 = self.segments().iter().map(|one| one.disk_bytes()).sum();
+        let others = taken.saturating_sub(segment.disk_bytes());
+        // Those that are kept free, and two that may not be full.
+        let free = (SEGMENTS_FREE + 3) * self.next_capacity() as u64;
+        let room = bytes_max.saturating_sub(free + 3 * SMALL_FILES_BYTES);
+        let checkpoints = 2 * self.capacity.checkpoint_bytes.load(Ordering::Relaxed);
+        let share = u128::from(taken) * u128::from(room)
+            / (u128::from(taken) + u128::from(checkpoints)).max(1);
+        u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(others)
     }
 
     /// Whether there is so little room that something should go.

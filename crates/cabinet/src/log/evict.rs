@@ -9,6 +9,9 @@
 //! segment hold nothing down. The file goes first, and only then do its records leave the index:
 //! whoever was told that a record is not there finds it so after a crash, too.
 //!
+//! Where a cap was lowered, a segment may be much longer than those of the cap, and more may be in it
+//! than has to go. Then the newest of its records move too, as many as there is room for.
+//!
 //! Dead bytes are better taken than live records: where a segment is mostly dead it is compacted
 //! instead, and above the share of dead bytes that the log is held to so is any. Thus expired
 //! records go first, and a few that are written all the time do not push out all others.
@@ -132,17 +135,35 @@ impl Log {
         Ok(())
     }
 
-    /// Moves what was read of a segment to the end of the log.
+    /// Moves what was read of a segment to the end of the log, and the newest of what there is room
+    /// for besides.
     fn move_used(&self, segment: &Arc<Segment>, rescue: &dyn Rescue) -> Result<()> {
+        let is_used = |offset| segment.used.is_marked(segment.at(offset).offset());
         let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
+        let room = self.room_for_part_of(segment);
         let mut left = most;
+        let mut newest_from = u64::MAX;
+        if room > 0 {
+            left = most.min(room);
+            let mut used = 0;
+            self.walk(segment, &mut |offset, record, bytes| {
+                used += if record.kind == Kind::Put && is_used(offset) {
+                    bytes.len() as u64
+                } else {
+                    0
+                };
+                Ok(())
+            })?;
+            newest_from = segment.bytes().saturating_sub(room.saturating_sub(used.min(left)));
+        }
         let walk = self.walk(segment, &mut |offset, record, bytes| {
-            let (location, size) = (segment.at(offset), bytes.len() as u64);
-            let is_used = record.kind == Kind::Put && segment.used.is_marked(location.offset());
-            if is_used && size <= left {
-                left -= size;
+            let size = bytes.len() as u64;
+            let is_newest = offset >= newest_from;
+            let is_used = !is_newest && is_used(offset) && size <= left;
+            if record.kind == Kind::Put && (is_used || is_newest) {
+                left -= if is_used { size } else { 0 };
                 // There is nothing older.
-                rescue.rescue(segment, location, record, bytes, u64::MAX)?;
+                rescue.rescue(segment, segment.at(offset), record, bytes, u64::MAX)?;
             }
             Ok(())
         });

@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use wire::binary::{Request, Strings, encode, reply};
+use wire::binary::{Request, Strings, StringsBuffer, encode, reply};
 use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
-use wire::replication::{Acknowledgement, FUNCTION, FromMaster, VERSION};
+use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, VERSION};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
@@ -15,6 +15,9 @@ use crate::{Address, Error, Result, Settings};
 
 /// Option of `misc` that keeps a call out of the update log.
 const NOT_LOGGED: u32 = 1;
+
+/// Longest identity of a log that is accepted, in bytes.
+const IDENTITY_BYTES_MAX: usize = 64;
 
 /// What a replica asks of its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub struct Ask {
 pub struct ReplicaLink {
     stream: Stream,
     is_extended: bool,
+    /// Whether that is known by now.
+    is_probed: bool,
     /// Once it has come.
     server_id: Option<u32>,
     frames: Frames,
@@ -62,6 +67,7 @@ impl ReplicaLink {
         Ok(Self {
             stream: Stream::open(address, settings)?,
             is_extended: false,
+            is_probed: false,
             server_id: None,
             frames: Frames::default(),
             block: Vec::new(),
@@ -70,10 +76,45 @@ impl ReplicaLink {
         })
     }
 
+    /// Asks for the identity of the update log of a master of this project, which time stamps belong
+    /// to; `None` of any other, and where there is none. It is for before [`ReplicaLink::ask`].
+    pub fn identity(&mut self) -> Result<Option<String>> {
+        self.probe()?;
+        if !self.is_extended {
+            return Ok(None);
+        }
+        let mut strings = StringsBuffer::default();
+        strings.push(IDENTITY).map_err(|_| Error::InvalidOperation)?;
+        let arguments = strings.strings();
+        send(&mut self.stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).map_err(Error::Receive)?;
+        if head[1..] == [0; 4] {
+            return Ok(None);
+        }
+        let mut size = [0; 4];
+        self.stream.read_exact(&mut size).map_err(Error::Receive)?;
+        let size = u32::from_be_bytes(size) as usize;
+        if head != [reply::OK, 0, 0, 0, 1] || size > IDENTITY_BYTES_MAX {
+            return Err(Error::InvalidOperation);
+        }
+        let mut identity = vec![0; size];
+        self.stream.read_exact(&mut identity).map_err(Error::Receive)?;
+        String::from_utf8(identity).map(Some).map_err(|_| Error::InvalidOperation)
+    }
+
+    fn probe(&mut self) -> Result<()> {
+        if !self.is_probed {
+            self.is_extended = is_extended(&mut self.stream)?;
+            self.is_probed = true;
+        }
+        Ok(())
+    }
+
     /// Becomes a replica, see [`UpdateStream::open`](crate::UpdateStream::open). Waits until it is
     /// known whether the server is one of this project.
     pub fn ask(&mut self, ask: Ask) -> Result<()> {
-        self.is_extended = is_extended(&mut self.stream)?;
+        self.probe()?;
         let Ask { timestamp_us, server_id, options, port } = ask;
         let request = if self.is_extended {
             Request::Follow { timestamp_us, server_id, options, port: port.into() }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use server::Config;
+use server::{Config, Seeding};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -116,6 +116,38 @@ fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
     assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
     drop(replica);
     assert!(stat(&start(), "mhost").is_some());
+}
+
+/// A time stamp of one log says nothing in another: what the new master has logged of the old one's
+/// operations has later time stamps there.
+#[test]
+fn a_replica_of_the_old_master_that_may_become_a_copy_has_nothing_twice_of_the_new_one() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let (master, source) = start_master(folders[0].path());
+    let next = hash(folders[1].path());
+    let replica = start_with(read_only(folders[1].path(), master.address), next.clone());
+    let last = hash(folders[2].path());
+    let mut config = following(3, folders[2].path(), master.address);
+    config.following.is_writable = false;
+    config.following.seeding = Seeding::Always;
+    let other = start_with(config, last.clone());
+    wait_until(|| is_following(&replica) && is_following(&other));
+    set(&master, "list", "0");
+    for _ in 0..20 {
+        master.connect().exchange("append list 0 0 1\r\n+\r\n", "STORED\r\n");
+        wait_until_equal(&next, &source);
+        wait_until_equal(&last, &source);
+    }
+    drop(master);
+    replica.connect().send(&misc("promote", &[]));
+    wait_until(|| stat(&replica, "mhost").is_none());
+    replica.connect().exchange("append list 0 0 1\r\n-\r\n", "STORED\r\n");
+    other.connect().exchange(set_master("127.0.0.1", replica.address.port(), 0, 0), b"\0");
+    wait_until(|| is_following(&other) && last.get(b"list").unwrap().unwrap().ends_with(b"-"));
+    replica.connect().exchange("append list 0 0 1\r\n!\r\n", "STORED\r\n");
+    wait_until_equal(&last, &next);
+    let expected = format!("0{}-!", "+".repeat(20));
+    assert_eq!(last.get(b"list").unwrap().as_deref(), Some(expected.as_bytes()));
 }
 
 #[test]

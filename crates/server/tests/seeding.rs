@@ -328,6 +328,11 @@ fn a_replica_in_memory_asks_for_a_copy_until_it_has_one() {
 /// has, behind its own id.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let mut stream = take_replica(listener, b"\0\0\0\0\x01\0\0\0\x011");
+    let mut identity = [0; 37];
+    stream.read_exact(&mut identity).unwrap();
+    assert!(identity.ends_with(b"replication\0\0\0\x08identity"), "{identity:?}");
+    // There is none.
+    stream.write_all(b"\x01\0\0\0\0").unwrap();
     let mut ask = [0; 22];
     stream.read_exact(&mut ask).unwrap();
     assert_eq!(ask[..2], *b"\xc8\xa1");

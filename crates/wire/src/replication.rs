@@ -15,6 +15,9 @@ pub const FUNCTION: &[u8] = b"replication";
 /// What the function answers.
 pub const VERSION: &[u8] = b"1";
 
+/// Argument of the function that asks for the identity of the update log.
+pub const IDENTITY: &[u8] = b"identity";
+
 /// Option of a replica that has nothing: it wants a copy of all records.
 pub const SEED: u32 = 1;
 

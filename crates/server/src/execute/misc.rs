@@ -147,6 +147,13 @@ fn function(
             take(promoted.position_us.to_string().as_bytes());
             Ok(true)
         }
+        (wire::replication::FUNCTION, [wire::replication::IDENTITY]) => {
+            let log = context.shared.update_log.as_ref();
+            Ok(log
+                .and_then(|log| log.identity())
+                .map(|identity| take(identity.as_bytes()))
+                .is_some())
+        }
         (wire::replication::FUNCTION, _) => {
             take(wire::replication::VERSION);
             Ok(true)

@@ -40,7 +40,7 @@ impl Path<'_> {
     }
 
     /// What it asks of a master of this project beside the log.
-    fn options(&self, position: &Position) -> Result<u32, End> {
+    fn options(&self, position: &Position, is_other_log: bool) -> Result<u32, End> {
         let has_nothing = self.was_empty && position.timestamp_us() == 0;
         let is_allowed = self.follower.seeding != Seeding::Never;
         if position.is_seeding() && !is_allowed {
@@ -53,6 +53,10 @@ impl Path<'_> {
         if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
+        // What was executed is not known in terms of that log.
+        if is_other_log && options & SEED_IF_TOO_OLD != 0 {
+            options |= SEED;
+        }
         if self.follower.compresses {
             options |= COMPRESS;
         }
@@ -62,10 +66,6 @@ impl Path<'_> {
     /// Follows it until there is a reason to stop.
     pub(super) fn follow(&self, master: &Master, position: &mut Position) -> End {
         let Master { host, port } = master;
-        let options = match self.options(position) {
-            Ok(options) => options,
-            Err(end) => return end,
-        };
         let settings = Settings {
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(TOKYO_TYRANT_SILENCE_MAX),
@@ -75,7 +75,6 @@ impl Path<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.shared.config;
         let (server_id, port) = (config.server_id, config.tcp_port());
-        let ask = Ask { timestamp_us: from_us, server_id, options, port };
         let mut link = match ReplicaLink::open(&address, &settings) {
             Ok(link) => link,
             Err(error) => return lost(&error),
@@ -87,6 +86,24 @@ impl Path<'_> {
         if self.is_over() {
             return End::Changed;
         }
+        let identity = match link.identity() {
+            Ok(identity) => identity,
+            Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
+        };
+        let is_other_log =
+            identity.as_ref().is_some_and(|identity| position.is_of_another_log(identity));
+        let options = match self.options(position, is_other_log) {
+            Ok(options) => options,
+            Err(end) => return end,
+        };
+        if is_other_log && options & SEED == 0 {
+            tracing::warn!(
+                "{master} has another log than the one that the position {} is of: by time stamps, \
+                 operations around it may be executed twice or missed. --seed always makes a copy",
+                from_us - 1
+            );
+        }
+        let ask = Ask { timestamp_us: from_us, server_id, options, port };
         if let Err(error) = link.ask(ask) {
             return if self.is_over() { End::Changed } else { lost(&error) };
         }
@@ -126,6 +143,7 @@ impl Path<'_> {
             let end = loop {
                 let followed = self
                     .seed(&mut link, position, master_id, options)
+                    .and_then(|()| adopt(position, identity.as_deref()))
                     .map(|()| self.apply(&mut link, position, master_id));
                 match followed {
                     Ok(End::SeedBegins) => {}
@@ -250,6 +268,13 @@ impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
+}
+
+/// The position is a place in this log from now on.
+fn adopt(position: &mut Position, identity: Option<&str>) -> Result<(), End> {
+    let Some(identity) = identity else { return Ok(()) };
+    let adopted = position.adopt_log(identity);
+    adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
 }
 
 /// The master does not follow the protocol.

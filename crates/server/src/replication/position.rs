@@ -2,7 +2,8 @@
 //!
 //! The file holds the time stamp of the last operation before which all are executed, in decimal, and
 //! a line end, as the original's. It is written after each batch of operations; what was executed
-//! beyond it is in [`Lanes`], in a file beside (`.lanes`). While the database becomes a copy of the
+//! beyond it is in [`Lanes`], in a file beside (`.lanes`). The identity of the master's log is beside
+//! too (`.log`). While the database becomes a copy of the
 //! master's, there is a file `.seeding` beside.
 
 use super::lanes::Lanes;
@@ -13,7 +14,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file, and the one beside.
+/// Extension of the file with the identity of the log that the time stamp is of.
+const LOG: &str = ".log";
+
+/// The file, and those beside.
 pub(super) struct Position {
     path: PathBuf,
     file: File,
@@ -21,6 +25,8 @@ pub(super) struct Position {
     timestamp_us: u64,
     /// Bytes of the file.
     length: usize,
+    /// Identity of the log that the time stamp is of, if that is known.
+    log: Option<String>,
 }
 
 impl Position {
@@ -35,8 +41,10 @@ impl Position {
             })?,
         };
         let lanes = Arc::new(Lanes::open(&beside(path, ".lanes"), timestamp_us)?);
+        let log = std::fs::read_to_string(beside(path, LOG)).ok();
+        let log = log.map(|text| text.trim().to_owned()).filter(|log| !log.is_empty());
         let path = path.to_owned();
-        Ok(Self { path, file, lanes, timestamp_us, length: text.len() })
+        Ok(Self { path, file, lanes, timestamp_us, length: text.len(), log })
     }
 
     /// Whether the database is part of a copy that was not finished.
@@ -71,7 +79,32 @@ impl Position {
     /// Goes on from there, whatever was executed.
     pub(super) fn set(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         self.lanes.clear();
+        self.forget_log()?;
         self.advance(timestamp_us)
+    }
+
+    /// Whether it is a place in another log than this one.
+    pub(super) fn is_of_another_log(&self, identity: &str) -> bool {
+        self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| log != identity)
+    }
+
+    /// From now on it is a place in this log.
+    pub(super) fn adopt_log(&mut self, identity: &str) -> std::io::Result<()> {
+        if self.log.as_deref() != Some(identity) {
+            let new = beside(&self.path, ".log.new");
+            std::fs::write(&new, format!("{identity}\n"))?;
+            std::fs::rename(&new, beside(&self.path, LOG))?;
+            self.log = Some(identity.to_owned());
+        }
+        Ok(())
+    }
+
+    fn forget_log(&mut self) -> std::io::Result<()> {
+        self.log = None;
+        match std::fs::remove_file(beside(&self.path, LOG)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Everything up to `timestamp_us` has been executed.
@@ -152,6 +185,21 @@ mod tests {
         position.end_seeding(8).expect("room");
         let position = reopened(&path);
         assert_eq!((position.is_seeding(), position.timestamp_us()), (false, 8));
+    }
+
+    #[test]
+    fn a_position_is_of_the_log_that_was_named_until_it_is_set() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rts");
+        let mut position = reopened(&path);
+        position.advance(7).expect("room");
+        assert!(!position.is_of_another_log("one"));
+        position.adopt_log("one").expect("room");
+        let mut position = reopened(&path);
+        assert!(!position.is_of_another_log("one"));
+        assert!(position.is_of_another_log("two"));
+        position.set(9).expect("room");
+        assert!(!reopened(&path).is_of_another_log("two"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod error;
 mod failed;
 mod files;
 mod held;
+mod identity;
 mod journal;
 mod order;
 mod own_changes;
@@ -119,6 +120,8 @@ pub(crate) struct UpdateLog {
     /// Longest value that an entry has room for, in bytes.
     value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
+    /// What the log is known by; `None` while it cannot be kept, as on a full disk.
+    identity: Option<String>,
 }
 
 /// A moment of a log, as time stamps between those of the entries before it and those of the entries
@@ -201,6 +204,9 @@ impl UpdateLog {
             start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
             own_changes: None,
+            identity: identity::identity_of(&settings.folder)
+                .inspect_err(|error| tracing::warn!("update log: it has no identity: {error}"))
+                .ok(),
             settings,
         };
         if let Some(error) = error {
@@ -226,6 +232,11 @@ impl UpdateLog {
 
     pub(crate) fn folder(&self) -> &Path {
         &self.settings.folder
+    }
+
+    /// What time stamps of this log are known to belong to.
+    pub(crate) fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
     }
 
     /// What is known of replicas.

@@ -1,12 +1,12 @@
 //! Paths: targets and keys where records are files in folders.
 //!
-//! A path is the target without scheme, host, query and fragment. Its parts are percent-decoded; a `+`
+//! A path is the target without scheme, host and query. Its parts are percent-decoded; a `+`
 //! is a plus sign. Empty parts and `.` are left out, and `..` takes the part before it away.
 
 use super::url::{encode, unescape};
 
-/// A target that is no path: it has a slash or a zero byte within a part, leads above the top, or
-/// does not begin with a slash.
+/// A target that is no path: it has a slash or a zero byte within a part, leads above the top, does
+/// not begin with a slash, or has a fragment, which clients are to keep for themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPath;
 
@@ -20,7 +20,10 @@ pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NoPath> {
     let authority = authority(target);
     let path =
         authority.map_or(target, |authority| &target[end_of_scheme(target) + authority.len()..]);
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
+    if path.contains(&b'#') {
+        return Err(NoPath);
+    }
+    let end = path.iter().position(|byte| *byte == b'?').unwrap_or(path.len());
     let path = match &path[..end] {
         b"" if authority.is_some() => b"/",
         path => path,
@@ -87,7 +90,6 @@ mod tests {
             ("/a?x=1/2", b"a"),
             ("/a/?x=1", b"a/"),
             ("/a%3Fx", b"a?x"),
-            ("/a#x", b"a"),
             ("//a//b//", b"a/b/"),
             ("/./a/./b", b"a/b"),
             ("/a/../b", b"b"),
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn other_targets_are_no_paths() {
-        for target in ["", "*", "a", "/..", "/a/../..", "/a%2Fb", "/%00", "ftp://host/a"] {
+        for target in ["", "*", "a", "/..", "/a/../..", "/a%2Fb", "/%00", "/a#b", "ftp://host/a"] {
             assert_eq!(path_key(target.as_bytes()), Err(NoPath), "{target}");
         }
     }

@@ -67,6 +67,12 @@ pub trait Ordered: Engine {
         visit: &mut dyn FnMut(Entry<'_>, usize),
     ) -> Result<bool>;
 
+    /// Where the keys go on behind those that are kept together with this one, and that cannot be read if
+    /// it cannot. `None` if none do.
+    fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Changes the place of the duplicate number `index` of a key; says whether there is one.
     fn change_at(
         &self,

@@ -18,6 +18,7 @@ const DROPPED: u8 = b'd';
 const INDEX: u8 = b'i';
 const JOURNAL: u8 = b'j';
 const CUT: u8 = b'l';
+const SUSPICION: u8 = b's';
 const UID: u8 = b'u';
 const LAYOUT: u8 = b'v';
 
@@ -43,6 +44,21 @@ fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
 
 fn damaged(engine: &dyn Engine, what: &str) -> Error {
     Error::Corrupted { file: engine.path(), offset: 0, what: format!("in the table: {what}") }
+}
+
+/// The key of the note that entries may not be what rows say.
+pub(crate) fn suspicion() -> Vec<u8> {
+    key(SUSPICION, b"")
+}
+
+pub(super) fn is_suspect(engine: &dyn Engine) -> Result<bool> {
+    Ok(read(engine, &suspicion())?.is_some())
+}
+
+pub(super) fn remove_suspicion(engine: &dyn Engine) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.remove(&suspicion());
+    engine.write(&batch)
 }
 
 /// Whether it is the key of the record by which a table is told.

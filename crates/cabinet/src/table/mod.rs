@@ -31,6 +31,7 @@ mod order;
 mod plan;
 mod postings;
 mod query;
+mod recover;
 mod request;
 mod row;
 mod run;
@@ -43,7 +44,7 @@ mod varint;
 mod write;
 
 pub(crate) use keys::is_key;
-pub(crate) use meta::is_own_key;
+pub(crate) use meta::{is_own_key, suspicion};
 
 pub use condition::{Condition, Operator};
 pub use index::build::IndexDescription;
@@ -57,7 +58,7 @@ pub use row::{Row, RowView};
 use crate::read_only::ReadOnly;
 use crate::reentry;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
-use entries::{Entries, Keeper, View};
+use entries::{Entries, Keeper};
 use index::Index;
 use number::{Number, format_double};
 use parking_lot::{Mutex, RwLock};
@@ -149,17 +150,18 @@ impl Table {
         let is_read_only = options.read_only;
         meta::check_layout(&*engine, is_read_only)?;
         let definitions = meta::read_definitions(&*engine)?;
+        let is_suspect = meta::is_suspect(&*engine)?;
+        if is_suspect {
+            recover::forget_entries(&*engine, is_read_only)?;
+        }
         if !is_read_only {
             for id in &definitions.dropped {
                 index::build::remove_entries(&*engine, *id)?;
             }
         }
         let rows = match meta::take_clean_rows(&*engine, is_read_only)? {
-            Some(rows) => rows,
-            None => {
-                let rows = cursor::KeyRange::of_prefix(vec![keys::ROWS]);
-                cursor::count_up_to(View::raw(&*engine), &rows, u64::MAX)?
-            }
+            Some(rows) if !is_suspect => rows,
+            _ => recover::count_rows(&*engine)?,
         };
         let ids = definitions.indices.iter().map(|index| index.id);
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
@@ -179,7 +181,11 @@ impl Table {
             is_read_only,
             engine,
         };
-        table.recover_entries()?;
+        if is_suspect {
+            table.make_entries_anew()?;
+        } else {
+            table.recover_entries()?;
+        }
         Ok(table)
     }
 

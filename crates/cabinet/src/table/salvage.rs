@@ -1,14 +1,12 @@
 //! Saving what can be read of a damaged table.
 
 use super::index::IndexChange;
+use super::recover::UIDS_LEFT_OUT;
 use super::row::RowView;
 use super::{Table, keys, meta};
 use crate::log::remains::Remains;
 use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, Order, Result};
-
-/// Identifiers that are left out where the record of those given out may be an old one.
-const UIDS_LEFT_OUT: u64 = 1 << 20;
 
 impl Table {
     /// Stores the rows that can be read of a damaged table, builds its indices anew, and goes on with

@@ -474,6 +474,10 @@ impl Ordered for TreeDatabase {
         self.shared.seek(seek, wait, visit)
     }
 
+    fn beyond(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.shared.upper_of(Some(key))
+    }
+
     fn change_at(
         &self,
         key: &[u8],

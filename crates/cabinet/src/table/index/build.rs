@@ -90,7 +90,7 @@ impl Table {
     }
 
     /// Makes the entries of all rows.
-    fn build(&self, index: &Arc<Index>) -> Result<()> {
+    pub(in crate::table) fn build(&self, index: &Arc<Index>) -> Result<()> {
         if index.is_rows() {
             return Ok(());
         }
@@ -158,24 +158,26 @@ impl Table {
 
 /// Removes what there is of an index, and the record that says it is to be removed.
 pub(in crate::table) fn remove_entries(engine: &dyn Engine, id: u32) -> Result<()> {
-    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange::of_prefix(keys::entries(id)));
-    let mut is_done = false;
-    while !is_done {
+    remove_blocks(engine, keys::entries(id))?;
+    let mut batch = Batch::new();
+    meta::remove_cut(&mut batch, id);
+    meta::remove_dropped(&mut batch, id);
+    engine.write(&batch)
+}
+
+/// Removes all records of the engine with this prefix.
+pub(in crate::table) fn remove_blocks(engine: &dyn Engine, prefix: Vec<u8>) -> Result<()> {
+    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange::of_prefix(prefix));
+    loop {
         let mut batch = Batch::new();
-        for _ in 0..REMOVED_MAX {
-            match cursor.next()? {
-                Some((key, _)) => batch.remove(key),
-                None => {
-                    is_done = true;
-                    break;
-                }
-            }
+        while batch.changes.len() < REMOVED_MAX
+            && let Some((key, _)) = cursor.next()?
+        {
+            batch.remove(key);
         }
-        if is_done {
-            meta::remove_cut(&mut batch, id);
-            meta::remove_dropped(&mut batch, id);
+        if batch.is_empty() {
+            return Ok(());
         }
         engine.write(&batch)?;
     }
-    Ok(())
 }

@@ -1,10 +1,14 @@
 //! Checking a database's files.
 
-use crate::Result;
 use crate::io::{RealStorage, Storage};
 use crate::log::check::Files;
-use crate::log::segment::segment_name;
+use crate::log::holes::Place;
+use crate::log::record::{Kind, Record};
+use crate::log::segment::{segment_name, segment_path};
 use crate::log::{StoredKind, checkpoint};
+use crate::tree::listed_pages;
+use crate::{Error, Result};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// A place in a file that does not hold what it should.
@@ -69,15 +73,25 @@ pub fn check_on(
     report: &mut dyn FnMut(Damage),
 ) -> Result<Checked> {
     let files = Files::open(storage, path)?;
-    let mut damages = 0;
-    let mut report = |damage| {
-        damages += 1;
-        report(damage);
+    let mut reported = HashSet::new();
+    let mut report = |damage: Damage| {
+        // A record that is damaged may be the page of a leaf, too.
+        if reported.insert((damage.file.clone(), damage.offset)) {
+            report(damage);
+        }
     };
     files.check_checkpoint(&mut report)?;
-    check_leaves(&files, &mut report);
     let wanted = |number| wanted(&segment_name(number));
-    let walked = files.walk_those(&wanted, &mut |_| Ok(()), &mut report)?;
+    let mut pages = HashSet::new();
+    let mut note = |place, record: &Record<'_>| {
+        if record.kind == Kind::Page {
+            pages.insert(place);
+        }
+        Ok(())
+    };
+    let walked = files.walk_those(&wanted, &mut note, &mut report)?;
+    check_leaves(&files, &wanted, &pages, &mut report)?;
+    let damages = reported.len() as u64;
     Ok(Checked {
         segments: walked.segments,
         records: walked.records,
@@ -88,11 +102,32 @@ pub fn check_on(
 }
 
 /// A tree has a list of its leaves from the beginning on, and only with its first segment can do
-/// without.
-fn check_leaves(files: &Files<'_>, report: &mut dyn FnMut(Damage)) {
-    let is_tree = matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table);
-    if is_tree && !files.has_checkpoint() && files.numbers().first() != Some(&1) {
+/// without. The pages that it lists are among those that were read.
+fn check_leaves(
+    files: &Files<'_>,
+    wanted: &dyn Fn(u64) -> bool,
+    pages: &HashSet<Place>,
+    report: &mut dyn FnMut(Damage),
+) -> Result<()> {
+    if !matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table) {
+        return Ok(());
+    }
+    if !files.has_checkpoint() && files.numbers().first() != Some(&1) {
         let file = files.directory().join(checkpoint::NAME);
         report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
     }
+    let listed = match files.checkpoint().and_then(listed_pages) {
+        // It was reported.
+        Err(Error::Corrupted { .. }) => return Ok(()),
+        listed => listed?,
+    };
+    // Those that are missing were reported, and those that were removed are not listed any more.
+    let is_read = |number: u64| wanted(number) && files.numbers().contains(&number);
+    for (number, offset) in listed {
+        if is_read(number) && !pages.contains(&(number, offset)) {
+            let file = segment_path(files.directory(), number);
+            report(Damage { file, offset, what: "the page of a leaf cannot be read".into() });
+        }
+    }
+    Ok(())
 }

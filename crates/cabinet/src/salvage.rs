@@ -1,16 +1,15 @@
 //! Saving what can be read of a damaged database.
 
 use crate::check::Damage;
-use crate::io::RealStorage;
+use crate::io::{FaultyStorage, RealStorage, Storage};
 use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
-use crate::{
-    Compression, Database, Entry, Error, Options, Order, Result, Side, Wait, compress, name,
-};
+use crate::{Compression, Database, Entry, Error, Order, Result, Side, Wait, compress, name};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What [`salvage`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +52,18 @@ pub fn salvage_as(
     into: &Database,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Salvaged> {
-    let remains = Remains::open(&RealStorage, path.as_ref())?;
+    salvage_on(&RealStorage, path.as_ref(), kind, into, report)
+}
+
+/// As [`salvage_as`], on a storage of the caller's own.
+pub fn salvage_on(
+    storage: &dyn Storage,
+    path: &Path,
+    kind: Option<name::Kind>,
+    into: &Database,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Salvaged> {
+    let remains = Remains::open(storage, path)?;
     let mut salvaged = Salvaged::default();
     let mut damages = 0;
     let mut report = |damage| {
@@ -67,8 +77,7 @@ pub fn salvage_as(
         }
         StoredKind::Tree => {
             let scratch = Scratch::beside(into)?;
-            let options = Options { order: Some(order), ..Options::default() };
-            let tree = TreeDatabase::open(&scratch.tree(), &options)?;
+            let tree = TreeDatabase::scratch(scratch.storage(), &scratch.tree(), order)?;
             let rebuilt = rebuild(&remains, order, Target::Tree(&tree), &mut report)?;
             salvaged.is_rebuilt = rebuilt.is_list_lost;
             salvaged.doubtful = rebuilt.doubtful;
@@ -170,37 +179,46 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
     Ok(())
 }
 
-/// A folder that goes away, for what takes too much memory.
+/// Where a tree is put together, which goes away: a folder beside the other database, or memory if that
+/// is there.
 struct Scratch {
-    path: PathBuf,
+    folder: Option<PathBuf>,
 }
 
 impl Scratch {
     fn beside(into: &Database) -> Result<Self> {
         let own = into.path();
-        let path = if own.is_dir() {
-            let mut name = own.into_os_string();
-            name.push(".salvage");
-            PathBuf::from(name)
-        } else {
-            std::env::temp_dir().join(format!("tyrant-{}.salvage", std::process::id()))
-        };
+        if !own.is_dir() {
+            return Ok(Self { folder: None });
+        }
+        let mut name = own.into_os_string();
+        name.push(".salvage");
+        let path = PathBuf::from(name);
         // One that is there already is not ours to remove.
         match fs::create_dir(&path) {
-            Ok(()) => Ok(Self { path }),
+            Ok(()) => Ok(Self { folder: Some(path) }),
             Err(source) => Err(Error::Io { operation: "create", path, source }),
         }
     }
 
+    fn storage(&self) -> Arc<dyn Storage> {
+        match self.folder {
+            Some(_) => Arc::new(RealStorage),
+            None => Arc::new(FaultyStorage::new()),
+        }
+    }
+
     fn tree(&self) -> PathBuf {
-        self.path.join("casket.tcb")
+        self.folder.as_deref().unwrap_or(Path::new("")).join("casket.tcb")
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!("removing {}: {error}", self.path.display());
+        if let Some(folder) = &self.folder
+            && let Err(error) = fs::remove_dir_all(folder)
+        {
+            tracing::warn!("removing {}: {error}", folder.display());
         }
     }
 }

@@ -170,7 +170,8 @@ fn a_tree_without_its_checkpoint_says_how_to_get_its_records_back() {
         assert!(found > 0, "loss {number} is damage");
         let error = open(&path).err().unwrap();
         assert!(matches!(error, Error::Corrupted { .. }), "{error}");
-        assert!(error.to_string().contains("`tyrant salvage`"), "{error}");
+        let command = format!("`tyrant salvage {} --into NEW`", path.display());
+        assert!(error.to_string().contains(&command), "{error}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading a log's files without opening it: every checksum, and everything that can be read.
 
 use super::checkpoint::{self, Checkpoint};
-use super::holes::{Fate, Promise, UNWRITTEN, Walk};
+use super::holes::{Fate, Place, Promise, UNWRITTEN, Walk};
 use super::manifest::{self, Nature};
 use super::record::Record;
 use super::scan::ScanError;
@@ -15,8 +15,8 @@ use std::path::Path;
 
 const LOCK: &str = "lock";
 
-/// What is done with each record that can be read, in the order of the log.
-pub(crate) type VisitRecord<'v> = dyn FnMut(&Record<'_>) -> Result<()> + 'v;
+/// What is done with each record that can be read, in the order of the log; told its place.
+pub(crate) type VisitRecord<'v> = dyn FnMut(Place, &Record<'_>) -> Result<()> + 'v;
 
 /// What a walk through a log met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +102,11 @@ impl<'s> Files<'s> {
         &self.numbers
     }
 
+    /// The checkpoint, if there is one.
+    pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        Checkpoint::read(self.storage, self.directory, &self.identity)
+    }
+
     /// Checks the checkpoint, if there is one.
     pub(crate) fn check_checkpoint(&self, report: &mut dyn FnMut(Damage)) -> Result<()> {
         let check = || {
@@ -144,10 +149,10 @@ impl<'s> Files<'s> {
             let walked = walk.segment(
                 index,
                 SEGMENT_HEADER_BYTES as u64,
-                &mut |_, record, own| {
+                &mut |offset, record, own| {
                     *records += 1;
                     *bytes += own.len() as u64;
-                    visit(record)
+                    visit((extent.number, offset), record)
                 },
                 &mut |hole| {
                     match hole.fate {

@@ -54,12 +54,6 @@ pub(crate) struct Hole {
     pub(crate) is_followed: bool,
 }
 
-impl Hole {
-    pub(crate) fn is_promised(&self) -> bool {
-        self.fate == Fate::Damaged
-    }
-}
-
 /// What a segment is, for a walk through it.
 #[derive(Clone)]
 pub(crate) struct Extent {

@@ -12,7 +12,7 @@
 use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
-use super::holes::{Extent, Fate, Hole, Promise, Walk};
+use super::holes::{Extent, Fate, Hole, Place, Promise, Walk};
 use super::read::FirstRead;
 use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN, Record, SEQUENCE_MAX};
 use super::scan::ScanError;
@@ -32,7 +32,6 @@ use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,13 +63,8 @@ pub(crate) struct Recovery {
     /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
     /// all of the log gives the whole index, and a checkpoint from before it is void.
     pub(crate) whole_from: Option<u64>,
-    /// Segments that end before they should, or have lost something with the power.
-    pub(crate) short: BTreeSet<u64>,
     /// What the replay has met where records should be, in the order of the log.
     pub(crate) holes: Vec<Hole>,
-    /// Whether records behind a hole of their segment are shown. An engine may not be able to do with
-    /// them without what was in the hole.
-    pub(crate) goes_on_behind_holes: bool,
     damages: Vec<Damage>,
 }
 
@@ -125,9 +119,7 @@ impl Recovery {
             replayed: false,
             replay_from: (0, 0),
             whole_from: Some(1),
-            short: BTreeSet::new(),
             holes: Vec::new(),
-            goes_on_behind_holes: true,
             storage,
         };
         recovery.open_segments()?;
@@ -208,9 +200,6 @@ impl Recovery {
                 segment.tombstone_bytes.store(line.tombstone_bytes.min(end), Ordering::Relaxed);
                 segment.next_expiry_ms.store(line.next_expiry_ms, Ordering::Relaxed);
             }
-            if one.end.is_some_and(|end| end > one.length) {
-                self.short.insert(one.number);
-            }
             self.segments.insert(Arc::new(segment));
         }
         Ok(())
@@ -243,6 +232,12 @@ impl Recovery {
             free = name.into();
         }
         Ok(free)
+    }
+
+    /// Reports damage that an engine has found.
+    pub(crate) fn report(&mut self, damage: Damage) {
+        report_damage(&damage);
+        self.damages.push(damage);
     }
 
     /// Forgets the checkpoint, so that the log is replayed from the beginning.
@@ -286,21 +281,15 @@ impl Recovery {
             let start = if segment.number == first { first_offset } else { 0 };
             let mut holes: Vec<Hole> = Vec::new();
             let (mut next_sequence, mut replayed) = (self.next_sequence, self.replayed);
-            let is_stopped = std::cell::Cell::new(false);
             let end = walk.segment(
                 index,
                 start,
                 &mut |offset, record, _| {
                     next_sequence = next_sequence.max(record.sequence.saturating_add(1));
                     replayed = true;
-                    if is_stopped.get() {
-                        return Ok(());
-                    }
                     visit(&self.segments, &segment, segment.at(offset), record)
                 },
                 &mut |hole| {
-                    is_stopped
-                        .set(is_stopped.get() || hole.is_promised() && !self.goes_on_behind_holes);
                     holes.push(hole.clone());
                     Ok(())
                 },
@@ -348,16 +337,12 @@ impl Recovery {
                 }
                 Fate::Lost => {
                     tell(hole, "were not synced when the power went, and are dropped");
-                    self.short.insert(hole.number);
                     if hole.is_followed {
                         self.keep_aside(segment, hole, "lost")?;
                     }
                     if !is_last {
                         self.fill(segment, hole)?;
                         cut_at = cut_at.max(hole.offset + hole.bytes);
-                        // What follows in later segments may rest on it.
-                        let is_hole = !self.goes_on_behind_holes;
-                        segment.damaged.fetch_or(is_hole, Ordering::Relaxed);
                     }
                     is_stale = true;
                 }
@@ -366,7 +351,6 @@ impl Recovery {
                     report_damage(&damage);
                     self.damages.push(damage);
                     if !is_last {
-                        self.short.insert(hole.number);
                         segment.damaged.store(true, Ordering::Relaxed);
                     } else if reaches_end {
                         self.keep_aside(segment, hole, "damaged")?;
@@ -375,7 +359,7 @@ impl Recovery {
                     } else {
                         self.keep_aside(segment, hole, "damaged")?;
                         self.fill(segment, hole)?;
-                        if !self.goes_on_behind_holes || hole.bytes < RECORD_BYTES_MIN as u64 {
+                        if hole.bytes < RECORD_BYTES_MIN as u64 {
                             segment.damaged.store(true, Ordering::Relaxed);
                         }
                     }
@@ -386,6 +370,25 @@ impl Recovery {
             self.cut(segment, cut_at, is_stale)?;
         }
         Ok(())
+    }
+
+    /// Places behind the checkpoint's position of which an earlier opening has kept aside what was there,
+    /// and did not come to its end: what they held may be missed by what follows.
+    pub(crate) fn kept_aside(&self) -> Result<Vec<(Place, Fate)>> {
+        let failed = |error| error_at("list", &self.directory, error);
+        let names = self.storage.list(&self.directory).map_err(failed)?;
+        let place_in = |name: &String| {
+            let (number, rest) = name.split_once(".log.")?;
+            let (infix, rest) = rest.split_once('-')?;
+            let fate = match infix {
+                "damaged" => Fate::Damaged,
+                "lost" => Fate::Lost,
+                _ => return None,
+            };
+            let place = (number.parse().ok()?, rest.split('-').next()?.parse().ok()?);
+            (place >= self.replay_from).then_some((place, fate))
+        };
+        Ok(names.iter().filter_map(place_in).collect())
     }
 
     /// Copies the bytes of a hole, as far as they are there, into a file of their own.

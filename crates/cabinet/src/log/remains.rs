@@ -8,7 +8,7 @@ use super::check::{Lock, lock_to_look};
 use super::checkpoint::{self, Checkpoint};
 use super::identify::identify;
 use super::manifest::{self, Nature};
-use super::record::Record;
+use super::record::{ALIGNMENT, Record};
 use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
     SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
@@ -32,6 +32,10 @@ pub(crate) struct Remains<'s> {
     pub(crate) nature: Option<Nature>,
     /// In the order of the log.
     segments: Vec<Remnant>,
+    /// Numbers of segments that the manifest names and that are not there.
+    missing: Vec<u64>,
+    /// Where the log ended when it was closed, if it was.
+    closed_at: Option<(u64, u64)>,
     /// Damage found before any record is read.
     damages: Vec<Damage>,
     _lock: Option<Lock>,
@@ -59,10 +63,6 @@ impl<'s> Remains<'s> {
         }
         let mut damages = Vec::new();
         let stored = match manifest::read(storage, directory) {
-            Ok(Some(found)) => {
-                damages.extend(found.damages);
-                Some((found.contents.identity, found.contents.nature))
-            }
             Ok(None) if files.is_empty() => {
                 let error = std::io::ErrorKind::NotFound.into();
                 return Err(error_at("open", directory, error));
@@ -74,13 +74,21 @@ impl<'s> Remains<'s> {
             }
             Err(Error::Corrupted { file, offset, what }) => {
                 damages.push(Damage { file, offset, what });
-                let remains = manifest::read_remains(storage, directory)?;
-                remains.map(|contents| (contents.identity, contents.nature))
+                manifest::read_remains(storage, directory)?
             }
-            Err(error) => return Err(error),
+            found => found?.map(|found| {
+                damages.extend(found.damages);
+                found.contents
+            }),
         };
+        let closed_at = stored.as_ref().and_then(|contents| match contents.state {
+            manifest::State::Closed { number, offset } => Some((number, offset)),
+            _ => None,
+        });
+        let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
+        let listed: Vec<u64> = listed.into_iter().flatten().collect();
         let (identity, nature) = match stored {
-            Some((identity, nature)) => (identity, Some(nature)),
+            Some(contents) => (contents.identity, Some(contents.nature)),
             None => {
                 let found = identify(&files).map_err(|error| error_at("read", directory, error))?;
                 let corrupted = || Error::Corrupted {
@@ -97,6 +105,8 @@ impl<'s> Remains<'s> {
             identity,
             nature,
             segments: Vec::with_capacity(files.len()),
+            missing: Vec::new(),
+            closed_at,
             damages,
             _lock: lock,
         };
@@ -104,6 +114,8 @@ impl<'s> Remains<'s> {
             remains.add(number, file)?;
         }
         remains.put_in_order();
+        let is_there = |number| remains.segments.iter().any(|segment| segment.number == number);
+        remains.missing = listed.into_iter().filter(|number| !is_there(*number)).collect();
         Ok(remains)
     }
 
@@ -195,16 +207,27 @@ impl<'s> Remains<'s> {
             holes.set(holes.get() + 1);
             report(damage);
         };
+        let mut missing = self.missing.iter().peekable();
+        let mut report_missing = |up_to: u64, report: &mut dyn FnMut(Damage)| {
+            while let Some(number) = missing.next_if(|number| **number < up_to) {
+                let file = segment_path(self.directory, *number);
+                report(Damage { file, offset: 0, what: "the segment is missing".into() });
+            }
+        };
         for (index, segment) in self.segments.iter().enumerate() {
+            report_missing(segment.number, &mut report);
             let next = self.segments.get(index + 1);
             let told = next
                 .filter(|next| next.number == segment.number + 1)
                 .and_then(|next| next.header.as_ref())
                 .map(|header| header.previous_bytes)
                 .filter(|bytes| *bytes != 0);
+            let closed_at = self.closed_at.filter(|(number, _)| *number == segment.number);
+            let told = told.or(closed_at.map(|(_, offset)| offset));
             let part = Part { segment, told, is_last: next.is_none() };
             self.walk_part(&part, &holes, visit, &mut report)?;
         }
+        report_missing(u64::MAX, &mut report);
         Ok(holes.get())
     }
 
@@ -231,7 +254,12 @@ impl<'s> Remains<'s> {
                 Ok(false) => break,
                 Err(stop) => stop,
             };
-            let goes_on = scanner.find_next().map_err(|error| failed(error.into()))?;
+            // What is whole of a batch that is not is better than nothing.
+            let found = match stop.batch_end {
+                Some(_) => scanner.find_from(stop.offset + ALIGNMENT as u64),
+                None => scanner.find_next(),
+            };
+            let goes_on = found.map_err(|error| failed(error.into()))?;
             if part.is_damage(&stop, goes_on.then(|| scanner.offset())) {
                 let what = stop.what.unwrap_or("nothing is written where a record should be");
                 report(stop.offset, what.into());
@@ -264,8 +292,8 @@ impl Part<'_> {
             (Some(block_end), Some(next)) => next >= block_end,
             (None, Some(_)) => false,
         };
-        // A segment that is not the last was closed before the next was begun.
-        let is_unfinished = self.is_last || stop.what.is_none() && self.told.is_none();
+        // A segment of which the end is known was closed.
+        let is_unfinished = self.told.is_none() && (self.is_last || stop.what.is_none());
         !(is_end && is_unfinished)
     }
 }

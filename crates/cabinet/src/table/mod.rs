@@ -128,8 +128,9 @@ impl Table {
     /// Opens the table in a directory, or creates it there, and builds the indices that the options
     /// ask for where the column has none.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let tree = Options { order: Some(crate::Order::Lexical), ..options.clone() };
-        let engine: Arc<dyn Engine> = Arc::new(TreeDatabase::open_table(path, &tree)?);
+        let storage = Arc::new(crate::io::RealStorage);
+        let engine: Arc<dyn Engine> =
+            Arc::new(TreeDatabase::open_table_on(storage, path, options, true)?);
         let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
         let mut table = Self::new(engine, options)?;
         if !options.read_only {
@@ -147,6 +148,11 @@ impl Table {
     /// A table in an engine whose keys are in lexical order, and in which there is nothing else. Of
     /// the options, `read_only`, `query_memory_bytes` and `cache_bytes` matter.
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
+        let path = engine.path();
+        Self::of(engine, options).map_err(|error| recover::with_way_out(&path, error))
+    }
+
+    fn of(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
         let is_read_only = options.read_only;
         meta::check_layout(&*engine, is_read_only)?;
         let definitions = meta::read_definitions(&*engine)?;
@@ -167,7 +173,7 @@ impl Table {
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
         let uid = meta::read_uid(&*engine)?;
         let entries = Arc::new(Entries::new(Arc::clone(&engine), options));
-        let table = Self {
+        let mut table = Self {
             entries,
             keeper: None,
             structure: RwLock::new(definitions.indices),
@@ -181,10 +187,12 @@ impl Table {
             is_read_only,
             engine,
         };
-        if is_suspect {
-            table.make_entries_anew()?;
-        } else {
-            table.recover_entries()?;
+        let recovered =
+            if is_suspect { table.make_entries_anew() } else { table.recover_entries() };
+        if let Err(error) = recovered {
+            // Nothing is written of what was not understood.
+            table.is_read_only = true;
+            return Err(error);
         }
         Ok(table)
     }

@@ -8,9 +8,25 @@ use super::cursor::KeyRange;
 use super::index::build::remove_blocks;
 use super::{Table, keys, meta};
 use crate::{Engine, Error, Position, Result};
+use std::path::Path;
 
 /// Identifiers that are left out where the record of those given out may be an old one.
 pub(super) const UIDS_LEFT_OUT: u64 = 1 << 20;
+
+/// The error of a table that does not open, with what to do.
+pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Corrupted { file, offset, what } if !what.contains("tyrant salvage") => {
+            let path = path.display();
+            let what = format!(
+                "{what}; without it the table does not open, but `tyrant salvage {path} --into NEW` copies \
+                 what can be read"
+            );
+            Error::Corrupted { file, offset, what }
+        }
+        error => error,
+    }
+}
 
 /// Counts the rows. Those that cannot be read are left out, and the log says so.
 pub(super) fn count_rows(engine: &dyn Engine) -> Result<u64> {
@@ -18,7 +34,8 @@ pub(super) fn count_rows(engine: &dyn Engine) -> Result<u64> {
     let mut count = 0;
     let mut next = Some(Position::Key(rows.start.clone()));
     while let Some(position) = next {
-        let counted = engine.scan_keys(&position, &mut |key| count += u64::from(rows.contains(key)));
+        let counted =
+            engine.scan_keys(&position, &mut |key| count += u64::from(rows.contains(key)));
         let beyond = match (counted, &position) {
             (Err(error @ Error::Corrupted { .. }), Position::Key(key)) => {
                 tracing::error!("rows are left out of the number of rows: {error}");

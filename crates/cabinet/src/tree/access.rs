@@ -49,7 +49,7 @@ impl Shared {
             if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
                 return Ok(result);
             }
-            let is_checked = state.checked.load(Ordering::Relaxed);
+            let (id, is_checked) = (state.id, state.checked.load(Ordering::Relaxed));
             drop(state);
             match fetched.take() {
                 Some((of, page)) if of == home => {
@@ -63,7 +63,7 @@ impl Shared {
                         return Ok(result);
                     }
                 }
-                _ => fetched = Some((home, self.fetch(&segments, home, wait, is_checked)?)),
+                _ => fetched = Some((home, self.fetch(&segments, (id, home), wait, is_checked)?)),
             }
         }
     }
@@ -88,11 +88,12 @@ impl Shared {
                     _ => {
                         let segments = self.log.segments();
                         let is_checked = state.checked.load(Ordering::Relaxed);
-                        match self.fetch(&segments, home, Wait::Never, is_checked) {
+                        let page = (state.id, home);
+                        match self.fetch(&segments, page, Wait::Never, is_checked) {
                             // Not under the lock, so that others do not wait for the disk.
                             Err(Error::WouldBlock) if wait == Wait::Block => {
                                 drop(state);
-                                let page = self.fetch(&segments, home, wait, is_checked)?;
+                                let page = self.fetch(&segments, page, wait, is_checked)?;
                                 fetched = Some((home, page));
                                 continue;
                             }
@@ -124,7 +125,8 @@ impl Shared {
     pub(super) fn load(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<()> {
         if let Some(home) = stored_home(state) {
             let is_checked = state.checked.load(Ordering::Relaxed);
-            let page = self.fetch(&self.log.segments(), home, Wait::Block, is_checked)?;
+            let segments = self.log.segments();
+            let page = self.fetch(&segments, (state.id, home), Wait::Block, is_checked)?;
             self.install(leaf, state, home, page);
         }
         Ok(())
@@ -373,7 +375,7 @@ impl Shared {
                 return Ok(None);
             }
             let view = View::decode(record.value)
-                .filter(|view| is_checked || is_page(record) && view.is_sound(self.order))
+                .filter(|view| is_checked || is_page(record, state.id) && view.is_sound(self.order))
                 .ok_or_else(|| not_a_page(segments, location))?;
             if !is_checked {
                 state.checked.store(true, Ordering::Relaxed);
@@ -382,11 +384,11 @@ impl Shared {
         })?
     }
 
-    /// A copy of a page in the log, which need not be checked a second time.
+    /// A copy of a leaf's page in the log, which need not be checked a second time.
     pub(super) fn fetch(
         &self,
         segments: &Segments,
-        home: Home,
+        (id, home): (u64, Home),
         wait: Wait,
         is_checked: bool,
     ) -> Result<Page> {
@@ -405,7 +407,7 @@ impl Shared {
             };
             self.pages_read.fetch_add(1, Ordering::Relaxed);
             View::decode(value)
-                .filter(|view| is_checked || is_page(record) && view.is_sound(self.order))
+                .filter(|view| is_checked || is_page(record, id) && view.is_sound(self.order))
                 .map(Page::copy_of)
                 .ok_or_else(|| not_a_page(segments, location))
         })?
@@ -440,11 +442,12 @@ fn stored_home(state: &State) -> Option<Home> {
     }
 }
 
-fn is_page(record: &Record<'_>) -> bool {
-    record.kind == Kind::Page
+/// Whether it is a page of the leaf with this id.
+pub(super) fn is_page(record: &Record<'_>, id: u64) -> bool {
+    record.kind == Kind::Page && record.key == id.to_le_bytes()
 }
 
-fn not_a_page(segments: &Segments, location: Location) -> Error {
+pub(super) fn not_a_page(segments: &Segments, location: Location) -> Error {
     corrupted(segments, location, "it is not a page of this tree".into())
 }
 

@@ -27,12 +27,15 @@
 //! ```
 
 use super::Shared;
+use super::access::{is_page, not_a_page};
 use super::cell::{push_varint, read_varint};
 use super::leaf::{Home, State};
 use crate::limits::KEY_BYTES_MAX;
+use crate::log::checkpoint::Checkpoint;
+use crate::log::holes::Place;
 use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, is_short, with_record};
 use crate::{Error, Result, Wait};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
 /// Bytes of lines that make a block.
@@ -124,6 +127,22 @@ pub(super) fn unpack(block: &[u64]) -> Option<Vec<Line>> {
     Some(lines)
 }
 
+/// The places of the pages that a checkpoint lists.
+pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<Place>> {
+    let mut pages = Vec::new();
+    let Some(mut checkpoint) = checkpoint else { return Ok(pages) };
+    let numbers: HashMap<usize, u64> =
+        checkpoint.segments.iter().map(|line| (line.slot, line.number)).collect();
+    while let Some(block) = checkpoint.next_block()? {
+        for line in unpack(&block).unwrap_or_default() {
+            let location = line.home.location;
+            let number = numbers.get(&location.slot()).copied();
+            pages.extend(number.map(|number| (number, location.offset() as u64)));
+        }
+    }
+    Ok(pages)
+}
+
 impl Shared {
     /// Writes a checkpoint, and removes what is not needed after it. With `everything` next to
     /// nothing dead is left.
@@ -191,6 +210,10 @@ impl Shared {
         let (salt, id) = (self.log.identity().salt, state.id.to_le_bytes());
         let moved =
             with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
+                // What stands in for a page that was damaged is none.
+                if !is_page(record, state.id) {
+                    return Err(not_a_page(&segments, home.location));
+                }
                 self.store_page(&id, record.value, record.compression)
             })??;
         self.log.remove_live(&segments, home.location, home.total as usize);

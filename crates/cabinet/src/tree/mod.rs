@@ -23,6 +23,7 @@
 //! behind it in the leaf. A leaf that is not in memory takes about 150 bytes of it.
 
 mod access;
+mod admission;
 mod batch;
 mod cache;
 mod capacity;
@@ -41,6 +42,7 @@ mod seek;
 mod signs;
 mod walk;
 
+pub(crate) use checkpoint::listed_pages;
 pub(crate) use rebuild::{Rebuilt, Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
@@ -112,6 +114,8 @@ struct Shared {
     structure: Mutex<()>,
     /// There are background threads.
     is_tended: AtomicBool,
+    /// It is not needed after it was closed, so nothing is written then.
+    is_scratch: AtomicBool,
     /// Bytes of redo from which on writers are slowed down, as of the last look.
     behind_bytes: AtomicU64,
     /// Writes made while checkpoints could not keep up.
@@ -139,10 +143,23 @@ impl TreeDatabase {
         Self::open_kind(storage, path, options, background, StoredKind::Tree)
     }
 
-    /// As `open`, of a tree that is all there is of a table.
-    pub(crate) fn open_table(path: &Path, options: &Options) -> Result<Self> {
-        let storage = Arc::new(crate::io::RealStorage);
-        Self::open_kind(storage, path, options, true, StoredKind::Table)
+    /// As `open_on`, of a tree for [`crate::table::Table::new`] to make a table of.
+    pub fn open_table_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        let options = Options { order: Some(Order::Lexical), ..options.clone() };
+        Self::open_kind(storage, path, &options, background, StoredKind::Table)
+    }
+
+    /// An empty tree that is used once, and does not come to be opened again.
+    pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: Order) -> Result<Self> {
+        let options = Options { order: Some(order), ..Options::default() };
+        let tree = Self::open_on(storage, path, &options, false)?;
+        tree.shared.is_scratch.store(true, Ordering::Relaxed);
+        Ok(tree)
     }
 
     fn open_kind(
@@ -152,7 +169,8 @@ impl TreeDatabase {
         background: bool,
         kind: StoredKind,
     ) -> Result<Self> {
-        let shared = Arc::new(recover::open(storage, path, options, kind)?);
+        let note = (kind == StoredKind::Table).then(crate::table::suspicion);
+        let shared = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
         if options.truncate {
             shared.clear()?;
         }
@@ -183,6 +201,9 @@ impl Drop for TreeDatabase {
     fn drop(&mut self) {
         if let Some(background) = self.background.lock().as_mut() {
             background.stop(&self.shared.log);
+        }
+        if self.shared.is_scratch.load(Ordering::Relaxed) {
+            return;
         }
         if let Err(error) = self.shared.close() {
             tracing::error!("closing {}: {error}", self.shared.log.directory().display());

@@ -3,6 +3,7 @@
 //! While the log is replayed, only the places of redo records are noted. They are applied once
 //! the log can be appended to, since that may push other pages out of memory.
 
+use super::admission::{Admission, Losses};
 use super::cache::Cache;
 use super::checkpoint::{Line, unpack};
 use super::directory::Directory;
@@ -14,26 +15,43 @@ use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
 use crate::log::{Check, Location, Nature, Recovery, Segments, Settings, StoredKind, with_record};
-use crate::{Error, Options, Order, Result, Wait};
+use crate::{Damage, Error, Meta, Options, Order, Result, Wait};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Bounds of the size of leaves, in bytes.
 const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<usize> = 256..=64 << 10;
 
-/// What an error about the list of leaves ends with.
-const WAY_OUT: &str = "without the list of its leaves the tree does not open, but `tyrant salvage` \
-                       copies what can be read";
-
-/// Opens or creates a tree, which may be all there is of another kind of database.
+/// Opens or creates a tree, which may be all there is of another kind of database. A record with the
+/// key `note` is stored in it if changes were lost between others that are there.
 pub(super) fn open(
     storage: Arc<dyn Storage>,
     path: &Path,
     options: &Options,
     kind: StoredKind,
+    note: Option<&[u8]>,
+) -> Result<Shared> {
+    match recover(storage, path, options, kind, note) {
+        Err(Error::Corrupted { file, offset, what }) if !what.contains("tyrant salvage") => {
+            let path = path.display();
+            let what = format!(
+                "{what}; the tree does not open, but `tyrant salvage {path} --into NEW` copies what can \
+                 be read"
+            );
+            Err(Error::Corrupted { file, offset, what })
+        }
+        result => result,
+    }
+}
+
+fn recover(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    options: &Options,
+    kind: StoredKind,
+    note: Option<&[u8]>,
 ) -> Result<Shared> {
     let nature = nature(kind, options.order.unwrap_or_default());
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
@@ -52,24 +70,17 @@ pub(super) fn open(
             asked.name(),
         )));
     }
-    recovery.goes_on_behind_holes = false;
     let lines = load(&mut recovery, order, path)?;
     let mut redo = Vec::new();
-    let (mut replayed_bytes, mut skipped) = (0, 0u64);
-    let mut holes = Holes::of(&recovery);
-    recovery.replay(&mut |segments, segment, location, record| {
+    let mut replayed_bytes = 0;
+    recovery.replay(&mut |_, _, location, record| {
         replayed_bytes += record.total as u64;
         if record.kind == Kind::Put {
-            if holes.lie_before(segments, segment.number) {
-                skipped += 1;
-            } else {
-                redo.push(location);
-            }
+            redo.push(location);
         }
         Ok(())
     })?;
-    let last = recovery.segments.iter().map(|segment| segment.number).max().unwrap_or(0);
-    let has_holes = holes.lie_before(&recovery.segments, last);
+    let losses = Losses::of(&recovery)?;
     for line in &lines {
         if let Some(segment) = recovery.segments.get(line.home.location) {
             segment.add_live(line.home.total as usize);
@@ -103,6 +114,7 @@ pub(super) fn open(
         replayed_bytes: AtomicU64::new(replayed_bytes),
         structure: Mutex::default(),
         is_tended: AtomicBool::new(false),
+        is_scratch: AtomicBool::new(false),
         behind_bytes: AtomicU64::new(u64::MAX),
         paused: AtomicU32::new(0),
         pages_read: AtomicU64::new(0),
@@ -110,54 +122,23 @@ pub(super) fn open(
         evictions: AtomicU64::new(0),
         log,
     };
-    for location in redo {
-        shared.replay(location)?;
+    let left_out = shared.replay(redo, &losses, kind)?;
+    if left_out > 0 {
+        tracing::error!(
+            "{}: {left_out} changes after what was lost with the power are left out",
+            path.display()
+        );
     }
-    if has_holes {
-        let path = path.display();
-        tracing::error!("{path}: {skipped} changes behind a hole in the log are left out");
-        // What is appended from here on must not stand behind the hole.
-        shared.checkpoint(false)?;
-    } else if is_new {
-        // From here on there always is one, so that a log of which the power has taken the
-        // beginning is told from one whose checkpoint is lost.
+    if let (Some(key), false) = (note, losses.damages.is_empty()) {
+        shared.put(key, b"", Meta::NONE, Wait::Block)?;
+    }
+    if is_new || losses.are_any() {
+        // What is appended from here on must not stand behind a loss. And from here on there always is
+        // a list, so that a log of which the power has taken the beginning is told from one whose
+        // list is lost.
         shared.checkpoint(false)?;
     }
     Ok(shared)
-}
-
-/// Where the part of the log that is replayed has a hole: a segment that is damaged, short or
-/// missing. A change may rest on one that is lost (and an index entry on its row), so nothing
-/// behind a hole is applied. After a loss of power that is what was not acknowledged as durable.
-struct Holes {
-    /// The segment that is replayed from, or the oldest.
-    first: u64,
-    short: BTreeSet<u64>,
-    /// The segment that was looked at last, and what was found.
-    looked_at: (u64, bool),
-}
-
-impl Holes {
-    fn of(recovery: &Recovery) -> Self {
-        let oldest = recovery.segments.iter().map(|segment| segment.number).min().unwrap_or(1);
-        let from = recovery.checkpoint.as_ref().map(|checkpoint| checkpoint.replay_segment);
-        let first = from.or(recovery.whole_from).unwrap_or(oldest);
-        Self { first, short: recovery.short.clone(), looked_at: (0, false) }
-    }
-
-    fn lie_before(&mut self, segments: &Segments, number: u64) -> bool {
-        if self.looked_at.0 != number {
-            let before = self.first..number;
-            let good = segments.iter().filter(|one| {
-                before.contains(&one.number)
-                    && !one.is_damaged()
-                    && !self.short.contains(&one.number)
-            });
-            let all = number.saturating_sub(self.first);
-            self.looked_at = (number, (good.count() as u64) < all);
-        }
-        self.looked_at.1
-    }
 }
 
 fn directory_of(order: Order, lines: Vec<Line>, cache: &Cache) -> Directory<Handle> {
@@ -181,9 +162,7 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
         recovery.forget_checkpoint();
     }
     let lines = match lines_of(recovery, order) {
-        Err(Error::Corrupted { file, offset, what }) if recovery.whole_from.is_none() => {
-            return Err(Error::Corrupted { file, offset, what: format!("{what}; {WAY_OUT}") });
-        }
+        Err(error @ Error::Corrupted { .. }) if recovery.whole_from.is_none() => return Err(error),
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);
             Vec::new()
@@ -194,14 +173,32 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
         return Err(Error::Corrupted {
             file: path.join("checkpoint"),
             offset: 0,
-            what: format!("it is missing or damaged; {WAY_OUT}"),
+            what: "the list of the tree's leaves is missing or damaged".into(),
         });
     }
+    note_short(recovery, &lines);
     for segment in recovery.segments.iter() {
         // The lines say it better.
         segment.live_bytes.set(0);
     }
     Ok(lines)
+}
+
+/// A segment that ends before a page in it does is damaged: nothing is appended there, where it would be
+/// taken for that page.
+fn note_short(recovery: &mut Recovery, lines: &[Line]) {
+    let mut damages = Vec::new();
+    for line in lines {
+        let (location, bytes) = (line.home.location, u64::from(line.home.total));
+        let Some(segment) = recovery.segments.get(location) else { continue };
+        if location.offset() as u64 + bytes > segment.bytes() && !segment.is_damaged() {
+            segment.damaged.store(true, Ordering::Relaxed);
+            let what = "pages of leaves are cut off";
+            let (file, offset) = (segment.path.clone(), segment.bytes());
+            damages.push(Damage { file, offset, what: what.into() });
+        }
+    }
+    damages.into_iter().for_each(|damage| recovery.report(damage));
 }
 
 fn lines_of(recovery: &mut Recovery, order: Order) -> Result<Vec<Line>> {
@@ -239,14 +236,36 @@ pub(crate) fn order_of(nature: &Nature) -> Option<Order> {
 }
 
 impl Shared {
-    /// Applies the redo record at a place of the log, unless its leaf has seen it.
-    fn replay(&self, location: Location) -> Result<()> {
+    /// Applies redo, each record unless its leaf has seen it; returns how many records are left out.
+    fn replay(&self, redo: Vec<Location>, losses: &Losses, kind: StoredKind) -> Result<u64> {
         let segments = self.log.segments();
+        let mut admission = Admission::new(losses, kind != StoredKind::Table);
+        let mut left_out = 0;
+        for location in redo {
+            let number = segments.get(location).map_or(0, |segment| segment.number);
+            let place = (number, location.offset() as u64);
+            if losses.power_from.is_some_and(|lost| place >= lost) {
+                left_out += 1;
+                continue;
+            }
+            admission.come_to(place);
+            self.replay_one(&segments, location, &mut admission)?;
+        }
+        Ok(left_out)
+    }
+
+    /// Applies the redo record at a place of the log, unless its leaf has seen it.
+    fn replay_one(
+        &self,
+        segments: &Segments,
+        location: Location,
+        admission: &mut Admission<'_>,
+    ) -> Result<()> {
         let salt = self.log.identity().salt;
-        with_record(&segments, salt, location, Wait::Block, Check::Whole, |record| {
+        with_record(segments, salt, location, Wait::Block, Check::Whole, |record| {
             let Some((operation, value)) = Operation::decode(record.value) else {
                 let what = "it is not a change of a tree".into();
-                return Err(super::access::corrupted(&segments, location, what));
+                return Err(super::access::corrupted(segments, location, what));
             };
             let (key, meta, sequence) = (record.key, record.meta, record.sequence);
             let handle = self.handle_of(key);
@@ -258,10 +277,18 @@ impl Shared {
             if applied >= sequence {
                 return Ok(());
             }
-            self.change(key, Wait::Block, |state| {
+            let operation = admission.admit(key, operation, self.log.directory())?;
+            let changed = self.change(key, Wait::Block, |state| {
                 self.apply(state, operation, key, value, meta, sequence);
                 Ok(())
-            })
+            });
+            match changed {
+                Err(Error::Corrupted { file, offset, what }) => {
+                    let what = format!("{what}: it is the page of a leaf that has changed since");
+                    Err(Error::Corrupted { file, offset, what })
+                }
+                result => result,
+            }
         })?
     }
 }

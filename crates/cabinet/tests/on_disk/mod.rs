@@ -69,7 +69,8 @@ impl OnDisk for Arc<TreeDatabase> {
     const PATH: &str = "casket.tcb";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        open_tree(storage, Self::PATH, options, 256, 2000)
+        let options = small_leaves(options, 256, 2000);
+        TreeDatabase::open_on(storage, Path::new(Self::PATH), &options, false).map(Arc::new)
     }
 
     fn engine(&self) -> Arc<dyn Engine> {
@@ -86,17 +87,11 @@ impl OnDisk for Arc<TreeDatabase> {
     }
 }
 
-fn open_tree(
-    storage: Arc<dyn Storage>,
-    path: &str,
-    options: &Options,
-    leaf_bytes: u32,
-    cache_bytes: u64,
-) -> Result<Arc<TreeDatabase>> {
+fn small_leaves(options: &Options, leaf_bytes: u32, cache_bytes: u64) -> Options {
     let mut options = options.clone();
     options.leaf_bytes = Some(leaf_bytes);
     options.cache_bytes = Some(cache_bytes);
-    TreeDatabase::open_on(storage, Path::new(path), &options, false).map(Arc::new)
+    options
 }
 
 /// A table and the tree that it is.
@@ -109,7 +104,9 @@ impl OnDisk for TableDatabase {
     const PATH: &str = "casket.tct";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        let tree = open_tree(storage, Self::PATH, options, 512, 16 << 10)?;
+        let small = small_leaves(options, 512, 16 << 10);
+        let tree = TreeDatabase::open_table_on(storage, Path::new(Self::PATH), &small, false);
+        let tree = Arc::new(tree?);
         let table = Table::new(Arc::clone(&tree) as _, options)?;
         Ok(Self { table: Arc::new(table), tree })
     }

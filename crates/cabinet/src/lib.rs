@@ -79,6 +79,7 @@ mod salvage;
 pub mod table;
 mod transaction;
 mod tree;
+mod usable_memory;
 
 pub use batch::{Batch, BatchChange};
 pub use check::{Checked, Damage, check, check_on, check_those};
@@ -102,3 +103,4 @@ pub use ordered::{Cursor, CursorPut, Ordered, PlaceChange, Seek, Side};
 pub use salvage::{Salvaged, salvage, salvage_as, salvage_on};
 pub use transaction::Transaction;
 pub use tree::TreeDatabase;
+pub use usable_memory::UsableMemory;

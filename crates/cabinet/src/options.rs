@@ -1,7 +1,17 @@
 //! How a database is opened.
 
 use crate::table::IndexDescription;
-use crate::{Clock, Durability, Order};
+use crate::{Clock, Durability, Order, UsableMemory};
+use std::ops::RangeInclusive;
+
+/// Share of the [usable memory](UsableMemory) that the pages of a tree take unless told otherwise, as a
+/// divisor, and its bounds in bytes.
+const CACHE_SHARE: u64 = 16;
+const CACHE_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=1 << 30;
+
+/// The same for what a query holds in memory; several may be at work.
+const QUERY_SHARE: u64 = 64;
+const QUERY_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=64 << 20;
 
 /// Settings of a database. The defaults serve; none of them has to be guessed from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +38,15 @@ pub struct Options {
     /// that was, and lexical for a new one.
     pub order: Option<Order>,
     /// Trees: most bytes of pages in memory, beside what is being worked on; `None` is a
-    /// sixteenth of the machine's memory, but at least 64 MiB and at most 1 GiB. Tables keep changes of
-    /// their indices in memory beside that, about an eighth of it or 32 MiB, whichever is less; up to
-    /// twice that while they are taken into pages.
+    /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables keep
+    /// changes of their indices in memory beside that, about an eighth of it or 32 MiB, whichever is
+    /// less; up to twice that while they are taken into pages.
     pub cache_bytes: Option<u64>,
     /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
     pub leaf_bytes: Option<u32>,
     /// Tables: bytes that a query holds in memory to sort or put together, about; what is more
-    /// goes to a temporary file.
+    /// goes to a temporary file. The default is a 64th of the [usable memory](UsableMemory), but at
+    /// least 1 MiB and at most 64 MiB.
     pub query_memory_bytes: u64,
     /// Tables: indices to build on opening, where the column has none.
     pub indices: Vec<IndexDescription>,
@@ -85,7 +96,7 @@ impl Default for Options {
             order: None,
             cache_bytes: None,
             leaf_bytes: None,
-            query_memory_bytes: 64 << 20,
+            query_memory_bytes: share_of_memory(QUERY_SHARE, &QUERY_BYTES_DEFAULT),
             indices: Vec::new(),
             capacity_records: 0,
             capacity_bytes: 0,
@@ -95,4 +106,16 @@ impl Default for Options {
             clock: Clock::real(),
         }
     }
+}
+
+impl Options {
+    /// Most bytes of a tree's pages in memory.
+    pub(crate) fn cache_bytes_max(&self) -> usize {
+        let default = || share_of_memory(CACHE_SHARE, &CACHE_BYTES_DEFAULT);
+        usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)
+    }
+}
+
+fn share_of_memory(share: u64, bounds: &RangeInclusive<u64>) -> u64 {
+    UsableMemory::of_process().share(share, *bounds.start(), *bounds.end())
 }

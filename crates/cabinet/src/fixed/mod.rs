@@ -260,7 +260,8 @@ impl FixedDatabase {
         let mut found = [None; PREFETCH_KEYS];
         for (found, key) in found.iter_mut().zip(keys) {
             if let Key::Id(id) = Key::parse(key) {
-                *found = self.running.table(place_of(id).shard).matches(id).next();
+                let table = self.running.table_at_once(place_of(id).shard);
+                *found = table.and_then(|table| table.matches(id).next());
             }
         }
         let segments = self.running.log.segments();

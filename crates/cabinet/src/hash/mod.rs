@@ -109,11 +109,14 @@ impl HashDatabase {
         let mut places = [at_position(0); PREFETCH_KEYS];
         for (place, key) in places.iter_mut().zip(keys) {
             *place = self.running.index.place_of(key);
-            self.running.table(place.shard).prefetch(place.tag);
+            if let Some(table) = self.running.table_at_once(place.shard) {
+                table.prefetch(place.tag);
+            }
         }
         let segments = self.running.log.segments();
         for place in &places[..keys.len().min(PREFETCH_KEYS)] {
-            let location = self.running.table(place.shard).find(place.tag).next();
+            let table = self.running.table_at_once(place.shard);
+            let location = table.and_then(|table| table.find(place.tag).next());
             if let Some((_, location)) = location {
                 Indexed::<HashIndex>::prefetch_record(&segments, location);
             }
@@ -221,8 +224,8 @@ impl Engine for HashDatabase {
 mod tests {
     use super::*;
     use crate::io::FaultyStorage;
-    use crate::log::Engaged;
-    use crate::{Clock, Durability};
+    use crate::log::{Engaged, LONG_CHANGE_BYTES};
+    use crate::{Clock, Durability, Error};
     use std::sync::atomic::Ordering;
 
     fn open(storage: &FaultyStorage, options: &Options) -> HashDatabase {
@@ -261,5 +264,30 @@ mod tests {
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
         database.sync().unwrap_err();
         assert!(log.appended() > log.commit().durable() && !log.has_to_sync());
+    }
+
+    #[test]
+    fn a_thread_that_must_not_wait_does_not_wait_for_a_long_change() {
+        let database = open(&FaultyStorage::new(), &Options::default());
+        database.put(b"key", b"value", Meta::NONE, Wait::Never).unwrap();
+        let log = &database.running.log;
+        assert!(log.begin_long(LONG_CHANGE_BYTES - 1).is_none());
+        let first = log.begin_long(LONG_CHANGE_BYTES);
+        let second = log.begin_long(LONG_CHANGE_BYTES);
+        drop(first);
+        assert_eq!(database.len(), 1);
+        let put = database.put(b"key", b"other", Meta::NONE, Wait::Never);
+        assert!(matches!(put, Err(Error::WouldBlock)), "{put:?}");
+        database.put(b"key", b"third", Meta::NONE, Wait::Block).unwrap();
+        let place = database.running.index.place_of(b"key");
+        let held = database.running.hold(place.shard);
+        let read = database.read(b"key", Wait::Never, &mut |_| ());
+        assert!(matches!(read, Err(Error::WouldBlock)), "{read:?}");
+        assert_eq!(database.len(), 1);
+        database.prefetch(&[b"key"]);
+        drop(held);
+        assert!(database.read(b"key", Wait::Never, &mut |_| ()).unwrap());
+        drop(second);
+        database.put(b"key", b"other", Meta::NONE, Wait::Never).unwrap();
     }
 }

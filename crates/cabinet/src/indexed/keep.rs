@@ -97,6 +97,7 @@ impl<I: Index> Indexed<I> {
             return Ok(());
         }
         let Some(slot) = slot else { return Ok(()) };
+        let _long = self.log.begin_long(bytes.len());
         let moved = self.log.append_copy(bytes)?;
         let segments = self.log.segments();
         if let Some(target) = segments.get(moved) {

@@ -14,6 +14,7 @@
 
 mod batch;
 mod keep;
+mod locks;
 mod recover;
 mod running;
 mod shard;
@@ -29,7 +30,6 @@ use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
-use parking_lot::RwLockReadGuard;
 use shard::Shard;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -105,12 +105,6 @@ pub(crate) struct Stretch {
 }
 
 impl<I: Index> Indexed<I> {
-    /// The table of a shard, locked for reading.
-    #[inline]
-    pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {
-        self.shards[shard].read()
-    }
-
     fn with<T>(
         &self,
         segments: &Segments,
@@ -171,6 +165,7 @@ impl<I: Index> Indexed<I> {
         stored: &Stored<'_>,
     ) -> Result<Version> {
         let Stored { key, value, meta, compression } = *stored;
+        let _long = self.log.begin_long(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
         let behind = self.behind(place.shard, segments, found.as_ref().map(|old| old.location));
@@ -233,15 +228,16 @@ impl<I: Index> Indexed<I> {
     fn locations(
         &self,
         place: Place<I>,
-    ) -> (arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>) {
+        wait: Wait,
+    ) -> Result<(arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>)> {
         let mut locations = [None; 4];
-        let table = self.table(place.shard);
+        let table = self.table_for(place.shard, wait)?;
         let mut matches = table.matches(place.tag).map(|found| found.location);
         for location in &mut locations {
             *location = matches.next();
         }
         let more = matches.collect::<Vec<_>>();
-        (self.log.segments(), locations.into_iter().flatten().chain(more))
+        Ok((self.log.segments(), locations.into_iter().flatten().chain(more)))
     }
 
     /// As [`crate::Engine::read`].
@@ -253,7 +249,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
-        let (segments, locations) = self.locations(place);
+        let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
             // It is hardly ever another key's.
             self.note_use(&segments, location);
@@ -284,7 +280,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
     ) -> Result<Option<LongValue>> {
         let salt = self.log.identity().salt;
-        let (segments, locations) = self.locations(place);
+        let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
             self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
@@ -317,7 +313,7 @@ impl<I: Index> Indexed<I> {
         let stored = Stored { key, value, meta, compression };
         self.with_space(wait, || {
             self.without_reading_locked(place, key, wait, |wait| {
-                let mut table = self.shards[place.shard].write();
+                let mut table = self.table_mut(place.shard, wait)?;
                 let segments = self.log.segments();
                 let found = self.find(&table, &segments, place.tag, key, wait)?;
                 self.store(&mut table, place, &segments, found, &stored)
@@ -359,7 +355,7 @@ impl<I: Index> Indexed<I> {
         // What was decided where there was no space, and of which version: that is asked once.
         let mut decided: Option<(Option<Version>, Change)> = None;
         let mut attempt = |wait| {
-            let mut table = self.shards[place.shard].write();
+            let mut table = self.table_mut(place.shard, wait)?;
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place.tag, key, wait)?;
             let mut change = None;
@@ -551,7 +547,9 @@ impl<I: Index> Indexed<I> {
     /// Names and figures worth showing.
     pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
-        let index: usize = self.shards.iter().map(|shard| shard.read().memory_bytes()).sum();
+        // One that is held for a long change is left out rather than waited for.
+        let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
+        let index: usize = tables.map(|table| table.memory_bytes()).sum();
         let mut figures = vec![
             ("index_bytes", index.to_string()),
             ("live_bytes", usage.live_bytes.to_string()),

@@ -4,6 +4,7 @@ use super::Table;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Aligned so that two shards' locks are never on one cache line.
 #[repr(align(64))]
@@ -32,6 +33,24 @@ impl<T: Table> Shard<T> {
     #[inline]
     pub(super) fn write(&self) -> Locked<'_, T> {
         Locked { table: self.table.write(), entries: &self.entries }
+    }
+
+    #[inline]
+    pub(super) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.table.try_read()
+    }
+
+    pub(super) fn try_read_for(&self, patience: Duration) -> Option<RwLockReadGuard<'_, T>> {
+        self.table.try_read_for(patience)
+    }
+
+    #[inline]
+    pub(super) fn try_write(&self) -> Option<Locked<'_, T>> {
+        self.table.try_write().map(|table| Locked { table, entries: &self.entries })
+    }
+
+    pub(super) fn try_write_for(&self, patience: Duration) -> Option<Locked<'_, T>> {
+        self.table.try_write_for(patience).map(|table| Locked { table, entries: &self.entries })
     }
 
     /// Number of entries, without the lock.

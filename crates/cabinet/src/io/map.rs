@@ -148,6 +148,12 @@ impl Map {
         }
     }
 
+    /// Says that its bytes will be read from the first to the last.
+    pub fn expect_reading_in_order(&self) {
+        // A refusal costs speed only.
+        let _ = self.0.raw.advise(memmap2::Advice::Sequential);
+    }
+
     /// Whether every sampled page of the written part is in memory.
     pub fn is_resident(&self) -> bool {
         // Asked once: an appender may be at work meanwhile.
@@ -222,6 +228,41 @@ impl Appender {
         // SAFETY: the target lies within the mapping and the file (`end <= backed <= len`),
         // above `written`, where only this appender, which is borrowed mutably, has access.
         if !unsafe { write(&self.map, self.end, end, parts) } {
+            return false;
+        }
+        self.end = end;
+        self.map.0.written.store(end, Ordering::Release);
+        true
+    }
+
+    /// As `append`, of what is long: `each` is called for every `piece_bytes` of it with where in the
+    /// file they begin and end, once they are there.
+    #[must_use]
+    pub fn append_pieces(
+        &mut self,
+        parts: &[&[u8]],
+        total: usize,
+        piece_bytes: usize,
+        each: &mut dyn FnMut(usize, usize),
+    ) -> bool {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let Some(end) = self.end.checked_add(total) else { return false };
+        if end > self.map.backed() || bytes > total {
+            return false;
+        }
+        let mut place = self.end;
+        for piece in parts.iter().flat_map(|part| part.chunks(piece_bytes.max(1))) {
+            let behind = place + piece.len();
+            // SAFETY: the target lies within `self.end..end`, which is within the mapping and the
+            // file, above `written`, where only this appender, borrowed mutably, has access.
+            if !unsafe { write(&self.map, place, behind, &[piece]) } {
+                return false;
+            }
+            each(place, behind);
+            place = behind;
+        }
+        // SAFETY: as above.
+        if !unsafe { write(&self.map, place, end, &[]) } {
             return false;
         }
         self.end = end;

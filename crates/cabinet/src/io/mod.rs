@@ -105,6 +105,9 @@ pub trait File: Send + Sync {
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Has these bytes on their way to the disk, as far as they have changed, and their pages given
+    /// up where nobody has them mapped. Nothing is durable by that.
+    fn write_back(&self, _offset: u64, _bytes: u64) {}
     /// Tells the system that these bytes will be read soon.
     fn will_read(&self, offset: u64, bytes: u64);
     /// Maps `capacity` bytes, of which the first `written` are in the file.

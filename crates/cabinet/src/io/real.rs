@@ -216,6 +216,11 @@ impl File for RealFile {
         self.file.sync_data()
     }
 
+    fn write_back(&self, offset: u64, bytes: u64) {
+        // A refusal costs memory only.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed);
+    }
+
     fn will_read(&self, offset: u64, bytes: u64) {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::WillNeed);
     }

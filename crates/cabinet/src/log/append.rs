@@ -1,5 +1,6 @@
 //! Appending records to the end of the log.
 
+use super::long_change::LONG_CHANGE_BYTES;
 use super::record::{self, Kind, Prepared};
 use super::segment::{Age, Location};
 use super::{Log, Tail};
@@ -43,6 +44,7 @@ impl Log {
     /// Appends a record under the next sequence number.
     pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
+        let _long = self.begin_long(total);
         let mut tail = self.lock_tail_with_room(total, 0, purpose)?;
         let appended = self.append_to(&mut tail, record, total)?;
         drop(tail);
@@ -107,6 +109,7 @@ impl Log {
         let mut bytes = Vec::with_capacity(inner);
         let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
         let most = header_bytes_max + inner;
+        let _long = self.begin_long(most);
         let mut tail =
             self.lock_tail_with_room(most, header_bytes_max + last_at, Purpose::Store)?;
         let mut offsets = Vec::with_capacity(records.len());
@@ -139,6 +142,7 @@ impl Log {
 
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
+        let _long = self.begin_long(bytes.len());
         let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
         let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
         drop(tail);
@@ -173,7 +177,12 @@ impl Log {
         total: usize,
     ) -> Result<Location> {
         let offset = tail.appender.end();
-        if !tail.appender.append(parts, total) {
+        let is_written = if total < LONG_CHANGE_BYTES {
+            tail.appender.append(parts, total)
+        } else {
+            Self::append_long(tail, parts, total)
+        };
+        if !is_written {
             // `make_room` has seen to it that there is room.
             return Err(Error::NoSpace { path: tail.segment.path.clone() });
         }

@@ -9,7 +9,7 @@
 
 use super::compact::Rescue;
 use super::{Log, Segment};
-use crate::{Durability, Error, Result};
+use crate::{Durability, Error, Result, UsableMemory};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,6 +21,9 @@ const KEEPER_PERIOD: Duration = Duration::from_millis(500);
 
 /// Bytes that are prepared ahead of the appends.
 const PREPARED_AHEAD_BYTES: usize = 8 << 20;
+
+/// Bytes that are sent to the disk at a time where memory is limited.
+const WRITTEN_BACK_BYTES: usize = 2 << 20;
 
 /// Segments whose pages are looked at in one period.
 const LOOKED_AT_ONCE: usize = 64;
@@ -92,6 +95,8 @@ pub(crate) struct Signals {
     ahead_lock: Mutex<()>,
     ahead_wake: Condvar,
     looked_at: AtomicUsize,
+    /// Number of a segment, and how many of its bytes were sent to the disk.
+    written_back: Mutex<(u64, usize)>,
 }
 
 impl Signals {
@@ -267,6 +272,7 @@ impl Log {
             (Arc::clone(&tail.segment), tail.appender.end())
         };
         let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
+        self.write_back_early(&segment, end);
         // Once it is sealed, the keeper cuts what nobody will append to.
         loop {
             let _growing = segment.growing.lock();
@@ -277,6 +283,28 @@ impl Log {
             if self.allocate(&segment, until.min(segment.map.backed() + self.step(end))).is_err() {
                 break;
             }
+        }
+    }
+
+    /// Has what was appended on its way to the disk. Where memory is limited, the pages of files count,
+    /// and those that have changed cannot be taken from a process before they were written.
+    fn write_back_early(&self, active: &Segment, end: usize) {
+        let always_syncs = self.settings.durability == Durability::Always;
+        if always_syncs || !UsableMemory::of_process().is_limited {
+            return;
+        }
+        let mut written_back = self.background.written_back.lock();
+        let (number, before) = *written_back;
+        if number != active.number {
+            for sealed in self.segments().iter().filter(|segment| segment.number == number) {
+                sealed.file.write_back(before as u64, sealed.bytes().saturating_sub(before as u64));
+            }
+            *written_back = (active.number, 0);
+        }
+        let before = written_back.1;
+        if end.saturating_sub(before) >= WRITTEN_BACK_BYTES {
+            active.file.write_back(before as u64, (end - before) as u64);
+            written_back.1 = end;
         }
     }
 

@@ -162,6 +162,8 @@ impl Log {
         if self.is_full() {
             pressure |= Pressure::FULL;
         }
-        self.pressure.store(pressure, Ordering::Relaxed);
+        // Long changes say themselves when they begin and end.
+        self.pressure.fetch_and(Pressure::LONG | pressure, Ordering::Relaxed);
+        self.pressure.fetch_or(pressure, Ordering::Relaxed);
     }
 }

@@ -18,6 +18,7 @@
 //!
 //! Where durability was asked for, the disk is what writers wait for, and there are no lanes.
 
+use super::long_change::LONG_CHANGE_BYTES;
 use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
 use super::segment::{Age, Location};
 use super::{Appended, Log, Purpose, Tail};
@@ -151,7 +152,7 @@ impl Log {
         purpose: Purpose,
         behind: Age,
     ) -> Result<Appended> {
-        if self.settings.durability != Durability::None {
+        if self.settings.durability != Durability::None || record.total() >= LONG_CHANGE_BYTES {
             return self.append(record, purpose);
         }
         let eager = self.settings.eager_lanes;

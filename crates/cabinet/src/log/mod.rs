@@ -40,6 +40,7 @@ pub(crate) mod holes;
 mod identify;
 mod lane;
 mod long;
+mod long_change;
 pub(crate) mod manifest;
 mod read;
 pub(crate) mod record;
@@ -58,6 +59,8 @@ pub(crate) use background::{Background, Engaged};
 pub(crate) use compact::{Rescue, SHORT_SEGMENTS_MAX, Usage, is_short};
 pub(crate) use delegate::delegate_to_log;
 pub use long::LongValue;
+#[cfg(test)]
+pub(crate) use long_change::LONG_CHANGE_BYTES;
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, with_record};
 pub(crate) use recover::Recovery;
@@ -175,6 +178,8 @@ pub(crate) struct Log {
     space_wanted: AtomicBool,
     /// What writers have to wait for, see [`Pressure`].
     pressure: AtomicU8,
+    /// Changes of long values under way.
+    long_changes: Mutex<usize>,
     capacity: Capacity,
     figures: Figures,
     /// What the opening found.
@@ -191,6 +196,8 @@ impl Pressure {
     pub(crate) const BEHIND: u8 = 1;
     /// The log has come to its cap, and something has to be evicted first.
     pub(crate) const FULL: u8 = 2;
+    /// A change of a long value holds locks: nothing for those to wait for that may wait anyway.
+    pub(crate) const LONG: u8 = 4;
 }
 
 /// Counts of what the log did since it was opened.

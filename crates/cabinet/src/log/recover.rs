@@ -568,6 +568,7 @@ impl Recovery {
             ahead_wanted: AtomicBool::new(true),
             space_wanted: AtomicBool::new(false),
             pressure: AtomicU8::new(0),
+            long_changes: Mutex::new(0),
             capacity: Capacity::new(capacity_bytes),
             figures: Figures::default(),
             damages: self.damages,

@@ -1,6 +1,7 @@
 //! Room for what is appended: blocks, segments, and what is left free for reclaiming.
 
 use super::lane::Settled;
+use super::long_change::LONG_CHANGE_BYTES;
 use super::record;
 use super::segment::{
     self, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_path,
@@ -112,8 +113,10 @@ impl Log {
     /// Allocates blocks for at least `needed` bytes of a segment.
     pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
         let allocate = |bytes: usize| {
-            // With syncs all the time, prepared pages would be written twice.
-            if self.settings.durability == Durability::None {
+            // With syncs all the time, prepared pages would be written twice; so would those of a long
+            // record, which takes its time anyway.
+            let is_long = needed.saturating_sub(segment.map.backed()) >= LONG_CHANGE_BYTES;
+            if self.settings.durability == Durability::None && !is_long {
                 segment.file.prepare(&segment.map, bytes as u64)
             } else {
                 segment.file.allocate(&segment.map, bytes as u64)

@@ -77,10 +77,6 @@ const NEVER_MS: u64 = u64::MAX;
 /// While the leaves are gone through it is not known whether anything expires.
 const SWEEPING_MS: u64 = NEVER_MS - 1;
 
-/// Share of the machine's memory that pages may take if nothing else is said, and its bounds.
-const CACHE_SHARE: u64 = 16;
-const CACHE_BYTES_DEFAULT: std::ops::RangeInclusive<u64> = 64 << 20..=1 << 30;
-
 /// How long a writer waits, once in so many writes, when checkpoints cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_millis(6);
 const BEHIND_WRITES: u32 = 64;
@@ -211,27 +207,13 @@ impl Drop for TreeDatabase {
     }
 }
 
-/// The budget of pages in memory.
-fn cache_bytes(options: &Options) -> usize {
-    let bytes = options.cache_bytes.unwrap_or_else(|| {
-        let share = memory_bytes().unwrap_or(0) / CACHE_SHARE;
-        share.clamp(*CACHE_BYTES_DEFAULT.start(), *CACHE_BYTES_DEFAULT.end())
-    });
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// Bytes of memory that the machine has, if it says so.
-fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
-
 impl Shared {
     /// Slows a writer down that checkpoints cannot keep up with: that is what bounds the space,
     /// and the time that an opening takes.
     fn pause_if_behind(&self, wait: Wait) -> Result<()> {
+        if wait == Wait::Never && self.log.is_long_under_way() {
+            return Err(Error::WouldBlock);
+        }
         if self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed) {
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);

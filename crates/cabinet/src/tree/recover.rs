@@ -10,7 +10,7 @@ use super::directory::Directory;
 use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
-use super::{LEAF_BYTES, NEVER_MS, Shared, cache_bytes};
+use super::{LEAF_BYTES, NEVER_MS, Shared};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
@@ -91,7 +91,7 @@ fn recover(
     let records = lines.iter().map(|line| u64::from(line.records)).sum();
     let next_id = lines.iter().map(|line| line.id).max().unwrap_or(0).saturating_add(1);
     let next_expiry_ms = lines.iter().map(|line| line.expires_at_ms).min().unwrap_or(NEVER_MS);
-    let cache = Cache::new(cache_bytes(options));
+    let cache = Cache::new(options.cache_bytes_max());
     let directory = directory_of(order, lines, &cache);
     let shared = Shared {
         order,

@@ -102,7 +102,7 @@ pub(super) struct RowEntries<'r> {
 
 impl Entries {
     pub(super) fn new(engine: Arc<dyn Engine>, options: &Options) -> Self {
-        let share = options.cache_bytes.map_or(u64::MAX, |bytes| bytes / CACHE_SHARE);
+        let share = options.cache_bytes_max() as u64 / CACHE_SHARE;
         Self {
             engine,
             budget_bytes: share.min(BUDGET_BYTES_MAX) as usize,

@@ -6,6 +6,7 @@
 use crate::budget::Charge;
 use crate::held::{Awaited, Held, Reason, Unconfirmed};
 use crate::logins::Visitor;
+use crate::pace::Pace;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::slab::Token;
@@ -63,6 +64,14 @@ pub(crate) struct Connection {
     watched: EventFlags,
     /// Second of the loop in which bytes last moved.
     pub(crate) moved_at_s: u64,
+    /// The request that has come in part.
+    pub(crate) request: Option<Pace>,
+    /// The replies that the client is to take.
+    pub(crate) reply: Option<Pace>,
+    /// Since when a request waits for the server.
+    waits_since_ms: u64,
+    /// What is in the pool is a part of an upload.
+    is_uploading: bool,
     /// Times it had something to do, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
@@ -91,6 +100,10 @@ impl Connection {
             paused: false,
             watched: EventFlags::empty(),
             moved_at_s: 0,
+            request: None,
+            reply: None,
+            waits_since_ms: 0,
+            is_uploading: false,
             activity: 0,
             charge: Charge::none(&shared.budget),
             shared,
@@ -145,11 +158,43 @@ impl Connection {
             && !self.broken
     }
 
-    /// Whether a client takes longer than it should: with a request it began, or with a reply.
-    pub(crate) fn is_stuck(&self) -> bool {
-        let half_request = self.stage == Stage::Open
-            && (!self.input.is_empty() || self.session.http.is_receiving());
-        self.held.is_none() && (half_request || !self.output.is_empty())
+    /// Notes what is there of a request, of which `received` bytes have come.
+    #[inline]
+    pub(crate) fn note_input(&mut self, received: usize, now_ms: u64) {
+        let is_pooled = matches!(self.stage, Stage::Pooled | Stage::Parked);
+        let is_part = if is_pooled {
+            self.is_uploading
+        } else {
+            !self.input.is_empty() || self.session.http.is_receiving()
+        };
+        match &mut self.request {
+            Some(request) if is_part => request.add(received),
+            None if is_part => self.request = Some(Pace::new(now_ms, received)),
+            request => *request = None,
+        }
+    }
+
+    /// Notes that so many bytes of the replies have been sent.
+    #[inline]
+    pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
+        match &mut self.reply {
+            reply if self.output.is_empty() || self.held.is_some() => *reply = None,
+            Some(reply) => reply.add(sent),
+            None => self.reply = Some(Pace::new(now_ms, 0)),
+        }
+    }
+
+    /// From now on it waits for the server, not the server for its client.
+    pub(crate) fn begin_wait(&mut self, now_ms: u64) {
+        self.waits_since_ms = now_ms;
+        self.is_uploading = self.session.http.is_receiving();
+    }
+
+    /// The client has its time again.
+    pub(crate) fn end_wait(&mut self, now_ms: u64) {
+        if let Some(request) = &mut self.request {
+            request.forgive(now_ms.saturating_sub(self.waits_since_ms));
+        }
     }
 
     /// Whether it can go: nothing is to come from it or to it.

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod body;
 mod connection;
 mod destination;
 mod document;

@@ -1,9 +1,10 @@
 //! What is done for a connection by threads that may wait.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
-/// Counts the operations of a connection's requests.
+/// Counts the operations of a connection's requests, and its responses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work(Arc<Counts>);
 
@@ -11,28 +12,58 @@ pub(crate) struct Work(Arc<Counts>);
 struct Counts {
     begun: AtomicUsize,
     ended: AtomicUsize,
+    /// Time that those took which have ended, in microseconds.
+    busy_us: AtomicU64,
+    answered: AtomicUsize,
 }
 
 /// An operation, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Operation(Work);
+pub(crate) struct Operation(Work, Instant);
+
+/// A response that is being made or sent, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Responding(Work);
 
 impl Work {
     pub(crate) fn begin(&self) -> Operation {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
-        Operation(self.clone())
+        Operation(self.clone(), Instant::now())
     }
 
-    /// Whether something is being done, or was since `seen`, which is brought up to date.
-    pub(crate) fn goes_on(&self, seen: &mut usize) -> bool {
+    /// Whether something is being done.
+    pub(crate) fn goes_on(&self) -> bool {
         let ended = self.0.ended.load(Ordering::Acquire);
-        let is_under_way = self.0.begun.load(Ordering::Relaxed) != ended;
-        std::mem::replace(seen, ended) != ended || is_under_way
+        self.0.begun.load(Ordering::Relaxed) != ended
+    }
+
+    /// Time that was spent on what has been done, in milliseconds.
+    pub(crate) fn busy_ms(&self) -> u64 {
+        self.0.busy_us.load(Ordering::Relaxed) / 1000
+    }
+
+    /// Notes the end of a response when the answer is dropped.
+    pub(crate) fn respond(&self) -> Responding {
+        Responding(self.clone())
+    }
+
+    /// How many responses have ended.
+    pub(crate) fn answered(&self) -> usize {
+        self.0.answered.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.0.0.ended.fetch_add(1, Ordering::Release);
+        let Self(work, begun) = self;
+        let busy_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        work.0.busy_us.fetch_add(busy_us, Ordering::Relaxed);
+        work.0.ended.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Responding {
+    fn drop(&mut self) {
+        self.0.0.answered.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -32,6 +32,7 @@ impl Worker {
         if !output.is_empty() && !connection.broken {
             let sent = connection.deliver(output);
             self.counters.add(Count::BytesWritten, sent as u64);
+            connection.note_output(0, self.now_ms());
         }
         output.clear();
         // Also one that was taken back may have grown it.
@@ -47,6 +48,7 @@ impl Worker {
             self.counters.add(Count::BytesWritten, sent as u64);
             connection.moved_at_s = self.now_s();
         }
+        connection.note_output(sent, self.now_ms());
         self.go_on(token, connection);
     }
 
@@ -147,8 +149,10 @@ mod tests {
             worker.now = worker.shared.started + Duration::from_secs(60);
             worker.deliver(&mut connection, &mut vec![b'v'; bytes]);
             assert_eq!(connection.unsent_bytes() > 0, bytes == LONG_BYTES);
-            assert!(!worker.is_late(&connection, 65), "{bytes} bytes");
-            assert!(worker.is_late(&connection, 66), "{bytes} bytes");
+            for (second, is_late) in [(65, false), (66, true)] {
+                worker.now = worker.shared.started + Duration::from_secs(second);
+                assert_eq!(worker.is_late(&connection, second), is_late, "{bytes} bytes");
+            }
         }
     }
 

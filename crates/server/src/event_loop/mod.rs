@@ -198,6 +198,7 @@ impl EventLoop {
                 && connection.stage == Stage::Parked
             {
                 connection.stage = Stage::Open;
+                connection.end_wait(self.worker.now_ms());
                 self.worker.go_on(token, connection);
                 self.settle(token);
             }
@@ -260,6 +261,8 @@ impl EventLoop {
                 && connection.held.is_some_and(|held| held.awaited == awaited)
             {
                 connection.held = None;
+                // What came of another request was not read meanwhile.
+                connection.request = None;
                 self.worker.flush_and_go_on(token, connection);
                 self.settle(token);
             }
@@ -404,7 +407,12 @@ impl Worker {
 
     /// Seconds since the server started.
     fn now_s(&self) -> u64 {
-        self.shared.milliseconds_at(self.now) / 1000
+        self.now_ms() / 1000
+    }
+
+    /// The same in milliseconds.
+    fn now_ms(&self) -> u64 {
+        self.shared.milliseconds_at(self.now)
     }
 
     fn timeout(&self, connections: usize) -> Option<&'static Timespec> {
@@ -427,14 +435,17 @@ impl Worker {
 
     fn is_late(&self, connection: &Connection, now_s: u64) -> bool {
         let quiet = Duration::from_secs(now_s.saturating_sub(connection.moved_at_s));
-        let is_over = |limit: Option<Duration>| limit.is_some_and(|limit| quiet > limit);
+        let config = &self.shared.config;
         match connection.stage {
             Stage::Lingering { until_s } => now_s > until_s,
             // The server itself is what this one waits for.
             Stage::Pooled | Stage::Parked => false,
             _ if connection.held.is_some() => false,
-            _ if connection.is_stuck() => is_over(self.shared.config.timeout),
-            _ => is_over(self.shared.config.idle_timeout),
+            // A client that has replies to take is not asked for requests.
+            _ => match connection.reply.or(connection.request) {
+                Some(pace) => pace.is_late(self.now_ms(), config.timeout),
+                None => config.idle_timeout.is_some_and(|limit| quiet > limit),
+            },
         }
     }
 

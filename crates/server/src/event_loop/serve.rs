@@ -42,9 +42,11 @@ impl Worker {
         // Grows by what has arrived, whatever a client announces.
         input.reserve(BUFFER_BYTES);
         let received = recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
+        let mut received_bytes = 0;
         match received {
             Ok((_, 0)) => connection.ended = true,
             Ok((_, bytes)) => {
+                received_bytes = bytes;
                 self.counters.add(Count::BytesRead, bytes as u64);
                 connection.moved_at_s = self.now_s();
             }
@@ -58,15 +60,16 @@ impl Worker {
         let consumed = self.serve(token, connection, &input);
         if consumed < input.len() && !fresh && consumed == 0 {
             connection.input = input;
-            return;
+        } else {
+            if consumed < input.len() {
+                connection.input = input[consumed..].to_vec();
+            }
+            if fresh {
+                input.clear();
+                self.input = input;
+            }
         }
-        if consumed < input.len() {
-            connection.input = input[consumed..].to_vec();
-        }
-        if fresh {
-            input.clear();
-            self.input = input;
-        }
+        connection.note_input(received_bytes, self.now_ms());
     }
 
     /// Executes requests that had to wait.
@@ -86,6 +89,7 @@ impl Worker {
             }
             connection.input = input;
         }
+        connection.note_input(0, self.now_ms());
     }
 
     /// Executes what there is of `input` and sends the replies; answers the bytes executed.
@@ -131,6 +135,7 @@ impl Worker {
         let mut replicate = None;
         let mut hands_over = false;
         let mut unconfirmed = None;
+        let mut is_answered = false;
         let blocked = loop {
             let rest = &input[consumed..];
             if rest.is_empty() || output.len() > room {
@@ -147,6 +152,7 @@ impl Worker {
             match step {
                 Step::Executed { bytes, next } => {
                     consumed += bytes;
+                    is_answered |= !context.session.http.is_under_way();
                     match next {
                         Next::GoOn => {}
                         Next::CloseIfQuiet if consumed < input.len() => {}
@@ -177,6 +183,10 @@ impl Worker {
             }
         };
         let mutated = context.mutated;
+        if is_answered {
+            // What is there of another one has come just now.
+            connection.request = None;
+        }
         if mutated && !self.shared.flush_update_log() {
             // What is not in the log must not be acknowledged, nor what came behind it.
             if let Some(Unconfirmed { at, refusal }) = unconfirmed {
@@ -225,6 +235,7 @@ impl Worker {
             out_of_memory(connection);
             return false;
         }
+        connection.begin_wait(self.now_ms());
         let job = Job {
             event_loop: self.number,
             task: Task::Execute {
@@ -265,6 +276,10 @@ impl Worker {
         mut answer: Answer,
     ) {
         connection.session = answer.session;
+        connection.end_wait(self.now_ms());
+        if !connection.session.http.is_receiving() {
+            connection.request = None;
+        }
         connection.stage = match answer.next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,

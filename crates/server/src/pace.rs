@@ -1,0 +1,85 @@
+//! How long a client may take to send a request, and to take a reply.
+//!
+//! The time counts from the first byte, so a byte now and then does not hold a connection for ever.
+//! What is long may take longer: each byte that has moved gives the time that it takes at
+//! [`BYTES_PER_SECOND_MIN`]. An honest client on a slow line ends its upload, however long that is.
+
+use std::time::Duration;
+
+/// Bytes per second at which a request or a reply may go on beyond its time.
+pub const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+
+/// A request that is coming, or a reply that is going. Times are in milliseconds since some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    since_ms: u64,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Of what begins now, with so many bytes moved already.
+    pub fn new(now_ms: u64, bytes: usize) -> Self {
+        Self { since_ms: now_ms, bytes: bytes as u64 }
+    }
+
+    /// So many bytes more have moved.
+    pub fn add(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    /// So many milliseconds the server took itself.
+    pub fn forgive(&mut self, milliseconds: u64) {
+        self.since_ms = self.since_ms.saturating_add(milliseconds);
+    }
+
+    /// When it has to have ended, if it may take `timeout`.
+    pub fn deadline_ms(&self, timeout: Duration) -> u64 {
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let extension_ms = self.bytes.saturating_mul(1000) / BYTES_PER_SECOND_MIN;
+        self.since_ms.saturating_add(timeout_ms).saturating_add(extension_ms)
+    }
+
+    /// Whether it takes longer than that.
+    pub fn is_late(&self, now_ms: u64, timeout: Option<Duration>) -> bool {
+        timeout.is_some_and(|timeout| now_ms > self.deadline_ms(timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_byte_now_and_then_gains_next_to_no_time() {
+        let mut pace = Pace::new(1000, 1);
+        assert!(!pace.is_late(3000, Some(TIMEOUT)));
+        assert!(pace.is_late(3001, Some(TIMEOUT)));
+        for _ in 0..16 {
+            pace.add(1);
+        }
+        assert!(pace.is_late(3002, Some(TIMEOUT)));
+        assert!(!pace.is_late(u64::MAX, None));
+    }
+
+    #[test]
+    fn what_moves_fast_enough_has_the_time_that_it_takes() {
+        let rate = BYTES_PER_SECOND_MIN as usize;
+        let (mut enough, mut less) = (Pace::new(0, 0), Pace::new(0, 0));
+        for second in 1..100 {
+            enough.add(rate);
+            less.add(rate - rate / 10);
+            assert!(!enough.is_late(second * 1000, Some(TIMEOUT)));
+        }
+        assert!(less.is_late(99_000, Some(TIMEOUT)));
+    }
+
+    #[test]
+    fn the_servers_own_time_does_not_count() {
+        let mut pace = Pace::new(0, 0);
+        pace.forgive(5000);
+        assert!(!pace.is_late(7000, Some(TIMEOUT)));
+        assert!(pace.is_late(7001, Some(TIMEOUT)));
+    }
+}

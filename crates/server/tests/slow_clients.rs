@@ -1,0 +1,142 @@
+//! Clients that send or take a byte now and then: the time is that of a whole request, in every form
+//! of request, and what moves fast enough has the time that it takes.
+
+mod support;
+
+use server::{BYTES_PER_SECOND_MIN, Config};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use support::{Client, PATIENCE, Packet, Running, config, hash, memory, start_with};
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a slow client sends or takes a byte: many times within the timeout.
+const DRIP: Duration = Duration::from_millis(50);
+
+fn timed() -> Config {
+    Config { timeout: Some(TIMEOUT), ..config() }
+}
+
+/// Sends `request` byte by byte, much slower than the timeout allows; returns after how long the
+/// server ended the connection.
+fn drip(client: &mut Client, request: &[u8]) -> Duration {
+    let began = Instant::now();
+    for byte in request {
+        if client.stream.write_all(&[*byte]).is_err() {
+            return began.elapsed();
+        }
+        client.stream.set_read_timeout(Some(DRIP)).unwrap();
+        match client.stream.read(&mut [0]) {
+            Ok(0) => return began.elapsed(),
+            Ok(_) => panic!("an answer to part of a request"),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                return began.elapsed();
+            }
+            Err(_) => {}
+        }
+    }
+    panic!("the server waited for all of {} bytes", request.len());
+}
+
+/// Has every request dripped at once; each connection must end.
+fn all_end(server: &Running, requests: &[(&str, Vec<u8>)]) {
+    std::thread::scope(|scope| {
+        for (form, request) in requests {
+            scope.spawn(move || {
+                let took = drip(&mut server.connect(), request);
+                assert!(took >= TIMEOUT, "{form}: {took:?}");
+            });
+        }
+    });
+    server.await_figure("connections_timed_out", |count| count == requests.len() as u64);
+}
+
+/// Bytes of a value that takes far longer than the timeout, dripped.
+const VALUE: [u8; 2000] = [b'v'; 2000];
+
+#[test]
+fn a_request_that_drips_in_ends_with_its_time_whatever_its_form() {
+    let server = start_with(timed(), memory());
+    let with_value = |head: &[u8]| [head, &VALUE, b"\r\n"].concat();
+    let mut binary = vec![0xc8, 0x10];
+    binary.extend(1u32.to_be_bytes());
+    binary.extend((VALUE.len() as u32).to_be_bytes());
+    binary.push(b'k');
+    binary.extend(VALUE);
+    let packet =
+        Packet { opcode: 1, extras: &[0; 8], key: b"k", value: &VALUE, ..Packet::default() };
+    let requests = [
+        ("Tokyo Tyrant", binary),
+        ("memcached text", with_value(b"set k 0 0 2000\r\n")),
+        ("memcached text, a line", [b"get ", &VALUE[..200], b"\r\n"].concat()),
+        ("memcached meta", with_value(b"ms k 2000\r\n")),
+        ("memcached binary", packet.bytes()),
+        ("HTTP, head", [b"GET /k HTTP/1.1\r\nX: ", &VALUE[..], b"\r\n\r\n"].concat()),
+        ("HTTP, body", with_value(b"PUT /k HTTP/1.1\r\nContent-Length: 2002\r\n\r\n")),
+    ];
+    all_end(&server, &requests);
+    assert_eq!(server.figure("curr_items"), 0);
+}
+
+#[test]
+fn an_upload_that_drips_in_ends_with_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(timed(), hash(folder.path()));
+    let upload = [b"PUT /k HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n", &VALUE[..]].concat();
+    all_end(&server, &[("an upload", upload)]);
+    assert_eq!(server.figure("spool_bytes"), 0);
+}
+
+#[test]
+fn each_request_of_a_connection_has_its_own_time() {
+    let server = start_with(timed(), memory());
+    let mut client = server.connect();
+    let began = Instant::now();
+    while began.elapsed() < 3 * TIMEOUT {
+        // The next request begins with what ends the last one.
+        client.send(b"set k 0 0 1\r\nv");
+        std::thread::sleep(TIMEOUT / 4);
+        client.exchange(b"\r\nset k 0 0 1\r\nw", b"STORED\r\n");
+        std::thread::sleep(TIMEOUT / 4);
+        client.exchange(b"\r\n", b"STORED\r\n");
+    }
+}
+
+#[test]
+fn what_comes_fast_enough_may_come_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_with(timed(), hash(folder.path()));
+    let piece = vec![b'v'; BYTES_PER_SECOND_MIN as usize / 4];
+    for (announced, pieces) in [("in memory", 12), ("an upload", 300)] {
+        let mut client = server.connect();
+        let bytes = pieces * piece.len();
+        client.send(format!("PUT /k HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n").as_bytes());
+        let began = Instant::now();
+        for sent in 0..pieces {
+            client.send(&piece);
+            // Beyond the timeout, at more than the least rate.
+            if sent < 24 {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        assert!(began.elapsed() > 2 * TIMEOUT, "{announced}");
+        let reply = client.read_until(b"\r\n\r\n");
+        assert!(reply.starts_with(b"HTTP/1.1 20"), "{announced}: {}", reply.escape_ascii());
+    }
+}
+
+#[test]
+fn a_client_that_takes_a_byte_now_and_then_is_left() {
+    let server = start_with(timed(), memory());
+    let mut client = server.connect();
+    client.send(b"set k 0 0 1000000\r\n");
+    client.exchange([&[b'v'; 1_000_000][..], b"\r\n"].concat(), b"STORED\r\n");
+    client.send(&b"get k\r\n".repeat(30));
+    let began = Instant::now();
+    // What it takes frees some of the socket again and again.
+    while server.figure("connections_timed_out") == 0 {
+        assert!(began.elapsed() < PATIENCE, "it is served for ever");
+        let _ = client.stream.read(&mut [0; 512]);
+        std::thread::sleep(DRIP);
+    }
+}

@@ -1,0 +1,41 @@
+//! The body of a response, which says when it has gone.
+
+use crate::work::Responding;
+use bytes::Bytes;
+use dav_server::body::Body;
+use hyper::body::{Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A body, and what ends with it.
+pub(crate) struct Watched {
+    body: Pin<Box<Body>>,
+    _responding: Responding,
+}
+
+impl Watched {
+    pub(crate) fn new(body: Body, responding: Responding) -> Self {
+        Self { body: Box::pin(body), _responding: responding }
+    }
+}
+
+impl hyper::body::Body for Watched {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.body.as_mut().poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

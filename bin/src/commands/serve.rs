@@ -35,7 +35,8 @@ pub(super) struct Arguments {
     /// Most event loops [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
-    /// Longest wait for the rest of a request, in seconds [default: no limit]
+    /// Longest time for a request to come and for its reply to be taken, in seconds, beside what they
+    /// take at 16 KiB per second [default: no limit]
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Longest wait for the next request, in seconds [default: no limit]
@@ -51,6 +52,16 @@ pub(super) struct Arguments {
     /// [default: --request-bytes-max if given, or else the longest value there may be]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     upload_bytes_max: Option<usize>,
+    /// Longest reply, in bytes [default: an eighth of the memory that it may use, up to 1 GiB]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    reply_bytes_max: Option<usize>,
+    /// Most bytes of all half requests and unsent replies together [default: a quarter of the memory
+    /// that it may use, up to 1.06 GiB]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    buffer_bytes_max: Option<usize>,
+    /// Most bytes on the disk of all values together that are being put over HTTP [default: 8 GiB]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    spool_bytes_max: Option<usize>,
     /// Append the log to this file, which SIGHUP opens again [default: standard output]
     #[arg(long, value_name = "PATH")]
     log: Option<PathBuf>,
@@ -133,6 +144,9 @@ impl Arguments {
         config.request_bytes_max = self.request_bytes_max.unwrap_or(config.request_bytes_max);
         let upload_bytes_max = self.upload_bytes_max.or(self.request_bytes_max);
         config.upload_bytes_max = upload_bytes_max.unwrap_or(config.upload_bytes_max);
+        config.reply_bytes_max = self.reply_bytes_max.unwrap_or(config.reply_bytes_max);
+        config.buffer_bytes_max = self.buffer_bytes_max.unwrap_or(config.buffer_bytes_max);
+        config.spool_bytes_max = self.spool_bytes_max.unwrap_or(config.spool_bytes_max);
         config.shutdown_command = self.shutdown_command;
         config.client_paths = self.copy_dir.clone().map_or(ClientPaths::None, ClientPaths::Within);
         config.copy_command = self.copy_command;

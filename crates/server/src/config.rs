@@ -2,6 +2,7 @@
 
 use crate::update_log;
 use crate::{ClientPaths, Dialect, Following, Mask, SemiSyncSettings, Users};
+use cabinet::UsableMemory;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub struct Config {
     /// Longest request, in bytes.
     pub request_bytes_max: usize,
     /// Longest body of a PUT that goes to a file on its way, in bytes; shorter than 1 MiB it does not,
-    /// nor does any where the database is in memory.
+    /// nor does any where the database is in memory. In a tree or table no value may be longer than
+    /// `reply_bytes_max` either: it is in memory with others around it when it is changed.
     pub upload_bytes_max: usize,
     /// Most bytes of all such files together.
     pub spool_bytes_max: usize,
@@ -63,7 +65,8 @@ pub struct Config {
     /// Most bytes of half requests, and of replies that are made or not sent yet, of all connections
     /// together.
     pub buffer_bytes_max: usize,
-    /// Longest wait for the rest of a request, or for a client to take its reply.
+    /// Longest time that a client takes for a request, from its first byte to its last, and for
+    /// taking its replies; what moves at [`crate::BYTES_PER_SECOND_MIN`] may take longer.
     pub timeout: Option<Duration>,
     /// Longest wait for the next request.
     pub idle_timeout: Option<Duration>,
@@ -117,17 +120,35 @@ impl Config {
 /// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
 pub const REQUEST_BYTES_MAX: usize = wire::limits::BINARY_ARGUMENT_BYTES_MAX + (1 << 20);
 
-/// Default of [`Config::reply_bytes_max`]: the longest value and what is around it.
+/// Default of [`Config::reply_bytes_max`] where there is memory enough: the longest value and what is
+/// around it.
 pub const REPLY_BYTES_MAX: usize = cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
 
-/// Default of [`Config::buffer_bytes_max`]: one longest reply, and some work beside it.
+/// Share of the [usable memory](UsableMemory) that it is where there is less, as a divisor, and the
+/// least that it is, in bytes.
+const REPLY_SHARE: u64 = 8;
+const REPLY_BYTES_LEAST: u64 = 4 << 20;
+
+/// The same of [`Config::buffer_bytes_max`]: one longest reply, and some work beside it.
 pub const BUFFER_BYTES_MAX: usize = REPLY_BYTES_MAX + (64 << 20);
+const BUFFER_SHARE: u64 = 4;
+const BUFFER_BYTES_LEAST: u64 = 8 << 20;
 
 /// Default of [`Config::spool_bytes_max`]: some of the longest values at a time.
 pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
 
 impl Default for Config {
     fn default() -> Self {
+        Self::for_memory(UsableMemory::of_process())
+    }
+}
+
+impl Config {
+    /// The defaults of a server that may use so much memory.
+    fn for_memory(memory: UsableMemory) -> Self {
+        let share = |share, least, most: usize| {
+            usize::try_from(memory.share(share, least, most as u64)).unwrap_or(most)
+        };
         Self {
             listen: vec![Endpoint::Loopback { port: 1978 }],
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -135,9 +156,9 @@ impl Default for Config {
             request_bytes_max: REQUEST_BYTES_MAX,
             upload_bytes_max: cabinet::limits::VALUE_BYTES_MAX,
             spool_bytes_max: SPOOL_BYTES_MAX,
-            reply_bytes_max: REPLY_BYTES_MAX,
+            reply_bytes_max: share(REPLY_SHARE, REPLY_BYTES_LEAST, REPLY_BYTES_MAX),
             output_bytes_max: 8 << 20,
-            buffer_bytes_max: BUFFER_BYTES_MAX,
+            buffer_bytes_max: share(BUFFER_SHARE, BUFFER_BYTES_LEAST, BUFFER_BYTES_MAX),
             timeout: None,
             idle_timeout: None,
             pool_threads: 16,
@@ -157,5 +178,22 @@ impl Default for Config {
             following: Following::default(),
             semi_sync: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_the_memory_within_their_bounds() {
+        let of = |bytes| {
+            let config = Config::for_memory(UsableMemory { bytes, is_limited: true });
+            (config.reply_bytes_max, config.buffer_bytes_max)
+        };
+        assert_eq!(of(64 << 20), (8 << 20, 16 << 20));
+        assert_eq!(of(1 << 30), (128 << 20, 256 << 20));
+        assert_eq!(of(0), (REPLY_BYTES_LEAST as usize, BUFFER_BYTES_LEAST as usize));
+        assert_eq!(of(u64::MAX), (REPLY_BYTES_MAX, BUFFER_BYTES_MAX));
     }
 }

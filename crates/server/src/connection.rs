@@ -158,6 +158,11 @@ impl Connection {
             && !self.broken
     }
 
+    /// Whether its client has begun a request, or has a reply to take.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.reply.is_some() || self.request.is_some()
+    }
+
     /// Notes what is there of a request, of which `received` bytes have come.
     #[inline]
     pub(crate) fn note_input(&mut self, received: usize, now_ms: u64) {

@@ -175,10 +175,13 @@ impl Shared {
         }
     }
 
-    /// Longest value that goes through a file, in bytes. An update log has room for the original's
-    /// longest values.
+    /// Longest value that goes through a file, in bytes. An update log has room for Tokyo Tyrant's
+    /// longest values. A tree has those in memory that it changes.
     pub(crate) fn upload_bytes_max(&self) -> usize {
-        let max = self.config.upload_bytes_max;
+        let mut max = self.config.upload_bytes_max;
+        if matches!(self.kind, Some(Kind::Tree | Kind::Table)) {
+            max = max.min(self.config.reply_bytes_max);
+        }
         if self.update_log.is_some() { max.min(BINARY_ARGUMENT_BYTES_MAX) } else { max }
     }
 

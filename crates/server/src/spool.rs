@@ -1,16 +1,21 @@
 //! A file for a value that is on its way, so that it takes no memory until it is complete.
 
 use crate::budget::{Budget, Charge};
-use cabinet::Database;
 use cabinet::io::{File, Map, RealStorage};
+use cabinet::{Database, UsableMemory};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Bytes that are sent to the disk at a time where memory is limited.
+const WRITTEN_BACK_BYTES: u64 = 2 << 20;
 
 /// A file without a name, in the folder of the database. It is gone when this is.
 pub(crate) struct Spool {
     file: Arc<dyn File>,
     bytes: u64,
+    /// How much of it was sent to the disk.
+    written_back: u64,
     charge: Charge,
 }
 
@@ -26,7 +31,12 @@ impl Spool {
     pub(crate) fn new(database: &Database, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
         let folder: PathBuf = Some(database.path()).filter(|path| path.is_dir())?;
         let file = RealStorage::temporary(&folder);
-        Some(file.map(|file| Self { file, bytes: 0, charge: Charge::none(budget) }))
+        Some(file.map(|file| Self {
+            file,
+            bytes: 0,
+            written_back: 0,
+            charge: Charge::none(budget),
+        }))
     }
 
     /// Bytes that were written.
@@ -48,7 +58,19 @@ impl Spool {
         }
         self.file.write_at(piece, offset)?;
         self.bytes = bytes;
+        self.write_back(offset + piece.len() as u64);
         Ok(())
+    }
+
+    /// Has what was written on its way to the disk, and its pages given up once they are there. Where
+    /// memory is limited they count, and those that have changed cannot be taken from a process.
+    fn write_back(&mut self, upto: u64) {
+        if UsableMemory::of_process().is_limited && upto >= self.written_back + WRITTEN_BACK_BYTES {
+            // The pieces before are mostly on the disk by now.
+            let from = self.written_back.saturating_sub(4 * WRITTEN_BACK_BYTES);
+            self.file.write_back(from, upto - from);
+            self.written_back = upto;
+        }
     }
 
     /// The whole value.
@@ -56,6 +78,9 @@ impl Spool {
         let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
         // There is no mapping of nothing.
         let map = (bytes > 0).then(|| self.file.map(bytes, bytes)).transpose()?;
+        if let Some(map) = &map {
+            map.expect_reading_in_order();
+        }
         Ok(Spooled { map, _charge: self.charge })
     }
 }

@@ -1,12 +1,8 @@
 //! The thread that serves all connections.
 
-<<<<<<< HEAD
-use crate::connection::Connection;
-use crate::destination;
-=======
 use crate::body::Watched;
 use crate::connection::{Connection, Limits};
->>>>>>> 13fd420 (server, webdav: time a whole request, and a reply, from its first byte on)
+use crate::destination;
 use crate::document;
 use crate::folder::{ENTRIES_MAX, Entries, Tree};
 use crate::locks::Locks;
@@ -162,22 +158,15 @@ async fn converse(state: &State, handed: Handed) -> Result<(), Box<dyn std::erro
     let config = state.records.config();
     let limits = Limits { timeout: config.timeout, idle_timeout: config.idle_timeout };
     let work = Work::default();
-<<<<<<< HEAD
     let visitor = Mutex::new(Visitor::new(stream.peer_addr().ok()));
-    let mut connection = Connection::new(stream, Some(received), limit, work.clone());
-    connection.write_all(&unsent).await?;
-    drop(unsent);
-    let service = service_fn(|request| respond(state, &work, &visitor, request));
-=======
     let mut connection = Connection::new(stream, Some(received), limits, work.clone());
     connection.write_all(&unsent).await?;
     drop(unsent);
     let service = service_fn(|request| async {
         let responding = work.respond();
-        let response = respond(state, &work, request).await?;
+        let response = respond(state, &work, &visitor, request).await?;
         Ok::<_, Infallible>(response.map(|body| Watched::new(body, responding)))
     });
->>>>>>> 13fd420 (server, webdav: time a whole request, and a reply, from its first byte on)
     let http = hyper::server::conn::http1::Builder::new();
     Ok(http.serve_connection(TokioIo::new(connection), service).await?)
 }

@@ -34,6 +34,9 @@ const METHODS: [(&str, Command); 6] = [
     ("DELETE", Command::Out),
 ];
 
+/// Bytes that an element of a result takes beside its own until the response is made.
+const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
+
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     if let Some(step) = handover::begin(context, input, output) {
@@ -259,7 +262,7 @@ fn post(
     let mut bytes = 0;
     let mut take = |element: &[u8]| {
         results.push(element.to_vec());
-        bytes += element.len();
+        bytes += element.len() + ELEMENT_BYTES;
         bytes
     };
     if misc::call(context, name, &arguments, &mut take)? {

@@ -15,6 +15,7 @@ mod memcached;
 mod programs;
 mod random;
 mod requirements;
+mod small_memory;
 mod webdav;
 
 use anyhow::Result;
@@ -53,6 +54,14 @@ enum Command {
         /// Size of the disk, in MiB.
         #[arg(long, default_value_t = full_disk::SIZE_MIB)]
         size_mib: u32,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Run the server in a memory cgroup of 64 MiB (needs root) and see that nothing kills it.
+    SmallMemory {
+        /// Records that are put into each kind of database.
+        #[arg(long, default_value_t = small_memory::RECORDS)]
+        records: u64,
         #[command(flatten)]
         build: Build,
     },
@@ -116,6 +125,7 @@ fn main() -> Result<()> {
             differential::run(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
+        Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
         Command::Webdav(build) => webdav::run_all(build.profile()),
@@ -131,6 +141,7 @@ fn test() -> Result<()> {
     differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
+    small_memory::run(Profile::Debug)?;
     let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };
     backup::run(Profile::Debug, &load)?;
     chaos::run(Profile::Debug, SHORT_CHAOS_SECONDS, 0)?;

@@ -107,17 +107,28 @@ impl Server {
         log: &Path,
         options: &[&str],
     ) -> Result<Self> {
+        Self::start_by(|command| command, programs, database, log, options)
+    }
+
+    /// The same by another command, which `enclose` makes of the server's.
+    pub(crate) fn start_by(
+        enclose: impl FnOnce(Command) -> Command,
+        programs: &Path,
+        database: &Path,
+        log: &Path,
+        options: &[&str],
+    ) -> Result<Self> {
         let port = free_port()?;
-        let child = Command::new(programs.join("tyrant"))
+        let mut command = Command::new(programs.join("tyrant"));
+        command
             .arg("serve")
             .arg(database)
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .arg("--log")
             .arg(log)
-            .args(options)
-            .stdin(Stdio::null())
-            .spawn()
-            .context("cannot start the server")?;
+            .args(options);
+        let child =
+            enclose(command).stdin(Stdio::null()).spawn().context("cannot start the server")?;
         let mut server = Self { child, port };
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -135,6 +146,11 @@ impl Server {
         self.child.kill().context("cannot kill the server")?;
         self.child.wait().context("cannot wait for the server")?;
         Ok(())
+    }
+
+    /// How the server has ended, if it has.
+    pub(crate) fn ending(&mut self) -> Result<Option<std::process::ExitStatus>> {
+        self.child.try_wait().context("cannot look after the server")
     }
 }
 

@@ -56,7 +56,7 @@ impl Export {
         let damaged = source.damaged_segments();
         if damaged > 0 {
             bail!(
-                "{damaged} files of {} are damaged, and what they lost is not exported: tyrant check \
+                "{damaged} places of {} are damaged, and what they lost is not exported: tyrant check \
                  says where",
                 self.database
             );
@@ -105,12 +105,14 @@ impl Source {
         }
     }
 
-    /// How many files of the database have damage that opening or reading it has met.
+    /// How many places or files of the database have damage that opening or reading it has met.
     fn damaged_segments(&self) -> u64 {
         let Self::Database(database) = self else { return 0 };
         let figures = database.figures();
         let figure = figures.iter().find(|(name, _)| *name == "damaged_segments");
-        figure.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+        let at_runtime = figure.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
+        // What an earlier opening has kept aside is still missing.
+        (database.damages().len() as u64).max(at_runtime)
     }
 
     fn write(&self, lines: &mut Lines) -> cabinet::Result<()> {

@@ -3,7 +3,9 @@
 //! or of the power. A failure names its seed.
 
 use cabinet::io::FaultyStorage;
-use cabinet::{Batch, Clock, Database, Engine, HashDatabase, ManualClock, Meta, Options};
+use cabinet::{
+    Batch, Clock, Database, Durability, Engine, HashDatabase, ManualClock, Meta, Options,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +42,12 @@ fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Datab
     let engine = HashDatabase::open_on(storage, Path::new(PATH), options, false);
     let engine = Arc::new(engine.expect("the database opens"));
     (Arc::clone(&engine), Database::from_engine(engine))
+}
+
+/// What a crash leaves has lost nothing that was promised, and checking agrees with opening.
+fn check_files(storage: &FaultyStorage, seed: u64) {
+    let report = &mut |damage| panic!("seed {seed}: {damage}");
+    cabinet::check_on(storage, Path::new(PATH), &|_| true, report).expect("a check");
 }
 
 fn figure(engine: &dyn Engine, name: &str) -> u64 {
@@ -125,15 +133,17 @@ fn step(
     }
 }
 
-fn history(seed: u64, power: bool) -> u64 {
+fn history(seed: u64, power: bool, durability: Durability) -> u64 {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (clock, time) = Clock::manual(1_000_000);
-    let options = options(&clock);
+    let mut options = options(&clock);
+    options.durability = durability;
     let mut storage = FaultyStorage::new();
     let mut model = Model::new();
     let mut blocks = 0;
     for _ in 0..3 {
         let opened = open(&storage, &options);
+        assert_eq!(opened.1.damages(), [], "seed {seed}");
         check(&mut model, &opened.1, seed);
         for _ in 0..chance.below(400) {
             step(&opened, &mut model, &mut chance, &time);
@@ -147,7 +157,9 @@ fn history(seed: u64, power: bool) -> u64 {
         };
         drop(opened);
         storage = after;
+        check_files(&storage, seed);
     }
+    check_files(&storage, seed);
     check(&mut model, &open(&storage, &options).1, seed);
     blocks
 }
@@ -160,14 +172,23 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn the_death_of_the_process_loses_nothing_and_keeps_the_order_of_each_keys_changes() {
-    let blocks: u64 = seeds().map(|seed| history(seed, false)).sum();
+    let blocks: u64 = seeds().map(|seed| history(seed, false, Durability::None)).sum();
     assert!(blocks > 10 * seeds().count() as u64, "{blocks} blocks");
 }
 
 #[test]
 fn the_end_of_the_power_loses_nothing_that_was_synced() {
-    let blocks: u64 = seeds().map(|seed| history(seed, true)).sum();
+    let blocks: u64 = seeds().map(|seed| history(seed, true, Durability::None)).sum();
     assert!(blocks > 10 * seeds().count() as u64, "{blocks} blocks");
+}
+
+#[test]
+fn no_end_of_the_power_is_taken_for_damage_whatever_the_durability() {
+    for durability in [Durability::Interval(5), Durability::Always] {
+        seeds().step_by(8).for_each(|seed| {
+            history(seed, true, durability);
+        });
+    }
 }
 
 /// As recovery leaves them, blocks that were not filled are no damage.

@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 
 const HEADER_BYTES: usize = 64;
+/// Bytes of a manifest before its list, and of a line of that.
+const SECTOR_BYTES: usize = 512;
+const LINE_BYTES: usize = 16;
 const CHECKPOINT_HEADER_BYTES: usize = 48;
 const CHECKPOINT_TRAILER_BYTES: usize = 16;
 const SALT: u32 = 0x7357_7357;
@@ -30,7 +33,7 @@ pub fn sign(files: &mut BTreeMap<String, Vec<u8>>) {
     let salt = files.get("manifest").map_or(SALT, |manifest| number(manifest, 32) as u32);
     for (name, bytes) in files {
         match name.as_str() {
-            "manifest" => sign_header(bytes, 0),
+            "manifest" | "manifest.2" => sign_manifest(bytes),
             "checkpoint" => sign_checkpoint(bytes, salt),
             name if name.ends_with(".log") => {
                 sign_header(bytes, salt);
@@ -54,6 +57,19 @@ fn sign_header(bytes: &mut [u8], salt: u32) {
         let sum = crc32c::crc32c_append(salt, &header[..60]);
         header[60..].copy_from_slice(&sum.to_le_bytes());
     }
+}
+
+/// A manifest of the first format ends where its header does.
+fn sign_manifest(bytes: &mut [u8]) {
+    sign_header(bytes, 0);
+    let lines = number(bytes, 76) as u32 as usize * LINE_BYTES;
+    let Some(list) = bytes.get(SECTOR_BYTES..).map(|rest| &rest[..lines.min(rest.len())]) else {
+        return;
+    };
+    let sum = crc32c::crc32c(list);
+    bytes[136..140].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..140]);
+    bytes[140..144].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn sign_checkpoint(bytes: &mut [u8], salt: u32) {

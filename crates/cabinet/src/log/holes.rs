@@ -15,7 +15,7 @@
 
 use super::manifest::{Contents, State};
 use super::record::Record;
-use super::scan::{ScanError, Scanner, Stop, Visit};
+use super::scan::{CUT, ScanError, Scanner, Stop, Visit};
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::io::File;
 use std::io;
@@ -236,7 +236,9 @@ impl Walk {
         let length = extent.length.max(stop.offset);
         if extent.is_last {
             let (mut fate, mut end) = (Fate::Torn, length);
-            if self.promise.covers(place, false, true) {
+            // A process appends only where the file has room, and so leaves no record that is cut.
+            let is_cut = matches!(self.promise, Promise::Killed { .. }) && stop.what == Some(CUT);
+            if is_cut || self.promise.covers(place, false, true) {
                 fate = Fate::Damaged;
                 if let Promise::Closed((number, offset)) = self.promise
                     && number == extent.number

@@ -14,6 +14,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes that are checked at most while the next record behind damage is looked for.
 const FIND_BYTES_MAX: usize = 4 << 30;
 
+/// Said of a record that goes on beyond the end.
+pub(super) const CUT: &str = "a record that is cut";
+
 /// What is done with a record: its offset, the record, its bytes.
 pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()> + 'v;
 
@@ -97,18 +100,18 @@ impl Scanner {
                 Err(NotARecord::Short(more))
                     if more > HEADER_BYTES_MAX && self.next + more as u64 > end =>
                 {
-                    return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                    return Ok(Err(self.stop_at(Some(CUT))));
                 }
                 Err(NotARecord::Short(more)) if self.next + more as u64 <= self.end => {
                     if more <= bytes.len() {
                         // A header close to the end may be shorter than the longest one.
-                        return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                        return Ok(Err(self.stop_at(Some(CUT))));
                     }
                     needed = more;
                     continue;
                 }
                 Err(NotARecord::Short(_)) => {
-                    return Ok(Err(self.stop_at(Some("a record that is cut"))));
+                    return Ok(Err(self.stop_at(Some(CUT))));
                 }
                 Err(NotARecord::Unwritten) => return Ok(Err(self.stop_at(None))),
                 Err(NotARecord::Bad(what)) => return Ok(Err(self.stop_at(Some(what)))),

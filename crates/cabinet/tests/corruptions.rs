@@ -1,0 +1,221 @@
+//! Random damage to the files of a database: every record that is whole is served or salvaged, every
+//! other is reported, no older value is served without a report, and checking agrees with opening. A
+//! failure names its seed; `CORRUPTIONS=2000` tries as many seeds.
+
+use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::{
+    Damage, Database, Durability, Engine, Error, FixedDatabase, HashDatabase, Options, check_on,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const KEYS: u64 = 200;
+const SEEDS: u64 = 300;
+
+struct Chance(u64);
+
+impl Chance {
+    fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 11) % limit
+    }
+}
+
+/// A database without threads, and what it holds: the value of each key that has one.
+type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Kind {
+    path: &'static str,
+    open: fn(FaultyStorage, &Options) -> cabinet::Result<Opened>,
+}
+
+struct Opened {
+    database: Database,
+    checkpoint: Box<dyn Fn()>,
+    tend: Box<dyn Fn()>,
+}
+
+fn hash(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
+    let path = Path::new("casket.tch");
+    let engine = Arc::new(HashDatabase::open_on(Arc::new(storage), path, options, false)?);
+    let (one, other) = (Arc::clone(&engine), Arc::clone(&engine));
+    Ok(Opened {
+        checkpoint: Box::new(move || one.checkpoint().expect("a checkpoint")),
+        tend: Box::new(move || other.tend().expect("tending")),
+        database: Database::from_engine(engine as Arc<dyn Engine>),
+    })
+}
+
+fn fixed(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
+    let path = Path::new("casket.tcf");
+    let engine = Arc::new(FixedDatabase::open_on(Arc::new(storage), path, options, false)?);
+    let (one, other) = (Arc::clone(&engine), Arc::clone(&engine));
+    Ok(Opened {
+        checkpoint: Box::new(move || one.checkpoint().expect("a checkpoint")),
+        tend: Box::new(move || other.tend().expect("tending")),
+        database: Database::from_engine(engine as Arc<dyn Engine>),
+    })
+}
+
+const KINDS: [Kind; 2] =
+    [Kind { path: "casket.tch", open: hash }, Kind { path: "casket.tcf", open: fixed }];
+
+/// Where each key's record was when the files were damaged cannot be told from outside, but what
+/// each key had: all of its values.
+struct History {
+    present: Values,
+    past: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
+}
+
+fn fill(opened: &Opened, chance: &mut Chance) -> History {
+    let (mut present, mut past) = (Values::new(), BTreeMap::new());
+    for number in 0..chance.below(1500) {
+        let key = (chance.below(KEYS) + 1).to_string().into_bytes();
+        let values: &mut Vec<Option<Vec<u8>>> = past.entry(key.clone()).or_default();
+        if chance.below(5) == 0 {
+            opened.database.remove(&key).expect("a removal");
+            present.remove(&key);
+            values.push(None);
+        } else {
+            let mut value = format!("{number} ").into_bytes();
+            value.resize(8 + chance.below(240) as usize, chance.next() as u8);
+            opened.database.put(&key, &value).expect("a put");
+            present.insert(key, value.clone());
+            values.push(Some(value));
+        }
+        match chance.below(400) {
+            0 => (opened.checkpoint)(),
+            1 => (opened.tend)(),
+            2 => opened.database.sync().expect("a sync"),
+            _ => {}
+        }
+    }
+    History { present, past }
+}
+
+/// Harms one file, and says how.
+fn damage(storage: &FaultyStorage, folder: &Path, chance: &mut Chance) -> String {
+    let mut names = storage.list(folder).expect("a listing");
+    names.retain(|name| name.ends_with(".log") || name.starts_with("manifest"));
+    names.sort();
+    let name = names[chance.below(names.len() as u64) as usize].clone();
+    let path = folder.join(&name);
+    let file = storage.open(&path, Open::Existing).expect("a file");
+    let length = file.length().expect("a length");
+    let at = chance.below(length.max(1));
+    match chance.below(6) {
+        0 => {
+            storage.remove(&path).expect("to remove it");
+            return format!("{name} is removed");
+        }
+        1 if name.ends_with(".log") => {
+            let segments: Vec<_> = names.iter().filter(|name| name.ends_with(".log")).collect();
+            let other = folder.join(segments[chance.below(segments.len() as u64) as usize]);
+            let beside = folder.join("beside");
+            if other != path {
+                storage.rename(&path, &beside).expect("to rename it");
+                storage.rename(&other, &path).expect("to rename it");
+                storage.rename(&beside, &other).expect("to rename it");
+            }
+            return format!("{name} and {} have each other's names", other.display());
+        }
+        2 => {
+            file.truncate(at).expect("to cut it");
+            return format!("{name} is cut at {at} of {length}");
+        }
+        3 => {
+            let bytes = chance.below(2000).min(length - at);
+            file.write_at(&vec![0; bytes as usize], at).expect("to write");
+            return format!("{bytes} bytes of {name} from {at} of {length} on are zeros");
+        }
+        _ => {}
+    }
+    let mut byte = [0];
+    file.read_at(&mut byte, at).expect("a read");
+    file.write_at(&[byte[0] ^ 1 << chance.below(8)], at).expect("to write");
+    format!("a bit of {name} at {at} of {length} is another")
+}
+
+fn damages(storage: &FaultyStorage, path: &str) -> cabinet::Result<Vec<Damage>> {
+    let mut found = Vec::new();
+    check_on(storage, Path::new(path), &|_| true, &mut |damage| found.push(damage))?;
+    Ok(found)
+}
+
+fn one(kind: &Kind, seed: u64) {
+    let mut chance = Chance::of(seed);
+    let mut options = Options::default();
+    options.segment_bytes = Some(64 << 10);
+    options.durability = if seed.is_multiple_of(2) { Durability::None } else { Durability::Always };
+    options.dead_percent_max = 90;
+    let storage = FaultyStorage::new();
+    let opened = (kind.open)(storage.clone(), &options).expect("a new database");
+    let history = fill(&opened, &mut chance);
+    let is_killed = chance.below(2) == 0;
+    let storage = if is_killed {
+        let left = storage.kill();
+        drop(opened);
+        left
+    } else {
+        drop(opened);
+        storage.kill()
+    };
+    let context = damage(&storage, Path::new(kind.path), &mut chance);
+    let context = format!("seed {seed}, {}, killed: {is_killed}, {context}", kind.path);
+    let found = damages(&storage, kind.path).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let opened =
+        (kind.open)(storage.clone(), &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+    // Opening reads no more than it has to, so checking may find more, but not less.
+    let at_opening = opened.database.damages();
+    for damage in &at_opening {
+        assert!(found.contains(damage), "{context}: only opening found {damage}, of {found:?}");
+    }
+    let (mut wrong, mut errors) = (0, 0);
+    for number in 1..=KEYS {
+        let key = number.to_string().into_bytes();
+        let expected = history.present.get(&key);
+        match opened.database.get(&key) {
+            Ok(value) if value.as_ref() == expected => {}
+            Ok(value) => {
+                let past = history.past.get(&key).expect("a key that was put");
+                assert!(value.is_none() || past.contains(&value), "{context}: {key:?}");
+                wrong += 1;
+            }
+            Err(Error::Corrupted { .. }) => errors += 1,
+            Err(error) => panic!("{context}: {error}"),
+        }
+    }
+    // What was being appended by a process that is killed may be torn in its last record, and behind that
+    // nothing is written: damage that looks so is not to be told from it.
+    let looks_unwritten = is_killed && (context.contains("zeros") || context.contains("is cut"));
+    let tolerated = if looks_unwritten { KEYS } else { u64::from(is_killed) };
+    assert!(
+        wrong <= tolerated || !at_opening.is_empty(),
+        "{context}: {wrong} records are older or gone, and opening says nothing"
+    );
+    assert!(errors == 0 || !found.is_empty(), "{context}: checking finds nothing");
+    drop(opened);
+    if !at_opening.is_empty() && wrong > 0 {
+        let again = damages(&storage, kind.path).expect("a check");
+        assert!(!again.is_empty(), "{context}: what was lost is forgotten: {at_opening:?}");
+    }
+}
+
+#[test]
+fn what_is_whole_is_served_and_what_is_not_is_reported() {
+    let seeds = std::env::var("CORRUPTIONS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 1..=seeds.unwrap_or(SEEDS) {
+        KINDS.iter().for_each(|kind| one(kind, seed));
+    }
+}

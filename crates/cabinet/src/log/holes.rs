@@ -77,8 +77,9 @@ impl Extent {
 /// What the last process that had the database open had promised to keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
-    /// It closed the database: everything up to there, and nothing behind.
-    Closed(Place),
+    /// It closed the database: everything up to there. What is behind was appended after another opening,
+    /// of which the power took the note.
+    Closed { end: Place, proven: Place },
     /// It was killed: everything, since the system has it; only what was being appended may be torn.
     Killed { proven: Place },
     /// The power went: what had been synced. Segments up to `through` were, whole.
@@ -91,7 +92,7 @@ impl Promise {
     pub(super) fn new(contents: &Contents, boot: Option<[u8; 16]>, checkpoint: Place) -> Self {
         let proven = checkpoint;
         match contents.state {
-            State::Closed { number, offset } => Self::Closed((number, offset)),
+            State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
             State::Open if boot == Some(contents.boot) => Self::Killed { proven },
             State::Open => Self::PowerLost { through: contents.synced_through, proven },
             State::Unknown => Self::Unknown { proven },
@@ -101,23 +102,23 @@ impl Promise {
     /// Notes that the log had been synced up to this place.
     pub(super) fn prove(&mut self, place: Place) {
         match self {
-            Self::Closed(_) => {}
-            Self::Killed { proven } | Self::PowerLost { proven, .. } | Self::Unknown { proven } => {
-                *proven = (*proven).max(place)
-            }
+            Self::Closed { proven, .. }
+            | Self::Killed { proven }
+            | Self::PowerLost { proven, .. }
+            | Self::Unknown { proven } => *proven = (*proven).max(place),
         }
     }
 
     /// Whether sync marks further on may prove more.
     pub(super) fn can_be_proven(&self) -> bool {
-        matches!(self, Self::PowerLost { .. } | Self::Unknown { .. })
+        !matches!(self, Self::Killed { .. })
     }
 
     /// Whether what was at this place had been promised. Records that follow prove that, while the
     /// system lived, it had been written.
     fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
         match *self {
-            Self::Closed(end) => place < end,
+            Self::Closed { end, proven } => place < end.max(proven),
             Self::Killed { proven } => is_followed || place < proven,
             Self::PowerLost { through, proven } => place.0 <= through || place < proven,
             Self::Unknown { proven } => is_followed && !is_last || place < proven,
@@ -127,7 +128,8 @@ impl Promise {
     /// Whether this segment had been promised.
     pub(super) fn covers_segment(&self, number: u64) -> bool {
         match *self {
-            Self::Closed(_) | Self::Killed { .. } => true,
+            Self::Closed { end, proven } => number <= end.0.max(proven.0),
+            Self::Killed { .. } => true,
             Self::PowerLost { through, proven } => number <= through || number <= proven.0,
             Self::Unknown { .. } => false,
         }
@@ -240,7 +242,7 @@ impl Walk {
             let is_cut = matches!(self.promise, Promise::Killed { .. }) && stop.what == Some(CUT);
             if is_cut || self.promise.covers(place, false, true) {
                 fate = Fate::Damaged;
-                if let Promise::Closed((number, offset)) = self.promise
+                if let Promise::Closed { end: (number, offset), .. } = self.promise
                     && number == extent.number
                 {
                     end = end.max(offset);

@@ -107,8 +107,13 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     let what = match &copies[other] {
         Copy::Good(second) if second.identity == contents.identity => None,
         Copy::Good(_) => Some("it is the manifest of another database"),
-        // Lists are longer than a sector: a crash may tear one.
-        Copy::Torn(_) if contents.state == State::Open => None,
+        // Lists are longer than a sector: a crash may tear the one that is being written. What was
+        // written since the database was opened may be otherwise forgotten.
+        Copy::Torn(_)
+            if contents.state == State::Open || storage.boot_id() != Some(contents.boot) =>
+        {
+            None
+        }
         Copy::Missing if !contents.is_paired => None,
         Copy::Missing => Some("this copy of the manifest is missing"),
         copy => copy.what(),

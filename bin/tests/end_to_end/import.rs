@@ -427,6 +427,69 @@ fn an_export_of_a_damaged_database_fails() {
     assert!(error.contains("damaged"), "{error}");
 }
 
+/// A program that is run as a user who may write nothing, if that can be said.
+fn as_a_reader(arguments: &[&str]) -> std::process::Output {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(path("tyrant"));
+    command.args(arguments);
+    if rustix::process::geteuid().is_root() {
+        // Nobody's number on every Linux.
+        command.uid(65534).gid(65534);
+    }
+    command.output().expect("the program starts")
+}
+
+#[test]
+fn what_only_reads_needs_no_right_to_write_and_leaves_a_killed_database_as_it_was() {
+    use std::os::unix::fs::PermissionsExt;
+    let to_all = |path: &str, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, line) in [
+        ("casket.tch", "put key value"),
+        ("casket.tcb", "put key value"),
+        ("casket.tcf", "put 7 value"),
+        ("casket.tct", "put-row key name=value"),
+    ] {
+        let mut server = Server::tyrant(name, &[]);
+        let address = server.address();
+        let mut words: Vec<&str> = line.split(' ').collect();
+        words.splice(1..1, ["--server", &address]);
+        succeed("tyrant", &words);
+        server.end(Signal::KILL);
+        let folder = server.folder.path();
+        let database = folder.join(name).display().to_string();
+        let files = || -> Vec<_> {
+            let mut names: Vec<_> =
+                fs::read_dir(&database).unwrap().map(|file| file.unwrap().path()).collect();
+            names.sort();
+            names.into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect()
+        };
+        fs::remove_file(Path::new(&database).join("lock")).unwrap();
+        let before = files();
+        before.iter().for_each(|(_, path)| to_all(&path.display().to_string(), 0o444));
+        to_all(&database, 0o555);
+        to_all(&folder.display().to_string(), 0o755);
+        let new = tempfile::tempdir().unwrap();
+        to_all(&new.path().display().to_string(), 0o777);
+        let into = new.path().join(format!("new{}", &name[6..])).display().to_string();
+        for arguments in [
+            &["inspect", &database][..],
+            &["export", &database],
+            &["check", &database],
+            &["salvage", &database, "--into", &into],
+        ] {
+            let output = as_a_reader(arguments);
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+            assert!(files() == before, "{arguments:?} has changed the files");
+            if arguments[0] == "export" {
+                assert!(String::from_utf8_lossy(&output.stdout).contains("value"), "{output:?}");
+            }
+        }
+        to_all(&database, 0o755);
+    }
+}
+
 #[test]
 fn text_comes_from_the_standard_input() {
     let folder = Folder::new();

@@ -71,8 +71,7 @@ impl FixedDatabase {
     /// Opens the database in a directory, or creates it there. An existing one keeps its width
     /// and its greatest id.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let storage = Arc::new(crate::io::RealStorage);
-        Self::open_on(storage, path, options, true)
+        Self::open_on(crate::io::storage_of(options), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does

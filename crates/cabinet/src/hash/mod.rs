@@ -74,8 +74,7 @@ fn position_at(shard: usize, tag: u32) -> u64 {
 impl HashDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let storage = Arc::new(crate::io::RealStorage);
-        Self::open_on(storage, path, options, true)
+        Self::open_on(crate::io::storage_of(options), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does

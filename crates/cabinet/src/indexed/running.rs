@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Running<I: Index> {
     shared: Arc<Indexed<I>>,
     background: Mutex<Option<Background>>,
+    is_read_only: bool,
 }
 
 impl<I: Index> Running<I> {
@@ -32,7 +33,8 @@ impl<I: Index> Running<I> {
         }
         shared.log.capacity().note_checkpoint_bytes(shared.checkpoint_bytes());
         let background = background.then(|| Background::start(&shared)).transpose()?;
-        Ok(Self { shared, background: Mutex::new(background) })
+        let is_read_only = options.read_only;
+        Ok(Self { shared, background: Mutex::new(background), is_read_only })
     }
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
@@ -55,6 +57,9 @@ impl<I: Index> Drop for Running<I> {
     fn drop(&mut self) {
         if let Some(background) = self.background.lock().as_mut() {
             background.stop(&self.shared.log);
+        }
+        if self.is_read_only {
+            return;
         }
         if let Err(error) = self.shared.close() {
             tracing::error!("closing {}: {error}", self.shared.log.directory().display());

@@ -41,6 +41,23 @@ impl Map {
         Ok(Self::new(raw, written.min(length), length))
     }
 
+    /// The same of a file that is only open for reading. There is to be no appender.
+    pub(super) fn of_file_to_read(
+        file: &fs::File,
+        capacity: usize,
+        written: usize,
+    ) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        if length.min(capacity) == 0 {
+            return Self::of_memory(&[], capacity);
+        }
+        let raw = MmapOptions::new().len(capacity).map_raw_read_only(file)?;
+        raw.advise(memmap2::Advice::Random)?;
+        let map = Self::new(raw, written.min(length), 0);
+        map.0.appender_taken.store(true, Ordering::Release);
+        Ok(map)
+    }
+
     /// Memory that behaves like a mapping of a file that begins with `contents`.
     pub(super) fn of_memory(contents: &[u8], capacity: usize) -> io::Result<Self> {
         let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);

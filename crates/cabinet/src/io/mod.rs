@@ -6,6 +6,7 @@
 mod faulty;
 mod map;
 mod missing;
+mod overlay;
 mod real;
 mod words;
 
@@ -13,6 +14,7 @@ pub use faulty::{Faults, FaultyStorage};
 pub(crate) use map::prefetch;
 pub use map::{Appender, Block, Map};
 pub(crate) use missing::Missing;
+pub use overlay::OverlayStorage;
 pub use real::RealStorage;
 pub use words::Words;
 
@@ -34,6 +36,11 @@ pub enum Open {
 pub fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
+}
+
+/// The storage of a database that is opened with these options.
+pub(crate) fn storage_of(options: &crate::Options) -> Arc<dyn Storage> {
+    if options.read_only { Arc::new(OverlayStorage::new()) } else { Arc::new(RealStorage) }
 }
 
 /// Where files live.

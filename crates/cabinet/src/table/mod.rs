@@ -128,9 +128,9 @@ impl Table {
     /// Opens the table in a directory, or creates it there, and builds the indices that the options
     /// ask for where the column has none.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let storage = Arc::new(crate::io::RealStorage);
+        let storage = crate::io::storage_of(options);
         let engine: Arc<dyn Engine> =
-            Arc::new(TreeDatabase::open_table_on(storage, path, options, true)?);
+            Arc::new(TreeDatabase::open_table_on(storage, path, options, !options.read_only)?);
         let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
         let mut table = Self::new(engine, options)?;
         if !options.read_only {
@@ -430,10 +430,10 @@ impl Table {
         Ok(())
     }
 
-    /// Where temporary files go: into the folder of the database, if it has one.
+    /// Where temporary files go: into the folder of the database, if it has one that may be written to.
     fn temporary_folder(&self) -> PathBuf {
         let path = self.engine.path();
-        if path.is_dir() { path } else { std::env::temp_dir() }
+        if path.is_dir() && !self.is_read_only { path } else { std::env::temp_dir() }
     }
 }
 

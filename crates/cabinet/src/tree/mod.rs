@@ -85,6 +85,7 @@ const BEHIND_WRITES: u32 = 64;
 pub struct TreeDatabase {
     shared: Arc<Shared>,
     background: Mutex<Option<Background>>,
+    is_read_only: bool,
 }
 
 struct Shared {
@@ -124,8 +125,7 @@ struct Shared {
 impl TreeDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let storage = Arc::new(crate::io::RealStorage);
-        Self::open_on(storage, path, options, true)
+        Self::open_on(crate::io::storage_of(options), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
@@ -172,7 +172,8 @@ impl TreeDatabase {
         }
         let background = background.then(|| Background::start(&shared)).transpose()?;
         shared.is_tended.store(background.is_some(), Ordering::Relaxed);
-        Ok(Self { shared, background: Mutex::new(background) })
+        let is_read_only = options.read_only;
+        Ok(Self { shared, background: Mutex::new(background), is_read_only })
     }
 
     /// Does one round of what the background threads would do: sweeps expired records, writes a
@@ -198,7 +199,7 @@ impl Drop for TreeDatabase {
         if let Some(background) = self.background.lock().as_mut() {
             background.stop(&self.shared.log);
         }
-        if self.shared.is_scratch.load(Ordering::Relaxed) {
+        if self.is_read_only || self.shared.is_scratch.load(Ordering::Relaxed) {
             return;
         }
         if let Err(error) = self.shared.close() {

@@ -37,7 +37,7 @@ struct Arguments {
 enum Command {
     /// Serve a database until SIGTERM or SIGINT
     Serve(Box<serve::Arguments>),
-    /// Verify every checksum of a database that nobody serves
+    /// Verify every checksum of a database, which nobody serves or a server does
     Check(repair::Check),
     /// Copy what can be read of a damaged database into a new one
     Salvage(repair::Salvage),

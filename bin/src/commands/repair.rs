@@ -1,34 +1,91 @@
-//! Commands about the files of a database that nobody has open.
+//! Commands about damage: of the files of a database that nobody has open, or of one that is served.
 
+use super::serve::rate;
+use crate::remote;
 use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Database};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time between two questions of how far a server has come.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
     /// Folder of the database
-    path: PathBuf,
+    #[arg(required_unless_present = "server", conflicts_with = "server")]
+    path: Option<PathBuf>,
+    /// Have a running server verify the database that it serves: HOST:PORT, or the path of its Unix
+    /// socket
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Have the server read at most so many bytes per second [default: 64m]
+    #[arg(long, value_name = "BYTES", requires = "server", conflicts_with = "path", value_parser = rate)]
+    rate: Option<u64>,
 }
 
 impl Check {
     pub(super) fn run(&self) -> Result<()> {
-        let checked = cabinet::check(&self.path, &mut print)
-            .with_context(|| format!("cannot check {}", self.path.display()))?;
-        println!(
-            "{} records, {} bytes in {} segments",
-            checked.records, checked.bytes, checked.segments
-        );
-        if checked.torn_bytes > 0 {
-            println!(
-                "{} bytes at the end were not finished: they go at opening",
-                checked.torn_bytes
-            );
+        match (&self.path, &self.server) {
+            (Some(path), _) => check_files(path),
+            (None, Some(server)) => check_server(server, self.rate),
+            // The parser has asked for one of them.
+            (None, None) => Ok(()),
         }
-        if checked.damages > 0 {
-            bail!("{} damaged places; tyrant salvage saves the rest", checked.damages);
-        }
-        Ok(())
     }
+}
+
+fn check_files(path: &Path) -> Result<()> {
+    let checked = cabinet::check(path, &mut print)
+        .with_context(|| format!("cannot check {}", path.display()))?;
+    println!(
+        "{} records, {} bytes in {} segments",
+        checked.records, checked.bytes, checked.segments
+    );
+    if checked.torn_bytes > 0 {
+        println!("{} bytes at the end were not finished: they go at opening", checked.torn_bytes);
+    }
+    conclude(checked.damages)
+}
+
+fn conclude(damages: u64) -> Result<()> {
+    if damages > 0 {
+        bail!("{damages} damaged places; tyrant salvage saves the rest");
+    }
+    Ok(())
+}
+
+/// Has a server verify its database, and waits for the end of it.
+fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
+    let client = remote::connect_to(server)?;
+    let check = || -> Result<()> {
+        let run = client.check(rate).context("the server does not verify its database")?;
+        let mut printed = 0;
+        loop {
+            let state = client.check_state(printed)?;
+            if state.run != run {
+                bail!("another check has begun before the end of this one was seen");
+            }
+            for damage in &state.damage {
+                println!("{}", String::from_utf8_lossy(damage));
+            }
+            printed += state.damage.len();
+            match &state.state[..] {
+                b"running" => std::thread::sleep(POLL_INTERVAL),
+                b"finished" => {
+                    let client::CheckState { segments, records, bytes, .. } = state;
+                    println!("{records} records, {bytes} bytes in {segments} segments");
+                    if state.damages > printed as u64 {
+                        println!("{} more damaged places", state.damages - printed as u64);
+                    }
+                    return conclude(state.damages);
+                }
+                _ if !state.error.is_empty() => bail!("{}", String::from_utf8_lossy(&state.error)),
+                _ => bail!("the check was stopped"),
+            }
+        }
+    };
+    check().map_err(|error| remote::explained(&client, error))
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use super::replication::ReplicationArguments;
 use crate::logging::Verbosity;
 use crate::serving::{Import, Service};
+use crate::sizes;
 use anyhow::Result;
 use clap::Parser;
 use server::{ClientPaths, Config, Dialect, Endpoint, Mask, Users, UsersError};
@@ -99,6 +100,12 @@ pub(super) struct Arguments {
     /// Serve Tokyo Tyrant's protocol to everybody all the same, as replicas and tools need it
     #[arg(long, requires = "users")]
     open_tokyo_tyrant: bool,
+    /// Verify all checksums of the database so often, in seconds; 0 is never [default: every week]
+    #[arg(long, value_name = "S")]
+    scrub_interval: Option<u64>,
+    /// Most bytes per second that this reads [default: 8m]
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    scrub_rate: Option<u64>,
     #[command(flatten)]
     replication: ReplicationArguments,
     /// Refuse these commands, named as in Tokyo Tyrant: allwrite,copy
@@ -152,6 +159,10 @@ impl Arguments {
         config.copy_command = self.copy_command;
         config.set_master_command = self.allow_setmst;
         config.users = self.users;
+        if let Some(seconds) = self.scrub_interval {
+            config.scrub_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
+        }
+        config.scrub_bytes_per_second = self.scrub_rate.unwrap_or(config.scrub_bytes_per_second);
         config.opens_tokyo_tyrant = self.open_tokyo_tyrant;
         if self.tokyo_tyrant {
             config.dialect = Dialect::TokyoTyrant;
@@ -188,6 +199,14 @@ impl Arguments {
     }
 }
 
+/// Bytes per second.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    match sizes::bytes(text)? {
+        0 => Err("at least one byte per second".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
@@ -213,7 +232,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, Expiry, at_least_one, seconds};
+    use super::{Arguments, Expiry, at_least_one, rate, seconds};
     use server::{ClientPaths, Dialect, Endpoint};
     use std::time::Duration;
 
@@ -257,6 +276,19 @@ mod tests {
             let arguments = Arguments { tokyo_tyrant, expiry, ..Arguments::default() };
             assert_eq!(arguments.service().config.ignores_expiry, ignores);
         }
+    }
+
+    #[test]
+    fn all_is_verified_every_week_unless_another_time_is_given() {
+        let interval = |seconds| {
+            let arguments = Arguments { scrub_interval: seconds, ..Arguments::default() };
+            arguments.service().config.scrub_interval
+        };
+        assert_eq!(interval(None), Some(Duration::from_secs(7 * 24 * 3600)));
+        assert_eq!(interval(Some(60)), Some(Duration::from_secs(60)));
+        assert_eq!(interval(Some(0)), None);
+        assert_eq!(rate("8m"), Ok(8 << 20));
+        rate("0").unwrap_err();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The real programs, driven as a user drives them.
 
 mod backup;
+mod damage;
 mod fixed;
 mod import;
 mod process;

@@ -50,6 +50,15 @@ pub struct Checked {
     pub damages: u64,
 }
 
+/// What [`Database::verify`] went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Segments, records and damage.
+    pub checked: Checked,
+    /// It was not stopped before the end.
+    pub is_complete: bool,
+}
+
 /// Verifies every checksum of the database in a directory, which nobody has open, and reports
 /// each place that is damaged. Changes nothing.
 pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<Checked> {

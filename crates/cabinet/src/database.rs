@@ -8,9 +8,9 @@ use crate::ordered::ordered;
 use crate::reentry;
 use crate::table::{Row, RowView, Table};
 use crate::{
-    Batch, Change, Cursor, Cut, Durability, DurableListener, Engine, Entry, Error, ExpiredKeys,
-    LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position, Result, Seek, Side, Version,
-    Wait,
+    Batch, Change, Cursor, Cut, Damage, Durability, DurableListener, Engine, Entry, Error,
+    ExpiredKeys, GoOn, LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position, Result,
+    Seek, Side, Verified, Version, Wait,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -176,9 +176,19 @@ impl Database {
         })?
     }
 
-    /// Removes a record; says whether there was one.
+    /// Removes a record; says whether there was one. In a hash or fixed-length database that need
+    /// not be readable: one that is damaged is removed as well.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.update(key, |entry| (Change::Remove, entry.is_some()))
+        match self.update(key, |entry| (Change::Remove, entry.is_some())) {
+            Err(error @ Error::Corrupted { .. }) => {
+                if !self.engine.remove_damaged(key, self.wait)? {
+                    return Err(error);
+                }
+                self.acknowledge()?;
+                Ok(true)
+            }
+            removed => removed,
+        }
     }
 
     /// The value under a key.
@@ -778,6 +788,21 @@ impl Database {
     pub fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
         self.enter()?;
         self.engine.copy_at(path, &mut |take| self.call(|| cut(take)))
+    }
+
+    /// Verifies every checksum of the database's files while it is in use, as [`crate::check`] does
+    /// of one that nobody has open, and reports each place that is damaged. Nobody waits for it.
+    ///
+    /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns the
+    /// most bytes to read per second from then on, or `None` to stop. A segment in which damage was
+    /// found is not given back any more. What is appended meanwhile may be left out; a database in
+    /// memory has no files.
+    pub fn verify<'r>(
+        &self,
+        go_on: &'r mut GoOn<'r>,
+        report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        self.engine.verify(go_on, report)
     }
 
     /// The durability it was opened with.

@@ -4,7 +4,9 @@
 //! scan, and the care of the whole database. Everything with a name of its own (append, add,
 //! compare-and-swap, ...) is built on these once, in [`crate::Database`].
 
-use crate::{Batch, ExpiredKeys, LongValue, Numbered, Options, Ordered, Result};
+use crate::{
+    Batch, Damage, ExpiredKeys, GoOn, LongValue, Numbered, Options, Ordered, Result, Verified,
+};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,6 +161,13 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Removes the record under `key` if it is damaged, so that [`Engine::update`] cannot read it;
+    /// returns whether it was. Where records share a page, one cannot be told from the others: then
+    /// it stays.
+    fn remove_damaged(&self, _key: &[u8], _wait: Wait) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Applies all of a batch or, also across a crash, nothing of it. Fails with
     /// [`crate::Error::Conflict`] if a record the batch expects at a version has moved on.
     fn write(&self, batch: &Batch) -> Result<()>;
@@ -245,6 +254,15 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Verifies every checksum of its files while it is in use, see [`crate::Database::verify`].
+    fn verify<'r>(
+        &self,
+        _go_on: &'r mut GoOn<'r>,
+        _report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        Ok(Verified { is_complete: true, ..Verified::default() })
+    }
+
     /// The durability it was opened with.
     fn durability(&self) -> Durability {
         Durability::None
@@ -314,6 +332,14 @@ macro_rules! delegate_storage {
 
         fn copy_at(&self, path: &std::path::Path, cut: &mut crate::Cut<'_>) -> crate::Result<()> {
             self.$engine.copy_at(path, cut)
+        }
+
+        fn verify<'r>(
+            &self,
+            go_on: &'r mut crate::GoOn<'r>,
+            report: &'r mut dyn FnMut(crate::Damage),
+        ) -> crate::Result<crate::Verified> {
+            self.$engine.verify(go_on, report)
         }
 
         fn durability(&self) -> crate::Durability {

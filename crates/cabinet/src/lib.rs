@@ -82,7 +82,7 @@ mod tree;
 mod usable_memory;
 
 pub use batch::{Batch, BatchChange};
-pub use check::{Checked, Damage, check, check_on, check_those};
+pub use check::{Checked, Damage, Verified, check, check_on, check_those};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Inclusion, Swap};
 pub use engine::{
@@ -94,7 +94,7 @@ pub use expired_keys::ExpiredKeys;
 pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
 pub use inventory::Inventory;
-pub use log::LongValue;
+pub use log::{GoOn, LongValue};
 pub use memory::{MemoryHash, MemoryTree};
 pub use numbered::Numbered;
 pub use options::{Compression, Options};

@@ -11,6 +11,10 @@ fn most(max: Option<usize>) -> String {
     max.unwrap_or(0).to_string()
 }
 
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 /// Elements that are keys and values in turn.
 pub(crate) fn pairs(elements: Vec<Vec<u8>>) -> Vec<Pair> {
     let mut elements = elements.into_iter();
@@ -27,7 +31,67 @@ pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// What a verification of a server's checksums has come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckState {
+    /// Its number.
+    pub run: u64,
+    /// `running`, `finished`, `stopped`, `failed`; `idle` where there was none.
+    pub state: Vec<u8>,
+    /// Why it has failed.
+    pub error: Vec<u8>,
+    /// Segments of the log so far.
+    pub segments: u64,
+    /// Records in them, dead ones included.
+    pub records: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Damaged places so far.
+    pub damages: u64,
+    /// The damaged places that were asked for, each with file, byte offset and what was found; the
+    /// server keeps the first 1000.
+    pub damage: Vec<Vec<u8>>,
+}
+
 impl Client {
+    /// Has the server verify every checksum of its database, at this most bytes per second if they are
+    /// given, and returns the number of that verification: see [`Client::check_state`]. One that is
+    /// under way goes on, at the new rate.
+    pub fn check(&self, bytes_per_second: Option<u64>) -> Result<u64> {
+        let rate = bytes_per_second.map(|rate| rate.to_string());
+        let mut arguments = vec!["start"];
+        arguments.extend(rate.as_deref());
+        let answer = self.misc(b"check", UNLOGGED, &arguments)?;
+        answer.first().and_then(|run| number(run)).ok_or(Error::Miscellaneous)
+    }
+
+    /// What the last verification has come to, with the damaged places from number `from` on.
+    pub fn check_state(&self, from: usize) -> Result<CheckState> {
+        let answer = self.misc(b"check", UNLOGGED, &["state", &from.to_string()])?;
+        let mut state = CheckState::default();
+        for (name, value) in pairs(answer) {
+            let count = || number(&value).ok_or(Error::Miscellaneous);
+            match &name[..] {
+                b"run" => state.run = count()?,
+                b"segments" => state.segments = count()?,
+                b"records" => state.records = count()?,
+                b"bytes" => state.bytes = count()?,
+                b"damages" => state.damages = count()?,
+                b"state" => state.state = value,
+                b"error" => state.error = value,
+                b"damage" => state.damage.push(value),
+                // Of a later version.
+                _ => {}
+            }
+        }
+        Ok(state)
+    }
+
+    /// Has the server stop the verification that is under way.
+    pub fn check_stop(&self) -> Result<()> {
+        self.misc(b"check", UNLOGGED, &["stop"]).map(drop)
+    }
+
     /// Stores a value behind those that a key has. Only a tree has such duplicates.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.misc(b"putdup", 0, &[key, value]).map(drop)

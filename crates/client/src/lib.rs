@@ -41,6 +41,7 @@ mod updates;
 pub use address::Address;
 pub use client::{Client, Pair};
 pub use error::{Error, Result};
+pub use functions::CheckState;
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};
 pub use replica_link::{Acknowledger, Ask, ReplicaLink};

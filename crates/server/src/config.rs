@@ -1,5 +1,6 @@
 //! Settings of a server, and every limit of it with its default.
 
+use crate::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
 use crate::{ClientPaths, Dialect, Following, Mask, SemiSyncSettings, Users};
 use cabinet::UsableMemory;
@@ -102,6 +103,10 @@ pub struct Config {
     pub update_log: Option<update_log::Settings>,
     /// Whom to follow; takes an id.
     pub following: Following,
+    /// How often all checksums of the database are verified, if that is to be done by itself.
+    pub scrub_interval: Option<Duration>,
+    /// Most bytes per second that this reads.
+    pub scrub_bytes_per_second: u64,
     /// Clients wait until so many replicas have their changes; takes an update log.
     pub semi_sync: Option<SemiSyncSettings>,
 }
@@ -176,6 +181,8 @@ impl Config {
             server_id: 0,
             update_log: None,
             following: Following::default(),
+            scrub_interval: Some(SCRUB_INTERVAL),
+            scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             semi_sync: None,
         }
     }

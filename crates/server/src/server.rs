@@ -144,6 +144,11 @@ fn start(
         })?);
         Ok(())
     };
+    begin("scrub", |shared| {
+        let config = &shared.config;
+        let schedule = (config.scrub_interval, config.scrub_bytes_per_second);
+        shared.scrub.live(&shared.database, schedule, || shared.is_stopping());
+    })?;
     if shared.update_log.is_some() {
         begin("update-log", |shared| {
             if let Some(log) = &shared.update_log {

@@ -3,7 +3,7 @@
 use crate::execute::HttpExchange;
 use crate::failure::Failure;
 use crate::logins::Visitor;
-use cabinet::{Database, Position};
+use cabinet::{Database, Error, Position};
 use std::collections::VecDeque;
 
 /// State of a connection beside its bytes.
@@ -13,6 +13,8 @@ pub(crate) struct Session {
     pub(crate) last_failure: Option<Failure>,
     /// What was wrong with it, where more can be said than the kind of failure.
     pub(crate) last_reason: Option<Box<str>>,
+    /// The database could not read a record for the present request, see [`Session::note`].
+    pub(crate) has_read_failure: bool,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
     /// What is under way of HTTP.
@@ -28,6 +30,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Notes why an operation failed, if that is damage or a disk that does not read.
+    #[cold]
+    pub(crate) fn note(&mut self, error: &Error) {
+        self.has_read_failure |= matches!(error, Error::Corrupted { .. } | Error::Io { .. });
+    }
+
     /// Memory it takes, in bytes, as far as a client can make it grow.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {

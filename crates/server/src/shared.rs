@@ -12,6 +12,7 @@ use crate::logins::Logins;
 use crate::pool::Pool;
 use crate::port::{Port, ring};
 use crate::replication::{Ask, Replication, SemiSync};
+use crate::scrub::Scrub;
 use crate::session::Cursor;
 use crate::settle::settle;
 use crate::store::Store;
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     /// The iterator of connections that have started none of their own.
     pub(crate) cursor: Mutex<Cursor>,
     pub(crate) last_failure: LastFailure,
+    pub(crate) scrub: Scrub,
     pub(crate) hits: Hits,
     pub(crate) cas_numbers: CasNumbers,
     pub(crate) started: Instant,
@@ -152,6 +154,7 @@ impl Shared {
             ports,
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),
+            scrub: Scrub::new(),
             hits: Hits::default(),
             cas_numbers: CasNumbers::default(),
             started: Instant::now(),

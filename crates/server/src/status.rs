@@ -114,6 +114,7 @@ pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
     figures.extend(shared.replication.figures(shared.update_log.as_deref()));
+    figures.extend(shared.scrub.figures());
     for count in &Count::ALL[OWN_COUNTS..] {
         figures.push((count.label().to_owned(), total(*count).to_string()));
     }

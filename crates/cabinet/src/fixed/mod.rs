@@ -199,6 +199,12 @@ impl FixedDatabase {
         }
     }
 
+    /// The place of a key whose record may be damaged, and the key as the log has it.
+    fn place_of_damaged(&self, key: &[u8]) -> Option<(Place<FixedIndex>, Vec<u8>)> {
+        let id = self.id(key)?;
+        Some((place_of(id), Text::of(id).as_bytes().to_vec()))
+    }
+
     /// Cuts the values that were stored when they might be longer.
     fn cut_all(&self) -> Result<()> {
         let mut from = Position::Start;

@@ -2,7 +2,7 @@
 
 use super::interval::{End, Interval};
 use super::pages::{first_of, page_of, shard_of};
-use super::{FixedDatabase, Key};
+use super::{FixedDatabase, FixedIndex, Key};
 use crate::indexed::{Stretch, foreign_position};
 use crate::{Engine, Entry, Numbered, Position, Result, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
@@ -71,7 +71,7 @@ impl FixedDatabase {
     pub(super) fn some_stretches(
         &self,
         from: &Position,
-        mut visit: impl FnMut(&Stretch) -> Result<()>,
+        mut visit: impl FnMut(&Stretch<FixedIndex>) -> Result<()>,
     ) -> Result<Option<Position>> {
         let mut from = match from {
             Position::Start => 1,
@@ -82,25 +82,26 @@ impl FixedDatabase {
         while records < SCAN_STEP {
             let Some((stretch, next)) = self.step(from, u64::MAX) else { return Ok(None) };
             visit(&stretch)?;
-            records += stretch.locations.len();
+            records += stretch.entries.len();
             from = next;
         }
         Ok(Some(Position::Id(from)))
     }
 
     /// The records of one page from an id on, up to another; and where to go on.
-    pub(super) fn step(&self, mut from: u64, upto: u64) -> Option<(Stretch, u64)> {
+    pub(super) fn step(&self, mut from: u64, upto: u64) -> Option<(Stretch<FixedIndex>, u64)> {
         let directory = &self.running.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from))
             && first_of(page) <= upto
         {
-            let table = self.running.table(shard_of(page));
+            let shard = shard_of(page);
+            let table = self.running.table(shard);
             let entries = table.entries_of(page).into_iter();
-            let among = entries.filter(|(id, _)| (from..=upto).contains(id));
-            let locations: Vec<_> = among.map(|(_, location)| location).collect();
+            let entries: Vec<_> = entries.filter(|(id, _)| (from..=upto).contains(id)).collect();
             let next = first_of(page + 1);
-            if !locations.is_empty() {
-                return Some((Stretch { locations, segments: self.running.log.segments() }, next));
+            if !entries.is_empty() {
+                let segments = self.running.log.segments();
+                return Some((Stretch { shard, entries, segments }, next));
             }
             from = next;
         }
@@ -111,7 +112,7 @@ impl FixedDatabase {
     fn each_stretch(
         &self,
         ids: RangeInclusive<u64>,
-        mut visit: impl FnMut(&Stretch, &mut ControlFlow<()>) -> Result<()>,
+        mut visit: impl FnMut(&Stretch<FixedIndex>, &mut ControlFlow<()>) -> Result<()>,
     ) -> Result<()> {
         let mut from = *ids.start();
         let mut flow = ControlFlow::Continue(());

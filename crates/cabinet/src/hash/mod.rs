@@ -14,6 +14,7 @@ use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, LongValue, Meta, Options, Position, Result, Version,
     Wait,
 };
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use table::{TAG_BITS, Table};
@@ -122,28 +123,33 @@ impl HashDatabase {
         }
     }
 
+    /// The place of a key whose record may be damaged, and the key as the log has it.
+    fn place_of_damaged<'k>(&self, key: &'k [u8]) -> Option<(Place<HashIndex>, Cow<'k, [u8]>)> {
+        Some((self.running.index.place_of(key), Cow::Borrowed(key)))
+    }
+
     /// Entries from a position on: some, all of one hash together; and where to go on.
-    fn step(&self, from: &Position) -> Option<(Stretch, Position)> {
+    fn step(&self, from: &Position) -> Option<(Stretch<HashIndex>, Position)> {
         let mut place = at_position(match from {
             Position::Hash(position) => *position,
             Position::Start | Position::Key(_) | Position::Id(_) => 0,
         });
         while place.shard < HashIndex::SHARDS {
             let table = self.running.table(place.shard);
-            let mut locations = Vec::new();
+            let mut entries = Vec::new();
             let mut last = None;
             let mut next = position_at(place.shard + 1, 0);
             for (tag, location) in table.entries_from(place.tag) {
-                if locations.len() >= SCAN_STEP && last != Some(tag) {
+                if entries.len() >= SCAN_STEP && last != Some(tag) {
                     next = position_at(place.shard, tag);
                     break;
                 }
-                locations.push(location);
+                entries.push((tag, location));
                 last = Some(tag);
             }
-            if !locations.is_empty() {
-                let segments = self.running.log.segments();
-                return Some((Stretch { locations, segments }, Position::Hash(next)));
+            if !entries.is_empty() {
+                let (shard, segments) = (place.shard, self.running.log.segments());
+                return Some((Stretch { shard, entries, segments }, Position::Hash(next)));
             }
             place = Place { shard: place.shard + 1, tag: 0 };
         }

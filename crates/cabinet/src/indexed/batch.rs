@@ -84,7 +84,7 @@ impl<I: Index> Indexed<I> {
         key: &[u8],
     ) -> Result<Option<Found<Slot<I>>>> {
         match tables.get(&place.shard) {
-            Some(table) => self.find(table, &self.log.segments(), place.tag, key, Wait::Block),
+            Some(table) => self.find(table, &self.log.segments(), place, key, Wait::Block),
             None => Ok(None),
         }
     }
@@ -92,6 +92,7 @@ impl<I: Index> Indexed<I> {
     fn version_of(&self, tables: &Tables<'_, I>, key: &[u8]) -> Result<Option<u64>> {
         let Some(found) = self.lookup(tables, self.place_of(key)?, key)? else { return Ok(None) };
         let segments = self.log.segments();
+        self.check_found(&segments, Some(&found), Wait::Block)?;
         self.with(&segments, found.location, Wait::Block, Check::Whole, |record| {
             let expired = record.meta.is_expired(self.now_ms(record.meta));
             (!expired).then_some(record.sequence)

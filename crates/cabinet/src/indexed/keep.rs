@@ -1,8 +1,8 @@
 //! What keeps a database small: compaction, sweeping, checkpoints, clearing.
 
-use super::{Index, Indexed, Place, Table, find_location};
+use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
 use crate::log::record::{Kind, Record};
-use crate::log::{Engaged, Location, Log, Rescue, Segment};
+use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
 use crate::{Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,6 +64,19 @@ impl<I: Index> Indexed<I> {
         find_location(&*table, place.tag, location).is_some()
     }
 
+    /// As `find`, but fails where a damaged record may be the key's.
+    fn find_whole(
+        &self,
+        table: &I::Table,
+        segments: &Segments,
+        place: Place<I>,
+        key: &[u8],
+    ) -> Result<Option<Found<Slot<I>>>> {
+        let found = self.find(table, segments, place, key, Wait::Block)?;
+        self.check_found(segments, found.as_ref(), Wait::Block)?;
+        Ok(found)
+    }
+
     fn rescue_put(
         &self,
         segment: &Segment,
@@ -87,7 +100,7 @@ impl<I: Index> Indexed<I> {
             // Until now it has held down the older records of its key itself.
             let segments = self.log.segments();
             if oldest <= segment.number
-                && self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none()
+                && self.find_whole(&table, &segments, place, record.key)?.is_none()
             {
                 let behind = segments.age(location);
                 let number = segment.number;
@@ -131,7 +144,7 @@ impl<I: Index> Indexed<I> {
         // A newer record of the key holds the older ones down. To move the tombstone behind it
         // would remove it.
         let segments = self.log.segments();
-        if self.find(&table, &segments, place.tag, record.key, Wait::Block)?.is_none() {
+        if self.find_whole(&table, &segments, place, record.key)?.is_none() {
             let moved = self.log.append_copy(bytes)?;
             let segments = self.log.segments();
             if let Some(target) = segments.get(moved) {
@@ -151,7 +164,7 @@ impl<I: Index> Indexed<I> {
             let oldest = segments.first().map_or(0, |segment| segment.number);
             let wasteful = segments.into_iter().find(|segment| {
                 segment.number < before
-                    && !segment.is_damaged()
+                    && !segment.is_kept()
                     && segment.dead_bytes(segment.number == oldest) > 0
             });
             match wasteful {

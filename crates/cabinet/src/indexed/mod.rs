@@ -13,6 +13,7 @@
 //! loaded under the lock.
 
 mod batch;
+mod damaged;
 mod keep;
 mod locks;
 mod recover;
@@ -91,16 +92,21 @@ pub(crate) struct Indexed<I: Index> {
 struct Found<S> {
     slot: S,
     location: Location,
-    /// Bytes of the record in the log.
+    /// Bytes of the record in the log; 0 where that cannot be told.
     total: usize,
+    /// It is damaged, so that it cannot be told whether it is of this key: then it is taken for it,
+    /// see [`damaged`].
+    is_doubtful: bool,
 }
 
 /// The slot type of an index's tables.
 type Slot<I> = <<I as Index>::Table as Table>::Slot;
 
-/// Entries of which one step of a scan is to show the records, and the segments these lie in.
-pub(crate) struct Stretch {
-    pub(crate) locations: Vec<Location>,
+/// Entries of one shard of which one step of a scan is to show the records, and the segments these
+/// lie in.
+pub(crate) struct Stretch<I: Index> {
+    pub(crate) shard: usize,
+    pub(crate) entries: Vec<(Tag<I>, Location)>,
     pub(crate) segments: arc_swap::Guard<Arc<Segments>>,
 }
 
@@ -116,25 +122,32 @@ impl<I: Index> Indexed<I> {
         with_record(segments, self.log.identity().salt, location, wait, check, visit)
     }
 
-    /// Looks a key up in its shard's table.
+    /// Looks a key up in its shard's table. Where no record is the key's, one that is damaged may be:
+    /// that is what is found then.
     #[inline]
     fn find(
         &self,
         table: &I::Table,
         segments: &Segments,
-        tag: Tag<I>,
+        place: Place<I>,
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
-        for Match { slot, location, total } in table.matches(tag) {
-            let total = match total {
-                Some(total) => Some(total),
-                None => self.with(segments, location, wait, Check::Lengths, |record| {
-                    (record.key == key).then_some(record.total)
-                })?,
-            };
+        let is_doubtful = false;
+        for Match { slot, location, total } in table.matches(place.tag) {
             if let Some(total) = total {
-                return Ok(Some(Found { slot, location, total }));
+                return Ok(Some(Found { slot, location, total, is_doubtful }));
+            }
+            let compared = self.with(segments, location, wait, Check::Lengths, |record| {
+                (record.key == key).then_some(record.total)
+            });
+            match compared {
+                Ok(Some(total)) => return Ok(Some(Found { slot, location, total, is_doubtful })),
+                // It is hardly ever another key's.
+                Ok(None) | Err(Error::Corrupted { .. }) => {
+                    return self.find_among_many(table, segments, place, key, wait);
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
@@ -215,7 +228,11 @@ impl<I: Index> Indexed<I> {
         for _ in 0..3 {
             match attempt(Wait::Never) {
                 Err(Error::WouldBlock) if wait == Wait::Block => {
-                    self.read(place, key, Wait::Block, &mut |_| ())?;
+                    match self.read(place, key, Wait::Block, &mut |_| ()) {
+                        // What that means depends on what is attempted.
+                        Ok(_) | Err(Error::Corrupted { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 result => return result,
             }
@@ -250,6 +267,7 @@ impl<I: Index> Indexed<I> {
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
         let (segments, locations) = self.locations(place, wait)?;
+        let mut damage = None;
         for location in locations {
             // It is hardly ever another key's.
             self.note_use(&segments, location);
@@ -263,12 +281,18 @@ impl<I: Index> Indexed<I> {
                 }
                 lend(record, &segments, location, visit)?;
                 Ok::<_, Error>(Some(true))
-            })??;
-            if let Some(found) = found {
-                return Ok(found);
+            });
+            match found {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(found))) => return Ok(found),
+                Ok(Err(error)) => return Err(error),
+                Err(error) => {
+                    let found = self.doubt(&segments, location, place, key, Err(error))?;
+                    damage = damage.or(found);
+                }
             }
         }
-        Ok(false)
+        damage.map_or(Ok(false), |error| Err(*error))
     }
 
     /// As [`crate::Engine::long_value`].
@@ -291,9 +315,12 @@ impl<I: Index> Indexed<I> {
                     let segment = segments.get(location).filter(|_| is_plain && is_live && is_long);
                     segment.map(|at| LongValue::of(at, salt, location.offset(), record))
                 })
-            })?;
-            if let Some(value) = found {
-                return Ok(value);
+            });
+            match found {
+                Ok(Some(value)) => return Ok(value),
+                // The caller's `read` tells.
+                Ok(None) | Err(Error::Corrupted { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
@@ -315,7 +342,7 @@ impl<I: Index> Indexed<I> {
             self.without_reading_locked(place, key, wait, |wait| {
                 let mut table = self.table_mut(place.shard, wait)?;
                 let segments = self.log.segments();
-                let found = self.find(&table, &segments, place.tag, key, wait)?;
+                let found = self.find(&table, &segments, place, key, wait)?;
                 self.store(&mut table, place, &segments, found, &stored)
             })
         })
@@ -357,7 +384,8 @@ impl<I: Index> Indexed<I> {
         let mut attempt = |wait| {
             let mut table = self.table_mut(place.shard, wait)?;
             let segments = self.log.segments();
-            let found = self.find(&table, &segments, place.tag, key, wait)?;
+            let found = self.find(&table, &segments, place, key, wait)?;
+            self.check_found(&segments, found.as_ref(), wait)?;
             let mut change = None;
             let mut present = None;
             if let Some(found) = &found {
@@ -475,12 +503,12 @@ impl<I: Index> Indexed<I> {
     /// Shows the live records of a stretch.
     pub(crate) fn visit_entries(
         &self,
-        stretch: &Stretch,
+        stretch: &Stretch<I>,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<()> {
         self.announce(stretch);
         let segments = &stretch.segments;
-        for &location in &stretch.locations {
+        for &(_, location) in &stretch.entries {
             self.with(segments, location, Wait::Block, Check::Whole, |record| {
                 if record.meta.is_expired(self.now_ms(record.meta)) {
                     return Ok(());
@@ -491,15 +519,30 @@ impl<I: Index> Indexed<I> {
         Ok(())
     }
 
-    /// Shows the keys of the live records of a stretch.
-    pub(crate) fn visit_keys(&self, stretch: &Stretch, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+    /// Shows the keys of the live records of a stretch. A key is right if the index has its record
+    /// where the key belongs, so that its value need not be read.
+    pub(crate) fn visit_keys(
+        &self,
+        stretch: &Stretch<I>,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
         self.announce(stretch);
-        for &location in &stretch.locations {
-            self.with(&stretch.segments, location, Wait::Block, Check::Lengths, |record| {
-                if !record.meta.is_expired(self.now_ms(record.meta)) {
-                    visit(record.key);
-                }
-            })?;
+        let segments = &stretch.segments;
+        for &(tag, location) in &stretch.entries {
+            let place = Place { shard: stretch.shard, tag };
+            let is_right =
+                self.with(segments, location, Wait::Block, Check::Lengths, |record| {
+                    let is_right = self.belongs(record.key, place)
+                        && !record.meta.is_expired(self.now_ms(record.meta));
+                    if is_right {
+                        visit(record.key);
+                    }
+                    is_right
+                })?;
+            if !is_right {
+                // It has expired, if it is to be believed.
+                self.verify(segments, location, Wait::Block)?;
+            }
         }
         Ok(())
     }
@@ -507,8 +550,8 @@ impl<I: Index> Indexed<I> {
     /// Lets the disk fetch what a step will read, all at once rather than one by one.
     /// They are then read in their own order all the same: a scan that begins at a key meets
     /// that key first.
-    fn announce(&self, stretch: &Stretch) {
-        let mut sorted = stretch.locations.clone();
+    fn announce(&self, stretch: &Stretch<I>) {
+        let mut sorted: Vec<_> = stretch.entries.iter().map(|(_, location)| *location).collect();
         sorted.sort_unstable();
         for location in &sorted {
             if let Some(segment) = stretch.segments.get(*location)
@@ -588,10 +631,10 @@ fn lend(
         Compression::None => record.value,
         compression => {
             decompressed = compress::decompress(record.value, compression).map_err(|error| {
-                Error::Corrupted {
-                    file: segments.get(location).map_or_else(PathBuf::new, |s| s.path.clone()),
-                    offset: location.offset() as u64,
-                    what: error.to_string(),
+                let (offset, what) = (location.offset() as u64, error.to_string());
+                match segments.get(location) {
+                    Some(segment) => segment.corrupted(offset, what),
+                    None => Error::Corrupted { file: PathBuf::new(), offset, what },
                 }
             })?;
             &decompressed

@@ -1,14 +1,13 @@
 //! Opening: the index from the last checkpoint and the log after it.
 
+use super::damaged::{Compared, compare};
 use super::shard::Shard;
-use super::{Index, Indexed, Match, Table};
+use super::{Index, Indexed, Match, Place, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
-use crate::log::{
-    Check, Identity, Location, Nature, Recovery, Segment, Segments, Settings, with_record,
-};
-use crate::{Error, Options, Result, Wait};
+use crate::log::{Identity, Location, Nature, Recovery, Segment, Segments, Settings};
+use crate::{Error, Options, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -38,7 +37,7 @@ pub(super) fn open<I: Index>(
     recovery.replay(&mut |segments, segment, location, record| {
         let Some(place) = index.place(record.key) else { return Ok(()) };
         let table = &mut tables[place.shard];
-        replay(table, identity.salt, segments, segment, location, record, place.tag, now_ms)
+        replay(&index, table, identity.salt, segments, segment, location, record, place, now_ms)
     })?;
     let log = recovery.finish()?;
     let shards = tables.into_iter().map(Shard::new).collect();
@@ -77,28 +76,32 @@ fn load<I: Index>(index: &I, recovery: &mut Recovery) -> Result<Vec<I::Table>> {
 }
 
 #[expect(clippy::too_many_arguments, reason = "it is the body of a loop, given a name")]
-fn replay<T: Table>(
-    table: &mut T,
+fn replay<I: Index>(
+    index: &I,
+    table: &mut I::Table,
     salt: u32,
     segments: &Segments,
     segment: &Segment,
     location: Location,
     record: &Record<'_>,
-    tag: T::Tag,
+    place: Place<I>,
     now_ms: u64,
 ) -> Result<()> {
     let mut found = None;
-    for Match { slot, location: other, total } in table.matches(tag) {
-        let same = |other: &Record<'_>| (other.key == record.key).then_some(other.total);
+    let mut doubtful = None;
+    for Match { slot, location: other, total } in table.matches(place.tag) {
         let total = if total.is_some() {
             total
         } else if other == location {
             Some(record.total)
         } else {
-            // An entry of the checkpoint may point beyond what the power left of the log.
-            match with_record(segments, salt, other, Wait::Block, Check::Lengths, same) {
-                Err(Error::Corrupted { .. }) => None,
-                total => total?,
+            match compare(index, salt, segments, other, place, record.key)? {
+                Compared::Same(total) => Some(total),
+                Compared::Others => None,
+                Compared::Damaged => {
+                    doubtful = doubtful.or(Some((slot, other, 0)));
+                    None
+                }
             }
         };
         if let Some(total) = total {
@@ -106,6 +109,8 @@ fn replay<T: Table>(
             break;
         }
     }
+    // As for writers, see `damaged`.
+    let found = found.or(doubtful);
     if let Some((_, other, total)) = found
         && let Some(segment) = segments.get(other)
     {
@@ -118,7 +123,7 @@ fn replay<T: Table>(
             segment.note_expiry(record.meta.expires_at_ms);
             match found {
                 Some((slot, ..)) => table.replace(slot, location, record.total),
-                None => table.insert(tag, location, record.total),
+                None => table.insert(place.tag, location, record.total),
             }
         }
         (false, found) => {

@@ -83,6 +83,13 @@ macro_rules! delegate_to_running {
             self.running.clear()
         }
 
+        fn remove_damaged(&self, key: &[u8], wait: crate::Wait) -> crate::Result<bool> {
+            match self.place_of_damaged(key) {
+                Some((place, key)) => self.running.remove_damaged(place, &key, wait),
+                None => Ok(false),
+            }
+        }
+
         fn evicts(&self) -> bool {
             self.running.log.capacity().is_capped()
         }

@@ -5,7 +5,7 @@ use crate::log::Location;
 /// Entries of one shard: tags, and where the records of their keys are.
 pub(crate) trait Table: Send + Sync {
     /// What tells an entry from the others. Several may have the same.
-    type Tag: Copy;
+    type Tag: Copy + Eq;
     /// An entry, for replacing or removing it before anything else is changed.
     type Slot: Copy;
 

@@ -171,13 +171,23 @@ impl Map {
         let _ = self.0.raw.advise(memmap2::Advice::Sequential);
     }
 
-    /// Whether every sampled page of the written part is in memory.
+    /// Whether every page of the written part is in memory.
     pub fn is_resident(&self) -> bool {
+        self.residency().is_some_and(|pages| pages.iter().all(|page| page & 1 == 1))
+    }
+
+    /// Which pages of the written part are in memory; none of them where the system does not tell.
+    pub fn resident_pages(&self) -> Vec<bool> {
+        self.residency().unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
+    }
+
+    /// A byte for each page of the written part, of which the lowest bit tells.
+    fn residency(&self) -> Option<Vec<u8>> {
         // Asked once: an appender may be at work meanwhile.
         let written = self.written();
         let pages = written.div_ceil(PAGE_BYTES);
         if pages == 0 {
-            return true;
+            return Some(Vec::new());
         }
         let mut resident = vec![0u8; pages];
         // SAFETY: the range lies within the mapping, and the vector has a byte for each of its
@@ -185,7 +195,7 @@ impl Map {
         let answer = unsafe {
             libc::mincore(self.0.raw.as_mut_ptr().cast(), written, resident.as_mut_ptr())
         };
-        answer == 0 && resident.iter().all(|page| page & 1 == 1)
+        (answer == 0).then_some(resident)
     }
 }
 

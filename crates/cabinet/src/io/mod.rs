@@ -117,6 +117,8 @@ pub trait File: Send + Sync {
     fn write_back(&self, _offset: u64, _bytes: u64) {}
     /// Tells the system that these bytes will be read soon.
     fn will_read(&self, offset: u64, bytes: u64);
+    /// Tells the system that these bytes will not be read soon. What others have mapped stays.
+    fn forget(&self, _offset: u64, _bytes: u64) {}
     /// Maps `capacity` bytes, of which the first `written` are in the file.
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map>;
 }

@@ -225,6 +225,10 @@ impl File for RealFile {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::WillNeed);
     }
 
+    fn forget(&self, offset: u64, bytes: u64) {
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed);
+    }
+
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
         Map::of_file(&self.file, capacity, written)
     }

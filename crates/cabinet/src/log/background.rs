@@ -347,7 +347,9 @@ impl Log {
         let first = self.background.looked_at.fetch_add(LOOKED_AT_ONCE, Ordering::Relaxed);
         for index in 0..all.len().min(LOOKED_AT_ONCE) {
             let segment = all[first.wrapping_add(index) % all.len()];
-            segment.resident.store(segment.map.is_resident(), Ordering::Relaxed);
+            let is_resident = segment.map.is_resident();
+            segment.resident.store(is_resident, Ordering::Relaxed);
+            segment.renew_period(is_resident);
         }
     }
 }

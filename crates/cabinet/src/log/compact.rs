@@ -15,7 +15,7 @@ use super::record::Record;
 use super::scan::{ScanError, Scanner};
 use super::segment::{Location, Segment, Segments};
 use super::{Log, error_at};
-use crate::Result;
+use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -42,6 +42,9 @@ const SHORT_SHARE: u64 = 8192;
 
 /// A segment is not gone through for expired records more often than this, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 30_000;
+
+/// What is said of a place where a record should be and nothing was ever written.
+pub(super) const NOTHING_WRITTEN: &str = "nothing is written where a record should be";
 
 /// What the engine does for each record of a segment that is to go.
 pub(crate) trait Rescue {
@@ -115,7 +118,7 @@ impl Log {
         let dead = usage.dead_percent();
         let in_order = guard.in_order();
         let oldest = in_order.first().map_or(0, |segment| segment.number);
-        let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_damaged());
+        let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_kept());
         // Behind a damaged segment, which stays, they have to stay as well.
         if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
             && let Some(segment) = sealed.clone().next()
@@ -183,7 +186,7 @@ impl Log {
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         let present = self.segments().iter().any(|one| Arc::ptr_eq(one, segment));
-        if !present || !segment.is_sealed() || segment.is_damaged() {
+        if !present || !segment.is_sealed() || segment.is_kept() {
             return Ok(());
         }
         // Of a batch only a part may be alive. If that were on the disk before the rest is, a loss
@@ -213,14 +216,17 @@ impl Log {
                 Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => break,
                 Ok(Err(stop)) => {
                     // What lies behind cannot be told apart any more: the file is kept.
-                    segment.damaged.store(true, Ordering::Relaxed);
-                    let (path, offset) = (segment.path.display(), stop.offset);
-                    let what = stop.what.unwrap_or_default();
-                    tracing::error!("{path} is damaged at byte {offset}: {what}");
+                    segment.note_fault(stop.offset, stop.what.unwrap_or(NOTHING_WRITTEN));
                     return Ok(());
                 }
                 Err(ScanError::Read(error)) => {
                     return Err(error_at("read", &segment.path, error));
+                }
+                // Of a record here it cannot be told whether it has something to hold down: damage is
+                // in the way, elsewhere, and noted there.
+                Err(ScanError::Visit(Error::Corrupted { .. })) => {
+                    segment.spare();
+                    return Ok(());
                 }
                 Err(ScanError::Visit(error)) => return Err(error),
             }
@@ -272,8 +278,14 @@ impl Log {
             });
             match next {
                 Ok(Ok(true)) => {}
-                // Damage is for compaction to find.
-                Ok(Ok(false) | Err(_)) => return Ok(()),
+                Ok(Ok(false)) => return Ok(()),
+                Ok(Err(stop)) => {
+                    // Zeros at the end are what a process leaves that was killed.
+                    if let Some(what) = stop.what {
+                        segment.note_fault(stop.offset, what);
+                    }
+                    return Ok(());
+                }
                 Err(ScanError::Read(error)) => {
                     return Err(error_at("read", &segment.path, error));
                 }

@@ -27,6 +27,14 @@ macro_rules! delegate_to_log {
             self.$($log).+.snapshot(path, cut)
         }
 
+        fn verify<'r>(
+            &self,
+            go_on: &'r mut crate::GoOn<'r>,
+            report: &'r mut dyn FnMut(crate::Damage),
+        ) -> crate::Result<crate::Verified> {
+            self.$($log).+.verify(go_on, report)
+        }
+
         fn durability(&self) -> crate::Durability {
             self.$($log).+.settings().durability
         }

@@ -16,7 +16,7 @@
 //! instead, and above the share of dead bytes that the log is held to so is any. Thus expired
 //! records go first, and a few that are written all the time do not push out all others.
 
-use super::compact::Rescue;
+use super::compact::{NOTHING_WRITTEN, Rescue};
 use super::record::Kind;
 use super::scan::{ScanError, Scanner, Visit};
 use super::segment::{Segment, Segments};
@@ -79,8 +79,8 @@ impl Log {
                 Err(Error::NoSpace { .. }) => {}
                 result => {
                     result?;
-                    // Damage was found in it: then it stays for its turn.
-                    if !segment.is_damaged() {
+                    // Damage was found in it, or is in its way: then it stays for its turn.
+                    if !segment.is_kept() {
                         return Ok(true);
                     }
                 }
@@ -185,7 +185,14 @@ impl Log {
                 Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => {
                     return Ok(Walk::Whole);
                 }
-                Ok(Err(_)) | Err(ScanError::Read(_)) => return Ok(Walk::Broken),
+                Ok(Err(stop)) => {
+                    segment.note_fault(stop.offset, stop.what.unwrap_or(NOTHING_WRITTEN));
+                    return Ok(Walk::Broken);
+                }
+                Err(ScanError::Read(error)) => {
+                    segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
+                    return Ok(Walk::Broken);
+                }
                 Err(ScanError::Visit(error)) => return Err(error),
             }
         }
@@ -211,6 +218,7 @@ impl Log {
             segments.remove(segment.slot);
             self.segments.store(Arc::new(segments));
         }
+        self.figures.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
         self.retired.lock().push(Arc::clone(segment));
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.space_wanted.store(false, Ordering::Relaxed);

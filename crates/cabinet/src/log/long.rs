@@ -67,6 +67,12 @@ impl LongValue {
         self.fill(self.start + offset, piece)
     }
 
+    /// Whether damage was found near it, so that no part of it is to be believed before
+    /// [`LongValue::verify`].
+    pub fn is_doubtful(&self) -> bool {
+        self.segment.is_damaged()
+    }
+
     /// Reads all of it to see whether its checksum matches.
     pub fn verify(&self) -> Result<()> {
         let mut prefix = [0; PREFIX_BYTES];
@@ -98,6 +104,6 @@ impl LongValue {
     }
 
     fn corrupted(&self, what: &str) -> Error {
-        Error::Corrupted { file: self.segment.path.clone(), offset: self.record, what: what.into() }
+        self.segment.corrupted(self.record, what)
     }
 }

@@ -36,6 +36,7 @@ mod commit;
 mod compact;
 mod delegate;
 mod evict;
+mod faults;
 pub(crate) mod holes;
 mod identify;
 mod lane;
@@ -53,6 +54,7 @@ mod snapshot;
 mod survey;
 mod sync;
 mod used;
+mod verify;
 
 pub(crate) use append::{Appended, Purpose};
 pub(crate) use background::{Background, Engaged};
@@ -62,9 +64,10 @@ pub use long::LongValue;
 #[cfg(test)]
 pub(crate) use long_change::LONG_CHANGE_BYTES;
 pub(crate) use manifest::{Nature, StoredKind};
-pub(crate) use read::{Check, with_record};
+pub(crate) use read::{Check, peek_record, with_record};
 pub(crate) use recover::Recovery;
 pub(crate) use segment::{Age, Location, Segment, Segments};
+pub use verify::GoOn;
 
 use crate::io::{Appender, Storage};
 use crate::{Damage, Durability, Error, LogPosition};
@@ -72,6 +75,7 @@ use arc_swap::ArcSwap;
 use capacity::Capacity;
 use commit::Commit;
 use crossbeam_utils::CachePadded;
+use faults::Faults;
 use parking_lot::{Mutex, MutexGuard};
 use read::FirstRead;
 use segment::{LiveBytes, SEGMENT_BYTES_MAX, SegmentHeader};
@@ -209,6 +213,8 @@ pub(crate) struct Figures {
     pub(crate) moved_bytes: AtomicU64,
     /// Blocks given to threads.
     pub(crate) blocks: AtomicU64,
+    /// Reads that met damage in segments that are gone.
+    pub(crate) damaged_reads: AtomicU64,
 }
 
 impl Log {
@@ -287,6 +293,7 @@ impl Log {
             ("segments", self.segments().iter().count().to_string()),
             ("damaged_segments", damaged.to_string()),
             ("damages", self.damages.len().to_string()),
+            ("damaged_records", self.failed_reads().to_string()),
             ("syncs", count(&self.figures.syncs)),
             ("compactions", count(&self.figures.compactions)),
             ("compacted_bytes", count(&self.figures.compacted_bytes)),
@@ -343,6 +350,7 @@ fn new_segment(
         damaged: AtomicBool::new(false),
         is_missing: false,
         growing: Mutex::default(),
+        faults: Faults::default(),
     }
 }
 

@@ -71,7 +71,7 @@ impl Check {
     }
 }
 
-/// Lends the record at `location` to `visit`.
+/// Lends the record at `location` to `visit`. Damage is noted, see [`super::faults`].
 #[inline]
 pub(crate) fn with_record<T>(
     segments: &Segments,
@@ -89,6 +89,36 @@ pub(crate) fn with_record<T>(
         });
     };
     let offset = location.offset();
+    read_record::<T, true>(segment, salt, offset, wait, check, visit)
+}
+
+/// As [`with_record`], but without a note of damage: for those who look whether there is a record at
+/// all. `None` if there is none.
+pub(crate) fn peek_record<T>(
+    segments: &Segments,
+    salt: u32,
+    location: Location,
+    wait: Wait,
+    check: Check,
+    visit: impl FnOnce(&Record<'_>) -> T,
+) -> Result<Option<T>> {
+    let Some(segment) = segments.get(location) else { return Ok(None) };
+    match read_record::<T, false>(segment, salt, location.offset(), wait, check, visit) {
+        Err(Error::Corrupted { .. }) => Ok(None),
+        visited => visited.map(Some),
+    }
+}
+
+/// Reads a record. Where there is none, that is noted as damage if it `IS_NOTED`.
+#[inline]
+fn read_record<T, const IS_NOTED: bool>(
+    segment: &Segment,
+    salt: u32,
+    offset: usize,
+    wait: Wait,
+    check: Check,
+    visit: impl FnOnce(&Record<'_>) -> T,
+) -> Result<T> {
     if segment.resident.load(Ordering::Relaxed) {
         // A small record spans two or three cache lines: their misses overlap this way.
         segment.map.prefetch(offset + 64);
@@ -99,13 +129,13 @@ pub(crate) fn with_record<T>(
             .or_else(|_| record::total(bytes(HEADER_BYTES_MAX)));
         return match total.and_then(|total| check.decode(bytes(total), salt)) {
             Ok(record) => Ok(visit(&record)),
-            Err(error) => Err(corrupted(segment, offset, error)),
+            Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
         };
     }
-    with_file_record(segment, salt, offset, wait, check, visit)
+    with_file_record::<T, IS_NOTED>(segment, salt, offset, wait, check, visit)
 }
 
-fn with_file_record<T>(
+fn with_file_record<T, const IS_NOTED: bool>(
     segment: &Segment,
     salt: u32,
     offset: usize,
@@ -151,7 +181,7 @@ fn with_file_record<T>(
                 let bytes = segment.map.get(offset, offset + needed).unwrap_or_default();
                 return match check.decode(bytes, salt) {
                     Ok(record) => Ok(visit(&record)),
-                    Err(error) => Err(corrupted(segment, offset, error)),
+                    Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
                 };
             }
             // The part that is in memory does not suffice.
@@ -161,20 +191,24 @@ fn with_file_record<T>(
             Err(NotARecord::Short(needed)) if needed > buffer.len() && needed <= left => {
                 buffer.resize(needed, 0);
             }
-            Err(error) => return Err(corrupted(segment, offset, error)),
+            Err(error) => return Err(corrupted::<IS_NOTED>(segment, offset, error)),
         }
     }
 }
 
 #[cold]
-fn corrupted(segment: &Segment, offset: usize, error: NotARecord) -> Error {
+fn corrupted<const IS_NOTED: bool>(segment: &Segment, offset: usize, error: NotARecord) -> Error {
     let what = match error {
         _ if segment.is_missing => "the segment is missing",
         NotARecord::Unwritten => "no record was written here",
         NotARecord::Short(_) => "a record that goes on beyond the file",
         NotARecord::Bad(what) => what,
     };
-    Error::Corrupted { file: segment.path.clone(), offset: offset as u64, what: what.into() }
+    let offset = offset as u64;
+    if IS_NOTED {
+        return segment.corrupted(offset, what);
+    }
+    Error::Corrupted { file: segment.path.clone(), offset, what: what.into() }
 }
 
 #[cfg(test)]
@@ -277,7 +311,9 @@ mod tests {
     }
 
     fn value_bytes(segment: &Segment, offset: usize, wait: Wait) -> Result<usize> {
-        with_file_record(segment, SALT, offset, wait, Check::Whole, |record| record.value.len())
+        with_file_record::<_, true>(segment, SALT, offset, wait, Check::Whole, |record| {
+            record.value.len()
+        })
     }
 
     #[test]

@@ -12,6 +12,7 @@
 use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
 use super::commit::Commit;
+use super::faults::Faults;
 use super::holes::{Extent, Fate, Hole, Place, Promise, Walk};
 use super::read::FirstRead;
 use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN, Record, SEQUENCE_MAX};
@@ -659,5 +660,6 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         damaged: AtomicBool::new(segment.is_damaged()),
         is_missing: segment.is_missing,
         growing: Mutex::default(),
+        faults: Faults::default(),
     }
 }

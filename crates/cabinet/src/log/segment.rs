@@ -19,6 +19,7 @@
 
 use super::Identity;
 use super::compact::percent;
+use super::faults::Faults;
 use super::read::FirstRead;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use super::used::Used;
@@ -171,6 +172,8 @@ pub(crate) struct Segment {
     pub(crate) is_missing: bool,
     /// Held while its file is made longer ahead of appends, or cut after the last.
     pub(super) growing: Mutex<()>,
+    /// Reads of it that failed, and what follows for its file.
+    pub(crate) faults: Faults,
     /// Which of its records were read, if there is a cap.
     pub(crate) used: Used,
 }

@@ -49,7 +49,7 @@ impl Shared {
             if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
                 return Ok(result);
             }
-            let (id, is_checked) = (state.id, state.checked.load(Ordering::Relaxed));
+            let id = state.id;
             drop(state);
             match fetched.take() {
                 Some((of, page)) if of == home => {
@@ -63,7 +63,7 @@ impl Shared {
                         return Ok(result);
                     }
                 }
-                _ => fetched = Some((home, self.fetch(&segments, (id, home), wait, is_checked)?)),
+                _ => fetched = Some((home, self.fetch(&segments, (id, home), wait)?)),
             }
         }
     }
@@ -87,13 +87,12 @@ impl Shared {
                     Some((of, page)) if of == home => page,
                     _ => {
                         let segments = self.log.segments();
-                        let is_checked = state.checked.load(Ordering::Relaxed);
                         let page = (state.id, home);
-                        match self.fetch(&segments, page, Wait::Never, is_checked) {
+                        match self.fetch(&segments, page, Wait::Never) {
                             // Not under the lock, so that others do not wait for the disk.
                             Err(Error::WouldBlock) if wait == Wait::Block => {
                                 drop(state);
-                                let page = self.fetch(&segments, page, wait, is_checked)?;
+                                let page = self.fetch(&segments, page, wait)?;
                                 fetched = Some((home, page));
                                 continue;
                             }
@@ -124,9 +123,8 @@ impl Shared {
     /// Brings the page of a locked leaf into memory, waiting for the disk if need be.
     pub(super) fn load(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<()> {
         if let Some(home) = stored_home(state) {
-            let is_checked = state.checked.load(Ordering::Relaxed);
-            let segments = self.log.segments();
-            let page = self.fetch(&segments, (state.id, home), Wait::Block, is_checked)?;
+            let page = (state.id, home);
+            let page = self.fetch(&self.log.segments(), page, Wait::Block)?;
             self.install(leaf, state, home, page);
         }
         Ok(())
@@ -291,7 +289,7 @@ impl Shared {
         };
         let home = self.store_page(&id, stored, compression)?;
         loaded.home = Some(home);
-        *state.checked.get_mut() = true;
+        *state.checked.get_mut() = self.period_of(home);
         Ok(home)
     }
 
@@ -364,10 +362,13 @@ impl Shared {
         visit: &mut impl FnMut(View<'_>) -> T,
     ) -> Result<Option<T>> {
         let location = home.location;
-        if !segments.get(location).is_some_and(|one| one.resident.load(Ordering::Relaxed)) {
+        let Some(segment) =
+            segments.get(location).filter(|one| one.resident.load(Ordering::Relaxed))
+        else {
             return Ok(None);
-        }
-        let is_checked = state.checked.load(Ordering::Relaxed);
+        };
+        let period = segment.period();
+        let is_checked = period != 0 && state.checked.load(Ordering::Relaxed) == period;
         let check = if is_checked { Check::Lengths } else { Check::Whole };
         let salt = self.log.identity().salt;
         with_record(segments, salt, location, Wait::Never, check, |record| {
@@ -378,24 +379,22 @@ impl Shared {
                 .filter(|view| is_checked || is_page(record, state.id) && view.is_sound(self.order))
                 .ok_or_else(|| not_a_page(segments, location))?;
             if !is_checked {
-                state.checked.store(true, Ordering::Relaxed);
+                state.checked.store(period, Ordering::Relaxed);
             }
             Ok(Some(visit(view)))
         })?
     }
 
-    /// A copy of a leaf's page in the log, which need not be checked a second time.
+    /// A verified copy of a leaf's page in the log.
     pub(super) fn fetch(
         &self,
         segments: &Segments,
         (id, home): (u64, Home),
         wait: Wait,
-        is_checked: bool,
     ) -> Result<Page> {
         let location = home.location;
         let salt = self.log.identity().salt;
-        let check = if is_checked { Check::Lengths } else { Check::Whole };
-        with_record(segments, salt, location, wait, check, |record| {
+        with_record(segments, salt, location, wait, Check::Whole, |record| {
             let bytes;
             let value = match record.compression {
                 Compression::None => record.value,
@@ -407,7 +406,7 @@ impl Shared {
             };
             self.pages_read.fetch_add(1, Ordering::Relaxed);
             View::decode(value)
-                .filter(|view| is_checked || is_page(record, id) && view.is_sound(self.order))
+                .filter(|view| is_page(record, id) && view.is_sound(self.order))
                 .map(Page::copy_of)
                 .ok_or_else(|| not_a_page(segments, location))
         })?
@@ -427,10 +426,17 @@ impl Shared {
         let mut loaded = Loaded { page, home: Some(home), charged: 0, inserted: 0 };
         self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
         state.content = Content::Loaded(Box::new(loaded));
-        *state.checked.get_mut() = true;
+        *state.checked.get_mut() = self.period_of(home);
         state.note_use();
         self.cache.enter(Arc::clone(leaf));
         state.loaded()
+    }
+}
+
+impl Shared {
+    /// The period of the segment that a page is in.
+    fn period_of(&self, home: Home) -> u32 {
+        self.log.segments().get(home.location).map_or(0, |segment| segment.period())
     }
 }
 
@@ -452,6 +458,9 @@ pub(super) fn not_a_page(segments: &Segments, location: Location) -> Error {
 }
 
 pub(super) fn corrupted(segments: &Segments, location: Location, what: String) -> Error {
-    let file = segments.get(location).map_or_else(PathBuf::new, |one| one.path.clone());
-    Error::Corrupted { file, offset: location.offset() as u64, what }
+    let offset = location.offset() as u64;
+    match segments.get(location) {
+        Some(segment) => segment.corrupted(offset, what),
+        None => Error::Corrupted { file: PathBuf::new(), offset, what },
+    }
 }

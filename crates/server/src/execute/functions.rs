@@ -1,6 +1,7 @@
 //! Versatile functions: those of each kind of database, and the commands that they stand for.
 
 use crate::mask::Command;
+use crate::scrub;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
 
@@ -19,7 +20,7 @@ pub(super) fn exists(name: &[u8], kind: Option<Kind>) -> bool {
         b"range" => matches!(kind, Tree | MemoryTree | Fixed),
         b"putdup" | b"putdupback" => kind == Tree,
         b"setindex" | b"search" | b"metasearch" | b"genuid" => kind == Table,
-        b"promote" => true,
+        b"promote" | scrub::FUNCTION => true,
         _ => false,
     }
 }
@@ -41,7 +42,7 @@ pub(super) fn command<'a>(
         b"iterinit" => Command::IterInit,
         b"iternext" => Command::IterNext,
         b"sync" => Command::Sync,
-        b"optimize" | b"defrag" | b"setindex" => Command::Optimize,
+        b"optimize" | b"defrag" | b"setindex" | scrub::FUNCTION => Command::Optimize,
         b"vanish" => Command::Vanish,
         b"promote" => Command::SetMaster,
         _ => return None,
@@ -54,7 +55,7 @@ mod tests {
     use crate::mask::{Mask, Protocol};
 
     /// Every function there is.
-    const NAMES: [&[u8]; 27] = [
+    const NAMES: [&[u8]; 28] = [
         b"put",
         b"putkeep",
         b"putcat",
@@ -81,6 +82,7 @@ mod tests {
         b"metasearch",
         b"genuid",
         b"promote",
+        scrub::FUNCTION,
         wire::replication::FUNCTION,
     ];
 
@@ -100,7 +102,10 @@ mod tests {
         assert_eq!(refused("vanish"), [b"vanish"]);
         assert_eq!(refused("out"), [&b"out"[..], b"outlist"]);
         assert_eq!(refused("setmst"), [b"promote"]);
-        assert_eq!(refused("optimize"), [&b"optimize"[..], b"defrag", b"setindex"]);
+        assert_eq!(
+            refused("optimize"),
+            [&b"optimize"[..], b"defrag", b"setindex", scrub::FUNCTION]
+        );
         let search = [&b"addcond\0a\0STREQ\0b"[..], b"out"];
         assert_eq!(command(b"search", search.into_iter()), Some(Command::Out));
         assert_eq!(command(b"search", search[..1].iter().copied()), Some(Command::GetMany));

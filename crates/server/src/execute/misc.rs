@@ -3,6 +3,7 @@
 use super::{Context, Halt, functions, leading_number, table, tree};
 use crate::counters::Count;
 use crate::failure::Failure;
+use crate::scrub;
 use crate::session::{Cursor, Place};
 use cabinet::{Entry, Meta, Numbered, Position};
 use std::ops::ControlFlow;
@@ -154,6 +155,7 @@ fn function(
                 .map(|identity| take(identity.as_bytes()))
                 .is_some())
         }
+        (scrub::FUNCTION, arguments) => check(context, arguments, take),
         (wire::replication::FUNCTION, _) => {
             take(wire::replication::VERSION);
             Ok(true)
@@ -168,6 +170,36 @@ fn function(
         // Arguments are missing.
         _ => {
             context.fail("do_misc", Failure::Invalid);
+            Ok(false)
+        }
+    }
+}
+
+/// Begins, describes or stops a verification of all checksums.
+fn check(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Result<bool, Halt> {
+    let scrub = &context.shared.scrub;
+    let number = |text: &[u8]| u64::try_from(leading_number(text)).ok().filter(|rate| *rate > 0);
+    match arguments {
+        [b"start"] => {
+            take(scrub.begin(scrub::CHECK_BYTES_PER_SECOND).to_string().as_bytes());
+            Ok(true)
+        }
+        [b"start", rate] if number(rate).is_some() => {
+            let rate = number(rate).unwrap_or(scrub::CHECK_BYTES_PER_SECOND);
+            take(scrub.begin(rate).to_string().as_bytes());
+            Ok(true)
+        }
+        [b"state", from @ ..] => {
+            let from = from.first().map_or(0, |text| leading_number(text));
+            let from = usize::try_from(from).unwrap_or(0);
+            scrub.tell(from, |element| {
+                take(element.as_bytes());
+            });
+            Ok(true)
+        }
+        [b"stop"] => Ok(scrub.stop()),
+        _ => {
+            context.fail("do_misc: check", Failure::Invalid);
             Ok(false)
         }
     }

@@ -225,6 +225,7 @@ impl<'a> Context<'a> {
             Ok(done) => Ok(Ok(done)),
             Err(Error::WouldBlock) => Err(Halt::Blocked),
             Err(error) => {
+                self.session.note(&error);
                 self.fail(operation, Failure::from(&error));
                 if let Error::BadColumn(_) | Error::BadSearch(_) = &error {
                     self.session.last_reason = Some(error.to_string().into());

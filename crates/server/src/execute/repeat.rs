@@ -4,6 +4,7 @@
 use super::{Context, Halt, binary};
 use crate::counters::Counters;
 use crate::failure::Failure;
+use crate::scrub;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::store::{Store, is_relative, put_with_meta, scope_of};
@@ -185,8 +186,17 @@ fn is_least_sum(request: &Request<'_>, reply: &[u8]) -> bool {
 fn only_reads(request: &Request<'_>) -> bool {
     match request {
         Request::Misc { name, arguments, .. } => match *name {
-            b"get" | b"getlist" | b"getpart" | b"iterinit" | b"iternext" | b"regex" | b"range"
-            | b"error" | b"defrag" | b"cacheclear" => true,
+            b"get"
+            | b"getlist"
+            | b"getpart"
+            | b"iterinit"
+            | b"iternext"
+            | b"regex"
+            | b"range"
+            | b"error"
+            | b"defrag"
+            | b"cacheclear"
+            | scrub::FUNCTION => true,
             b"search" | b"metasearch" => !SearchRequest::parse(arguments.iter()).out,
             _ => false,
         },

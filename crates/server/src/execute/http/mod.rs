@@ -24,6 +24,9 @@ use wire::http::reply;
 use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::{Invalid, Parse};
 
+/// What is said of a record that is damaged. Names of files are for the server's log.
+const DAMAGED: &str = "a record is damaged: the server's log tells where";
+
 /// Methods that are answered, and the command that a mask has to name to refuse them.
 const METHODS: [(&str, Command); 6] = [
     ("OPTIONS", Command::Stat),
@@ -312,7 +315,10 @@ fn allowed(context: &Context<'_>) -> String {
 
 /// Answers with what went wrong in the database.
 fn explained(output: &mut Vec<u8>, error: &Error) {
-    reply::message(output, status_of(error));
+    match error {
+        Error::Corrupted { .. } => reply::explained(output, status_of(error), DAMAGED),
+        error => reply::message(output, status_of(error)),
+    }
 }
 
 fn status_of(error: &Error) -> Status {

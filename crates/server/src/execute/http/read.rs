@@ -170,7 +170,8 @@ pub(super) fn read(
             let met = answer.conditions.check(None).is_ok();
             answer.fail(output, if met { Status::NotFound } else { Status::PreconditionFailed });
         }
-        Err(error) => answer.fail(output, status_of(&error)),
+        Err(error) if answer.is_head => answer.fail(output, status_of(&error)),
+        Err(error) => explained(output, &error),
     }
     Ok(Next::GoOn)
 }
@@ -231,8 +232,8 @@ fn read_long(
     }
     // Pieces are read by threads that may wait for them.
     context.wait()?;
-    // A part is not worth a look at all of it.
-    if (position, end) == (0, found.bytes)
+    // A part is not worth a look at all of it, unless there is reason to doubt.
+    if ((position, end) == (0, found.bytes) || value.is_doubtful())
         && let Err(error) = context.attempt("do_http_get", value.verify())?
     {
         output.truncate(start);

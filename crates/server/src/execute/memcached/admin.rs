@@ -113,10 +113,9 @@ pub(super) fn crawl(
             Some(is_listed) => {
                 output.extend_from_slice(reply::OK);
                 let end = if command == b"metadump" { reply::END } else { reply::CODE_MISS_LINE };
-                if is_listed {
-                    list(context, command == b"metadump", output)?;
+                if !is_listed || list(context, command == b"metadump", output)? {
+                    output.extend_from_slice(end);
                 }
-                output.extend_from_slice(end);
             }
         },
         _ => output.extend_from_slice(reply::ERROR),
@@ -140,8 +139,9 @@ fn classes(argument: &[u8]) -> Option<bool> {
     Some(is_first)
 }
 
-/// Lists all records, with what is known of them or by their keys alone.
-fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Result<(), Halt> {
+/// Lists all records, with what is known of them or by their keys alone. Where that fails the answer is
+/// the failure, and nothing follows: returns false.
+fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Result<bool, Halt> {
     context.wait()?;
     context.shared.hits.activate();
     let start = output.len();
@@ -166,8 +166,9 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
     if let Err(error) = context.attempt("do_mc_dump", listed)? {
         output.truncate(start);
         failure(output, &error);
+        return Ok(false);
     }
-    Ok(())
+    Ok(true)
 }
 
 fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {

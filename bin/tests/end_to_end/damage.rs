@@ -1,0 +1,108 @@
+//! A database whose files rot while it is served: what the programs say of it.
+
+use crate::process::{Server, fail, run, succeed, wait_for};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Flips a bit in every place of a database's segments that holds `text`.
+fn spoil(database: &Path, text: &[u8]) {
+    for file in fs::read_dir(database).expect("the database's folder") {
+        let path = file.expect("a file").path();
+        if path.extension().is_some_and(|suffix| suffix == "log") {
+            let bytes = fs::read(&path).expect("a segment");
+            let file = fs::OpenOptions::new().write(true).open(&path).expect("a segment");
+            for place in 0..bytes.len().saturating_sub(text.len()) {
+                if bytes[place..].starts_with(text) {
+                    file.write_at(&[text[0] ^ 1], place as u64).expect("to write");
+                }
+            }
+        }
+    }
+}
+
+/// A command line with the server that it goes to.
+fn at<'w>(address: &'w str, words: &[&'w str]) -> Vec<&'w str> {
+    [words, &["--server", address]].concat()
+}
+
+#[test]
+fn a_damaged_record_is_an_error_on_the_command_line_and_one_line_in_the_log() {
+    let mut server = Server::tyrant("casket.tcb", &[]);
+    let address = server.address();
+    let tyrant = |words: &[&'static str]| at(&address, words);
+    for number in 0..50 {
+        let key = format!("key{number}");
+        succeed("tyrant", &["put", &key, "some value", "--server", &address]);
+    }
+    succeed("tyrant", &tyrant(&["put", "bad", "the bad value"]));
+    // All is read from the files again.
+    assert!(server.end(rustix::process::Signal::TERM).success());
+    server.restart();
+    spoil(&server.folder.path().join("casket.tcb"), b"bad value");
+    for words in [
+        &["get", "bad"][..],
+        &["get", "key1", "bad"],
+        &["out", "bad"],
+        &["list"],
+        &["list", "--prefix", ""],
+        &["list", "--values"],
+        &["range"],
+        &["find", "."],
+        &["put", "--append", "bad", "more"],
+    ] {
+        fail("tyrant", &tyrant(words));
+    }
+    let log = server.log();
+    assert_eq!(log.matches("is damaged at byte").count(), 1, "{log}");
+    let stat = succeed("tyrant", &tyrant(&["stat"]));
+    assert!(stat.contains("\ndamaged_segments\t1\n"), "{stat}");
+    assert!(!stat.contains("\ndamaged_records\t0\n"), "{stat}");
+}
+
+#[test]
+fn a_running_server_is_checked_as_the_files_of_one_that_is_not() {
+    let mut server = Server::tyrant("casket.tch", &[]);
+    let address = server.address();
+    let check = ["check", "--server", &address];
+    for number in 0..20 {
+        let key = format!("key{number}");
+        succeed("tyrant", &["put", &key, &format!("value {number} of it"), "--server", &address]);
+    }
+    let good = succeed("tyrant", &check);
+    assert!(good.starts_with("20 records, "), "{good}");
+    assert_eq!(good, succeed("tyrant", &["check", "--server", &address, "--rate", "1m"]));
+    spoil(&server.folder.path().join("casket.tch"), b"value 7 of it");
+    let output = run("tyrant", &check);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(error, "tyrant: 1 damaged places; tyrant salvage saves the rest\n");
+    let stat = succeed("tyrant", &["stat", "--server", &address]);
+    assert!(stat.contains("\nscrub_state\tfinished\nscrubs\t3\n"), "{stat}");
+    assert!(stat.contains("\nscrub_damages\t1\n"), "{stat}");
+    assert!(stat.contains("\ndamaged_segments\t1\n"), "{stat}");
+    assert!(server.end(rustix::process::Signal::TERM).success());
+    let path = server.folder.path().join("casket.tch");
+    let of_files = run("tyrant", &["check", path.to_str().expect("a path")]);
+    let of_files = String::from_utf8(of_files.stdout).expect("UTF-8");
+    // The same place, under the path that each was given.
+    let place =
+        |text: &str| text.lines().next().map(|line| line.split(".log").nth(1).map(String::from));
+    assert_eq!(place(&printed), place(&of_files), "{printed} {of_files}");
+    fail("tyrant", &check);
+    assert_eq!(run("tyrant", &["check"]).status.code(), Some(2));
+    assert_eq!(run("tyrant", &["check", "a", "--rate", "1"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_server_verifies_by_itself_as_often_as_it_is_told_to() {
+    let server = Server::tyrant("casket.tch", &["--scrub-interval", "1"]);
+    let address = server.address();
+    succeed("tyrant", &["put", "key", "the value", "--server", &address]);
+    spoil(&server.folder.path().join("casket.tch"), b"the value");
+    wait_for("a scrub", || server.log().contains("is damaged at byte").then_some(()));
+    let never = Server::tyrant("casket.tch", &["--scrub-interval", "0"]);
+    let stat = succeed("tyrant", &["stat", "--server", &never.address()]);
+    assert!(stat.contains("\nscrub_state\tidle\nscrubs\t0\n"), "{stat}");
+}

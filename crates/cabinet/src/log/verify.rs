@@ -1,0 +1,232 @@
+//! Verifying every checksum of a log that is in use.
+//!
+//! Segments are read from one end to the other, at a bounded rate, without a lock: sealed ones do
+//! not change, and of the one that is appended to only what was complete at the beginning is read.
+//! One that is compacted meanwhile stays readable, and damage in it is nobody's any more. What was
+//! not in the page cache before does not stay there, so that records in use keep their place.
+
+use super::checkpoint::Checkpoint;
+use super::compact::NOTHING_WRITTEN;
+use super::scan::{ScanError, Scanner};
+use super::segment::{Segment, SegmentHeader, read_header};
+use super::{Log, error_at, manifest};
+use crate::check::{Damage, Verified};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes between two looks at the clock, and between two calls of `go_on`.
+const STEP_BYTES: u64 = 256 << 10;
+
+/// Longest time without a call of `go_on`.
+const NAP_MAX: Duration = Duration::from_millis(100);
+
+/// Bytes that the system is told of before they are read.
+const AHEAD_BYTES: u64 = 2 << 20;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// Asked now and then whether to go on, with what was verified so far; returns the most bytes per
+/// second from then on, or `None` to stop.
+pub type GoOn<'g> = dyn FnMut(&Verified) -> Option<u64> + 'g;
+
+/// What a verification has come to.
+struct Run<'r> {
+    verified: Verified,
+    /// Bytes since the clock was looked at.
+    unpaced: u64,
+    /// When the bytes before those were due to be done.
+    due: Instant,
+    go_on: &'r mut GoOn<'r>,
+    report: &'r mut dyn FnMut(Damage),
+}
+
+impl Run<'_> {
+    /// Counts bytes, and waits if they came too soon. Returns whether to go on.
+    fn spend(&mut self, bytes: u64) -> bool {
+        self.unpaced += bytes;
+        if self.unpaced < STEP_BYTES {
+            return true;
+        }
+        let Some(rate) = (self.go_on)(&self.verified) else { return false };
+        // What was late is not made up for.
+        let start = self.due.max(Instant::now().checked_sub(NAP_MAX).unwrap_or(self.due));
+        self.due = start + Duration::from_secs_f64(self.unpaced as f64 / rate.max(1) as f64);
+        self.unpaced = 0;
+        loop {
+            let early = self.due.saturating_duration_since(Instant::now());
+            if early.is_zero() {
+                return true;
+            }
+            std::thread::sleep(early.min(NAP_MAX));
+            if (self.go_on)(&self.verified).is_none() {
+                return false;
+            }
+        }
+    }
+
+    fn report(&mut self, damage: Damage) {
+        self.verified.checked.damages += 1;
+        (self.report)(damage);
+    }
+}
+
+impl Log {
+    /// See [`crate::Database::verify`].
+    pub(crate) fn verify<'r>(
+        &self,
+        go_on: &'r mut GoOn<'r>,
+        report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        let verified = Verified::default();
+        let mut run = Run { verified, unpaced: 0, due: Instant::now(), go_on, report };
+        self.verify_small_files(&mut run)?;
+        let mut is_complete = true;
+        for segment in self.segments().in_order() {
+            is_complete = is_complete && self.verify_segment(&segment, &mut run)?;
+        }
+        run.verified.is_complete = is_complete;
+        Ok(run.verified)
+    }
+
+    /// Verifies manifest and checkpoint.
+    fn verify_small_files(&self, run: &mut Run<'_>) -> Result<()> {
+        let storage = self.storage.as_ref();
+        let manifest = || manifest::read(storage, &self.directory).map(|_| ());
+        let checkpoint = || {
+            let checkpoint = Checkpoint::read(storage, &self.directory, &self.identity)?;
+            if let Some(mut checkpoint) = checkpoint {
+                while checkpoint.next_block()?.is_some() {}
+            }
+            Ok(())
+        };
+        for verified in [manifest(), checkpoint()] {
+            match verified {
+                Err(Error::Corrupted { file, offset, what }) => {
+                    tracing::error!("{} is damaged at byte {offset}: {what}", file.display());
+                    run.report(Damage { file, offset, what });
+                }
+                verified => verified?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the records of a segment end at present.
+    fn end_of(&self, segment: &Arc<Segment>) -> u64 {
+        if segment.is_sealed() {
+            return segment.bytes();
+        }
+        // So that no open block is in the way.
+        let _settled = self.settle();
+        let tail = self.lock_tail();
+        if Arc::ptr_eq(&tail.segment, segment) {
+            tail.appender.end() as u64
+        } else {
+            segment.bytes()
+        }
+    }
+
+    /// Returns whether to go on with the next.
+    fn verify_segment(&self, segment: &Arc<Segment>, run: &mut Run<'_>) -> Result<bool> {
+        let is_present = || self.segments().iter().any(|one| Arc::ptr_eq(one, segment));
+        if !is_present() {
+            return Ok(true);
+        }
+        let found = |run: &mut Run<'_>, offset: u64, what: &str| {
+            if is_present() {
+                segment.note_fault(offset, what);
+                run.report(Damage { file: segment.path.clone(), offset, what: what.into() });
+            }
+        };
+        if segment.is_missing {
+            found(run, 0, "the segment is missing");
+            return Ok(true);
+        }
+        let end = self.end_of(segment);
+        let mut cold = Cold::of(segment);
+        let file = Arc::clone(&segment.file);
+        let header = read_header(&*file);
+        match header.map(|bytes| SegmentHeader::decode(&bytes, &self.identity)) {
+            Ok(Ok(header)) if header.number == segment.number => {}
+            Ok(Ok(_)) => found(run, 0, "it is another segment"),
+            Ok(Err(what)) => found(run, 0, what),
+            Err(error) => found(run, 0, &format!("it cannot be read: {error}")),
+        }
+        run.verified.checked.segments += 1;
+        let mut scanner = Scanner::new(file, self.identity.salt, 0, end);
+        let mut announced = 0;
+        loop {
+            let before = scanner.offset();
+            if announced < before + AHEAD_BYTES / 2 {
+                announced = before + AHEAD_BYTES;
+                segment.file.will_read(before, AHEAD_BYTES);
+            }
+            let next = scanner.next(&mut |_, _, bytes| {
+                run.verified.checked.records += 1;
+                run.verified.checked.bytes += bytes.len() as u64;
+                Ok(())
+            });
+            let goes_on = match next {
+                Ok(Ok(goes_on)) => goes_on,
+                Ok(Err(stop)) => {
+                    let goes_on = scanner.find_next();
+                    // Zeros at the end are what a process leaves that was killed.
+                    let is_tail = stop.what.is_none() && matches!(goes_on, Ok(false));
+                    if !is_tail {
+                        found(run, stop.offset, stop.what.unwrap_or(NOTHING_WRITTEN));
+                    }
+                    goes_on.map_err(|error| error_at("read", &segment.path, error))?
+                }
+                // The disk has given up on it: that is damage, and the next segment may be whole.
+                Err(ScanError::Read(error)) => {
+                    found(run, before, &format!("it cannot be read: {error}"));
+                    false
+                }
+                Err(ScanError::Visit(error)) => return Err(error),
+            };
+            cold.forget(scanner.offset(), !goes_on);
+            let is_wanted = run.spend(scanner.offset() - before);
+            if !goes_on || !is_wanted {
+                cold.forget(scanner.offset(), true);
+                return Ok(is_wanted);
+            }
+        }
+    }
+}
+
+/// The pages of a segment that were not in memory when it was begun.
+struct Cold<'s> {
+    segment: &'s Segment,
+    is_resident: Vec<bool>,
+    /// Up to where they were given back.
+    done: u64,
+}
+
+impl<'s> Cold<'s> {
+    fn of(segment: &'s Segment) -> Self {
+        Self { segment, is_resident: segment.map.resident_pages(), done: 0 }
+    }
+
+    /// Has the system drop the pages before `offset`, in large pieces but for the last.
+    fn forget(&mut self, offset: u64, is_last: bool) {
+        let upto = if is_last { u64::MAX } else { offset / PAGE_BYTES };
+        if !is_last && upto < self.done + STEP_BYTES / PAGE_BYTES {
+            return;
+        }
+        let upto = upto.min(self.is_resident.len() as u64);
+        while self.done < upto {
+            let is_resident = |page: u64| self.is_resident[page as usize];
+            let start = self.done;
+            let kind = is_resident(start);
+            while self.done < upto && is_resident(self.done) == kind {
+                self.done += 1;
+            }
+            if !kind {
+                let (at, bytes) = (start * PAGE_BYTES, (self.done - start) * PAGE_BYTES);
+                self.segment.file.forget(at, bytes);
+            }
+        }
+    }
+}

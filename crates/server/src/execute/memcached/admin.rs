@@ -111,10 +111,13 @@ pub(super) fn crawl(
             None => output.extend_from_slice(b"BADCLASS invalid class id\r\n"),
             Some(_) if command == b"crawl" => output.extend_from_slice(reply::OK),
             Some(is_listed) => {
+                let start = output.len();
                 output.extend_from_slice(reply::OK);
                 let end = if command == b"metadump" { reply::END } else { reply::CODE_MISS_LINE };
                 if !is_listed || list(context, command == b"metadump", output)? {
                     output.extend_from_slice(end);
+                } else {
+                    output.drain(start..start + reply::OK.len());
                 }
             }
         },

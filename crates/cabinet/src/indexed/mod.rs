@@ -356,7 +356,7 @@ impl<I: Index> Indexed<I> {
         let mut attempt = |wait| {
             let mut table = self.shards[place.shard].write();
             let segments = self.log.segments();
-            let found = self.find(&table, &segments, place.tag, key, wait)?;
+            let found = self.find(&table, &segments, place, key, wait)?;
             let Some(found) = found else { return Ok(false) };
             let is_expired =
                 self.with(&segments, found.location, wait, Check::Whole, |record| {

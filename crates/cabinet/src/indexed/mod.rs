@@ -134,7 +134,8 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
         let is_doubtful = false;
-        for Match { slot, location, total } in table.matches(place.tag) {
+        let first = table.matches(place.tag).next();
+        if let Some(Match { slot, location, total }) = first {
             if let Some(total) = total {
                 return Ok(Some(Found { slot, location, total, is_doubtful }));
             }
@@ -358,10 +359,14 @@ impl<I: Index> Indexed<I> {
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place, key, wait)?;
             let Some(found) = found else { return Ok(false) };
-            let is_expired =
-                self.with(&segments, found.location, wait, Check::Whole, |record| {
-                    record.meta.is_expired(self.now_ms(record.meta))
-                })?;
+            let is_expired = self.with(&segments, found.location, wait, Check::Whole, |record| {
+                record.meta.is_expired(self.now_ms(record.meta))
+            });
+            let is_expired = match is_expired {
+                // That is for those to say who want the record, and a put makes an end of it.
+                Err(Error::Corrupted { .. }) => return Ok(false),
+                is_expired => is_expired?,
+            };
             if is_expired {
                 self.delete(&mut table, place.shard, &segments, &found, key)?;
                 self.expired.count_removed();

@@ -103,7 +103,7 @@ fn tokyo_tyrants_protocol_closes_rather_than_say_that_there_is_nothing() {
     let (_folder, server) = damaged(tree);
     expect_close(&server, &misc("range", &["", "10"]));
     let (_folder, server) = damaged(table);
-    expect_close(&server, &misc("search", &["addcond\0c\00\0nothing"]));
+    expect_close(&server, &misc("search", &["addcond\0c\x000\0nothing"]));
 }
 
 #[test]

@@ -344,6 +344,12 @@ impl Recovery {
                     if !is_last {
                         self.fill(segment, hole)?;
                         cut_at = cut_at.max(hole.offset + hole.bytes);
+                    } else if hole.is_followed {
+                        // What is appended next begins behind the place that the file kept aside
+                        // names, so that a later opening does not take it for a part of the loss.
+                        let bytes = RECORD_BYTES_MIN as u64;
+                        self.fill(segment, &Hole { bytes, ..hole.clone() })?;
+                        cut_at = cut_at.max(hole.offset + bytes);
                     }
                     is_stale = true;
                 }
@@ -367,7 +373,10 @@ impl Recovery {
                 }
             }
         }
-        if is_last || extent.end.is_none() && end < extent.length && !segment.is_damaged() {
+        // A segment that was shorter than it should be has been filled up, and is that long now.
+        let is_longer = cut_at > segment.bytes() && !segment.is_damaged();
+        let has_rest = extent.end.is_none() && end < extent.length && !segment.is_damaged();
+        if is_last || is_longer || has_rest {
             self.cut(segment, cut_at, is_stale)?;
         }
         Ok(())
@@ -378,6 +387,9 @@ impl Recovery {
     pub(crate) fn kept_aside(&self) -> Result<Vec<(Place, Fate)>> {
         let failed = |error| error_at("list", &self.directory, error);
         let names = self.storage.list(&self.directory).map_err(failed)?;
+        // Segments that were removed or cleared since are none of the log's any more.
+        let oldest = self.segments.iter().map(|segment| segment.number).min().unwrap_or(u64::MAX);
+        let from = self.replay_from.max((oldest, 0));
         let place_in = |name: &String| {
             let (number, rest) = name.split_once(".log.")?;
             let (infix, rest) = rest.split_once('-')?;
@@ -387,7 +399,7 @@ impl Recovery {
                 _ => return None,
             };
             let place = (number.parse().ok()?, rest.split('-').next()?.parse().ok()?);
-            (place >= self.replay_from).then_some((place, fate))
+            (place >= from).then_some((place, fate))
         };
         Ok(names.iter().filter_map(place_in).collect())
     }

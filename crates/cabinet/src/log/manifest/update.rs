@@ -70,7 +70,9 @@ impl Manifest {
         let copies = [open(NAMES[0])?, open(NAMES[1])?];
         let inner = Inner { contents, durable, is_busy: false, is_dirty: true };
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
-        manifest.change(|_| ())?;
+        // Before anything is appended: a segment that is appended to again has no length any more, and
+        // what a later sync promises behind its old one must not be cut off after a loss of power.
+        manifest.change_durably(|_| ())?;
         Ok(manifest)
     }
 

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use wire::binary::{Request, Strings, StringsBuffer, encode, reply};
-use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
-use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, VERSION};
+use wire::limits::{LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX};
+use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, Resume, VERSION};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
@@ -15,9 +15,6 @@ use crate::{Address, Error, Result, Settings};
 
 /// Option of `misc` that keeps a call out of the update log.
 const NOT_LOGGED: u32 = 1;
-
-/// Longest identity of a log that is accepted, in bytes.
-const IDENTITY_BYTES_MAX: usize = 64;
 
 /// What a replica asks of its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +92,7 @@ impl ReplicaLink {
         let mut size = [0; 4];
         self.stream.read_exact(&mut size).map_err(Error::Receive)?;
         let size = u32::from_be_bytes(size) as usize;
-        if head != [reply::OK, 0, 0, 0, 1] || size > IDENTITY_BYTES_MAX {
+        if head != [reply::OK, 0, 0, 0, 1] || size > LOG_IDENTITY_BYTES_MAX {
             return Err(Error::InvalidOperation);
         }
         let mut identity = vec![0; size];
@@ -139,6 +136,14 @@ impl ReplicaLink {
     /// The id of the server, which is the first thing that it says.
     pub fn server_id(&mut self) -> Result<u32> {
         read_server_id(&mut self.stream, &mut self.server_id)
+    }
+
+    /// Says of which log the time stamp was that was asked for with the option
+    /// [`RESUME`](wire::replication::RESUME). It is for after [`ReplicaLink::server_id`].
+    pub fn resume(&mut self, resume: &Resume) -> Result<()> {
+        let mut bytes = Vec::new();
+        resume.encode(&mut bytes).map_err(|_| Error::InvalidOperation)?;
+        self.stream.write_all(&bytes).map_err(Error::Send)
     }
 
     /// Something to end its wait with.

@@ -139,8 +139,9 @@ fn a_replica_of_the_old_master_that_may_become_a_copy_has_nothing_twice_of_the_n
         wait_until_equal(&last, &source);
     }
     drop(master);
-    replica.connect().send(&misc("promote", &[]));
-    wait_until(|| stat(&replica, "mhost").is_none());
+    let mut client = replica.connect();
+    client.send(&misc("promote", &[]));
+    assert_eq!(client.read(1), b"\0");
     replica.connect().exchange("append list 0 0 1\r\n-\r\n", "STORED\r\n");
     other.connect().exchange(set_master("127.0.0.1", replica.address.port(), 0, 0), b"\0");
     wait_until(|| is_following(&other) && last.get(b"list").unwrap().unwrap().ends_with(b"-"));

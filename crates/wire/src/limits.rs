@@ -13,6 +13,9 @@ pub const FUNCTION_NAME_BYTES_LIMIT: usize = 1024;
 /// longest value fits, and one of many arguments has as much room.
 pub const UPDATE_BODY_BYTES_MAX: usize = 1 << 30;
 
+/// Longest identity of an update log, in bytes.
+pub const LOG_IDENTITY_BYTES_MAX: usize = 64;
+
 /// Longest block of messages of a replication stream that is compressed as a whole, in bytes
 /// before it is.
 pub const REPLICATION_BLOCK_BYTES_MAX: usize = 4 << 20;

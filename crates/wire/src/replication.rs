@@ -5,7 +5,9 @@
 //! answers its server id and [`FromMaster`]s, and the replica says with [`Acknowledgement`]s how
 //! far it has come. `docs/protocols/replication.md` draws the bytes.
 
-use crate::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
+use crate::limits::{
+    LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
+};
 use crate::update_log::{Message, body_size, checked_size};
 use crate::{Invalid, Parse};
 
@@ -27,6 +29,10 @@ pub const SEED_IF_TOO_OLD: u32 = 2;
 /// Option of a replica that wants the copy compressed.
 pub const COMPRESS: u32 = 4;
 
+/// Option of a replica whose time stamp is of another log than the master's: behind the master's id it
+/// says of which one, as [`Resume`].
+pub const RESUME: u32 = 8;
+
 const POSITION: u8 = 0xcb;
 const SEED_BEGIN: u8 = 0xcc;
 const RECORD: u8 = 0xcd;
@@ -34,6 +40,9 @@ const SEED_END: u8 = 0xce;
 const BLOCK: u8 = 0xcf;
 const REFUSED: u8 = 0xd0;
 const ACKNOWLEDGEMENT: u8 = 0xd1;
+const RESUME_FROM: u8 = 0xd2;
+const RESUMES: u8 = 0xd3;
+const SWITCH: u8 = 0xd4;
 
 /// A message of a master, borrowing from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +76,65 @@ pub enum FromMaster<'a> {
         /// The compressed bytes.
         compressed: &'a [u8],
     },
+    /// The entries up to [`FromMaster::Switch`] have the time stamps of the log that the replica has
+    /// named, and may come in another order than there if they are about different records.
+    Resumes,
+    /// With these entries the replica has everything up to a time stamp of the master's own log, from
+    /// which time stamps are from now on.
+    Switch {
+        /// In microseconds since 1970.
+        timestamp_us: u64,
+    },
     /// The master does not serve this replica, and nothing more comes.
     Refused {
         /// Why, in words.
         reason: &'a [u8],
     },
+}
+
+/// Of which log a replica has come to a time stamp.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// Identity of the log.
+    pub log: String,
+    /// Highest time stamp in it of an operation that was executed, or may have been.
+    pub executed_us: u64,
+}
+
+impl Resume {
+    /// Parses one. [`Invalid::UnknownCommand`] if none begins there.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Parse<Self> {
+        let Some((&kind, rest)) = bytes.split_first() else { return Parse::Incomplete(1) };
+        if kind != RESUME_FROM {
+            return Parse::Invalid(Invalid::UnknownCommand);
+        }
+        let mut reader = Reader { rest, taken: 1 };
+        let check = |size| within(size, LOG_IDENTITY_BYTES_MAX);
+        let parsed = reader.longs().and_then(|[executed_us]| {
+            let log = str::from_utf8(reader.sized(check)?);
+            let log = log.map_err(|_| Stop::Invalid(Invalid::BadParameters))?.to_owned();
+            Ok(Self { log, executed_us })
+        });
+        match parsed {
+            Ok(resume) => Parse::Complete(resume, reader.taken),
+            Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
+            Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+        }
+    }
+
+    /// Appends it to `out`, as [`Resume::parse`] reads it; [`Invalid::TooLarge`] with `out` as it was
+    /// if the identity is over its limit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
+        if self.log.len() > LOG_IDENTITY_BYTES_MAX {
+            return Err(Invalid::TooLarge);
+        }
+        out.push(RESUME_FROM);
+        longs(out, [self.executed_us]);
+        out.extend_from_slice(&(self.log.len() as u32).to_be_bytes());
+        out.extend_from_slice(self.log.as_bytes());
+        Ok(())
+    }
 }
 
 /// How far a master has come.
@@ -114,6 +177,8 @@ impl<'a> FromMaster<'a> {
             }
             RECORD => reader.sized(checked_size).map(|body| Self::Record { body }),
             SEED_END => reader.longs().map(|[timestamp_us]| Self::SeedEnd { timestamp_us }),
+            RESUMES => Ok(Self::Resumes),
+            SWITCH => reader.longs().map(|[timestamp_us]| Self::Switch { timestamp_us }),
             BLOCK => reader.block(),
             REFUSED => reader
                 .sized(|size| within(size, REPLICATION_REASON_BYTES_MAX))
@@ -149,6 +214,11 @@ impl<'a> FromMaster<'a> {
             }
             Self::SeedEnd { timestamp_us } => {
                 out.push(SEED_END);
+                longs(out, [timestamp_us]);
+            }
+            Self::Resumes => out.push(RESUMES),
+            Self::Switch { timestamp_us } => {
+                out.push(SWITCH);
                 longs(out, [timestamp_us]);
             }
             Self::Block { bytes, compressed } => {

@@ -6,8 +6,10 @@
 mod bytes;
 
 use bytes::{assert_is_one_request, unhex};
-use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
-use wire::replication::{Acknowledgement, FromMaster, Position};
+use wire::limits::{
+    LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
+};
+use wire::replication::{Acknowledgement, FromMaster, Position, Resume};
 use wire::update_log::Message;
 use wire::{Invalid, Parse};
 
@@ -26,6 +28,8 @@ fn all() -> Vec<FromMaster<'static>> {
         FromMaster::SeedEnd { timestamp_us: 1 },
         FromMaster::Block { bytes: 12, compressed: b"less" },
         FromMaster::Refused { reason: b"no" },
+        FromMaster::Resumes,
+        FromMaster::Switch { timestamp_us: 5 },
     ]
 }
 
@@ -63,6 +67,24 @@ fn an_acknowledgement_is_read_as_it_was_written() {
         Parse::Complete(acknowledgement, Acknowledgement::BYTES)
     );
     assert_eq!(Acknowledgement::parse(b"\xca"), Parse::Invalid(Invalid::UnknownCommand));
+}
+
+#[test]
+fn of_which_log_a_replica_is_a_part_is_read_as_it_was_written_and_limited() {
+    let of = |log: String| Resume { log, executed_us: 7 };
+    let mut bytes = Vec::new();
+    let longest = of("l".repeat(LOG_IDENTITY_BYTES_MAX));
+    longest.encode(&mut bytes).unwrap();
+    assert_is_one_request(&bytes, |bytes| Resume::parse(bytes).map(|_| ()));
+    assert_eq!(Resume::parse(&bytes), Parse::Complete(longest, bytes.len()));
+    let mut longer = Vec::new();
+    assert!(of("l".repeat(LOG_IDENTITY_BYTES_MAX + 1)).encode(&mut longer).is_err());
+    assert_eq!(longer, b"");
+    bytes[12] += 1;
+    assert_eq!(Resume::parse(&bytes), Parse::Invalid(Invalid::TooLarge));
+    let not_text = b"\xd2\0\0\0\0\0\0\0\x07\0\0\0\x01\xff";
+    assert_eq!(Resume::parse(not_text), Parse::Invalid(Invalid::BadParameters));
+    assert_eq!(Resume::parse(b"\xd1"), Parse::Invalid(Invalid::UnknownCommand));
 }
 
 #[test]

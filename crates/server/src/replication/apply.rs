@@ -44,6 +44,11 @@ pub(super) struct Applier<'a> {
     /// An operation that ends otherwise than on the master ends all.
     check: bool,
     master: u16,
+    /// Time stamps are places in a log of known identity.
+    has_places: bool,
+    /// Time stamps are of the log that the position is of, which is another than the master's: they
+    /// need not rise, and the position stays until there is a switch.
+    resumes: bool,
     spread: Spread,
     lanes: Arc<Lanes>,
     /// What was noted of each lane when the connection began.
@@ -77,11 +82,14 @@ impl<'a> Applier<'a> {
         progress: &'a Progress,
         position: &'a mut Position,
         master: u16,
+        (has_places, resumes): (bool, bool),
         check: bool,
         interrupt: &'a (dyn Fn() + Sync),
     ) -> Self {
         let lanes = Arc::clone(position.lanes());
-        lanes.adopt(master);
+        if !resumes {
+            lanes.adopt(master);
+        }
         let before = (0..=LANES).map(|lane| lanes.notes(lane)).collect();
         // Where it has to stop exactly at an operation, nothing behind that may be executed.
         let workers = match shared.config.threads.min(LANES) {
@@ -102,6 +110,8 @@ impl<'a> Applier<'a> {
             progress,
             check,
             master,
+            has_places,
+            resumes,
             spread: Spread::of(&shared.database),
             lanes,
             before,
@@ -151,9 +161,14 @@ impl<'a> Applier<'a> {
             FromMaster::Refused { reason } => return Err(refused(reason)),
             // The master has found only now that its log does not go on there.
             FromMaster::SeedBegin { .. } => return Err(End::SeedBegins),
-            FromMaster::Record { .. } | FromMaster::SeedEnd { .. } | FromMaster::Block { .. } => {
-                return Err(out_of_place());
+            FromMaster::Switch { timestamp_us } if self.resumes => {
+                return Err(End::Switches(timestamp_us));
             }
+            FromMaster::Record { .. }
+            | FromMaster::SeedEnd { .. }
+            | FromMaster::Block { .. }
+            | FromMaster::Resumes
+            | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         self.progress.tally.receive();
         let Ok(operation) = Operation::parse(body) else {
@@ -316,10 +331,13 @@ impl<'a> Applier<'a> {
         if !is_in_doubt {
             self.lanes.begin(lane, timestamp_us, state);
         } else if state.is_some_and(|state| state != before.state) {
+            // It may be in the log here, or not.
+            self.forget_places()?;
             self.lanes.executed(lane, timestamp_us);
             return Ok(());
         }
-        let source = Source { origin: update.origin, master: self.master };
+        let place_us = if self.has_places { timestamp_us } else { 0 };
+        let source = Source { origin: update.origin, master: self.master, place_us };
         let succeeded = repeater
             .repeat(source, &operation)
             .map_err(|trouble: Trouble| End::Lost(trouble.to_string()))?;
@@ -336,6 +354,11 @@ impl<'a> Applier<'a> {
             self.report_conflict(update, &operation.request);
         }
         Ok(())
+    }
+
+    fn forget_places(&self) -> Result<(), End> {
+        let Some(log) = &self.shared.update_log else { return Ok(()) };
+        log.forget_places().map_err(|error| End::Lost(error.to_string()))
     }
 
     /// Says so if the record was changed here without knowing of the update: it was later, by the
@@ -367,7 +390,9 @@ impl<'a> Applier<'a> {
             let last_us = batch.updates.last().map_or(0, |last| last.timestamp_us);
             // What the master has passed over is for others.
             let passed_us = batch.passed_us.max(last_us);
-            if passed_us > queue.position.timestamp_us() {
+            if self.resumes {
+                self.progress.tally.execute(batch.updates.len() as u64, 0);
+            } else if passed_us > queue.position.timestamp_us() {
                 self.advance(&mut queue, passed_us, batch.updates.len());
             }
             if let Some(at_us) = batch.caught_up_us {
@@ -423,7 +448,7 @@ impl<'a> Applier<'a> {
             executed_us.is_none_or(|executed_us| update.timestamp_us <= executed_us)
         };
         let updates = batches.iter().flat_map(|batch| &batch.updates);
-        if let Some(last) = updates.take_while(is_done).last() {
+        if let Some(last) = updates.take_while(is_done).last().filter(|_| !self.resumes) {
             self.advance(&mut queue, last.timestamp_us, 0);
         }
         queue.failure.take()

@@ -6,6 +6,11 @@ use super::sender::Failure;
 use crate::update_log::{Place, Reader, Tail, UpdateLog};
 use wire::update_log::{Entry, Message};
 
+/// Whether a replica has not executed an entry first, nor sent it here.
+pub(super) fn is_for(entry: &Entry<'_>, replica: u32) -> bool {
+    u32::from(entry.origin) != replica && u32::from(entry.master) != replica
+}
+
 /// Reads the log for a replica, and counts.
 pub(super) struct Feed<'l> {
     log: &'l UpdateLog,
@@ -77,13 +82,10 @@ impl<'l> Feed<'l> {
     pub(super) fn next(&mut self, end: Place) -> Result<Option<Message<'_>>, Failure> {
         // A loop that answers from within would borrow the reader for good.
         loop {
-            let Some(Entry { timestamp_us, origin, master, .. }) = self.reader.next(Some(end))?
-            else {
-                return Ok(None);
-            };
+            let Some(entry) = self.reader.next(Some(end))? else { return Ok(None) };
             self.read_less_written = self.read_less_written.wrapping_add(1);
-            self.read_us = timestamp_us;
-            if u32::from(origin) != self.replica && u32::from(master) != self.replica {
+            self.read_us = entry.timestamp_us;
+            if is_for(&entry, self.replica) {
                 break;
             }
         }
@@ -127,7 +129,7 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             let request = Request::Put { key, value: b"v" };
             let operation = Operation { request, succeeded: true };
-            let source = Source { origin: 1, master: 0 };
+            let source = Source { origin: 1, master: 0, place_us: 0 };
             let held = log.begin(&database, source, Scope::Key(key), true).expect("no failure");
             held.append(source, &operation);
         }

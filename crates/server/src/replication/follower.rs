@@ -150,6 +150,8 @@ pub(super) enum End {
     Halted(String),
     /// The master begins a copy, on the same connection.
     SeedBegins,
+    /// Everything is here up to a time stamp of the master's own log, which it goes on in.
+    Switches(u64),
 }
 
 impl Follower {
@@ -174,6 +176,13 @@ impl Follower {
     /// The master, if there is one.
     pub(crate) fn master(&self) -> Option<Master> {
         self.orders.lock().master.clone()
+    }
+
+    /// Up to where in the log of that identity everything was executed here; `None` if it was another
+    /// log that was followed last.
+    pub(super) fn place_in(&self, log: &str) -> Option<u64> {
+        let (place_us, noted) = position::noted(&self.position)?;
+        (noted == log).then_some(place_us)
     }
 
     /// Time stamp of the last operation that was executed, and seconds that it is behind.
@@ -303,6 +312,9 @@ impl Follower {
         let mut opened = None;
         loop {
             let mut orders = self.orders.lock();
+            if let (None, Some(log)) = (&orders.master, &shared.update_log) {
+                log.follow_nobody();
+            }
             while orders.master.is_none() && !orders.stopping {
                 self.changed.wait(&mut orders);
             }
@@ -335,9 +347,14 @@ impl Follower {
             *self.connection.lock() = None;
             *self.state.lock() = match end {
                 End::Halted(_) => State::Stopped,
-                End::Changed | End::Lost(_) | End::SeedBegins => State::Connecting,
+                End::Changed | End::Lost(_) | End::SeedBegins | End::Switches(_) => {
+                    State::Connecting
+                }
             };
             let mut orders = self.orders.lock();
+            if let (None, Some(log)) = (&orders.master, &shared.update_log) {
+                log.follow_nobody();
+            }
             orders.is_busy = false;
             self.changed.notify_all();
             if orders.generation != generation {
@@ -345,7 +362,7 @@ impl Follower {
                 continue;
             }
             match end {
-                End::Changed | End::SeedBegins => {}
+                End::Changed | End::SeedBegins | End::Switches(_) => {}
                 End::Lost(reason) => {
                     tracing::warn!("replicating from {master}: {reason}");
                     self.changed.wait_for(&mut orders, pause);
@@ -375,15 +392,25 @@ impl Follower {
                     // What it had executed went with the process.
                     position.set(0)?;
                 }
+                if !position.is_noted() {
+                    forget_places(shared)?;
+                }
                 opened.insert(position)
             }
         };
         if let Some(set_us) = set_us {
+            forget_places(shared)?;
             position.set(set_us)?;
         }
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
         Ok(position)
     }
+}
+
+/// Executing goes on elsewhere in the master's log: what is noted of that here has a gap.
+fn forget_places(shared: &Shared) -> std::io::Result<()> {
+    let Some(log) = &shared.update_log else { return Ok(()) };
+    log.forget_places().map_err(std::io::Error::other)
 }
 
 fn not_promoted(reason: &str) {

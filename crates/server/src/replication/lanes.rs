@@ -56,19 +56,27 @@ pub(super) struct Notes {
 }
 
 impl Lanes {
-    /// Opens the file of a replica that has come to `position_us`.
-    pub(super) fn open(path: &Path, position_us: u64) -> io::Result<Self> {
+    /// Opens the file of a replica that has come to `position_us`. Answers also whether it was there
+    /// with that position.
+    pub(super) fn open(path: &Path, position_us: u64) -> io::Result<(Self, bool)> {
         let lanes = Self(Words::open(path, (1 + LANES + 1) * LINE)?);
         let life = xxh3_64(&std::fs::read("/proc/sys/kernel/random/boot_id")?);
         let head = lanes.line(0);
         let is_ours = head[HEAD].load(Acquire) == MAGIC && head[LIFE].load(Acquire) == life;
         let noted = [&head[POSITION_NEXT], &head[POSITION]].map(|word| word.load(Acquire));
-        if !is_ours || !noted.contains(&position_us) {
+        let is_noted = is_ours && noted.contains(&position_us);
+        if !is_noted {
             lanes.clear();
             head[LIFE].store(life, Release);
             head[HEAD].store(MAGIC, Release);
         }
-        Ok(lanes)
+        Ok((lanes, is_noted))
+    }
+
+    /// Highest time stamp of an operation that was begun or executed beyond the position.
+    pub(super) fn highest_us(&self) -> u64 {
+        let notes = (0..=LANES).map(|lane| self.notes(lane));
+        notes.map(|notes| notes.begun_us.max(notes.executed_us)).max().unwrap_or(0)
     }
 
     /// Forgets everything.
@@ -150,7 +158,7 @@ mod tests {
     }
 
     fn reopened(folder: &Path, position_us: u64) -> Lanes {
-        Lanes::open(&folder.join("lanes"), position_us).expect("room")
+        Lanes::open(&folder.join("lanes"), position_us).expect("room").0
     }
 
     const NOTES: Notes = Notes { begun_us: 12, state: 5, executed_us: 11 };

@@ -4,22 +4,25 @@
 //! What the replica says is read by a thread of its own, so that whoever waits for it hears at
 //! once.
 
-use super::feed::Feed;
+use super::feed::{Feed, is_for};
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::seeder::seed;
 use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
 use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
 use crate::shared::Shared;
-use crate::update_log::{Error, UpdateLog, now_us};
-use std::io::Read;
+use crate::update_log::{Error, Reader, UpdateLog, now_us};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Instant;
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
-use wire::replication::{Acknowledgement, COMPRESS, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
+use wire::replication::{
+    Acknowledgement, COMPRESS, FromMaster, Position, RESUME, Resume, SEED, SEED_IF_TOO_OLD,
+};
+use wire::update_log::Message;
 
 /// How well a copy is compressed: little, as the network is seldom slower than that.
 const COMPRESSION_LEVEL: i32 = 1;
@@ -34,6 +37,10 @@ pub(super) fn send(
     replica: &Replica,
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let mut sending = stream;
+    sending.write_all(&shared.config.server_id.to_be_bytes())?;
+    // It says no other thing first.
+    let resume = (extended.options & RESUME != 0).then(|| hear_resume(stream)).transpose()?;
     let is_gone = AtomicBool::new(false);
     let pulse = Pulse::new(stream);
     std::thread::scope(|scope| {
@@ -48,12 +55,28 @@ pub(super) fn send(
         })?;
         let mut link =
             Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(&pulse) };
-        let sent = link.serve(extended);
+        let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shutdown(Shutdown::Both);
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shared.replication.confirm(log);
         sent.and(heard)
     })
+}
+
+/// Hears of which log the position of a replica is.
+fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
+    let mut bytes = Vec::new();
+    loop {
+        match Resume::parse(&bytes) {
+            Parse::Complete(resume, _) => return Ok(resume),
+            Parse::Incomplete(needed) => {
+                let have = bytes.len();
+                bytes.resize(needed, 0);
+                stream.read_exact(&mut bytes[have..])?;
+            }
+            Parse::Invalid(_) => return Err(Failure::NoAcknowledgement),
+        }
+    }
 }
 
 /// Hears how far a replica has come, until it goes.
@@ -94,12 +117,29 @@ pub(super) struct Link<'l> {
 }
 
 impl<'l> Link<'l> {
-    fn serve(&mut self, Extended { options, .. }: Extended) -> Result<(), Failure> {
-        let Ask { replica, from_us, .. } = self.ask;
-        self.outlet.bytes.extend_from_slice(&self.shared.config.server_id.to_be_bytes());
-        // Until there is more to say may take a while.
-        self.outlet.flush()?;
+    fn serve(
+        &mut self,
+        Extended { mut options, .. }: Extended,
+        resume: Option<&Resume>,
+    ) -> Result<(), Failure> {
+        let replica = self.ask.replica;
         self.outlet.compresses = options & COMPRESS != 0;
+        match resume.map(|resume| self.resume(resume)).transpose() {
+            // From here on as any other, behind what it was sent.
+            Ok(Some(Some(switch_us))) => self.ask.from_us = switch_us.saturating_add(1),
+            Ok(None) => {}
+            Ok(Some(None)) if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
+            Ok(Some(None)) => {}
+            Err(error @ Failure::AheadOf { .. }) => {
+                if options & SEED_IF_TOO_OLD == 0 {
+                    return self.refuse(&error);
+                }
+                tracing::warn!("replica {replica} is to become a copy: {error}");
+                options |= SEED;
+            }
+            Err(error) => return Err(error),
+        }
+        let from_us = self.ask.from_us;
         let feed = if options & SEED != 0 {
             None
         } else {
@@ -146,6 +186,66 @@ impl<'l> Link<'l> {
         self.outlet.compresses = false;
         self.replica.set_phase(Phase::Streaming);
         self.stream(feed)
+    }
+
+    /// Sends to a replica of the master that this server had what it lacks of that one's log. Returns the
+    /// time stamp up to which it has this log then; `None` if that is not known.
+    fn resume(&mut self, resume: &Resume) -> Result<Option<u64>, Failure> {
+        let Ask { replica, from_us, .. } = self.ask;
+        let (log, place_us) = (self.log, from_us - 1);
+        // In this order: everything before the place is in the log then.
+        let is_following = self.shared.replication.followed().is_some();
+        let Some(here_us) = self.shared.replication.place_in(&resume.log) else { return Ok(None) };
+        let Some(found) = log.resumption(&resume.log, place_us)? else { return Ok(None) };
+        if resume.executed_us > here_us {
+            let (log, at_us) = (resume.log.clone(), resume.executed_us);
+            return Err(match is_following {
+                true => Failure::Behind { log },
+                false => Failure::AheadOf { log, at_us },
+            });
+        }
+        let switch_us = found.switch_us;
+        let Some(places) = log.places(place_us, switch_us)? else { return Ok(None) };
+        let mut places = places.peekable();
+        let reader = found.first_us.map(|first_us| Reader::open(log.folder(), first_us));
+        let mut reader = match reader.transpose() {
+            Ok(reader) => reader.flatten(),
+            Err(Error::NotKept { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        tracing::info!("replica {replica} goes on from {place_us} of the log {}", resume.log);
+        self.outlet.push(&FromMaster::Resumes)?;
+        let end = log.end();
+        while let Some(reader) = &mut reader
+            && let Some(entry) = reader.next(Some(end))?
+            && entry.timestamp_us <= switch_us
+        {
+            let at_us = entry.timestamp_us;
+            while places.next_if(|line| matches!(line, Ok(line) if line.own_us < at_us)).is_some() {
+            }
+            let is_later =
+                places.peek().is_some_and(|line| matches!(line, Ok(line) if line.own_us > at_us));
+            let line = match places.next_if(|_| !is_later).transpose()? {
+                Some(line) => line,
+                // It changes no record.
+                None if entry.master == 0 => continue,
+                None => return Err(Failure::NoPlace { at_us }),
+            };
+            if line.place_us > place_us && is_for(&entry, replica) {
+                let (timestamp_us, origin) = (line.place_us, entry.origin.into());
+                let message = Message::Update { timestamp_us, origin, body: entry.body };
+                self.outlet.push(&FromMaster::Log(message))?;
+            }
+            if self.outlet.is_full() {
+                self.outlet.flush()?;
+            }
+            self.beat(place_us, 1)?;
+        }
+        self.outlet.push(&FromMaster::Switch { timestamp_us: switch_us })?;
+        // In one with it: an earlier one must not be repeated behind it.
+        self.push_position(switch_us, log.tail().entries.max(1))?;
+        self.outlet.flush()?;
+        Ok(Some(switch_us))
     }
 
     /// Lets a replica hear that this server is there, that has waited for a second. Fails if there is

@@ -96,6 +96,11 @@ impl Replication {
         Some((follower.master()?, follower))
     }
 
+    /// Up to where in the log of that identity everything was executed here, if that is known.
+    fn place_in(&self, log: &str) -> Option<u64> {
+        self.follower.as_ref()?.place_in(log)
+    }
+
     /// Number of replicas that are being served.
     pub(crate) fn replicas(&self) -> usize {
         self.senders.count()

@@ -13,7 +13,7 @@ use client::{Address, Ask, ReplicaLink, Settings};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
-use wire::replication::{COMPRESS, FromMaster, SEED, SEED_IF_TOO_OLD};
+use wire::replication::{COMPRESS, FromMaster, RESUME, Resume, SEED, SEED_IF_TOO_OLD};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,9 +53,8 @@ impl Path<'_> {
         if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
-        // What was executed is not known in terms of that log.
-        if is_other_log && options & SEED_IF_TOO_OLD != 0 {
-            options |= SEED;
+        if is_other_log && options & SEED == 0 {
+            options |= RESUME;
         }
         if self.follower.compresses {
             options |= COMPRESS;
@@ -96,13 +95,6 @@ impl Path<'_> {
             Ok(options) => options,
             Err(end) => return end,
         };
-        if is_other_log && options & SEED == 0 {
-            tracing::warn!(
-                "{master} has another log than the one that the position {} is of: by time stamps, \
-                 operations around it may be executed twice or missed. --seed always makes a copy",
-                from_us - 1
-            );
-        }
         let ask = Ask { timestamp_us: from_us, server_id, options, port };
         if let Err(error) = link.ask(ask) {
             return if self.is_over() { End::Changed } else { lost(&error) };
@@ -120,13 +112,21 @@ impl Path<'_> {
             Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
             Err(error) => return lost(&error),
         };
+        if options & RESUME != 0
+            && let Some(log) = position.log()
+        {
+            let executed_us = position.timestamp_us().max(position.lanes().highest_us());
+            if let Err(error) = link.resume(&Resume { log: log.to_owned(), executed_us }) {
+                return lost(&error);
+            }
+        }
         let acknowledger = match link.acknowledger() {
             Ok(acknowledger) => acknowledger,
             Err(error) => return lost(&error),
         };
         tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
         let tally = &self.follower.progress.tally;
-        tally.begin(position.timestamp_us());
+        tally.begin(if options & RESUME == 0 { position.timestamp_us() } else { 0 });
         std::thread::scope(|scope| {
             let _end = EndOnDrop(tally);
             if let Some(acknowledger) = acknowledger {
@@ -141,12 +141,21 @@ impl Path<'_> {
                 }
             }
             let end = loop {
-                let followed = self
-                    .seed(&mut link, position, master_id, options)
-                    .and_then(|()| adopt(position, identity.as_deref()))
-                    .map(|()| self.apply(&mut link, position, master_id));
+                let followed =
+                    self.seed(&mut link, position, master_id, options).and_then(|resumes| {
+                        if !resumes {
+                            adopt(position, master, identity.as_deref())?;
+                        }
+                        self.follow_log(position, master_id, resumes)?;
+                        Ok(self.apply(&mut link, position, master_id, resumes))
+                    });
                 match followed {
                     Ok(End::SeedBegins) => {}
+                    Ok(End::Switches(timestamp_us)) => {
+                        if let Err(end) = self.switch(position, timestamp_us, identity.as_deref()) {
+                            break end;
+                        }
+                    }
                     Ok(end) | Err(end) => break end,
                 }
             };
@@ -156,14 +165,49 @@ impl Path<'_> {
         })
     }
 
-    /// Lets the database become a copy, if it has asked for that and the master begins with it.
+    /// Has the update log note where in the log that the position is of its entries come from.
+    fn follow_log(&self, position: &Position, master_id: u16, resumes: bool) -> Result<(), End> {
+        let Some(own) = &self.shared.update_log else { return Ok(()) };
+        if !resumes {
+            position.lanes().adopt(master_id);
+        }
+        let from_us = position.timestamp_us().max(position.lanes().highest_us());
+        let noted = match position.log() {
+            Some(log) => own.follow(log, from_us),
+            None => own.forget_places(),
+        };
+        noted.map_err(|error| End::Lost(error.to_string()))
+    }
+
+    /// Everything is here up to a time stamp of the master's own log.
+    fn switch(
+        &self,
+        position: &mut Position,
+        timestamp_us: u64,
+        identity: Option<&str>,
+    ) -> Result<(), End> {
+        let Some(identity) = identity else { return Err(out_of_place()) };
+        if !self.shared.flush_update_log() {
+            return Err(End::Lost("the update log cannot be written".into()));
+        }
+        let switched = position.switch(timestamp_us, identity);
+        switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
+        let Progress { executed_us, tally, .. } = &self.follower.progress;
+        executed_us.store(timestamp_us, Ordering::Relaxed);
+        tally.execute(0, timestamp_us);
+        tracing::info!("going on in another log after {timestamp_us}");
+        Ok(())
+    }
+
+    /// Lets the database become a copy, if it has asked for that and the master begins with it. Says
+    /// whether the master goes on in terms of the log that the position is of, instead of its own.
     fn seed(
         &self,
         link: &mut ReplicaLink,
         position: &mut Position,
         master_id: u16,
         options: u32,
-    ) -> Result<(), End> {
+    ) -> Result<bool, End> {
         let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
         let mut repeater = Repeater::new(self.shared);
@@ -182,6 +226,7 @@ impl Path<'_> {
                         Copying::begin(self.shared, position, master_id, announced, was_empty)?;
                     copying.insert(begun).show(&mut self.follower.state.lock())?;
                 }
+                (FromMaster::Resumes, None) if options & RESUME != 0 => return Ok(true),
                 // It was not asked for.
                 (FromMaster::SeedBegin { .. }, None) => return Err(out_of_place()),
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
@@ -206,16 +251,24 @@ impl Path<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Executes the log on all cores.
-    fn apply(&self, link: &mut ReplicaLink, position: &mut Position, master_id: u16) -> End {
+    fn apply(
+        &self,
+        link: &mut ReplicaLink,
+        position: &mut Position,
+        master_id: u16,
+        resumes: bool,
+    ) -> End {
         let Self { follower, shared, check, .. } = *self;
         *follower.state.lock() = State::Following;
         let interrupt = || follower.interrupt();
+        let places = (position.log().is_some(), resumes);
+        let progress = &follower.progress;
         let applier =
-            Applier::new(shared, &follower.progress, position, master_id, check, &interrupt);
+            Applier::new(shared, progress, position, master_id, places, check, &interrupt);
         let end = std::thread::scope(|scope| {
             let _guard = applier.guard();
             let applier = &applier;
@@ -270,10 +323,20 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// The position is a place in this log from now on.
-fn adopt(position: &mut Position, identity: Option<&str>) -> Result<(), End> {
-    let Some(identity) = identity else { return Ok(()) };
-    let adopted = position.adopt_log(identity);
+/// The position is a place in the master's log from now on.
+fn adopt(position: &mut Position, master: &Master, identity: Option<&str>) -> Result<(), End> {
+    if identity.is_some_and(|identity| position.is_of_another_log(identity)) {
+        tracing::warn!(
+            "{master} has another log than the one that the position {} is of, and does not know that \
+             one: by time stamps, operations around it may be executed twice or missed. --seed always \
+             makes a copy",
+            position.timestamp_us()
+        );
+    }
+    let adopted = match identity {
+        Some(identity) => position.adopt_log(identity),
+        None => position.forget_log(),
+    };
     adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
 }
 

@@ -27,12 +27,21 @@ pub(super) struct Position {
     length: usize,
     /// Identity of the log that the time stamp is of, if that is known.
     log: Option<String>,
+    /// The file held what was written there last.
+    is_noted: bool,
 }
 
-impl Position {
-    /// Opens the file; without one nothing was executed yet.
-    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let (file, text) = open(path)?;
+/// Time stamp and log of a position, as files say.
+struct Place {
+    timestamp_us: u64,
+    log: Option<String>,
+    /// It was about to become a place in that log.
+    is_new: bool,
+}
+
+impl Place {
+    /// With the text of the file of the position and that of the one beside.
+    fn of(text: &str, log: Option<&str>) -> std::io::Result<Self> {
         let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
         let timestamp_us = match &text.trim_start()[..digits] {
             "" if text.trim().is_empty() => 0,
@@ -40,11 +49,35 @@ impl Position {
                 std::io::Error::new(std::io::ErrorKind::InvalidData, "it holds no time stamp")
             })?,
         };
-        let lanes = Arc::new(Lanes::open(&beside(path, ".lanes"), timestamp_us)?);
+        let mut words = log.unwrap_or_default().split_whitespace();
+        let log = words.next().map(str::to_owned);
+        match words.next().and_then(|word| word.parse().ok()) {
+            Some(timestamp_us) => Ok(Self { timestamp_us, log, is_new: true }),
+            None => Ok(Self { timestamp_us, log, is_new: false }),
+        }
+    }
+}
+
+/// How far a replica has come, and in which log, as the files at `path` say at present.
+pub(super) fn noted(path: &Path) -> Option<(u64, String)> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let place = Place::of(&text, Some(&std::fs::read_to_string(beside(path, LOG)).ok()?)).ok()?;
+    Some((place.timestamp_us, place.log?))
+}
+
+impl Position {
+    /// Opens the file; without one nothing was executed yet.
+    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
+        let (file, text) = open(path)?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
-        let log = log.map(|text| text.trim().to_owned()).filter(|log| !log.is_empty());
-        let path = path.to_owned();
-        Ok(Self { path, file, lanes, timestamp_us, length: text.len(), log })
+        let Place { timestamp_us, log, is_new } = Place::of(&text, log.as_deref())?;
+        let (lanes, is_noted) = Lanes::open(&beside(path, ".lanes"), timestamp_us)?;
+        let (path, lanes, length) = (path.to_owned(), Arc::new(lanes), text.len());
+        let mut position = Self { path, file, lanes, timestamp_us, length, log, is_noted };
+        if is_new && let Some(log) = position.log.take() {
+            position.switch(timestamp_us, &log)?;
+        }
+        Ok(position)
     }
 
     /// Whether the database is part of a copy that was not finished.
@@ -83,6 +116,27 @@ impl Position {
         self.advance(timestamp_us)
     }
 
+    /// Whether it is what this server has come to, and not what somebody has written, or that of
+    /// another life of the system.
+    pub(super) fn is_noted(&self) -> bool {
+        self.is_noted
+    }
+
+    /// It is the same place in another log, where it has another time stamp: there it goes on. Also a
+    /// process that is killed has either.
+    pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
+        self.write_log(&format!("{identity} {timestamp_us}\n"))?;
+        self.lanes.clear();
+        self.advance(timestamp_us)?;
+        self.log = None;
+        self.adopt_log(identity)
+    }
+
+    /// Identity of the log that it is a place in, if that is known.
+    pub(super) fn log(&self) -> Option<&str> {
+        self.log.as_deref()
+    }
+
     /// Whether it is a place in another log than this one.
     pub(super) fn is_of_another_log(&self, identity: &str) -> bool {
         self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| log != identity)
@@ -91,15 +145,20 @@ impl Position {
     /// From now on it is a place in this log.
     pub(super) fn adopt_log(&mut self, identity: &str) -> std::io::Result<()> {
         if self.log.as_deref() != Some(identity) {
-            let new = beside(&self.path, ".log.new");
-            std::fs::write(&new, format!("{identity}\n"))?;
-            std::fs::rename(&new, beside(&self.path, LOG))?;
+            self.write_log(&format!("{identity}\n"))?;
             self.log = Some(identity.to_owned());
         }
         Ok(())
     }
 
-    fn forget_log(&mut self) -> std::io::Result<()> {
+    fn write_log(&self, text: &str) -> std::io::Result<()> {
+        let new = beside(&self.path, ".log.new");
+        std::fs::write(&new, text)?;
+        std::fs::rename(&new, beside(&self.path, LOG))
+    }
+
+    /// It is not known of which log it is.
+    pub(super) fn forget_log(&mut self) -> std::io::Result<()> {
         self.log = None;
         match std::fs::remove_file(beside(&self.path, LOG)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),

@@ -93,6 +93,8 @@ pub(super) struct Recovered {
     /// Time stamp of the last of them, or of the log.
     pub(super) last_timestamp_us: u64,
     unfinished: BTreeMap<u64, Vec<u8>>,
+    /// There are files of another life of the system, which say nothing.
+    is_of_other_life: bool,
 }
 
 impl Recovered {
@@ -101,13 +103,29 @@ impl Recovered {
         let mut recovered = Self { last_timestamp_us, ..Self::default() };
         for (_, path) in parts(folder)? {
             let bytes = std::fs::read(&path)?;
-            let Some(mut rest) = bytes.strip_prefix(&head()?[..]) else { continue };
+            let Some(mut rest) = bytes.strip_prefix(&head()?[..]) else {
+                recovered.is_of_other_life = true;
+                continue;
+            };
             while let Some((record, behind)) = Record::split(rest) {
                 recovered.take(&record);
                 rest = behind;
             }
         }
         Ok(recovered)
+    }
+
+    /// Whether entries may be missing, or something may come into the log that is from another server.
+    pub(super) fn breaks_places(&self) -> bool {
+        let mut rest = &self.entries[..];
+        while let Parse::Complete(entry, length) = Entry::parse(rest) {
+            if entry.master != 0 {
+                return true;
+            }
+            rest = &rest[length..];
+        }
+        let is_foreign = |subject: &Vec<u8>| subject.get(2..4) != Some(&[0, 0]);
+        self.is_of_other_life || self.unfinished.values().any(is_foreign)
     }
 
     fn take(&mut self, record: &Record<'_>) {
@@ -184,7 +202,11 @@ impl Journal {
                 Some((_, key)) => Subject::Key(key.to_vec()),
                 None => Subject::All,
             };
-            unfinished.push(Unfinished { id, source: Source { origin, master }, subject });
+            unfinished.push(Unfinished {
+                id,
+                source: Source { origin, master, place_us: 0 },
+                subject,
+            });
         }
         for (_, path) in before {
             std::fs::remove_file(path)?;

@@ -15,11 +15,13 @@
 mod error;
 mod failed;
 mod files;
+mod followed;
 mod held;
 mod identity;
 mod journal;
 mod order;
 mod own_changes;
+mod places;
 mod reader;
 mod retention;
 mod start;
@@ -39,15 +41,18 @@ pub(crate) use retention::now_us;
 use cabinet::Database;
 use cabinet::name::Kind;
 use failed::Failed;
+use followed::NewLines;
 use journal::{Journal, Spare};
 use order::{KeyOrder, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
+use places::Places;
 use retention::Keeper;
 use start::{Start, is_of_full_disk};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use wire::binary::Request;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
 
@@ -98,6 +103,8 @@ pub(crate) struct Source {
     pub(crate) origin: u16,
     /// Server that it was received from, 0 if it was executed here first.
     pub(crate) master: u16,
+    /// Time stamp in the log of that server, 0 if it is not known or there is none.
+    pub(crate) place_us: u64,
 }
 
 /// The update log of a running server.
@@ -114,6 +121,7 @@ pub(crate) struct UpdateLog {
     failure: Mutex<Option<Failed>>,
     end: Mutex<Tail>,
     grown: Condvar,
+    places: Mutex<Places>,
     keeper: Keeper,
     /// What is still to be done first, while the disk is full.
     start: Mutex<Option<Start>>,
@@ -155,6 +163,8 @@ struct Buffer {
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
     journal: Option<Journal>,
+    /// Where entries are in the master's log, while that is written down.
+    lines: Option<NewLines>,
 }
 
 impl UpdateLog {
@@ -167,9 +177,11 @@ impl UpdateLog {
         let mut journal = None;
         let mut unfinished = Vec::new();
         let mut waiting = None;
+        let mut is_broken = true;
         if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
             let mut start = Start::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
+            is_broken = start.breaks_places();
             match start.attempt(&mut files) {
                 Ok(begun) => {
                     journal = Some(begun.0);
@@ -180,6 +192,13 @@ impl UpdateLog {
             }
         }
         let (start, error) = waiting.unzip();
+        let (places, has_own) = Places::open(&settings.folder, last_timestamp_us, is_broken)?;
+        let lines = places.followed().map(|_| NewLines {
+            // What clients have changed came when nobody was followed.
+            is_live: !has_own,
+            has_own,
+            ..NewLines::default()
+        });
         let log = Self {
             order: KeyOrder::new(database),
             buffer: Mutex::new(Buffer {
@@ -188,6 +207,7 @@ impl UpdateLog {
                 last_entry_us: last_timestamp_us,
                 last_timestamp_us,
                 journal,
+                lines,
             }),
             appended: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -200,6 +220,7 @@ impl UpdateLog {
             }),
             grown: Condvar::new(),
             files: Mutex::new(files),
+            places: Mutex::new(places),
             keeper: Keeper::open(&settings.folder, settings.retention)?,
             start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
@@ -329,7 +350,7 @@ impl UpdateLog {
         let mut buffer = self.buffer.lock();
         let timestamp_us = now_us().max(buffer.last_timestamp_us.saturating_add(1));
         let start = buffer.entries.len();
-        let Source { origin, master } = source;
+        let Source { origin, master, .. } = source;
         let header = Entry { timestamp_us, origin, master, body: &[] };
         let encoded =
             header.encode(&mut buffer.entries).and_then(|()| operation.encode(&mut buffer.entries));
@@ -348,6 +369,11 @@ impl UpdateLog {
         buffer.count += 1;
         let length = (ENTRY_HEADER_BYTES + body) as u64;
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
+        if let Some(lines) = &mut buffer.lines
+            && !matches!(operation.request, Request::Sync | Request::Optimize { .. })
+        {
+            lines.take(source, timestamp_us);
+        }
         let Buffer { entries, journal, .. } = &mut *buffer;
         let kept = journal.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
         if let Err(error) = &kept {
@@ -397,12 +423,16 @@ impl UpdateLog {
         let mut entries = std::mem::take(&mut buffer.entries);
         let mut count = std::mem::take(&mut buffer.count);
         let timestamp_us = buffer.last_entry_us;
+        let lines = buffer.lines.take_if(|lines| lines.is_broken || !lines.bytes.is_empty());
+        if let Some(NewLines { is_live, has_own, is_broken: false, .. }) = lines {
+            buffer.lines = Some(NewLines { is_live, has_own, ..NewLines::default() });
+        }
         if let Some(journal) = &mut buffer.journal {
             journal.forget(self.written.load(Ordering::SeqCst));
         }
         drop(buffer);
         let before = entries.len();
-        let result = files.write(&mut entries);
+        let result = self.write_lines(lines).and_then(|()| files.write(&mut entries));
         self.written.fetch_add((before - entries.len()) as u64, Ordering::SeqCst);
         let is_whole = entries.is_empty();
         if !is_whole {
@@ -476,7 +506,10 @@ impl UpdateLog {
             self.write();
             self.prepare_journal();
             if tick.is_multiple_of(TICKS_OF_RETENTION)
-                && let Err(error) = self.keeper.keep(&self.settings.folder, self.end().file)
+                && let Err(error) = self
+                    .keeper
+                    .keep(&self.settings.folder, self.end().file)
+                    .and_then(|()| self.keep_places())
             {
                 tracing::error!("update log: {error}");
             }

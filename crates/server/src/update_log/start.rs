@@ -34,6 +34,11 @@ impl Start {
         self.recovered.last_timestamp_us
     }
 
+    /// See [`Recovered::breaks_places`].
+    pub(super) fn breaks_places(&self) -> bool {
+        self.recovered.breaks_places()
+    }
+
     /// Adds the entries to the files that these lack, and begins a journal. Returns it and the changes
     /// that were under way. May be tried again after an error.
     pub(super) fn attempt(&mut self, files: &mut Files) -> Result<(Journal, Vec<Unfinished>)> {

@@ -1,0 +1,171 @@
+//! Replicas that go on at another replica of their master, which has taken its place.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::{Config, Seeding};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use support::{
+    Running, following, hash, is_following, logging, misc, records, request, set, set_master,
+    start_with, stat, wait_until,
+};
+use wire::binary::Request;
+use wire::update_log::{Entry, Operation};
+
+/// Records that are added to.
+const KEYS: usize = 100;
+
+/// A replica of the server at `address` that never becomes a copy.
+fn replica(id: u32, folder: &Path, address: SocketAddr) -> Config {
+    let mut config = following(id, folder, address);
+    config.following.is_writable = false;
+    config.following.seeding = Seeding::Never;
+    config
+}
+
+/// Makes the log of a server one that goes on at a time ahead of the clock of this machine, as that of
+/// a server whose clock is wrong.
+fn put_ahead(config: &Config, seconds: u64) {
+    let log = config.update_log.as_ref().unwrap();
+    let mut body = Vec::new();
+    let request = Request::Put { key: b"ahead", value: b"" };
+    Operation { request, succeeded: true }.encode(&mut body).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let timestamp_us = u64::try_from(now.as_micros()).unwrap() + seconds * 1_000_000;
+    let mut files = server::update_log::Files::open(&log.folder, 0).unwrap();
+    files.append(&Entry { timestamp_us, origin: 9, master: 0, body: &body }).unwrap();
+}
+
+/// Adds to every record, so that each time shows.
+fn add(server: &Running, text: &str) {
+    let mut client = server.connect();
+    for key in 0..KEYS {
+        let bytes = text.len();
+        client.send(format!("append {key} 0 0 {bytes}\r\n{text}\r\n").as_bytes());
+        assert_eq!(client.read_until(b"\r\n"), b"STORED\r\n");
+        client.send(format!("incr n{key} 1\r\n").as_bytes());
+        client.read_until(b"\r\n");
+    }
+}
+
+fn begin(server: &Running) {
+    for key in 0..KEYS {
+        set(server, &key.to_string(), "0");
+        set(server, &format!("n{key}"), "0");
+    }
+}
+
+/// Whether every record ends with what was added last.
+fn has(database: &Database, text: &str) -> bool {
+    let ends = |key: usize| {
+        let value = database.get(key.to_string().as_bytes()).unwrap();
+        value.is_some_and(|value| value.ends_with(text.as_bytes()))
+    };
+    (0..KEYS).all(ends)
+}
+
+fn promote(server: &Running) {
+    let mut client = server.connect();
+    client.send(&misc("promote", &[]));
+    assert_eq!(client.read(1), b"\0");
+}
+
+#[test]
+fn a_replica_goes_on_at_the_new_master_behind_what_it_has_executed_whatever_the_clocks() {
+    for (ahead, next_ahead) in [(0, 0), (600, 0), (0, 600)] {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [one, two, three] = folders.each_ref().map(|folder| folder.path());
+        let (first, next, last) = (hash(one), hash(two), hash(three));
+        put_ahead(&logging(1, one), ahead);
+        let master = start_with(logging(1, one), first);
+        let config = replica(2, two, master.address);
+        put_ahead(&config, next_ahead);
+        let taking = start_with(config.clone(), next.clone());
+        begin(&master);
+        {
+            let going = start_with(replica(3, three, master.address), last.clone());
+            wait_until(|| is_following(&taking) && is_following(&going));
+            add(&master, "a");
+            wait_until(|| has(&last, "a"));
+        }
+        // In its log there, and about no record.
+        taking.connect().exchange(request(&Request::Sync), b"\0");
+        add(&master, "b");
+        wait_until(|| has(&next, "b"));
+        drop(master);
+        promote(&taking);
+        add(&taking, "c");
+        // What it knows of the old master's log outlives it.
+        drop(taking);
+        let taking = start_with(config, next.clone());
+        add(&taking, "d");
+        for text in ["e", "f"] {
+            let going = start_with(replica(3, three, taking.address), last.clone());
+            wait_until(|| is_following(&going));
+            add(&taking, text);
+            wait_until(|| has(&last, text));
+            wait_until(|| records(&last) == records(&next));
+        }
+        let expected = Some(b"0abcdef".to_vec());
+        assert_eq!(last.get(b"7").unwrap(), expected, "{ahead} {next_ahead}");
+        assert_eq!(last.get(b"n7").unwrap(), Some(b"6".to_vec()), "{ahead} {next_ahead}");
+    }
+}
+
+#[test]
+fn a_replica_that_has_more_than_the_new_master_is_refused() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [one, two, three] = folders.each_ref().map(|folder| folder.path());
+    let (next, last) = (hash(two), hash(three));
+    let master = start_with(logging(1, one), hash(one));
+    let config = replica(2, two, master.address);
+    begin(&master);
+    let going = start_with(replica(3, three, master.address), last.clone());
+    {
+        let taking = start_with(config.clone(), next.clone());
+        add(&master, "a");
+        wait_until(|| has(&next, "a") && has(&last, "a"));
+        drop(taking);
+    }
+    add(&master, "b");
+    wait_until(|| has(&last, "b"));
+    drop(master);
+    let taking = start_with(config, next.clone());
+    promote(&taking);
+    add(&taking, "c");
+    going.connect().exchange(set_master("127.0.0.1", taking.address.port(), 0, 0), b"\0");
+    wait_until(|| stat(&going, "replication_state").as_deref() == Some("stopped"));
+    assert!(has(&last, "b"));
+}
+
+#[test]
+fn a_replica_follows_one_new_master_after_the_other() {
+    let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
+    let databases = folders.each_ref().map(|folder| hash(folder.path()));
+    let start = |number: usize, master: SocketAddr| {
+        let config = replica(number as u32 + 1, folders[number].path(), master);
+        start_with(config, databases[number].clone())
+    };
+    let mut master = start_with(logging(1, folders[0].path()), databases[0].clone());
+    begin(&master);
+    let mut replicas: Vec<_> = (1..4).map(|number| start(number, master.address)).collect();
+    wait_until(|| replicas.iter().all(is_following));
+    let mut expected = "0".to_owned();
+    for (round, text) in ["a", "b", "c"].into_iter().enumerate() {
+        add(&master, text);
+        expected.push_str(text);
+        wait_until(|| databases[round + 1..].iter().all(|database| has(database, text)));
+        drop(master);
+        master = replicas.remove(0);
+        promote(&master);
+        let port = master.address.port();
+        for replica in &replicas {
+            replica.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+        }
+    }
+    assert_eq!(databases[3].get(b"7").unwrap(), Some(expected.into_bytes()));
+}

@@ -1,5 +1,6 @@
-//! Fills the disk under the server: writes are refused with each protocol's own error, reads go
-//! on, nothing acknowledged is lost, and writes go on when there is space again.
+//! Fills the disk under the server, of every kind of database, and that of its update log: writes are
+//! refused with each protocol's own error, reads go on, nothing acknowledged is lost, a server that
+//! is killed starts again, and writes go on when there is space again.
 
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build, run as run_program};
@@ -14,6 +15,15 @@ use std::time::{Duration, Instant};
 /// Size of the disk unless told otherwise, in MiB.
 pub(crate) const SIZE_MIB: u32 = 64;
 
+/// Size of the disk of the update log, in MiB.
+const LOG_SIZE_MIB: u32 = 24;
+
+/// A record that is stored when there is space again. Keys are ids, which every kind takes.
+const AFTER: &str = "4001";
+
+/// A record for which there is no space.
+const REFUSED: &str = "4002";
+
 /// Bytes of one value: small against the disk, large enough to fill it quickly.
 const VALUE_BYTES: usize = 64 << 10;
 
@@ -27,11 +37,18 @@ pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
         return Ok(());
     }
     let programs = build(profile)?;
+    for name in ["casket.tch", "casket.tcf#width=65536", "casket.tcb", "casket.tct"] {
+        database_fills_its_disk(&programs, name, size_mib)?;
+    }
+    update_log_fills_its_disk(&programs)
+}
+
+fn database_fills_its_disk(programs: &Path, name: &str, size_mib: u32) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let _disk = Disk::mount(folder.path(), size_mib)?;
-    let database = folder.path().join("casket.tch");
+    let (database, log) = (folder.path().join(name), folder.path().join("server.log"));
 
-    let mut server = Server::start(&programs, &database)?;
+    let mut server = Server::start_logging(programs, &database, &log)?;
     let mut connection = Connection::open(server.port)?;
     let stored = fill(&mut connection, size_mib)?;
     refuses_in_every_protocol(server.port)?;
@@ -46,7 +63,7 @@ pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
     }
     accepts_again(&mut connection)?;
     server.kill()?;
-    let server = Server::start(&programs, &database)?;
+    let server = Server::start_logging(programs, &database, &log)?;
     let mut connection = Connection::open(server.port)?;
     for index in 0..stored {
         if index % 2 == 0 {
@@ -55,8 +72,44 @@ pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
             holds(&mut connection, index)?;
         }
     }
-    ensure!(connection.get("after")?.as_deref() == Some(&value(0)[..]), "a new write was lost");
-    println!("full disk: {stored} records filled {size_mib} MiB, none lost, writes went on");
+    ensure!(connection.get(AFTER)?.as_deref() == Some(&value(0)[..]), "a new write was lost");
+    println!(
+        "full disk: {name}: {stored} records filled {size_mib} MiB, none lost, writes went on"
+    );
+    Ok(())
+}
+
+fn update_log_fills_its_disk(programs: &Path) -> Result<()> {
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let small = tempfile::tempdir().context("no temporary folder")?;
+    let _disk = Disk::mount(small.path(), LOG_SIZE_MIB)?;
+    // What goes when there is to be space again.
+    let filler = small.path().join("filler");
+    std::fs::write(&filler, vec![b'f'; (LOG_SIZE_MIB as usize) << 19]).context("no filler")?;
+    let (database, log) = (folder.path().join("casket.tch"), folder.path().join("server.log"));
+    let update_log = small.path().join("ulog");
+    let update_log = update_log.to_str().context("a folder that is no text")?;
+    let options = ["--update-log", update_log, "--server-id", "1"];
+
+    let mut server = Server::start_with(programs, &database, &log, &options)?;
+    let mut connection = Connection::open(server.port)?;
+    let stored = fill(&mut connection, LOG_SIZE_MIB)?;
+    refuses_in_every_protocol(server.port)?;
+    server.kill()?;
+    // The journal of the killed server is as good as full, too.
+    let server = Server::start_with(programs, &database, &log, &options)?;
+    for round in 0..2 {
+        let mut connection = Connection::open(server.port)?;
+        for index in 0..stored {
+            holds(&mut connection, index)?;
+        }
+        if round == 0 {
+            refuses_in_every_protocol(server.port)?;
+            std::fs::remove_file(&filler).context("the filler stays")?;
+            accepts_again(&mut connection)?;
+        }
+    }
+    println!("full disk: the update log's: {stored} changes filled it, none lost, changes went on");
     Ok(())
 }
 
@@ -81,11 +134,12 @@ impl Drop for Disk<'_> {
 }
 
 fn key(index: usize) -> String {
-    format!("record-{index}")
+    (index + 1).to_string()
 }
 
 fn value(index: usize) -> Vec<u8> {
-    let mut value = format!("{index}:").into_bytes();
+    // As a row of a table it has one column.
+    let mut value = format!("{index}:\0").into_bytes();
     value.resize(VALUE_BYTES, b'a' + (index % 26) as u8);
     value
 }
@@ -106,14 +160,15 @@ fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
 fn refuses_in_every_protocol(port: u16) -> Result<()> {
     let value = value(0);
     let mut binary = vec![0xc8, 0x10];
-    binary.extend(1u32.to_be_bytes());
+    binary.extend((REFUSED.len() as u32).to_be_bytes());
     binary.extend((value.len() as u32).to_be_bytes());
-    binary.push(b'k');
+    binary.extend(REFUSED.as_bytes());
     binary.extend(&value);
     let answer = exchange(port, &binary, 1)?;
     ensure!(answer == [1], "the binary protocol answered {answer:x?}");
 
-    let head = format!("PUT /k HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", value.len());
+    let head =
+        format!("PUT /{REFUSED} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", value.len());
     let expected = b"HTTP/1.1 507";
     let answer = exchange(port, &[head.as_bytes(), &value].concat(), expected.len())?;
     ensure!(answer == expected, "HTTP answered {:?}", String::from_utf8_lossy(&answer));
@@ -139,7 +194,7 @@ fn holds(connection: &mut Connection, index: usize) -> Result<()> {
 fn accepts_again(connection: &mut Connection) -> Result<()> {
     let deadline = Instant::now() + SPACE_TIMEOUT;
     loop {
-        let answer = connection.set("after", &value(0))?;
+        let answer = connection.set(AFTER, &value(0))?;
         if answer == "STORED" {
             return Ok(());
         }

@@ -17,6 +17,8 @@ pub enum BatchChange {
 pub struct Batch {
     pub(crate) changes: Vec<(Vec<u8>, BatchChange)>,
     pub(crate) expected: Vec<(Vec<u8>, Option<Version>)>,
+    /// It removes something, beside which it notes little: a full disk has room for that.
+    pub(crate) removes: bool,
 }
 
 impl Batch {

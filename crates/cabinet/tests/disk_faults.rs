@@ -249,3 +249,102 @@ fn a_tree_on_a_disk_that_fills_up_loses_nothing_and_goes_on() {
 fn a_table_on_a_disk_that_fills_up_loses_nothing_and_goes_on() {
     a_disk_that_fills_up_loses_nothing::<TableDatabase>();
 }
+
+/// The numbers below `count` in an order that has nothing to do with theirs.
+fn shuffled(count: u32) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..count).collect();
+    let mut state = 0x9e37_79b9_u32;
+    for at in (1..numbers.len()).rev() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        numbers.swap(at, (state >> 8) as usize % (at + 1));
+    }
+    numbers
+}
+
+/// Fills a disk with small records, removes most of them in no order, and puts again: nobody else gives
+/// space back meanwhile. Whatever is refused, nothing is lost.
+fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(removals_refused_max: usize) {
+    let storage = FaultyStorage::new();
+    let mut options = options(Durability::None);
+    // Pages of some size, all of which are in memory.
+    options.leaf_bytes = Some(1 << 10);
+    options.cache_bytes = Some(4 << 20);
+    let engine = E::open(Arc::new(storage.clone()), &options).expect("the database opens");
+    let database = Database::from_engine(engine.engine());
+    storage.faults().space_bytes.store(4 << 20, Ordering::Relaxed);
+    let mut stored = 0;
+    let refused = loop {
+        let (key, value) = record(stored);
+        let mut result = database.put(&key, &value);
+        if result.is_err() {
+            // What is dead goes first.
+            let _ = engine.tend();
+            result = database.put(&key, &value);
+        }
+        match result {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    let order = shuffled(stored);
+    let (removed, kept) = order.split_at(stored as usize * 7 / 10);
+    let mut left: std::collections::BTreeSet<u32> = kept.iter().copied().collect();
+    for number in removed {
+        match database.remove(&record(*number).0) {
+            Ok(was_there) => assert!(was_there, "{number}"),
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                left.insert(*number);
+            }
+        }
+    }
+    let refused = left.len() - kept.len();
+    println!("{stored} stored, {} removed, {refused} removals refused", removed.len());
+    assert!(refused <= removals_refused_max, "{refused} of {} removals refused", removed.len());
+    // Half of what went has to have room again.
+    let puts = removed.len() as u32 / 2;
+    let mut refused = 0;
+    for number in stored..stored + puts {
+        let (key, value) = record(number);
+        let mut result = database.put(&key, &value);
+        for _ in 0..3 {
+            if matches!(result, Err(Error::NoSpace { .. })) {
+                refused += 1;
+                engine.tend().expect("tending");
+                result = database.put(&key, &value);
+            }
+        }
+        result.unwrap_or_else(|error| panic!("put {} of {puts}: {error}", number - stored));
+        left.insert(number);
+    }
+    println!("{puts} puts, {refused} refused at first");
+    for database in [&database, &open_any::<E>(&storage.kill(), &options).1] {
+        assert_eq!(database.len(), left.len() as u64);
+        for number in 0..stored + puts {
+            let (key, value) = record(number);
+            let expected = left.contains(&number).then_some(value);
+            assert_eq!(database.get(&key).expect("a read"), expected, "{number}");
+        }
+    }
+}
+
+#[test]
+fn a_full_hash_takes_removals_and_then_puts() {
+    a_full_disk_takes_removals_and_then_puts::<Arc<HashDatabase>>(0);
+}
+
+#[test]
+fn a_full_fixed_length_database_takes_removals_and_then_puts() {
+    a_full_disk_takes_removals_and_then_puts::<Arc<FixedDatabase>>(0);
+}
+
+#[test]
+fn a_full_tree_takes_removals_and_then_puts() {
+    a_full_disk_takes_removals_and_then_puts::<Arc<TreeDatabase>>(0);
+}
+
+#[test]
+fn a_full_table_takes_removals_and_then_puts() {
+    a_full_disk_takes_removals_and_then_puts::<TableDatabase>(0);
+}

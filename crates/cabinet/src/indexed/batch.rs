@@ -4,7 +4,7 @@ use super::shard::Locked;
 use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
-use crate::log::{Appended, Check};
+use crate::log::{Appended, Check, Purpose};
 use crate::{Batch, Compression, Error, Meta, Result, Wait};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,10 @@ impl<I: Index> Indexed<I> {
             .collect();
         let totals: Vec<usize> = records.iter().map(Prepared::total).collect();
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
-        self.log.append_batch(&mut records, |index, appended| places[index] = Some(appended))?;
+        let only_removes = steps.iter().all(|step| step.kind == Kind::Tombstone);
+        let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
+        let mut note = |index: usize, appended| places[index] = Some(appended);
+        self.log.append_batch(&mut records, purpose, &mut note)?;
         for ((step, total), appended) in steps.iter().zip(totals).zip(places) {
             let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.place.shard))
             else {

@@ -485,6 +485,9 @@ impl<I: Index> Indexed<I> {
         if pressure & Pressure::FULL != 0 {
             self.log.make_way(self)?;
         }
+        if pressure & Pressure::SCARCE != 0 {
+            self.log.reclaim(self);
+        }
         // Few long pauses rather than many short ones: each end of one would interrupt a
         // reader, where processors are scarce.
         if pressure & Pressure::BEHIND != 0

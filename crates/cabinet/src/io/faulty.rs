@@ -230,7 +230,9 @@ impl Storage for FaultyStorage {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
         let file = state.live.remove(from).ok_or_else(not_found)?;
-        state.live.insert(to.to_owned(), file);
+        if let Some(replaced) = state.live.insert(to.to_owned(), file) {
+            self.faults.give_space(replaced.image.lock().allocated);
+        }
         Ok(())
     }
 
@@ -281,6 +283,10 @@ impl Storage for FaultyStorage {
 
     fn boot_id(&self) -> Option<[u8; 16]> {
         Some(self.boots.to_le_bytes())
+    }
+
+    fn free_bytes(&self, _directory: &Path) -> io::Result<u64> {
+        Ok(self.faults.space_bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -375,6 +381,16 @@ impl File for FaultyFile {
             image.allocated = length;
         }
         map.set_backed(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn give_back(&self, map: &Map) -> io::Result<()> {
+        let end = map.written();
+        map.set_backed(end);
+        let mut image = self.image.lock();
+        image.contents.truncate(end);
+        self.faults.give_space(image.allocated.saturating_sub(end as u64));
+        image.allocated = end as u64;
         Ok(())
     }
 

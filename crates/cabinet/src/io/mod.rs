@@ -75,6 +75,8 @@ pub trait Storage: Send + Sync {
     fn boot_id(&self) -> Option<[u8; 16]> {
         None
     }
+    /// Bytes that files in a directory may still grow by, all together. Others may take them.
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
 /// An open file. Offsets and lengths are in bytes.

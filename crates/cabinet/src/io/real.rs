@@ -113,6 +113,11 @@ impl Storage for RealStorage {
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
         u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
     }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(directory)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
 }
 
 /// Whether a file cannot be opened for writing, be it that it can for reading.

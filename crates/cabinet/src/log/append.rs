@@ -99,6 +99,7 @@ impl Log {
     pub(crate) fn append_batch(
         &self,
         records: &mut [Prepared<'_>],
+        purpose: Purpose,
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let inner: usize = records.iter().map(Prepared::total).sum();
@@ -110,8 +111,7 @@ impl Log {
         let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
         let most = header_bytes_max + inner;
         let _long = self.begin_long(most);
-        let mut tail =
-            self.lock_tail_with_room(most, header_bytes_max + last_at, Purpose::Store)?;
+        let mut tail = self.lock_tail_with_room(most, header_bytes_max + last_at, purpose)?;
         let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
         for (record, sequence) in records.iter_mut().zip(first + 1..) {

@@ -274,9 +274,12 @@ impl Log {
         let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
         self.write_back_early(&segment, end);
         // Once it is sealed, the keeper cuts what nobody will append to.
+        let kept = self.kept_free_bytes();
         loop {
             let _growing = segment.growing.lock();
-            if segment.is_sealed() || segment.map.backed() >= until {
+            let step = self.step(end) as u64;
+            let is_short = kept > 0 && self.free_bytes() < kept.saturating_add(2 * step);
+            if is_short || segment.is_sealed() || segment.map.backed() >= until {
                 break;
             }
             // A full disk is for the writer to report that needs the space.

@@ -11,7 +11,7 @@ use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Pressure};
 use crate::Result;
 use crate::limits::CAPACITY_BYTES_MIN;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Segments of this part of the cap or less: what is left free is then little.
 const SEGMENTS_OF_CAP: u64 = 64;
@@ -25,6 +25,10 @@ const RECORDS_OF_CAP: u64 = 4;
 /// What the folder, the manifest and the lock take.
 const SMALL_FILES_BYTES: u64 = 4 * DISK_BLOCK_BYTES;
 
+/// Part of the live bytes that is left free for checkpoints to move pages, and its bound.
+const FREE_PART_OF_LIVE: u64 = 2;
+const FREE_BYTES_MAX: u64 = 256 << 20;
+
 /// Segments for which the background keeps room.
 const SEGMENTS_FREE: u64 = 2;
 
@@ -36,6 +40,12 @@ pub(crate) struct Capacity {
     /// Bytes that a checkpoint would take.
     checkpoint_bytes: AtomicU64,
     evicted: AtomicU64,
+    /// Bytes that the next checkpoint has to write beside its list: those of changed pages.
+    unwritten_bytes: AtomicU64,
+    /// Checkpoints give space back, and need some for it.
+    needs_space: AtomicBool,
+    /// A put was refused since space was given back last.
+    refused: AtomicBool,
 }
 
 impl Capacity {
@@ -45,6 +55,9 @@ impl Capacity {
             bytes_max: AtomicU64::new(0),
             checkpoint_bytes: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            unwritten_bytes: AtomicU64::new(0),
+            needs_space: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         };
         capacity.set(bytes_max);
         capacity
@@ -90,7 +103,78 @@ impl Capacity {
     }
 }
 
+/// What checkpoints need to give space back, of a log in which they do that.
+impl Capacity {
+    /// From now on as much of the disk is left free as a checkpoint needs.
+    pub(crate) fn keep_space_for_checkpoints(&self) {
+        self.needs_space.store(true, Ordering::Relaxed);
+    }
+
+    /// A page takes so many bytes of the next checkpoint now, in place of those it took.
+    #[inline]
+    pub(crate) fn charge_unwritten(&self, charged: &mut usize, bytes: usize) {
+        if *charged != bytes {
+            let more = (bytes as u64).wrapping_sub(*charged as u64);
+            self.unwritten_bytes.fetch_add(more, Ordering::Relaxed);
+            *charged = bytes;
+        }
+    }
+
+    /// Notes whether a put was refused since space was given back last.
+    pub(super) fn note_refused(&self, is_refused: bool) {
+        self.refused.store(is_refused, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of changed pages.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.unwritten_bytes.load(Ordering::Relaxed)
+    }
+}
+
 impl Log {
+    /// Bytes of the disk that are left free for the next checkpoint: its pages and its list, and a part
+    /// of what is alive, so that pages can be moved.
+    pub(crate) fn kept_free_bytes(&self) -> u64 {
+        if !self.capacity.needs_space.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let live: u64 = self.segments().iter().map(|segment| segment.live_bytes.get()).sum();
+        let moved = (live / FREE_PART_OF_LIVE).min(FREE_BYTES_MAX);
+        self.checkpoint_needs_bytes().saturating_add(moved)
+    }
+
+    /// Bytes that the next checkpoint takes: its pages, its list, and what is left of the segments that
+    /// it begins and ends with.
+    pub(crate) fn checkpoint_needs_bytes(&self) -> u64 {
+        let list = self.capacity.checkpoint_bytes.load(Ordering::Relaxed);
+        self.capacity.unwritten_bytes().saturating_add(list + 2 * self.next_capacity() as u64)
+    }
+
+    /// Bytes that are free on the disk, if it says so.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.storage.free_bytes(&self.directory).unwrap_or(u64::MAX)
+    }
+
+    /// Whether so little of the disk is free that a checkpoint should give space back.
+    pub(crate) fn is_disk_short(&self) -> bool {
+        let kept = self.kept_free_bytes();
+        self.space_wanted.load(Ordering::Relaxed) || kept > 0 && self.free_bytes() / 2 < kept
+    }
+
+    /// Whether a writer found the disk full since space was given back last.
+    pub(crate) fn wants_space(&self) -> bool {
+        self.space_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more can be given back for now: writers need not wait for it.
+    pub(crate) fn give_up_reclaiming(&self) {
+        self.pressure.fetch_and(!Pressure::SCARCE, Ordering::Relaxed);
+    }
+
     /// Sets the cap, to which the background then keeps the log.
     pub(crate) fn set_capacity(&self, bytes_max: u64) -> Result<()> {
         self.capacity.set(bytes_max);
@@ -161,6 +245,8 @@ impl Log {
         }
         if self.is_full() {
             pressure |= Pressure::FULL;
+        } else if self.space_wanted.load(Ordering::Relaxed) {
+            pressure |= Pressure::SCARCE;
         }
         // Long changes say themselves when they begin and end.
         self.pressure.fetch_and(Pressure::LONG | pressure, Ordering::Relaxed);

@@ -29,6 +29,9 @@ const BEHIND_PERCENT: u64 = 6;
 /// Logs smaller than this do not hold writers back.
 const BEHIND_BYTES_MIN: u64 = 128 << 20;
 
+/// Dead bytes for which a segment is compacted on a full disk, be they a small share of it.
+const SCARCE_DEAD_BYTES: u64 = 64 << 10;
+
 /// Share of tombstones above which the oldest segment is compacted.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
 
@@ -139,7 +142,9 @@ impl Log {
             // Next to nothing is left in it: it is nearly free to take away.
             90
         };
-        if share(best) >= worth {
+        let is_scarce = self.space_wanted.load(Ordering::Relaxed);
+        let dead = best.dead_bytes(best.number == oldest);
+        if share(best) >= worth || is_scarce && dead >= SCARCE_DEAD_BYTES {
             return Some(Arc::clone(best));
         }
         // What is alive in one goes to the end of the log, where the segment goes on to grow.
@@ -175,6 +180,23 @@ impl Log {
     ) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.compact_held(segment, gently, rescue, go_on)
+    }
+
+    /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. What
+    /// prevents that is no failure of the write.
+    pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
+        let _maintenance = self.maintenance.lock();
+        // Whoever had the lock before may have done it.
+        if !self.space_wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(segment) = self.due_for_compaction()
+            && let Err(error) = self.compact_held(&segment, false, rescue, &|| true)
+        {
+            tracing::debug!("nothing is gained on a full disk: {error}");
+        }
+        self.drop_retired();
+        self.give_up_reclaiming();
     }
 
     /// As [`Log::compact`], where the caller holds `maintenance`.

@@ -222,6 +222,7 @@ impl Log {
         self.retired.lock().push(Arc::clone(segment));
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.space_wanted.store(false, Ordering::Relaxed);
+        self.capacity.note_refused(false);
         self.note_pressure();
     }
 

@@ -202,6 +202,9 @@ impl Pressure {
     pub(crate) const FULL: u8 = 2;
     /// A change of a long value holds locks: nothing for those to wait for that may wait anyway.
     pub(crate) const LONG: u8 = 4;
+    /// The disk is full, and removals take what is kept for them: dead space is to be given back
+    /// first.
+    pub(crate) const SCARCE: u8 = 8;
 }
 
 /// Counts of what the log did since it was opened.

@@ -25,6 +25,9 @@ const PREPARATION_BYTES: usize = 1 << 20;
 /// The background is asked for more once less than this is left.
 const AHEAD_BYTES_MIN: usize = 4 << 20;
 
+/// Most bytes that are left free behind an append.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
 /// Name of the file whose blocks are the reserve.
 pub(super) const RESERVE_NAME: &str = "reserve";
 
@@ -77,7 +80,13 @@ impl Log {
         let reserve = self.reserve_for(purpose, tail.segment.capacity);
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
-        let result = if needed <= tail.segment.capacity && is_in_reach {
+        let takes_kept = purpose != Purpose::Move && self.would_take_kept(tail, needed);
+        if takes_kept {
+            self.want_space();
+        }
+        let result = if takes_kept && purpose == Purpose::Store {
+            Err(Error::NoSpace { path: self.directory.clone() })
+        } else if needed <= tail.segment.capacity && is_in_reach {
             self.allocate(&tail.segment, needed)
         } else {
             let Some(settled) = settled else { return Ok(false) };
@@ -89,25 +98,44 @@ impl Log {
         if purpose == Purpose::Move && self.release_reserve() {
             return self.make_more_room(tail, total, last_at, purpose, settled);
         }
-        self.space_wanted.store(true, Ordering::Relaxed);
-        self.note_pressure();
-        self.background.wake();
+        self.want_space();
+        if purpose == Purpose::Store {
+            self.capacity.note_refused(true);
+        }
+        if purpose == Purpose::Remove && tail.appender.end() + total <= tail.segment.map.backed() {
+            // What is kept is for removals. Writers give space back before the next one.
+            return Ok(true);
+        }
         result.map(|()| true)
     }
 
+    /// Has space given back: by the background, or by a writer before it writes.
+    fn want_space(&self) {
+        self.space_wanted.store(true, Ordering::Relaxed);
+        self.note_pressure();
+        self.background.wake();
+    }
+
+    /// Whether to allocate up to `needed` bytes of the segment, or to begin another one, would take
+    /// from what is kept free for the next checkpoint.
+    fn would_take_kept(&self, tail: &Tail, needed: usize) -> bool {
+        let kept = self.kept_free_bytes();
+        let step = self.step(needed).min(tail.segment.capacity);
+        kept > 0 && self.free_bytes() < kept.saturating_add(step as u64)
+    }
+
     /// What is left free behind an append, so that space can still be reclaimed when the disk is
-    /// full: a removal may have all of it, compaction half.
+    /// full: compaction may have half of it, and a removal, when there is no more to be had, all.
     #[inline]
     pub(super) fn reserve_for(&self, purpose: Purpose, capacity: usize) -> usize {
         match purpose {
-            Purpose::Store => self.reserve_bytes(capacity),
+            Purpose::Store | Purpose::Remove => self.reserve_bytes(capacity),
             Purpose::Move => self.reserve_bytes(capacity) / 2,
-            Purpose::Remove => 0,
         }
     }
 
     pub(super) fn reserve_bytes(&self, capacity: usize) -> usize {
-        (256 << 10).min(capacity / 16)
+        RESERVE_BYTES_MAX.min(capacity / 16)
     }
 
     /// Allocates blocks for at least `needed` bytes of a segment.
@@ -233,8 +261,8 @@ impl Log {
         Ok((segment, appender))
     }
 
-    /// Sets blocks aside that compaction may have when the disk is full: half a segment, so that
-    /// one of which half is dead can be moved. Better none than a refusal to open. With a cap there
+    /// Sets blocks aside that compaction may have when the disk is full: a segment, so that one of
+    /// which little is dead can be moved. Better none than a refusal to open. With a cap there
     /// is none: eviction makes space without moving anything.
     pub(super) fn keep_reserve(&self) {
         let path = self.directory.join(RESERVE_NAME);
@@ -247,7 +275,7 @@ impl Log {
         if self.reserved.load(Ordering::Acquire) {
             return;
         }
-        let bytes = self.next_capacity() / 2;
+        let bytes = self.next_capacity();
         let make = || -> io::Result<()> {
             let file = match self.storage.open(&path, Open::New) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -300,11 +328,12 @@ impl Log {
         Ok(first)
     }
 
-    /// Gives back what was allocated ahead. Nothing may be appended any more.
+    /// Gives back what was allocated ahead.
     pub(crate) fn trim(&self) -> Result<()> {
         let _settled = self.settle();
         let tail = self.lock_tail();
         let segment = &tail.segment;
+        let _growing = segment.growing.lock();
         let given = segment.file.give_back(&segment.map);
         given.map_err(|error| error_at("cut", &segment.path, error))
     }

@@ -133,6 +133,7 @@ impl Table {
         let mut batch = Batch::new();
         let old_row = old.as_ref().map(|(row, _)| &row[..]);
         put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), row);
+        batch.removes = row.is_none();
         let changes = entries_changes(&mut batch, indices, primary, old_row, row)?;
         self.entries.write(batch, &[RowEntries { primary, before: old_row, changes }])?;
         self.rows.fetch_add(growth(&change, old.is_some()), Ordering::AcqRel);
@@ -164,6 +165,7 @@ impl Table {
         let _stripes = self.lock_stripes(rows.keys().copied());
         loop {
             let mut batch = Batch::new();
+            batch.removes = rows.values().all(Option::is_none);
             for (primary, version) in expected {
                 if self.stored(primary)?.map(|(_, version)| version) != *version {
                     return Err(Error::Conflict);

@@ -17,6 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The bytes of a changed page are rounded up to this part of a leaf.
+const UNWRITTEN_STEPS: usize = 8;
+
 /// Leaves that one call looks at in search of some to evict.
 const EVICTION_LOOKS_MAX: usize = 64;
 
@@ -221,9 +224,27 @@ impl Shared {
             }
         }
         if let Some(loaded) = state.loaded() {
-            self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+            self.charge(loaded);
         }
         is_divided
+    }
+
+    /// Counts the bytes of a page in memory, and those that the next checkpoint has to write.
+    #[inline]
+    pub(super) fn charge(&self, loaded: &mut Loaded) {
+        self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        let is_written = loaded.home.is_some();
+        // Rounded, so that not every change is told.
+        let rounded =
+            || loaded.page.bytes().next_multiple_of(self.leaf_bytes / UNWRITTEN_STEPS + 1);
+        let bytes = if is_written { 0 } else { rounded() };
+        self.log.capacity().charge_unwritten(&mut loaded.unwritten, bytes);
+    }
+
+    /// A page is no longer in memory.
+    pub(super) fn discharge(&self, loaded: &mut Loaded) {
+        self.cache.charge(&mut loaded.charged, 0);
+        self.log.capacity().charge_unwritten(&mut loaded.unwritten, 0);
     }
 
     /// Divides a page until its parts are small enough or have one key. The parts behind the
@@ -250,7 +271,7 @@ impl Shared {
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut state = State::fresh(id, page, expires_at_ms);
             if let Some(loaded) = state.loaded() {
-                self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+                self.charge(loaded);
             }
             places.push((lower, Handle::new(state)));
         }
@@ -289,6 +310,7 @@ impl Shared {
         };
         let home = self.store_page(&id, stored, compression)?;
         loaded.home = Some(home);
+        self.log.capacity().charge_unwritten(&mut loaded.unwritten, 0);
         *state.checked.get_mut() = self.period_of(home);
         Ok(home)
     }
@@ -335,6 +357,10 @@ impl Shared {
         if state.take_use() {
             return true;
         }
+        // A full disk has better use for what is left than pages that will change again.
+        if state.home().is_none() && self.log.wants_space() && !self.cache.is_far_over() {
+            return true;
+        }
         let home = match self.write_out(state) {
             Ok(home) => home,
             Err(error) => {
@@ -345,7 +371,7 @@ impl Shared {
         let (applied, records) = (state.applied(), state.records() as u32);
         let bytes = state.bytes() as u32;
         if let Some(loaded) = state.loaded() {
-            self.cache.charge(&mut loaded.charged, 0);
+            self.discharge(loaded);
         }
         state.content = Content::Stored { home, applied, records, bytes };
         self.evictions.fetch_add(1, Ordering::Relaxed);
@@ -423,7 +449,7 @@ impl Shared {
         if stored_home(state) != Some(home) {
             return None;
         }
-        let mut loaded = Loaded { page, home: Some(home), charged: 0, inserted: 0 };
+        let mut loaded = Loaded { page, home: Some(home), charged: 0, unwritten: 0, inserted: 0 };
         self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
         state.content = Content::Loaded(Box::new(loaded));
         *state.checked.get_mut() = self.period_of(home);

@@ -4,6 +4,7 @@ use super::Shared;
 use super::leaf::{Handle, State};
 use super::redo::Operation;
 use crate::batch::BatchChange;
+use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
 use crate::{Batch, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::RwLockWriteGuard;
@@ -103,7 +104,9 @@ impl Shared {
             })
             .collect();
         let mut sequences = vec![0; steps.len()];
-        self.log.append_batch(&mut records, |index, appended| {
+        let only_removes = batch.removes || steps.iter().all(|step| step.operation.removes());
+        let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
+        self.log.append_batch(&mut records, purpose, |index, appended| {
             sequences[index] = appended.sequence;
         })?;
         for (step, sequence) in steps.iter().zip(sequences) {

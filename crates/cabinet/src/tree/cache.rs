@@ -35,6 +35,11 @@ impl Cache {
         self.bytes() > self.budget_bytes
     }
 
+    /// Whether they take twice what they may.
+    pub(super) fn is_far_over(&self) -> bool {
+        self.bytes() / 2 > self.budget_bytes
+    }
+
     /// A page takes so many bytes now, in place of those it took. The caller holds its leaf, so
     /// the sum does not fall below 0.
     #[inline]

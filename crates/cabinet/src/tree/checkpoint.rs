@@ -34,9 +34,10 @@ use crate::limits::KEY_BYTES_MAX;
 use crate::log::checkpoint::Checkpoint;
 use crate::log::holes::Place;
 use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, is_short, with_record};
-use crate::{Error, Result, Wait};
+use crate::{Error, LogPosition, Result, Wait};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Bytes of lines that make a block.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -143,11 +144,41 @@ pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<Place>>
     Ok(pages)
 }
 
+/// When a writer last wrote a checkpoint because the disk was full, or tried to.
+#[derive(Default)]
+pub(super) struct Reclaimed {
+    last: Option<(LogPosition, Instant)>,
+}
+
+impl Reclaimed {
+    fn note(&mut self, appended: LogPosition) {
+        self.last = Some((appended, Instant::now()));
+    }
+
+    /// Whether another one may come to something else.
+    fn is_due(&self, appended: LogPosition) -> bool {
+        self.last.is_none_or(|(at, when)| {
+            appended.saturating_sub(at) >= RECLAIMED_BYTES_MIN || when.elapsed() >= RECLAIM_PERIOD
+        })
+    }
+}
+
+/// Time after which another checkpoint is tried though little was appended since the last.
+const RECLAIM_PERIOD: Duration = Duration::from_millis(500);
+
+/// Bytes of redo for which it is worth a checkpoint on a full disk.
+const RECLAIMED_BYTES_MIN: u64 = 64 << 10;
+
 impl Shared {
     /// Writes a checkpoint, and removes what is not needed after it. With `everything` next to
     /// nothing dead is left.
     pub(super) fn checkpoint(&self, everything: bool) -> Result<()> {
         let _structure = self.structure.lock();
+        self.checkpoint_held(everything)
+    }
+
+    /// As `checkpoint`, where the caller holds `structure`.
+    fn checkpoint_held(&self, everything: bool) -> Result<()> {
         // Replaying will begin in this segment or a later one.
         let first = self.log.active_number();
         let victims = self.victims(first, everything);
@@ -176,9 +207,51 @@ impl Shared {
         self.cache.forget_gone();
         let directory_bytes = self.directory.read().memory_bytes() as u64;
         self.directory_bytes.store(directory_bytes, Ordering::Relaxed);
+        self.log.capacity().note_checkpoint_bytes(directory_bytes);
         self.log.remove_segments(&|segment| {
             segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
-        })
+        })?;
+        if self.log.is_disk_short() {
+            // What pages have left of the last segment is not for puts.
+            self.log.trim()?;
+        }
+        Ok(())
+    }
+
+    /// Gives space back on a full disk, for a writer, if so much was changed since the last checkpoint
+    /// that it is worth one. What prevents that is no failure of the write.
+    pub(super) fn reclaim(&self) {
+        let _structure = self.structure.lock();
+        // Whoever had the lock before may have done it.
+        if self.is_worth_reclaiming() {
+            let result = self.checkpoint_held(false);
+            self.reclaimed.lock().note(self.log.appended());
+            if let Err(error) = result {
+                tracing::debug!("nothing is gained on a full disk: {error}");
+            }
+        }
+        self.log.give_up_reclaiming();
+    }
+
+    /// Whether a checkpoint on a full disk has the space that it takes, and gives back more than its
+    /// pages, or, where a put was refused, a good part of them. One that comes too early would write
+    /// pages that removals are about to make smaller.
+    pub(super) fn is_worth_reclaiming(&self) -> bool {
+        if !self.reclaimed.lock().is_due(self.log.appended())
+            || self.log.checkpoint_needs_bytes() > self.log.free_bytes()
+        {
+            return false;
+        }
+        let unwritten = self.log.capacity().unwritten_bytes();
+        let redo = self.replay_bytes();
+        let active = self.log.active_number();
+        let segments = self.log.segments();
+        let dead = segments
+            .iter()
+            .filter(|one| one.number < active && !one.is_kept() && one.live_bytes.get() == 0);
+        let gained = dead.map(|segment| segment.bytes()).sum::<u64>().max(redo);
+        gained >= RECLAIMED_BYTES_MIN.max(unwritten)
+            || self.log.capacity().has_refused() && redo >= RECLAIMED_BYTES_MIN.max(unwritten / 4)
     }
 
     /// Writes out all pages that only memory has as they are.
@@ -225,6 +298,12 @@ impl Shared {
     /// in them, until the rest has few enough dead bytes, and all short ones if they are many.
     fn victims(&self, before: u64, everything: bool) -> BTreeSet<usize> {
         let limit = if everything { 0 } else { u64::from(self.log.settings().dead_percent_max) };
+        // On a full disk no more than there is room for beside the changed pages.
+        let mut room = if self.log.is_disk_short() {
+            self.log.free_bytes().saturating_sub(self.log.checkpoint_needs_bytes())
+        } else {
+            u64::MAX
+        };
         let segments = self.log.segments();
         // A segment without any page goes as it is.
         let with_pages = || {
@@ -252,6 +331,8 @@ impl Shared {
             {
                 break;
             }
+            let Some(left) = room.checked_sub(live) else { break };
+            room = left;
             dead -= own;
             total -= bytes;
             victims.insert(slot);

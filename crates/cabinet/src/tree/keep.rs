@@ -159,7 +159,9 @@ impl Engaged for Shared {
         if self.is_tended.load(Ordering::Relaxed) {
             self.behind_bytes.store(BEHIND_FACTOR * due_bytes, Ordering::Relaxed);
         }
-        self.replay_bytes() > due_bytes || self.log.segments_since_checkpoint() > SHORT_SEGMENTS_MAX
+        self.is_worth_reclaiming() && self.log.is_disk_short()
+            || self.replay_bytes() > due_bytes
+            || self.log.segments_since_checkpoint() > SHORT_SEGMENTS_MAX
     }
 }
 

@@ -71,6 +71,8 @@ pub(super) struct Loaded {
     pub(super) home: Option<Home>,
     /// Bytes that the cache was told of.
     pub(super) charged: usize,
+    /// Bytes that the next checkpoint has to write of it, as the log was told.
+    pub(super) unwritten: usize,
     /// Where the last record was put.
     pub(super) inserted: usize,
 }
@@ -90,7 +92,7 @@ impl State {
 
     /// A new leaf, which the log does not have yet.
     pub(super) fn fresh(id: u64, page: Page, expires_at_ms: u64) -> Self {
-        let loaded = Loaded { page, home: None, charged: 0, inserted: 0 };
+        let loaded = Loaded { page, home: None, charged: 0, unwritten: 0, inserted: 0 };
         Self {
             id,
             generation: 0,

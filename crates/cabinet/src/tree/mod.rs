@@ -51,13 +51,14 @@ use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
-use crate::log::{Background, Log, StoredKind, Usage};
+use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::ordered::{Ordered, PlaceChange, Seek, Side};
 use crate::{
     Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Options, Order,
     Position, Result, Version, Wait,
 };
 use cache::Cache;
+use checkpoint::Reclaimed;
 use directory::Directory;
 use leaf::{Handle, State};
 use parking_lot::{Mutex, RwLock};
@@ -120,6 +121,7 @@ struct Shared {
     pages_read: AtomicU64,
     pages_written: AtomicU64,
     evictions: AtomicU64,
+    reclaimed: Mutex<Reclaimed>,
 }
 
 impl TreeDatabase {
@@ -167,6 +169,7 @@ impl TreeDatabase {
     ) -> Result<Self> {
         let note = (kind == StoredKind::Table).then(crate::table::suspicion);
         let shared = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
+        shared.log.capacity().keep_space_for_checkpoints();
         if options.truncate {
             shared.clear()?;
         }
@@ -214,6 +217,12 @@ impl Shared {
     fn pause_if_behind(&self, wait: Wait) -> Result<()> {
         if wait == Wait::Never && self.log.is_long_under_way() {
             return Err(Error::WouldBlock);
+        }
+        if self.log.pressure() & Pressure::SCARCE != 0 {
+            if wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
+            self.reclaim();
         }
         if self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed) {
             if wait == Wait::Never {

@@ -120,6 +120,7 @@ fn recover(
         pages_read: AtomicU64::new(0),
         pages_written: AtomicU64::new(0),
         evictions: AtomicU64::new(0),
+        reclaimed: Default::default(),
         log,
     };
     let left_out = shared.replay(redo, &losses, kind)?;

@@ -148,7 +148,7 @@ impl Shared {
     fn begin_anew(&self, mut leaves: Vec<LockedLeaf>, mut state: State) {
         for state in &mut leaves {
             if let Some(loaded) = state.loaded() {
-                self.cache.charge(&mut loaded.charged, 0);
+                self.discharge(loaded);
             }
             state.content = Content::Loaded(Box::default());
             state.generation = GONE;
@@ -156,7 +156,7 @@ impl Shared {
         self.records.store(state.records() as u64, Ordering::Relaxed);
         self.next_expiry_ms.store(state.expires_at_ms, Ordering::Relaxed);
         if let Some(loaded) = state.loaded() {
-            self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+            self.charge(loaded);
         }
         let handle = Handle::new(state);
         self.cache.enter(Arc::clone(&handle.leaf));

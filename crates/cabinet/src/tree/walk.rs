@@ -37,7 +37,7 @@ impl Shared {
             }
             visit(&handle.leaf, &mut state, from.as_deref().unwrap_or_default())?;
             if let Some(loaded) = state.loaded() {
-                self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+                self.charge(loaded);
             }
             // Nobody changes the bounds of a locked leaf.
             from = self.upper_of(from.as_deref());
@@ -90,7 +90,7 @@ impl Shared {
             self.forget_home(left);
             self.forget_home(moved);
             let page = std::mem::take(&mut moved.page);
-            self.cache.charge(&mut moved.charged, 0);
+            self.discharge(moved);
             left.page.extend(self.order, page.view(), 0..page.len());
             left.page.applied = left.page.applied.max(page.applied);
             state.expires_at_ms = state.expires_at_ms.min(expires_at_ms);

@@ -89,8 +89,8 @@ impl OnDisk for Arc<TreeDatabase> {
 
 fn small_leaves(options: &Options, leaf_bytes: u32, cache_bytes: u64) -> Options {
     let mut options = options.clone();
-    options.leaf_bytes = Some(leaf_bytes);
-    options.cache_bytes = Some(cache_bytes);
+    options.leaf_bytes = options.leaf_bytes.or(Some(leaf_bytes));
+    options.cache_bytes = options.cache_bytes.or(Some(cache_bytes));
     options
 }
 

@@ -77,6 +77,10 @@ impl Storage for Watched {
     fn boot_id(&self) -> Option<[u8; 16]> {
         self.storage.boot_id()
     }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        self.storage.free_bytes(directory)
+    }
 }
 
 impl File for WatchedFile {

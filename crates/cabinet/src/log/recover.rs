@@ -41,6 +41,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 /// Bytes between two messages on the progress of a replay.
 const PROGRESS_BYTES: u64 = 4 << 30;
 
+/// Files that hold what was lost with the power, the newest ones: as many are kept.
+const LOST_FILES_MAX: usize = 8;
+
 /// More sequence numbers than the records of a segment had.
 const SEQUENCES_OF_SEGMENT: u64 = (SEGMENT_BYTES_MAX / RECORD_BYTES_MIN) as u64;
 
@@ -164,8 +167,15 @@ impl Recovery {
         }
         for path in &survey.lost {
             let name = path.display();
-            tracing::warn!("{name} was not synced when the power went: it is kept aside");
-            self.set_aside(path, "log.lost")?;
+            tracing::warn!("{name} was not synced when the power went: it is no part of the log");
+            if self.settings.capacity_bytes == 0 {
+                self.set_aside(path, "log.lost")?;
+            } else {
+                self.storage.remove(path).map_err(|error| error_at("remove", path, error))?;
+            }
+        }
+        if !survey.lost.is_empty() {
+            self.remove_old_losses()?;
         }
         if !survey.misnamed.is_empty() {
             survey::give_right_names(storage.as_ref(), &directory, &survey.misnamed)
@@ -339,7 +349,7 @@ impl Recovery {
                 Fate::Lost => {
                     tell(hole, "were not synced when the power went, and are dropped");
                     if hole.is_followed {
-                        self.keep_aside(segment, hole, "lost")?;
+                        self.keep_lost(segment, hole, is_last)?;
                     }
                     if !is_last {
                         self.fill(segment, hole)?;
@@ -402,6 +412,36 @@ impl Recovery {
             (place >= from).then_some((place, fate))
         };
         Ok(names.iter().filter_map(place_in).collect())
+    }
+
+    /// Keeps aside what was lost with the power, as far as that is reasonable: it was never promised, so
+    /// that it must not take the space of a capped log, nor keep a database on a full disk shut.
+    fn keep_lost(&self, segment: &Segment, hole: &Hole, is_last: bool) -> Result<()> {
+        if self.settings.capacity_bytes != 0 {
+            return Ok(());
+        }
+        match self.keep_aside(segment, hole, "lost") {
+            // What follows it in later segments could rest on it.
+            Err(Error::NoSpace { path }) if is_last => {
+                tracing::warn!("there is no space to keep {} aside", path.display());
+            }
+            result => result?,
+        }
+        self.remove_old_losses()
+    }
+
+    /// Removes what was lost with the power before the newest [`LOST_FILES_MAX`] times.
+    fn remove_old_losses(&self) -> Result<()> {
+        let failed = |error| error_at("list", &self.directory, error);
+        let mut lost = self.storage.list(&self.directory).map_err(failed)?;
+        lost.retain(|name| name.contains(".log.lost"));
+        lost.sort_unstable();
+        let surplus = lost.len().saturating_sub(LOST_FILES_MAX);
+        for name in &lost[..surplus] {
+            let path = self.directory.join(name);
+            self.storage.remove(&path).map_err(|error| error_at("remove", &path, error))?;
+        }
+        Ok(())
     }
 
     /// Copies the bytes of a hole, as far as they are there, into a file of their own.

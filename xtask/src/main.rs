@@ -8,6 +8,7 @@ mod chaos;
 mod clients;
 mod crash;
 mod differential;
+mod faults;
 mod full_disk;
 mod fuzz;
 mod languages;
@@ -83,6 +84,18 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and hold
+    /// every answer against what was acknowledged.
+    Faults {
+        /// First seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Number of databases that are damaged; the other suites run in proportion.
+        #[arg(long, default_value_t = 200)]
+        rounds: u64,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Let WebDAV clients talk to the server: litmus, cadaver, curl.
     Webdav(Build),
     /// Run each fuzz target for a while.
@@ -128,6 +141,7 @@ fn main() -> Result<()> {
         Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
+        Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
     }
@@ -140,6 +154,7 @@ fn test() -> Result<()> {
     webdav::run_all(Profile::Debug)?;
     differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
+    faults::run_short(Profile::Debug)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
     small_memory::run(Profile::Debug)?;
     let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };

@@ -32,6 +32,12 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     run(Command::new(env!("CARGO")).args(arguments).current_dir(workspace()))
 }
 
+/// Runs cargo in the workspace, with a variable in its environment.
+pub(crate) fn run_with(arguments: &[&str], (variable, value): (&str, &str)) -> Result<()> {
+    println!("$ {variable}={value} \\");
+    run(Command::new(env!("CARGO")).args(arguments).env(variable, value).current_dir(workspace()))
+}
+
 /// Runs a program to its end, which has to be a success.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line(command));
@@ -139,6 +145,16 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(server)
+    }
+
+    /// SIGTERM, and wait until it has closed the database and ended.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM)
+            .context("cannot stop the server")?;
+        let status = self.child.wait().context("cannot wait for the server")?;
+        ensure!(status.success(), "the server ended with {status}");
+        Ok(())
     }
 
     /// SIGKILL, and wait until it is gone.

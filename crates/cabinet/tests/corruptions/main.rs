@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod damage;
+mod keyed;
 #[path = "../on_disk/mod.rs"]
 mod on_disk;
 mod ordered;
@@ -16,7 +17,12 @@ const SEEDS: u64 = 40;
 
 /// The seeds to try.
 pub(crate) fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("CORRUPTIONS") else { return 0..SEEDS };
+    seeds_or(SEEDS)
+}
+
+/// The seeds to try, so many if nothing else is said.
+pub(crate) fn seeds_or(count: u64) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("CORRUPTIONS") else { return 0..count };
     let number = |text: &str| text.parse::<u64>().expect("CORRUPTIONS is N or FROM..TO");
     match text.split_once("..") {
         Some((from, to)) => number(from)..number(to),

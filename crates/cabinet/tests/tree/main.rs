@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod cap;
 mod damage;
 mod keep;
 mod model;

@@ -1,0 +1,114 @@
+//! A load whose every write is known, and the judgement of what a server answers after it.
+
+use crate::memcached::{Connection, delete_request, set_request};
+use crate::random::Random;
+use anyhow::{Context, Result, ensure};
+
+/// Keys that are written; decimal numbers from 1 on, which every kind of database takes.
+pub(crate) const KEYS: usize = 2000;
+
+/// Writes to each key on average: several segments of the log come of them.
+const WRITES_PER_KEY: usize = 6;
+
+/// One write in so many is a removal.
+const REMOVALS: u64 = 8;
+
+/// Bytes of a value.
+pub(crate) const VALUE_BYTES: usize = 1000;
+
+const PIPELINE_DEPTH: usize = 100;
+
+/// All writes of each key, oldest first; `None` is a removal. All were acknowledged.
+pub(crate) struct History {
+    writes: Vec<Vec<Option<u64>>>,
+    is_table: bool,
+}
+
+/// What a server answers for a key, beside its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The last write.
+    Right,
+    /// An error.
+    Error,
+    /// No record, though the last write stored one.
+    Absent,
+    /// An older value, or one that was removed.
+    Older,
+}
+
+impl History {
+    /// Writes to a server, and returns what was written.
+    pub(crate) fn make(port: u16, random: &mut Random, is_table: bool) -> Result<Self> {
+        let mut history = Self { writes: vec![Vec::new(); KEYS], is_table };
+        let mut connection = Connection::open(port)?;
+        let mut next = 0;
+        for _ in 0..KEYS * WRITES_PER_KEY / PIPELINE_DEPTH {
+            let mut requests = Vec::new();
+            for _ in 0..PIPELINE_DEPTH {
+                let key = random.below(KEYS as u64) as usize;
+                next += 1;
+                let write = (random.below(REMOVALS) != 0).then_some(next);
+                requests.extend(match write {
+                    Some(number) => set_request(&name(key), &history.value(number)),
+                    None => delete_request(&name(key)),
+                });
+                history.writes[key].push(write);
+            }
+            connection.send(&requests)?;
+            for _ in 0..PIPELINE_DEPTH {
+                let answer = connection.line()?;
+                ensure!(
+                    ["STORED", "DELETED", "NOT_FOUND"].contains(&answer.as_str()),
+                    "a write was answered with {answer:?}"
+                );
+            }
+        }
+        Ok(history)
+    }
+
+    /// The value of a write: its number and filling.
+    fn value(&self, write: u64) -> Vec<u8> {
+        let mut value = if self.is_table { b"v\0".to_vec() } else { Vec::new() };
+        value.extend_from_slice(format!("{write}:").as_bytes());
+        value.resize(VALUE_BYTES, b'a' + (write % 26) as u8);
+        value
+    }
+
+    /// Reads every key and judges the answers. A value that was never written to its key fails.
+    pub(crate) fn judge(&self, port: u16) -> Result<Vec<Answer>> {
+        let mut connection = Connection::open(port)?;
+        let answer = |key| self.judge_key(&mut connection, key);
+        (0..KEYS).map(answer).collect()
+    }
+
+    fn judge_key(&self, connection: &mut Connection, key: usize) -> Result<Answer> {
+        let name = name(key);
+        connection.send(format!("get {name}\r\n").as_bytes())?;
+        let line = connection.line()?;
+        if line.starts_with("SERVER_ERROR ") {
+            return Ok(Answer::Error);
+        }
+        let last = self.writes[key].last().copied().flatten();
+        if line == "END" {
+            return Ok(if last.is_none() { Answer::Right } else { Answer::Absent });
+        }
+        let size = line.rsplit(' ').next().and_then(|size| size.parse().ok());
+        let size: usize = size.with_context(|| format!("{name} was answered with {line:?}"))?;
+        let value = connection.read(size + b"\r\nEND\r\n".len())?;
+        let value = &value[..size];
+        if last.is_some_and(|write| self.value(write) == value) {
+            return Ok(Answer::Right);
+        }
+        let was_written =
+            self.writes[key].iter().flatten().any(|write| self.value(*write) == value);
+        ensure!(was_written, "{name} has a value that was never written to it: {:?}", {
+            value.escape_ascii().to_string()
+        });
+        Ok(Answer::Older)
+    }
+}
+
+fn name(key: usize) -> String {
+    (key + 1).to_string()
+}

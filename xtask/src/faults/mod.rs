@@ -1,0 +1,44 @@
+//! Fault suite: damaged files, kills, losses of power, full disks and small memory.
+//!
+//! What chance decides comes from a seed that a failure names. `docs/reliability.md` lists the
+//! faults with what happens at each.
+
+mod damage;
+mod history;
+
+use crate::programs::{Profile, build, run_with};
+use crate::{crash, full_disk, small_memory};
+use anyhow::Result;
+
+/// Rounds of damage that `cargo xtask test` runs. Its other suites are run by it anyway.
+const SHORT_ROUNDS: u64 = 12;
+
+/// Seeds of the library's own suites for each damaged database.
+const SEEDS_PER_ROUND: u64 = 10;
+
+/// Runs all suites: `rounds` damaged databases, and of the others what goes with that.
+pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
+    let programs = build(profile)?;
+    damage::run(&programs, seed, rounds)?;
+    crash::run(profile, u32::try_from(rounds / 2).unwrap_or(u32::MAX).max(1))?;
+    let seeds = seed..seed + rounds * SEEDS_PER_ROUND;
+    library(&["corruptions"], "CORRUPTIONS", &format!("{}..{}", seeds.start, seeds.end))?;
+    library(&["lanes"], "CRASH_SEEDS", &(seeds.end - seeds.start).to_string())?;
+    library(&["model"], "PROPTEST_CASES", &rounds.to_string())?;
+    full_disk::run(profile, full_disk::SIZE_MIB)?;
+    small_memory::run(profile)
+}
+
+/// The short form: damaged databases alone.
+pub(crate) fn run_short(profile: Profile) -> Result<()> {
+    damage::run(&build(profile)?, 0, SHORT_ROUNDS)
+}
+
+/// Runs test files of the library with as many seeds as a variable says.
+fn library(files: &[&str], variable: &str, seeds: &str) -> Result<()> {
+    let mut arguments = vec!["test", "--package", "cabinet", "--release"];
+    for file in files {
+        arguments.extend(["--test", file]);
+    }
+    run_with(&arguments, (variable, seeds))
+}

@@ -4,6 +4,7 @@ Arguments: port of a running server, folder of the programs.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,10 +67,25 @@ def test_keys_are_dumped():
         os.chdir("/")
 
 
+# It sends a time with delete and wants an error, as memcached up to 1.6.18 answers; 1.6.45
+# ignores what follows the key.
+CHANGED_SINCE = {"ascii delete", "ascii delete noreply"}
+
+
 def test_its_own_test_of_a_server_passes():
     for protocol in ["-a", "-b"]:
-        answer = run("capable", "-h", "127.0.0.1", "-p", PORT, protocol)
-        assert answer.endswith("All tests passed\n") and answer.count("[pass]") >= 27, answer
+        done = subprocess.run(
+            ["memccapable", "-h", "127.0.0.1", "-p", PORT, protocol],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        # A test that fails has its result in the other stream.
+        results = re.findall(r"((?:ascii|binary)(?: [a-z]+)+?) {2,}(\[pass\])?", done.stdout)
+        failed = {name for name, result in results if not result}
+        assert failed == (CHANGED_SINCE if protocol == "-a" else set()), done
+        assert len(results) >= 27, done
 
 
 promises.keep(dict(globals()))

@@ -319,7 +319,9 @@ fn no_room(work: &Work<'_>) -> Result<()> {
     let repository = disk.join("backups").display().to_string();
     let small = work.path("small.tch");
     let programs = work.tyrant.parent().context("no folder of programs")?;
-    let mut server = Server::start(programs, &small)?;
+    let folder = small.parent().context("no folder of the database")?.display().to_string();
+    let log = small.with_extension("log");
+    let mut server = Server::start_with(programs, &small, &log, &["--copy-dir", &folder])?;
     let mut connection = Connection::open(server.port)?;
     let address = format!("127.0.0.1:{}", server.port);
     let create = ["backup", "create", &repository, "--server", &address];

@@ -59,6 +59,13 @@ impl Host {
         Ok(Self { number, folder, program: programs.join("tyrant"), options, child: None })
     }
 
+    /// From its next start on it follows another master.
+    pub(super) fn set_master(&mut self, master: &str) {
+        if let Some(at) = self.options.iter().position(|option| option == "--master") {
+            self.options[at + 1] = master.to_owned();
+        }
+    }
+
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
@@ -118,6 +125,11 @@ impl Host {
         let mut records: Vec<String> = listed.lines().map(str::to_owned).collect();
         records.sort_unstable();
         Ok(records)
+    }
+
+    /// Whether the server has said something.
+    pub(super) fn has_said(&self, text: &str) -> Result<bool> {
+        Ok(std::fs::read_to_string(self.folder.join("log"))?.contains(text))
     }
 
     /// Lines of what the server said that should not be there.

@@ -114,7 +114,7 @@ enum Later {
 
 impl Chaos {
     fn begin(programs: &Path, folder: &Path, seed: u64) -> Result<Self> {
-        let network = Network::new(takeover::REPLICA)?;
+        let network = Network::new(takeover::OTHER)?;
         let mut random = Random(seed);
         if !host::can_skew() {
             println!("chaos: clocks stay right, libfaketime is not there");

@@ -1,5 +1,6 @@
 //! A master that waits for its replica is killed under load, and the replica takes its place: nothing
-//! that was acknowledged may be missing there.
+//! that was acknowledged may be missing there. Another replica, which was killed before, goes on at the new
+//! master, which is killed meanwhile: it may execute nothing twice and miss nothing.
 
 use super::host::{Host, PORT};
 use super::network::{Link, Network, address};
@@ -10,11 +11,22 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-/// The hosts of the master and of the replica.
+/// The hosts of the master, of the replica that takes its place, and of another one.
 pub(super) const MASTER: u8 = 6;
 pub(super) const REPLICA: u8 = 7;
+pub(super) const OTHER: u8 = 8;
+
+/// Records that are added to.
+const SUMS: u64 = 50;
+
+/// How long they are, each time.
+const ADDING: Duration = Duration::from_millis(500);
+
+/// How long servers may take to become equal.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests that are sent at once.
 const DEPTH: usize = 64;
@@ -46,7 +58,10 @@ pub(super) fn run(
         let waiting = ["--semi-sync", "1", "--semi-sync-timeout", "5"];
         let mut master = start(MASTER, None, &waiting, random)?;
         let of = format!("{}:{PORT}", address(MASTER));
-        let replica = start(REPLICA, Some(&of), &[], random)?;
+        let mut replica = start(REPLICA, Some(&of), &[], random)?;
+        let mut other = start(OTHER, Some(&of), &["--seed", "never"], random)?;
+        while_adding(&master.socket(), || other.kill())?;
+        await_equal(&master, &replica)?;
         let socket = master.socket();
         let acknowledged = std::thread::scope(|scope| {
             let load = scope.spawn(|| store(&socket));
@@ -83,9 +98,89 @@ pub(super) fn run(
         );
         // It is a master now.
         replica.ask(&["put", "taken", "over"])?;
+        while_adding(&replica.socket(), || replica.kill())?;
+        replica.start(network, skew(random))?;
+        other.set_master(&format!("{}:{PORT}", address(REPLICA)));
+        let socket = replica.socket();
+        while_adding(&socket, || {
+            other.start(network, skew(random))?;
+            std::thread::sleep(Duration::from_millis(random.below(BAD_MS_MAX)));
+            other.kill()?;
+            other.start(network, skew(random))
+        })?;
+        await_equal(&replica, &other)?;
+        ensure!(other.has_said("going on in another log")?, "it has not gone on where it was");
         total += acknowledged.len();
     }
     Ok(total)
+}
+
+/// Does something while a client adds to records, and goes on adding for a while after it unless the server
+/// has gone.
+fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| add(socket, &stop));
+        std::thread::sleep(ADDING);
+        let acted = act();
+        if acted.is_ok() {
+            std::thread::sleep(ADDING);
+        }
+        stop.store(true, Ordering::Relaxed);
+        match adding.join() {
+            Ok(added) => acted.and(added),
+            Err(_) => bail!("a client panicked"),
+        }
+    })
+}
+
+/// Adds to records until it is told to stop or the server has gone.
+fn add(socket: &Path, stop: &AtomicBool) -> Result<()> {
+    let stream = UnixStream::connect(socket).context("cannot connect")?;
+    let mut stream = BufReader::new(stream);
+    let batch = |request: fn(u64) -> String| (0..SUMS).map(request).collect::<String>();
+    let begin = batch(|key| format!("add sum{key} 0 0 1\r\n0\r\nadd text{key} 0 0 1\r\n0\r\n"));
+    let more = batch(|key| format!("incr sum{key} 1\r\nappend text{key} 0 0 1\r\n+\r\n"));
+    let mut requests = &begin;
+    while !stop.load(Ordering::Relaxed) {
+        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
+            return Ok(());
+        }
+        requests = &more;
+        for _ in 0..2 * SUMS {
+            let mut line = String::new();
+            match stream.read_line(&mut line) {
+                Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(()),
+                Ok(_) if line.starts_with("SERVER_ERROR ") || !line.contains("ERROR") => {}
+                Ok(_) => bail!("the server answered {line:?}"),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until two servers have the same records.
+fn await_equal(one: &Host, other: &Host) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let (left, right) = (one.records()?, other.records()?);
+        if left == right {
+            return Ok(());
+        }
+        if started.elapsed() > PATIENCE {
+            let differs = left.iter().filter(|record| right.binary_search(record).is_err());
+            bail!(
+                "hosts {} and {} differ: {} and {} records, {} of the first are not in the other",
+                one.number,
+                other.number,
+                left.len(),
+                right.len(),
+                differs.count()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Stores records under numbers until the server has gone; answers those that were acknowledged.

@@ -761,7 +761,7 @@ impl Database {
 
     /// Reclaims all dead space now, after what an open database can change of itself was set as
     /// the tuning (`width=100#limsiz=1g`) says; see [`crate::name`]. Fixed-length: what is not
-    /// given stays. On-memory: a cap that is not given is lifted. Hash and fixed-length: a cap on
+    /// given stays. On-memory: a cap that is not given is lifted. Hash, fixed-length and tree: a cap on
     /// bytes that is given is set and then kept to, instead of reclaiming everything now. Tuning that there is not is
     /// ignored, as the original has it.
     pub fn retune(&self, tuning: &str) -> Result<()> {

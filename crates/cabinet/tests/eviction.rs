@@ -8,7 +8,7 @@ mod watched;
 use cabinet::io::{FaultyStorage, Open, RealStorage, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::{
-    Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
+    Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options, Order,
     TreeDatabase,
 };
 use on_disk::{OnDisk, TableDatabase};
@@ -23,6 +23,7 @@ use watched::{Step, Watched};
 
 type Hash = Arc<HashDatabase>;
 type Fixed = Arc<FixedDatabase>;
+type Tree = Arc<TreeDatabase>;
 
 /// Bytes of the values that fill a database.
 const VALUE_BYTES: usize = 1000;
@@ -91,9 +92,9 @@ fn present(database: &Database, numbers: impl IntoIterator<Item = u64>) -> usize
     numbers.into_iter().filter(is_there).count()
 }
 
-fn what_was_not_used_lately_goes_first<E: OnDisk>() {
+fn what_was_not_used_lately_goes_first<E: OnDisk>(options: &Options) {
     let storage = FaultyStorage::new();
-    let (_engine, database) = open::<E>(&storage, &options());
+    let (_engine, database) = open::<E>(&storage, options);
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();
         // One is read all the time, one written, one of which somebody asks to keep it.
@@ -113,12 +114,20 @@ fn what_was_not_used_lately_goes_first<E: OnDisk>() {
 
 #[test]
 fn what_was_not_used_lately_goes_first_of_a_hash() {
-    what_was_not_used_lately_goes_first::<Hash>();
+    what_was_not_used_lately_goes_first::<Hash>(&options());
 }
 
 #[test]
 fn what_was_not_used_lately_goes_first_of_a_fixed_length_database() {
-    what_was_not_used_lately_goes_first::<Fixed>();
+    what_was_not_used_lately_goes_first::<Fixed>(&options());
+}
+
+#[test]
+fn what_was_not_used_lately_goes_first_of_a_tree() {
+    let mut options = options();
+    // So that the newest keys are the last.
+    options.order = Some(Order::Decimal);
+    what_was_not_used_lately_goes_first::<Tree>(&options);
 }
 
 #[test]
@@ -261,7 +270,7 @@ fn lowering_a_cap_keeps_the_newest_records_of_long_segments_of_a_fixed_length_da
 #[test]
 fn a_database_that_is_opened_for_reading_evicts_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["casket.tch", "casket.tcf"] {
+    for name in ["casket.tch", "casket.tcf", "casket.tcb"] {
         let path = folder.path().join(name);
         let limit = |options: &Options| {
             let database = Database::open_with(&path, options).unwrap();
@@ -402,12 +411,13 @@ fn a_damaged_segment_goes_in_its_turn() {
 }
 
 #[test]
-fn trees_and_tables_have_no_such_cap_and_say_so() {
-    for kind in [Arc::<TreeDatabase>::PATH, TableDatabase::PATH] {
-        let folder = tempfile::tempdir().unwrap();
-        let refused = Database::open_with(folder.path().join(kind), &options());
-        assert!(matches!(refused, Err(Error::NotSupported(_))), "{kind}");
-    }
+fn tables_have_no_such_cap_and_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tct");
+    let refused = Database::open_with(&path, &options()).map(|_| ());
+    assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
+    let refused = TableDatabase::open(Arc::new(FaultyStorage::new()), &options()).map(|_| ());
+    assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
 }
 
 // Whatever befalls it.
@@ -471,15 +481,18 @@ struct History<E> {
     known: BTreeMap<u8, Known>,
     /// Puts are numbered, and a value says which it is of.
     puts: u64,
+    /// Most bytes of all files.
+    files_bytes_max: u64,
 }
 
 impl<E: OnDisk> History<E> {
-    fn new(durability: Durability) -> Self {
+    fn new(durability: Durability, files_bytes_max: u64) -> Self {
         let mut options = options();
         options.durability = durability;
         options.eager_lanes = true;
         let storage = FaultyStorage::new();
-        let mut history = Self { storage, options, opened: None, known: BTreeMap::new(), puts: 0 };
+        let known = BTreeMap::new();
+        let mut history = Self { storage, options, opened: None, known, puts: 0, files_bytes_max };
         history.open();
         history
     }
@@ -607,17 +620,17 @@ impl<E: OnDisk> History<E> {
             }
         }
         let size = stored_bytes::<E>(&self.storage);
-        assert!(size <= CAPACITY_BYTES_MIN, "{size} bytes after {event:?}");
+        assert!(size <= self.files_bytes_max, "{size} bytes after {event:?}");
     }
 }
 
-fn nothing_old_comes_back<E: OnDisk>(durability: Durability) {
+fn nothing_old_comes_back<E: OnDisk>(durability: Durability, files_bytes_max: u64) {
     let mut config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 12;
     }
     proptest!(config, |(events in events())| {
-        let mut history = History::<E>::new(durability);
+        let mut history = History::<E>::new(durability, files_bytes_max);
         for event in &events {
             history.step(event);
         }
@@ -626,22 +639,32 @@ fn nothing_old_comes_back<E: OnDisk>(durability: Durability) {
 
 #[test]
 fn nothing_old_comes_back_in_a_hash_that_is_killed() {
-    nothing_old_comes_back::<Hash>(Durability::None);
+    nothing_old_comes_back::<Hash>(Durability::None, CAPACITY_BYTES_MIN);
 }
 
 #[test]
 fn nothing_old_comes_back_in_a_hash_that_loses_power() {
-    nothing_old_comes_back::<Hash>(Durability::Always);
+    nothing_old_comes_back::<Hash>(Durability::Always, CAPACITY_BYTES_MIN);
 }
 
 #[test]
 fn nothing_old_comes_back_in_a_fixed_length_database_that_is_killed() {
-    nothing_old_comes_back::<Fixed>(Durability::None);
+    nothing_old_comes_back::<Fixed>(Durability::None, CAPACITY_BYTES_MIN);
 }
 
 #[test]
 fn nothing_old_comes_back_in_a_fixed_length_database_that_loses_power() {
-    nothing_old_comes_back::<Fixed>(Durability::Always);
+    nothing_old_comes_back::<Fixed>(Durability::Always, CAPACITY_BYTES_MIN);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_tree_that_is_killed() {
+    nothing_old_comes_back::<Tree>(Durability::None, u64::MAX);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_tree_that_loses_power() {
+    nothing_old_comes_back::<Tree>(Durability::Always, u64::MAX);
 }
 
 #[test]

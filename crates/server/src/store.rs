@@ -224,6 +224,9 @@ impl Store {
     /// here, or the other way round, and then the same operation would come to something else there.
     fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by somebody who may wait.
+        if self.logs_duplicates() {
+            return self.log_duplicates(held, key);
+        }
         let database = self.database.blocking();
         let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
         // If it cannot be read, it is better gone there than old.
@@ -416,6 +419,7 @@ impl Store {
                 self.append(&held, Request::PutCat { key, value: &value[from..] }, true);
             }
             (Change::Put(value, meta), None) => self.log_put(&held, key, &value, meta),
+            (Change::Remove, _) if self.logs_duplicates() => self.log_duplicates(&held, key),
             (Change::Remove, _) => self.append(&held, Request::Out { key }, true),
         }
         Ok(answer)
@@ -502,6 +506,12 @@ impl Store {
             self.expire(&held, key)?;
         }
         let done = call()?;
+        if let Scope::Key(key) = scope
+            && self.logs_duplicates()
+        {
+            self.log_duplicates(&held, key);
+            return Ok(done);
+        }
         let arguments = strings.strings();
         self.append(&held, Request::Misc { name, options: 0, arguments }, outcome(&done));
         Ok(done)
@@ -532,7 +542,26 @@ impl Store {
         self.database.table().is_none()
     }
 
+    /// Whether a change of one duplicate is logged as all of the key. A replica may have some that
+    /// were evicted here, among which the same change would be another.
+    fn logs_duplicates(&self) -> bool {
+        self.database.evicts() && self.database.has_duplicates()
+    }
+
+    /// Logs all duplicates of a key.
+    fn log_duplicates(&self, held: &Held<'_>, key: &[u8]) {
+        // The change is made: it is too late to be executed again by a thread that may wait.
+        let database = self.database.blocking();
+        if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
+            // What cannot be read is better gone there than old.
+            tracing::error!("the update log has a key without its duplicates: {error}");
+        }
+    }
+
     fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
+        if self.logs_duplicates() {
+            return self.log_duplicates(held, key);
+        }
         // A row has neither flags nor an expiry; the argument that carries them would be a column.
         let meta = if self.has_plain_values() { meta } else { Meta::NONE };
         put_request(key, value, meta, |request| self.append(held, request, true));

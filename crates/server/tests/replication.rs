@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{
-    PATIENCE, Running, following, hash, is_following, logged, logging, memory, records, request,
-    set, set_master, start_master, start_with, stat, table, take_replica, wait_until,
-    wait_until_equal,
+    PATIENCE, Running, following, hash, is_following, logged, logging, memory, misc, records,
+    request, set, set_master, start_master, start_with, stat, table, take_replica, tree,
+    wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 use wire::update_log::{Message, Operation};
@@ -60,6 +60,48 @@ fn a_replica_has_the_records_of_a_master_that_evicts() {
     wait_until(|| copy.get(b"long19").unwrap().is_some() && copy.get(b"long1").unwrap().is_some());
     wait_until(|| copy.get(b"long0").unwrap().is_none());
     // What was evicted is still there.
+    assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
+}
+
+#[test]
+fn a_replica_has_the_duplicates_of_a_tree_that_evicts() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let name = format!("{}#capsiz=4m", one.path().join("casket.tcb").display());
+    let source = Database::open(&name).unwrap();
+    let master = start_with(logging(1, one.path()), source.clone());
+    let copy = tree(other.path());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    let change = |name: &str, key: &str, value: &str| {
+        master.connect().exchange(misc(name, &[key, value]), b"\0\0\0\0\0");
+    };
+    for key in ["put", "added", "removed", "several"] {
+        change("putdup", key, "1");
+        change("putdup", key, "2");
+    }
+    wait_until(|| copy.len() == 8);
+    let long = "v".repeat(100_000);
+    for number in 0..120 {
+        set(&master, &format!("long{number}"), &long);
+    }
+    for key in ["put", "added", "removed", "several"] {
+        assert_eq!(source.get_all(key.as_bytes()).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(copy.get_all(key.as_bytes()).unwrap().len(), 2);
+    }
+    set(&master, "put", "3");
+    change("putdup", "added", "3");
+    change("putdup", "several", "3");
+    change("putdupback", "several", "0");
+    master.connect().exchange("delete removed\r\n", b"NOT_FOUND\r\n");
+    for key in ["removed", "put", "added", "several"] {
+        wait_until(|| {
+            let (there, here) = (copy.get_all(key.as_bytes()), source.get_all(key.as_bytes()));
+            there.unwrap() == here.unwrap()
+        });
+    }
+    assert_eq!(source.get_all(b"added").unwrap(), [b"3"]);
+    assert_eq!(source.get_all(b"several").unwrap(), [b"0", b"3"]);
+    // Evictions are not logged.
     assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
 }
 

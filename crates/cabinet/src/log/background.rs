@@ -44,6 +44,10 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
     /// Writes a checkpoint.
     fn checkpoint(&self) -> Result<()>;
+    /// Whether there is a cap on bytes.
+    fn is_capped(&self) -> bool {
+        self.log().capacity.is_capped()
+    }
     /// Evicts what is over the cap, if there is one.
     fn keep_to_cap(&self) -> Result<()>
     where
@@ -146,8 +150,7 @@ impl Background {
         engine.log().background.running.store(true, Ordering::Release);
         background.spawn("cabinet-ahead", engine, 0, ahead)?;
         // Where writers cannot go on without it, it gives way to nobody.
-        let is_capped = engine.log().capacity.is_capped();
-        let niceness = if is_capped { 0 } else { KEEPER_NICENESS };
+        let niceness = if engine.is_capped() { 0 } else { KEEPER_NICENESS };
         background.spawn("cabinet-keeper", engine, niceness, keep)?;
         if engine.log().settings.durability != Durability::None {
             background.spawn("cabinet-syncer", engine, 0, sync)?;
@@ -263,6 +266,16 @@ impl Log {
     /// Whether something is not durable that can become so: after a failed sync nothing can.
     pub(crate) fn has_to_sync(&self) -> bool {
         self.commit.check().is_ok() && self.appended() > self.commit.durable()
+    }
+
+    /// Whether the background threads are being stopped.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.background.stopping()
+    }
+
+    /// Has the background look for work now.
+    pub(crate) fn wake_background(&self) {
+        self.background.wake();
     }
 
     /// Allocates and populates what will be appended to next.

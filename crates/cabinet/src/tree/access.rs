@@ -25,14 +25,22 @@ const EVICTION_LOOKS_MAX: usize = 64;
 
 impl Shared {
     /// Lends the page of the leaf that `locate` names to `visit`, together with what else that
-    /// said. Its bounds are those that the directory has until `visit` returns.
+    /// said. Its bounds are those that the directory has until `visit` returns. The leaf counts as
+    /// read if `is_read` holds for the result.
     #[inline]
     pub(super) fn look<B, T>(
         &self,
         wait: Wait,
         locate: impl Fn(&Directory<Handle>) -> (Handle, B),
         mut visit: impl FnMut(View<'_>, &B) -> T,
+        is_read: impl Fn(&T) -> bool,
     ) -> Result<T> {
+        let note = |state: &State, result: T| {
+            if is_read(&result) {
+                state.note_read();
+            }
+            Ok(result)
+        };
         let mut fetched: Option<(Home, Page)> = None;
         loop {
             let (handle, bounds) = locate(&self.directory.read());
@@ -43,14 +51,14 @@ impl Shared {
             let home = match &state.content {
                 Content::Loaded(loaded) => {
                     state.note_use();
-                    return Ok(visit(loaded.page.view(), &bounds));
+                    return note(&state, visit(loaded.page.view(), &bounds));
                 }
                 Content::Stored { home, .. } => *home,
             };
             let segments = self.log.segments();
             let mut lend = |view: View<'_>| visit(view, &bounds);
             if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
-                return Ok(result);
+                return note(&state, result);
             }
             let id = state.id;
             drop(state);
@@ -61,9 +69,10 @@ impl Shared {
                         && let Some(loaded) = self.install(&handle.leaf, &mut state, home, page)
                     {
                         let result = visit(loaded.page.view(), &bounds);
+                        let result = note(&state, result);
                         drop(state);
                         self.evict();
-                        return Ok(result);
+                        return result;
                     }
                 }
                 _ => fetched = Some((home, self.fetch(&segments, (id, home), wait)?)),
@@ -150,6 +159,7 @@ impl Shared {
         value: &[u8],
         meta: Meta,
     ) -> Result<Version> {
+        self.check_cap(state, operation, &group, key, value)?;
         let operation = operation.on(group.len());
         let purpose = if operation.removes() { Purpose::Remove } else { Purpose::Store };
         let appended = operation.encode(value, |bytes| {
@@ -190,6 +200,9 @@ impl Shared {
             state.expires_at_ms = state.expires_at_ms.min(meta.expires_at_ms);
             self.next_expiry_ms.fetch_min(meta.expires_at_ms, Ordering::Relaxed);
         }
+        if !group.is_empty() && !operation.removes() {
+            state.note_read();
+        }
         let Some(loaded) = state.loaded() else { return };
         self.forget_home(loaded);
         let (grown, at) =
@@ -226,6 +239,7 @@ impl Shared {
         if let Some(loaded) = state.loaded() {
             self.charge(loaded);
         }
+        self.count(state);
         is_divided
     }
 
@@ -270,9 +284,11 @@ impl Shared {
             last = page.view().key(page.len() - 1).to_vec();
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut state = State::fresh(id, page, expires_at_ms);
+            self.note_oldest(&mut state);
             if let Some(loaded) = state.loaded() {
                 self.charge(loaded);
             }
+            self.count(&mut state);
             places.push((lower, Handle::new(state)));
         }
         for (_, handle) in &places {

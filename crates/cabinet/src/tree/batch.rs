@@ -27,6 +27,7 @@ impl Shared {
     /// having one lock each, cannot come across.
     pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
+        self.check_batch_cap(batch)?;
         self.pause_if_behind(Wait::Block)?;
         let changes = batch.changes.iter().map(|(key, _)| &key[..]);
         let mut keys: Vec<&[u8]> =
@@ -147,6 +148,8 @@ impl Shared {
                 BatchChange::Remove if exists => (Operation::Remove(0), &[][..], Meta::NONE),
                 BatchChange::Remove => continue,
             };
+            let group = self.group(&mut states[leaf], key);
+            self.check_cap(&mut states[leaf], operation, &group, key, value)?;
             let operation = operation.on(records);
             let redo = operation.encode(value, <[u8]>::to_vec);
             steps.push(Step { leaf, key, value, meta, operation, redo });

@@ -351,6 +351,7 @@ impl Shared {
             .clamp(DUE_BYTES_MIN, DUE_BYTES_MAX)
             .max((pages / 2).min(DUE_BYTES_MAX_OF_LARGE))
             .max(4 * list)
+            .min(self.cap.due_bytes_max())
     }
 
     /// Bytes that an opening would have to read to replay the log.

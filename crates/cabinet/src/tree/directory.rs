@@ -163,6 +163,20 @@ impl<T> Directory<T> {
         }
     }
 
+    /// Up to so many leaves from all over the order.
+    pub(super) fn sample(&self, count: usize) -> Vec<T>
+    where
+        T: Clone,
+    {
+        let leaf = |number: usize| {
+            // In hundredths of a chunk.
+            let at = self.chunks.len() * 100 * number / count.max(1);
+            let places = &self.chunks[at / 100].places;
+            places[places.len() * (at % 100) / 100].leaf.clone()
+        };
+        (0..count).map(leaf).collect()
+    }
+
     /// All leaves, in order.
     #[cfg(test)]
     fn leaves(&self) -> impl Iterator<Item = &T> {

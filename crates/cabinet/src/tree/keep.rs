@@ -145,6 +145,14 @@ impl Engaged for Shared {
         Ok(())
     }
 
+    fn is_capped(&self) -> bool {
+        self.cap.is_capped()
+    }
+
+    fn keep_to_cap(&self) -> Result<()> {
+        self.keep_to_byte_cap()
+    }
+
     /// A checkpoint does that.
     fn compact(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
         Ok(())
@@ -170,5 +178,6 @@ pub(super) fn tend(shared: &Shared) -> Result<()> {
     shared.log.finish_sealed()?;
     shared.log.look_what_is_resident();
     shared.sweep(&|| true)?;
+    shared.keep_to_byte_cap()?;
     if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }
 }

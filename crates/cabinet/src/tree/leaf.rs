@@ -1,6 +1,7 @@
 //! One leaf: its page, in memory or only in the log.
 
 use super::page::Page;
+use crate::Version;
 use crate::log::Location;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -43,8 +44,14 @@ pub(super) struct State {
     /// Nothing in it expires before this, in milliseconds since the Unix epoch.
     pub(super) expires_at_ms: u64,
     pub(super) content: Content,
-    /// It was used since the search for a leaf to evict last came by.
+    /// Bytes that the cap was told of.
+    pub(super) counted: u32,
+    /// No key of it was last written before this version, as far as eviction has found out.
+    pub(super) oldest: Version,
+    /// It was used since the search for a page to take out of memory last came by.
     used: AtomicBool,
+    /// A record of it was read or overwritten since [eviction](super::evict) last came by.
+    read: AtomicBool,
     /// Period in which the page in the log was found to be sound, see
     /// [`crate::log::Segment::period`]; 0 is none.
     pub(super) checked: AtomicU32,
@@ -85,7 +92,10 @@ impl State {
             generation: 0,
             expires_at_ms,
             content,
+            counted: 0,
+            oldest: 0,
             used: AtomicBool::new(false),
+            read: AtomicBool::new(false),
             checked: AtomicU32::new(0),
         }
     }
@@ -98,7 +108,10 @@ impl State {
             generation: 0,
             expires_at_ms,
             content: Content::Loaded(Box::new(loaded)),
+            counted: 0,
+            oldest: 0,
             used: AtomicBool::new(true),
+            read: AtomicBool::new(false),
             checked: AtomicU32::new(0),
         }
     }
@@ -155,6 +168,19 @@ impl State {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a record of it was read or overwritten; as `note_use`.
+    #[inline]
+    pub(super) fn note_read(&self) {
+        if !self.read.load(Ordering::Relaxed) {
+            self.read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a record of it was read or overwritten since the last call.
+    pub(super) fn take_read(&self) -> bool {
+        self.read.swap(false, Ordering::Relaxed)
     }
 
     /// Whether it was used since the last call.

@@ -31,6 +31,7 @@ mod cell;
 mod checkpoint;
 mod cover;
 mod directory;
+mod evict;
 mod keep;
 mod leaf;
 mod page;
@@ -60,6 +61,7 @@ use crate::{
 use cache::Cache;
 use checkpoint::Reclaimed;
 use directory::Directory;
+use evict::ByteCap;
 use leaf::{Handle, State};
 use parking_lot::{Mutex, RwLock};
 use redo::Operation;
@@ -98,6 +100,8 @@ struct Shared {
     leaf_bytes: usize,
     /// Most records, looked at when a leaf is divided.
     capacity_records: u64,
+    /// Most bytes of all pages.
+    cap: ByteCap,
     directory: RwLock<Directory<Handle>>,
     /// Bytes that the directory takes, as of the last checkpoint.
     directory_bytes: AtomicU64,
@@ -232,7 +236,7 @@ impl Shared {
                 std::thread::sleep(BEHIND_PAUSE);
             }
         }
-        Ok(())
+        self.make_way(wait)
     }
 
     /// As [`Engine::remove_expired`].
@@ -355,7 +359,12 @@ impl Shared {
             let view = loaded.page.view();
             let group = view.group(self.order, key);
             let first = (!group.is_empty()).then(|| view.record(group.start));
-            match decide(first) {
+            let exists = first.is_some();
+            let change = decide(first);
+            if exists {
+                state.note_read();
+            }
+            match change {
                 Change::Keep => Ok(0),
                 Change::Remove => {
                     if !group.is_empty() {
@@ -383,9 +392,14 @@ impl Shared {
             ("pages_read", count(&self.pages_read)),
             ("pages_written", count(&self.pages_written)),
             ("cache_evictions", count(&self.evictions)),
+            ("limit_bytes", self.cap.limit_bytes().to_string()),
+            ("evicted", self.cap.evicted().to_string()),
             ("replay_bytes", self.replay_bytes().to_string()),
             ("live_bytes", Usage::of(&self.log.segments()).live_bytes.to_string()),
         ];
+        if self.cap.is_capped() {
+            figures.push(("page_bytes", self.cap.bytes().to_string()));
+        }
         figures.extend(self.expired.report());
         figures.extend(self.log.report());
         figures
@@ -440,6 +454,18 @@ impl Engine for TreeDatabase {
 
     fn optimize(&self) -> Result<()> {
         self.shared.optimize()
+    }
+
+    /// Sets the cap on bytes if there is one among the options; else as `optimize`.
+    fn retune(&self, options: &Options) -> Result<()> {
+        match options.capacity_bytes {
+            0 => self.shared.optimize(),
+            bytes => self.shared.retune(bytes),
+        }
+    }
+
+    fn evicts(&self) -> bool {
+        self.shared.cap.is_capped()
     }
 
     fn clear(&self) -> Result<()> {

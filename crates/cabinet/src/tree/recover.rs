@@ -7,6 +7,7 @@ use super::admission::{Admission, Losses};
 use super::cache::Cache;
 use super::checkpoint::{Line, unpack};
 use super::directory::Directory;
+use super::evict::ByteCap;
 use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
@@ -53,8 +54,15 @@ fn recover(
     kind: StoredKind,
     note: Option<&[u8]>,
 ) -> Result<Shared> {
+    if kind == StoredKind::Table && options.capacity_bytes != 0 {
+        let what = "a cap on the bytes (capsiz) of a table; open it without one";
+        return Err(Error::NotSupported(what.into()));
+    }
     let nature = nature(kind, options.order.unwrap_or_default());
-    let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
+    let mut settings = Settings::of(options);
+    // The log would evict whole segments.
+    settings.capacity_bytes = 0;
+    let mut recovery = Recovery::open(storage, path, settings, options, nature)?;
     let order = order_of(&recovery.nature).ok_or_else(|| Error::Corrupted {
         file: path.join("manifest"),
         offset: 36,
@@ -105,6 +113,7 @@ fn recover(
             (StoredKind::Tree, 1..) => options.capacity_records,
             _ => u64::MAX,
         },
+        cap: ByteCap::none(),
         directory_bytes: AtomicU64::new(directory.memory_bytes() as u64),
         directory: RwLock::new(directory),
         cache,
@@ -138,6 +147,9 @@ fn recover(
         // a list, so that a log of which the power has taken the beginning is told from one whose
         // list is lost.
         shared.checkpoint(false)?;
+    }
+    if options.capacity_bytes != 0 {
+        shared.set_cap(options.capacity_bytes)?;
     }
     Ok(shared)
 }

@@ -83,6 +83,15 @@ impl Operation {
         matches!(self, Self::Remove(_) | Self::RemoveAll)
     }
 
+    /// Whether a duplicate of the key, of this number, is still there after it.
+    pub(super) fn keeps(self, number: usize) -> bool {
+        match self {
+            Self::Insert(_) => true,
+            Self::Replace(index) | Self::Remove(index) => number != index,
+            Self::RemoveAll | Self::Set => false,
+        }
+    }
+
     /// Lends the bytes that the log gets to `write`.
     pub(super) fn encode<T>(self, value: &[u8], write: impl FnOnce(&[u8]) -> T) -> T {
         let mut head = [0; 5];

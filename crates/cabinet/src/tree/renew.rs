@@ -50,6 +50,7 @@ impl Shared {
     }
 
     fn replace_at_once(&self, batch: &Batch) -> Result<()> {
+        self.check_batch_cap(batch)?;
         let _structure = self.structure.lock();
         // So that what is removed is in segments that go.
         self.log.seal()?;
@@ -152,12 +153,14 @@ impl Shared {
             }
             state.content = Content::Loaded(Box::default());
             state.generation = GONE;
+            self.count(state);
         }
         self.records.store(state.records() as u64, Ordering::Relaxed);
         self.next_expiry_ms.store(state.expires_at_ms, Ordering::Relaxed);
         if let Some(loaded) = state.loaded() {
             self.charge(loaded);
         }
+        self.count(&mut state);
         let handle = Handle::new(state);
         self.cache.enter(Arc::clone(&handle.leaf));
         *self.directory.write() = Directory::new(self.order, handle);

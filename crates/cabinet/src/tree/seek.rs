@@ -72,6 +72,7 @@ impl Shared {
                 }
                 false
             },
+            |is_found| *is_found,
         )
     }
 
@@ -89,6 +90,7 @@ impl Shared {
                 let group = view.group(self.order, key);
                 self.live(view, group).map(|(_, entry)| visit(entry)).count()
             },
+            |found| *found > 0,
         )
     }
 
@@ -109,11 +111,13 @@ impl Shared {
         let locate = |directory: &Directory<Handle>| {
             with_upper(directory, from.map_or(directory.first(), |key| directory.find(key)))
         };
-        self.look(Wait::Block, locate, |view, upper| {
+        let step = |view: View<'_>, upper: &Option<Vec<u8>>| {
             let start = from.map_or(0, |key| view.lower_bound(self.order, key));
             self.live(view, start..view.len()).for_each(|(_, entry)| visit(entry));
             upper.clone().map(Position::Key)
-        })
+        };
+        // To go through all is no reason to keep any.
+        self.look(Wait::Block, locate, step, |_| false)
     }
 
     /// Shows the record sought, and the number of its duplicate.
@@ -205,13 +209,14 @@ impl Shared {
         let mut bound: Option<Vec<u8>> = None;
         loop {
             let located = |directory: &Directory<Handle>| locate(directory, bound.as_deref());
-            let next = self.look(wait, located, |view, beyond| match choose(view) {
+            let step = |view: View<'_>, beyond: &Option<Vec<u8>>| match choose(view) {
                 Some(index) => {
                     self.show(view, index, visit);
                     None
                 }
                 None => Some(beyond.clone()),
-            })?;
+            };
+            let next = self.look(wait, located, step, |_| false)?;
             match next {
                 None => return Ok(true),
                 Some(None) => return Ok(false),

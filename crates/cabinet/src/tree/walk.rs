@@ -39,6 +39,7 @@ impl Shared {
             if let Some(loaded) = state.loaded() {
                 self.charge(loaded);
             }
+            self.count(&mut state);
             // Nobody changes the bounds of a locked leaf.
             from = self.upper_of(from.as_deref());
             drop(state);
@@ -94,7 +95,9 @@ impl Shared {
             left.page.extend(self.order, page.view(), 0..page.len());
             left.page.applied = left.page.applied.max(page.applied);
             state.expires_at_ms = state.expires_at_ms.min(expires_at_ms);
+            state.oldest = state.oldest.min(right.oldest);
             right.generation = GONE;
+            self.count(&mut right);
             let mut directory = self.directory.write();
             let own = if is_first { directory.first() } else { directory.find(lower) };
             if let Some(next) = directory.next(own) {

@@ -90,12 +90,15 @@ impl Database {
     /// Removes the record under a key if it has expired, of several all that have; says whether it
     /// was there. Only of use where [`Database::expired_keys`] names such keys.
     pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
+        self.enter()?;
         self.engine.remove_expired(key, self.wait)
     }
 
     /// Looks for expired records, where only writes do so by themselves.
     pub fn find_expired(&self) {
-        self.engine.find_expired();
+        if !reentry::is_within(self.identity) {
+            self.engine.find_expired();
+        }
     }
 
     /// Keys of expired records that others are to remove, if the database was opened with a clock

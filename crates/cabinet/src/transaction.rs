@@ -72,6 +72,7 @@ impl Transaction {
     /// Writes the changes. Fails with [`Error::Conflict`], having written nothing, if a record
     /// that the transaction has read was changed by somebody else.
     pub fn commit(self) -> Result<()> {
+        self.target.enter()?;
         let state = std::mem::take(&mut *self.buffer.state.lock());
         self.target.write(&state.into_batch())
     }

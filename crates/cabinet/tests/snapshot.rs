@@ -118,3 +118,70 @@ fn a_copy_that_fails_leaves_nothing_and_may_be_made_again() {
     database.copy_to(copy).unwrap();
     assert!(is_whole(&open(Arc::new(storage), "copy.tch")));
 }
+
+/// The files as they are when the process is killed, or loses power with all unsynced sectors.
+fn crashed(storage: &FaultyStorage, loses_power: bool) -> FaultyStorage {
+    if loses_power { storage.lose_power(|| 1) } else { storage.kill() }
+}
+
+#[test]
+fn a_copy_of_a_cleared_database_keeps_what_is_written_to_it() {
+    for loses_power in [false, true] {
+        let storage = FaultyStorage::new();
+        let engine = open(Arc::new(storage.clone()), "casket.tch");
+        fill(&engine);
+        drop(engine);
+        let engine = open(Arc::new(storage.clone()), "casket.tch");
+        let database = Database::from_engine(Arc::clone(&engine) as Arc<dyn Engine>);
+        database.clear().unwrap();
+        database.copy_to(Path::new("copy.tch")).unwrap();
+        let copy = open(Arc::new(storage.clone()), "copy.tch");
+        assert_eq!(copy.len(), 0);
+        let filled = fill(&copy);
+        if loses_power {
+            filled.sync().unwrap();
+        }
+        // More than once, and with more segments each time.
+        let mut left = crashed(&storage, loses_power);
+        for _ in 0..3 {
+            let report = &mut |damage| panic!("{damage}");
+            cabinet::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
+            let again = open(Arc::new(left.clone()), "copy.tch");
+            assert!(is_whole(&again), "loses power: {loses_power}");
+            let more = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
+            for number in 0..200_u32 {
+                more.put(&[b"more".as_slice(), &number.to_le_bytes()].concat(), &[1; 1000])
+                    .unwrap();
+                more.remove(&[b"more".as_slice(), &number.to_le_bytes()].concat()).unwrap();
+            }
+            more.sync().unwrap();
+            left = crashed(&left, loses_power);
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_loses_power_before_its_first_sync_is_not_damaged() {
+    let storage = FaultyStorage::new();
+    let engine = open(Arc::new(storage.clone()), "casket.tch");
+    fill(&engine).copy_to(Path::new("copy.tch")).unwrap();
+    let copy = open(Arc::new(storage.clone()), "copy.tch");
+    let database = Database::from_engine(Arc::clone(&copy) as Arc<dyn Engine>);
+    for number in 0..100_u32 {
+        database.put(&[b"more".as_slice(), &number.to_le_bytes()].concat(), &[1; 500]).unwrap();
+    }
+    let mut chance = 1_u64;
+    for _ in 0..20 {
+        let left = storage.lose_power(|| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            chance >> 33
+        });
+        let report = &mut |damage| panic!("{damage}");
+        cabinet::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
+        let again = open(Arc::new(left), "copy.tch");
+        assert_eq!(again.damages(), []);
+        let found = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
+        let kept = (0..RECORDS).all(|number| found.get(&number.to_le_bytes()).unwrap().is_some());
+        assert!(kept, "what the copy was made with is there");
+    }
+}

@@ -265,7 +265,7 @@ impl Shared {
     /// Removes what has expired, and logs that, unless a master decides what has. Called about ten
     /// times a second, with how often it was.
     pub(crate) fn remove_expired(&self, tick: u32) {
-        if self.database.expired_keys().is_none() || self.gate.reason().is_some() {
+        if self.database.expired_keys().is_none() || self.replication.followed().is_some() {
             return;
         }
         if tick.is_multiple_of(TICKS_OF_SEARCH) {

@@ -9,8 +9,8 @@
 
 use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Pressure};
-use crate::Result;
 use crate::limits::CAPACITY_BYTES_MIN;
+use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Segments of this part of the cap or less: what is left free is then little.
@@ -180,7 +180,11 @@ impl Log {
         self.capacity.set(bytes_max);
         if self.lock_tail().segment.capacity > self.capacity.segment_bytes_max() {
             // It would count as full for as long as it is appended to.
-            self.seal()?;
+            match self.seal() {
+                // Eviction makes the space.
+                Err(Error::NoSpace { .. }) => self.space_wanted.store(true, Ordering::Relaxed),
+                sealed => drop(sealed?),
+            }
         }
         for segment in self.segments().iter() {
             segment.used.watch(segment.map.written().max(segment.capacity));

@@ -235,14 +235,23 @@ impl Log {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,
                 // A process that was killed before it had cut the file leaves zeros at the end.
-                Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => break,
+                Ok(Err(stop))
+                    if stop.what.is_none()
+                        && stop.block_end.is_none()
+                        && !scanner
+                            .find_next()
+                            .map_err(|error| error_at("read", &segment.path, error))? =>
+                {
+                    break;
+                }
                 Ok(Err(stop)) => {
                     // What lies behind cannot be told apart any more: the file is kept.
                     segment.note_fault(stop.offset, stop.what.unwrap_or(NOTHING_WRITTEN));
                     return Ok(());
                 }
                 Err(ScanError::Read(error)) => {
-                    return Err(error_at("read", &segment.path, error));
+                    segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
+                    return Ok(());
                 }
                 // Of a record here it cannot be told whether it has something to hold down: damage is
                 // in the way, elsewhere, and noted there.

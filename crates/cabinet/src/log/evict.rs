@@ -182,7 +182,13 @@ impl Log {
             match scanner.next(visit) {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return Ok(Walk::Whole),
-                Ok(Err(stop)) if stop.what.is_none() && stop.block_end.is_none() => {
+                Ok(Err(stop))
+                    if stop.what.is_none()
+                        && stop.block_end.is_none()
+                        && !scanner
+                            .find_next()
+                            .map_err(|error| error_at("read", &segment.path, error))? =>
+                {
                     return Ok(Walk::Whole);
                 }
                 Ok(Err(stop)) => {

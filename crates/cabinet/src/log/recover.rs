@@ -570,6 +570,10 @@ impl Recovery {
         contents.boot = self.storage.boot_id().unwrap_or_default();
         contents.next_sequence = self.next_sequence;
         let listed = std::mem::take(&mut contents.segments);
+        if contents.clears >= segment.number && self.whole_from != Some(contents.clears) {
+            // The segment that cleared went with the power: a later one of its number does not.
+            contents.clears = 0;
+        }
         for one in segments.iter() {
             let known = listed.get(&one.number).copied().unwrap_or(0);
             // The length that one is short of is what makes it short.

@@ -87,10 +87,10 @@ impl Log {
         let segments = self.segments().in_order();
         let segments: Vec<_> = segments.into_iter().filter(|s| s.number < sealed.before).collect();
         // The first of all files: from now on the place is taken.
-        let own =
-            self.begin_own_segment(path, sealed, segments.last().map(|last| &**last), made)?;
         // Before any of them can be removed.
-        let contents = self.contents_of_copy(own, sealed);
+        let contents = self.contents_of_copy(sealed);
+        let clears = contents.clears == sealed.before;
+        self.begin_own_segment(path, sealed, segments.last().map(|last| &**last), clears, made)?;
         let mut there = segments;
         there.retain(|segment| !segment.is_missing);
         let sources = self.sources(path, &there)?;
@@ -119,13 +119,19 @@ impl Log {
 
     /// What the manifest of the copy says: it is as if it had been closed at the beginning of its own
     /// segment. A segment that is missing is so in the copy, too.
-    fn contents_of_copy(&self, own: u64, sealed: Sealed) -> manifest::Contents {
+    fn contents_of_copy(&self, sealed: Sealed) -> manifest::Contents {
+        let own = sealed.before;
         let mut contents = self.manifest.contents();
-        contents.segments.retain(|number, _| *number < sealed.before);
+        contents.segments.retain(|number, _| *number < own);
+        if contents.clears > own {
+            // The original was cleared after the moment that the copy is of.
+            contents.clears = 0;
+        }
         contents.segments.insert(own, 0);
         let offset = SEGMENT_HEADER_BYTES as u64;
         contents.state = manifest::State::Closed { number: own, offset };
-        contents.synced_through = own;
+        // The copy's own segment is synced as far as it goes, not what will be appended to it.
+        contents.synced_through = own.saturating_sub(1);
         contents.next_sequence = sealed.next_sequence;
         contents.boot = [0; 16];
         contents
@@ -154,13 +160,17 @@ impl Log {
         path: &Path,
         sealed: Sealed,
         last: Option<&Segment>,
+        clears: bool,
         made: &mut Vec<PathBuf>,
-    ) -> Result<u64> {
+    ) -> Result<()> {
+        // Not the number of a segment that was removed: a checkpoint may still know that one.
+        let number = sealed.before;
+        let previous = last.filter(|last| last.number + 1 == number);
         let header = SegmentHeader {
-            number: last.map_or(0, |last| last.number) + 1,
-            clears: false,
+            number,
+            clears,
             first_sequence: sealed.next_sequence,
-            previous_bytes: last.map_or(0, Segment::bytes),
+            previous_bytes: previous.map_or(0, Segment::bytes),
             capacity: self.settings.segment_bytes_min as u64,
         };
         let own = segment_path(path, header.number);
@@ -178,7 +188,7 @@ impl Log {
         if !begin().map_err(|error| error_at("create", &own, error))? {
             return Err(Error::NoSpace { path: own });
         }
-        Ok(header.number)
+        Ok(())
     }
 
     fn copy(&self, source: &Source, made: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -179,8 +179,12 @@ impl Survey {
         };
         let by_header = counting.iter().rev().find(|(number, one)| clears(number, one));
         let mut first = by_header.map_or(0, |(number, _)| *number);
+        // A header that is good says itself whether it clears; the manifest speaks for one that is not
+        // there.
         if contents.clears > first
-            && (counting.contains_key(&contents.clears) || promise.covers_segment(contents.clears))
+            && !counting.contains_key(&contents.clears)
+            && contents.segments.contains_key(&contents.clears)
+            && promise.covers_segment(contents.clears)
         {
             first = contents.clears;
         }
@@ -190,7 +194,8 @@ impl Survey {
             // Segments are numbered one by one: those between were begun before the last one.
             let begun = kept.keys().next_back().map_or(highest, |last| (*last).min(highest + 4096));
             let named = contents.segments.keys().copied().filter(|number| *number >= first);
-            let mut numbers: Vec<u64> = named.chain(highest + 1..=begun).collect();
+            let begun = (highest + 1).max(first)..=begun;
+            let mut numbers: Vec<u64> = named.chain(begun).collect();
             numbers.extend(kept.keys().copied());
             numbers.sort_unstable();
             numbers.dedup();

@@ -140,7 +140,8 @@ fn function(
         }
         (b"promote", _) => {
             context.wait()?;
-            let Some(promoted) = context.shared.replication.promote() else {
+            let log = context.shared.update_log.as_deref();
+            let Some(promoted) = context.shared.replication.promote(log) else {
                 context.fail("do_misc: promote", Failure::Invalid);
                 return Ok(false);
             };

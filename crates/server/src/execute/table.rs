@@ -128,6 +128,9 @@ fn get(context: &mut Context<'_>, key: &[u8], take: Take<'_>) -> Result<bool, Ha
     Ok(found.is_ok_and(|found| found.is_some()))
 }
 
+/// Bytes of a kind of index that is not understood, as far as an error shows it.
+const SHOWN_KIND_BYTES_MAX: usize = 40;
+
 fn set_indices(
     context: &mut Context<'_>,
     table: &Table,
@@ -137,7 +140,8 @@ fn set_indices(
     let mut changes = Vec::new();
     for [column, kind] in arguments.as_chunks::<2>().0 {
         let Some(change) = IndexChange::parse(kind) else {
-            let reason = format!("there is no index \"{}\"", kind.escape_ascii());
+            let shown = &kind[..kind.len().min(SHOWN_KIND_BYTES_MAX)];
+            let reason = format!("there is no index \"{}\"", shown.escape_ascii());
             context.fail_because("do_misc: setindex", reason);
             return Ok(false);
         };

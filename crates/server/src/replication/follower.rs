@@ -10,7 +10,7 @@ use super::promote::{self, Promoted};
 use super::tally::{Lag, Tally};
 use crate::gate::Gate;
 use crate::shared::Shared;
-use crate::update_log::now_us;
+use crate::update_log::{UpdateLog, now_us};
 use cabinet::name::Kind;
 use client::Interrupter;
 use parking_lot::{Condvar, Mutex};
@@ -234,7 +234,7 @@ impl Follower {
 
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
     /// was received. `None` if there is no master, or nothing that could be one.
-    pub(super) fn promote(&self) -> Option<Promoted> {
+    pub(super) fn promote(&self, log: Option<&UpdateLog>) -> Option<Promoted> {
         self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;
         let generation = self.order(|orders| followed = orders.master.take());
@@ -261,6 +261,10 @@ impl Follower {
                 self.changed.notify_all();
             }
             return None;
+        }
+        // Before clients may write: their changes come after all that was followed.
+        if let Some(log) = log {
+            log.follow_nobody();
         }
         self.gate.open();
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);

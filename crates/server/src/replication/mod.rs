@@ -174,8 +174,8 @@ impl Replication {
     }
 
     /// Follows nobody from now on, also after a restart. `None` if there is no master.
-    pub(crate) fn promote(&self) -> Option<Promoted> {
-        self.follower.as_ref()?.promote()
+    pub(crate) fn promote(&self, log: Option<&UpdateLog>) -> Option<Promoted> {
+        self.follower.as_ref()?.promote(log)
     }
 
     /// Whether this server can follow another.

@@ -194,8 +194,8 @@ impl UpdateLog {
         let (start, error) = waiting.unzip();
         let (places, has_own) = Places::open(&settings.folder, last_timestamp_us, is_broken)?;
         let lines = places.followed().map(|_| NewLines {
-            // What clients have changed came when nobody was followed.
-            is_live: !has_own,
+            // Until a master is followed, changes are the clients' own.
+            is_live: false,
             has_own,
             ..NewLines::default()
         });
@@ -370,7 +370,8 @@ impl UpdateLog {
         let length = (ENTRY_HEADER_BYTES + body) as u64;
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
         if let Some(lines) = &mut buffer.lines
-            && !matches!(operation.request, Request::Sync | Request::Optimize { .. })
+            && (source.place_us != 0
+                || !matches!(operation.request, Request::Sync | Request::Optimize { .. }))
         {
             lines.take(source, timestamp_us);
         }

@@ -165,6 +165,8 @@ impl Log {
             contents.next_sequence = contents.next_sequence.max(next);
             if clears {
                 contents.clears = number;
+            } else if contents.clears >= number {
+                contents.clears = 0;
             }
         });
         if let Err(error) = noted {

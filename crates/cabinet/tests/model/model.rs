@@ -230,6 +230,8 @@ impl Model {
                 let sum = add(old_value, |old: Option<[u8; 8]>| {
                     old.map_or(0.0, f64::from_le_bytes) + *addend
                 });
+                // A sum that is no number is refused, as Tokyo Tyrant refuses it.
+                let sum = sum.filter(|sum| !sum.is_nan());
                 match (database.add_double(key, *addend), sum) {
                     (Ok(answer), Some(sum)) => assert_eq!(answer.to_bits(), sum.to_bits()),
                     (Err(Error::NotANumber { width: 8 }), None) => {}

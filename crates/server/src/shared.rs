@@ -265,13 +265,14 @@ impl Shared {
     /// Removes what has expired, and logs that, unless a master decides what has. Called about ten
     /// times a second, with how often it was.
     pub(crate) fn remove_expired(&self, tick: u32) {
-        if self.database.expired_keys().is_none() || self.replication.followed().is_some() {
+        let is_over = || self.replication.followed().is_some();
+        if self.database.expired_keys().is_none() || is_over() {
             return;
         }
         if tick.is_multiple_of(TICKS_OF_SEARCH) {
             self.database.find_expired();
         }
-        if let Err(error) = self.database.collect_expired() {
+        if let Err(error) = self.database.collect_expired(is_over) {
             // The database names the rest again.
             tracing::debug!("expired records are not removed yet: {error}");
         }

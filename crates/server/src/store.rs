@@ -133,13 +133,18 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the records that have expired as far as the database has named them, and logs that.
-    pub(crate) fn collect_expired(&self) -> Result<()> {
+    /// Removes the records that have expired as far as the database has named them, and logs that, until
+    /// a master decides what has expired, as `is_over` returns.
+    pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
         let (Some(log), Some(expired)) = (&self.log, self.database.expired_keys()) else {
             return Ok(());
         };
         for key in expired.take() {
             let held = self.begin(log, Scope::Key(&key))?;
+            // Waiting for the lock may have taken long.
+            if is_over() {
+                break;
+            }
             self.expire(&held, &key)?;
         }
         Ok(())

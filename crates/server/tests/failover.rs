@@ -169,3 +169,29 @@ fn a_replica_follows_one_new_master_after_the_other() {
     }
     assert_eq!(databases[3].get(b"7").unwrap(), Some(expected.into_bytes()));
 }
+
+#[test]
+fn a_replica_becomes_a_copy_of_a_master_whose_log_cannot_be_told_from_others() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [one, other, two] = folders.each_ref().map(|folder| folder.path());
+    let copy = hash(two);
+    let start = |address| {
+        let mut config = replica(2, two, address);
+        config.following.seeding = Seeding::Always;
+        start_with(config, copy.clone())
+    };
+    {
+        let master = start_with(logging(1, one), hash(one));
+        begin(&master);
+        let replica = start(master.address);
+        wait_until(|| is_following(&replica) && copy.len() == 2 * KEYS as u64);
+    }
+    // It has another log, which has no identity because that cannot be kept.
+    std::fs::create_dir_all(other.join("ulog/identity.new")).unwrap();
+    let source = hash(other);
+    source.put(b"only", b"here").unwrap();
+    let master = start_with(logging(1, other), source.clone());
+    let replica = start(master.address);
+    wait_until(|| is_following(&replica));
+    assert_eq!(records(&copy), records(&source));
+}

@@ -264,6 +264,7 @@ pub(super) fn perform(
             restored
         }
         Request::SetMaster { host, port, timestamp_us, options } => {
+            context.wait()?;
             context.counters.count(Count::SetMaster);
             if !context.shared.config.set_master_command {
                 tracing::warn!("setmst refused: clients may not set the master");
@@ -271,7 +272,9 @@ pub(super) fn perform(
                 reply::status(output, false);
                 return Ok(Next::GoOn);
             }
-            let set = context.shared.replication.set_master(host, port, timestamp_us, options);
+            let log = context.shared.update_log.as_deref();
+            let replication = &context.shared.replication;
+            let set = replication.set_master(host, port, timestamp_us, options, log);
             if !set {
                 context.fail("do_setmst", Failure::Invalid);
             }

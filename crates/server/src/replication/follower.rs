@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::update_log::{UpdateLog, now_us};
 use cabinet::name::Kind;
 use client::Interrupter;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -159,7 +159,9 @@ impl Follower {
         let master = following.master.clone();
         let master = master.filter(|master| !promote::was_promoted(&following.position, master));
         let orders = Orders { master, check: following.check, ..Orders::default() };
-        set_gate(gate, orders.master.as_ref());
+        if let Some(master) = &orders.master {
+            gate.close(&master.to_string());
+        }
         Self {
             orders: Mutex::new(orders),
             changed: Condvar::new(),
@@ -219,17 +221,48 @@ impl Follower {
         figures
     }
 
-    /// Follows another master, or none, from `set_us` on, or from where it was.
-    pub(crate) fn follow(&self, master: Option<Master>, set_us: Option<u64>, check: bool) {
-        self.order(|orders| {
-            set_gate(&self.gate, master.as_ref());
-            if master.is_some() {
+    /// Follows another master from `set_us` on, or from where it was. With none, comes back when
+    /// everything is executed that was received; then clients may write.
+    pub(crate) fn follow(
+        &self,
+        master: Option<Master>,
+        set_us: Option<u64>,
+        check: bool,
+        log: Option<&UpdateLog>,
+    ) {
+        let follows = master.is_some();
+        let generation = self.order(|orders| {
+            if let Some(master) = &master {
+                self.gate.close(&master.to_string());
                 promote::forget(&self.position);
             }
             orders.master = master;
             orders.set_us = set_us.or(orders.set_us);
             orders.check = check;
         });
+        if !follows {
+            let orders = self.idle();
+            if orders.generation == generation && !orders.is_busy {
+                self.let_clients_write(log);
+            }
+        }
+    }
+
+    /// Waits until nothing is executed any more that a master has sent, or the server stops.
+    fn idle(&self) -> MutexGuard<'_, Orders> {
+        let mut orders = self.orders.lock();
+        while orders.is_busy && !orders.stopping {
+            self.changed.wait(&mut orders);
+        }
+        orders
+    }
+
+    /// The log hears of it first: what clients change comes after all that was followed.
+    fn let_clients_write(&self, log: Option<&UpdateLog>) {
+        if let Some(log) = log {
+            log.follow_nobody();
+        }
+        self.gate.open();
     }
 
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
@@ -239,10 +272,7 @@ impl Follower {
         let mut followed = None;
         let generation = self.order(|orders| followed = orders.master.take());
         let master = followed?;
-        let mut orders = self.orders.lock();
-        while orders.is_busy && !orders.stopping {
-            self.changed.wait(&mut orders);
-        }
+        let mut orders = self.idle();
         if orders.master.is_some() {
             not_promoted("there are other orders by now");
             return None;
@@ -262,11 +292,7 @@ impl Follower {
             }
             return None;
         }
-        // Before clients may write: their changes come after all that was followed.
-        if let Some(log) = log {
-            log.follow_nobody();
-        }
-        self.gate.open();
+        self.let_clients_write(log);
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);
         tracing::info!("promoted: no longer a replica of {master}, followed up to {position_us}");
         Some(Promoted { master, position_us })
@@ -421,9 +447,30 @@ fn not_promoted(reason: &str) {
     tracing::error!("not promoted: {reason}");
 }
 
-fn set_gate(gate: &Gate, master: Option<&Master>) {
-    match master {
-        Some(master) => gate.close(&master.to_string()),
-        None => gate.open(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_may_write_when_all_is_executed_that_was_received() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let master = Some(Master { host: "host".to_owned(), port: 1 });
+        let position = folder.path().join("rts");
+        let gate = Arc::new(Gate::new(false, None));
+        let following = Following { master, position, ..Following::default() };
+        let follower = Follower::new(&following, &gate);
+        follower.orders.lock().is_busy = true;
+        std::thread::scope(|scope| {
+            let ordered = scope.spawn(|| follower.follow(None, None, false, None));
+            while follower.master().is_some() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(PAUSE_MIN);
+            let is_waiting = gate.reason().is_some() && !ordered.is_finished();
+            follower.orders.lock().is_busy = false;
+            follower.changed.notify_all();
+            assert!(is_waiting);
+        });
+        assert_eq!(gate.reason(), None);
     }
 }

@@ -150,9 +150,16 @@ impl Replication {
         figures
     }
 
-    /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Says whether it can
-    /// be done.
-    pub(crate) fn set_master(&self, host: &[u8], port: u32, from_us: u64, options: u32) -> bool {
+    /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Returns whether it can
+    /// be done; without a master, when everything is executed that was received.
+    pub(crate) fn set_master(
+        &self,
+        host: &[u8],
+        port: u32,
+        from_us: u64,
+        options: u32,
+        log: Option<&UpdateLog>,
+    ) -> bool {
         let Some(follower) = &self.follower else {
             if host.is_empty() {
                 return true;
@@ -169,7 +176,7 @@ impl Replication {
             Some(Master { host: host.to_owned(), port })
         };
         let set_us = (from_us > 0).then_some(from_us);
-        follower.follow(master, set_us, checks(options));
+        follower.follow(master, set_us, checks(options), log);
         true
     }
 

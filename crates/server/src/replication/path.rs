@@ -40,7 +40,12 @@ impl Path<'_> {
     }
 
     /// What it asks of a master of this project beside the log.
-    fn options(&self, position: &Position, is_other_log: bool) -> Result<u32, End> {
+    fn options(
+        &self,
+        position: &Position,
+        identity: Option<&str>,
+        is_extended: bool,
+    ) -> Result<u32, End> {
         let has_nothing = self.was_empty && position.timestamp_us() == 0;
         let is_allowed = self.follower.seeding != Seeding::Never;
         if position.is_seeding() && !is_allowed {
@@ -53,8 +58,13 @@ impl Path<'_> {
         if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
-        if is_other_log && options & SEED == 0 {
-            options |= RESUME;
+        if position.is_of_another_log(identity) && options & SEED == 0 {
+            match identity {
+                Some(_) => options |= RESUME,
+                // A log without an identity does not know where it goes on.
+                None if is_extended && options & SEED_IF_TOO_OLD != 0 => options |= SEED,
+                None => {}
+            }
         }
         if self.follower.compresses {
             options |= COMPRESS;
@@ -89,9 +99,8 @@ impl Path<'_> {
             Ok(identity) => identity,
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
-        let is_other_log =
-            identity.as_ref().is_some_and(|identity| position.is_of_another_log(identity));
-        let options = match self.options(position, is_other_log) {
+        let is_extended = link.is_extended();
+        let options = match self.options(position, identity.as_deref(), is_extended) {
             Ok(options) => options,
             Err(end) => return end,
         };
@@ -144,7 +153,7 @@ impl Path<'_> {
                 let followed =
                     self.seed(&mut link, position, master_id, options).and_then(|resumes| {
                         if !resumes {
-                            adopt(position, master, identity.as_deref())?;
+                            adopt(position, master, identity.as_deref(), is_extended)?;
                         }
                         self.follow_log(position, master_id, resumes)?;
                         Ok(self.apply(&mut link, position, master_id, resumes))
@@ -324,13 +333,18 @@ impl Drop for EndOnDrop<'_> {
 }
 
 /// The position is a place in the master's log from now on.
-fn adopt(position: &mut Position, master: &Master, identity: Option<&str>) -> Result<(), End> {
-    if identity.is_some_and(|identity| position.is_of_another_log(identity)) {
+fn adopt(
+    position: &mut Position,
+    master: &Master,
+    identity: Option<&str>,
+    is_extended: bool,
+) -> Result<(), End> {
+    if position.is_of_another_log(identity) {
         tracing::warn!(
             "{master} has another log than the one that the position {} is of, and does not know that \
-             one: by time stamps, operations around it may be executed twice or missed. --seed always \
-             makes a copy",
-            position.timestamp_us()
+             one: by time stamps, operations around it may be executed twice or missed{}",
+            position.timestamp_us(),
+            if is_extended { ". --seed always makes a copy" } else { "" }
         );
     }
     let adopted = match identity {

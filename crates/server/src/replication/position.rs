@@ -137,9 +137,9 @@ impl Position {
         self.log.as_deref()
     }
 
-    /// Whether it is a place in another log than this one.
-    pub(super) fn is_of_another_log(&self, identity: &str) -> bool {
-        self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| log != identity)
+    /// Whether it is a place in another log than this one, or in one while that is not known of this one.
+    pub(super) fn is_of_another_log(&self, identity: Option<&str>) -> bool {
+        self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| Some(&**log) != identity)
     }
 
     /// From now on it is a place in this log.
@@ -252,13 +252,14 @@ mod tests {
         let path = folder.path().join("rts");
         let mut position = reopened(&path);
         position.advance(7).expect("room");
-        assert!(!position.is_of_another_log("one"));
+        assert!(!position.is_of_another_log(Some("one")));
         position.adopt_log("one").expect("room");
         let mut position = reopened(&path);
-        assert!(!position.is_of_another_log("one"));
-        assert!(position.is_of_another_log("two"));
+        assert!(!position.is_of_another_log(Some("one")));
+        assert!(position.is_of_another_log(Some("two")));
+        assert!(position.is_of_another_log(None));
         position.set(9).expect("room");
-        assert!(!reopened(&path).is_of_another_log("two"));
+        assert!(!reopened(&path).is_of_another_log(Some("two")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::*;
 use crate::update_log::Settings;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest value that the logs of these tests have room for, in bytes.
 const MAX: usize = 300;
@@ -76,4 +77,38 @@ fn a_longer_value_may_get_shorter() {
     assert!(!store.put_keep(b"key", b"v", Meta::NONE).expect("a record"));
     store.put_shift(b"key", b"+", MAX).expect("room");
     assert_eq!(store.value_size(b"key").expect("a record"), Some(MAX));
+}
+
+#[test]
+fn what_has_expired_is_the_masters_matter_from_the_moment_that_one_is_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (clock, time) = cabinet::Clock::manual(1000);
+    let mut options = cabinet::Options::default();
+    options.clock = clock.handing_over();
+    let database = Database::open_with("*", &options).expect("a database");
+    let log = UpdateLog::open(Settings::new(folder.path().join("ulog")), &database);
+    let log = Arc::new(log.expect("a log").0);
+    let store = Store::new(database, Some(Arc::clone(&log)), 1);
+    let mut meta = Meta::NONE;
+    meta.expires_at_ms = 2000;
+    for key in [b"a", b"b"] {
+        store.put_with(key, b"v", meta).expect("room");
+    }
+    time.set(3000);
+    // Two rounds find all there are.
+    (0..2).for_each(|_| store.find_expired());
+    let has_master = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let held = store.begin(&log, Scope::Key(b"a")).expect("no failure");
+        let collecting =
+            scope.spawn(|| store.collect_expired(|| has_master.load(Ordering::Relaxed)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        has_master.store(true, Ordering::Relaxed);
+        drop(held);
+        collecting.join().expect("no panic").expect("no failure");
+    });
+    assert_eq!(store.len(), 2);
+    (0..2).for_each(|_| store.find_expired());
+    store.collect_expired(|| false).expect("no failure");
+    assert_eq!(store.len(), 0);
 }

@@ -434,7 +434,7 @@ impl UpdateLog {
         drop(buffer);
         let before = entries.len();
         let result = self.write_lines(lines).and_then(|()| files.write(&mut entries));
-        self.written.fetch_add((before - entries.len()) as u64, Ordering::SeqCst);
+        let written = (before - entries.len()) as u64;
         let is_whole = entries.is_empty();
         if !is_whole {
             // What could not be written goes before what has come since.
@@ -453,6 +453,8 @@ impl UpdateLog {
                 end.timestamp_us = timestamp_us;
             }
         }
+        // Last: other writers take what is written for what readers may read.
+        self.written.fetch_add(written, Ordering::SeqCst);
         drop(files);
         self.grown.notify_all();
         match result {

@@ -65,6 +65,27 @@ fn marks_without_an_entry_between_them_have_the_same_last_entry() {
 }
 
 #[test]
+fn an_entry_counts_as_written_only_when_readers_may_read_it() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = open(folder.path());
+    put(&log, &memory, b"key", b"v");
+    std::thread::scope(|scope| {
+        // A reader that asks for the end keeps the writer from moving it.
+        let end = log.end.lock();
+        scope.spawn(|| log.write());
+        let file = log.folder().join("00000001.ulog");
+        while std::fs::metadata(&file).expect("a file").len() == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(TICK);
+        assert_eq!(log.written.load(Ordering::SeqCst), 0);
+        drop(end);
+    });
+    assert_eq!(log.tail().timestamp_us, log.last_entry_us());
+}
+
+#[test]
 fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +26,7 @@ pub struct Faults {
     pub space_bytes: AtomicU64,
     /// Every sync fails with an input/output error.
     pub fail_syncs: AtomicBool,
-    /// Every read of a file (not of a mapping) fails with an input/output error.
+    /// Every read of a file (not of a mapping) fails, though not for the medium's sake.
     pub fail_reads: AtomicBool,
     /// Every read of a file gives at most this many bytes at a time; 0 is no limit.
     pub short_reads: AtomicU64,
@@ -76,6 +77,8 @@ struct Image {
     map: Option<Map>,
     allocated: u64,
     durable: Vec<u8>,
+    /// Bytes that the disk cannot read.
+    unreadable: Vec<Range<u64>>,
 }
 
 impl Image {
@@ -117,6 +120,15 @@ impl FaultyStorage {
         &self.faults
     }
 
+    /// Has reads of these bytes of a file fail with an input/output error until they are written over
+    /// whole. A mapping shows zeros there.
+    pub fn lose_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
+        let state = self.state.lock();
+        let file = state.live.get(path).ok_or_else(not_found)?;
+        file.image.lock().unreadable.push(bytes);
+        Ok(())
+    }
+
     /// What a process that starts after this one was killed finds.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
@@ -124,7 +136,7 @@ impl FaultyStorage {
             self.boots,
             state.live.iter().map(|(path, file)| {
                 let image = file.image.lock();
-                (path.clone(), image.live(), image.durable.clone())
+                (path.clone(), image.live(), image.durable.clone(), image.unreadable.clone())
             }),
         )
     }
@@ -145,7 +157,7 @@ impl FaultyStorage {
             if let Some(file) = file {
                 let image = file.image.lock();
                 let bytes = torn(&image.live(), &image.durable, &mut chance);
-                found.push((path.clone(), bytes.clone(), bytes));
+                found.push((path.clone(), bytes.clone(), bytes, image.unreadable.clone()));
             }
         }
         self.restart(self.boots + 1, found.into_iter())
@@ -154,13 +166,13 @@ impl FaultyStorage {
     fn restart(
         &self,
         boots: u128,
-        files: impl Iterator<Item = (PathBuf, Vec<u8>, Vec<u8>)>,
+        files: impl Iterator<Item = (PathBuf, Vec<u8>, Vec<u8>, Vec<Range<u64>>)>,
     ) -> Self {
         let faults = Arc::new(Faults::default());
         let live: BTreeMap<_, _> = files
-            .map(|(path, contents, durable)| {
+            .map(|(path, contents, durable, unreadable)| {
                 let allocated = contents.len() as u64;
-                let image = Image { contents, map: None, allocated, durable };
+                let image = Image { contents, map: None, allocated, durable, unreadable };
                 let file = FaultyFile { image: Mutex::new(image), faults: Arc::clone(&faults) };
                 (path, Arc::new(file))
             })
@@ -343,6 +355,10 @@ impl File for FaultyFile {
         let length = image.length();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
         let mut bytes = buffer.len().min(length - start);
+        let end = offset + bytes as u64;
+        if image.unreadable.iter().any(|bad| bad.start < end && offset < bad.end) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         let short = usize::try_from(self.faults.short_reads.load(Ordering::Relaxed)).unwrap_or(0);
         if short != 0 {
             bytes = bytes.min(short);
@@ -371,6 +387,8 @@ impl File for FaultyFile {
             image.allocated = image.allocated.max(end as u64);
         }
         image.contents[start..end].copy_from_slice(bytes);
+        let written = start as u64..end as u64;
+        image.unreadable.retain(|bad| bad.start < written.start || bad.end > written.end);
         Ok(())
     }
 
@@ -399,6 +417,7 @@ impl File for FaultyFile {
         let bytes = usize::try_from(length).map_err(io::Error::other)?;
         image.contents = image.live();
         image.contents.resize(bytes, 0);
+        image.unreadable.retain(|bad| bad.start < length);
         self.faults.give_space(image.allocated.saturating_sub(length));
         image.allocated = length;
         // The map lends its bytes to readers; the file has them on its own from here on.
@@ -417,7 +436,12 @@ impl File for FaultyFile {
 
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
         let mut image = self.image.lock();
-        let live = image.live();
+        let mut live = image.live();
+        for bad in &image.unreadable {
+            let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(live.len());
+            let (start, end) = (within(bad.start), within(bad.end));
+            live[start..end].fill(0);
+        }
         let map = Map::of_memory(&live[..written.min(live.len())], capacity)?;
         map.set_backed(live.len());
         image.map = Some(map.clone());

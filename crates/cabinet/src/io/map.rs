@@ -62,9 +62,17 @@ impl Map {
     pub(super) fn of_memory(contents: &[u8], capacity: usize) -> io::Result<Self> {
         let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);
         let bytes = contents.len().min(capacity);
-        // SAFETY: the mapping is at least `bytes` long, is ours alone, and does not overlap
-        // a slice from elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), raw.as_mut_ptr(), bytes) };
+        for (index, page) in contents[..bytes].chunks(PAGE_BYTES).enumerate() {
+            // Pages of zeros are not in memory until they are touched.
+            if page.iter().any(|byte| *byte != 0) {
+                // SAFETY: the mapping is at least `bytes` long, is ours alone, and does not overlap
+                // a slice from elsewhere.
+                unsafe {
+                    let to = raw.as_mut_ptr().add(index * PAGE_BYTES);
+                    std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());
+                }
+            }
+        }
         Ok(Self::new(raw, bytes, bytes))
     }
 

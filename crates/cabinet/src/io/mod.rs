@@ -8,6 +8,7 @@ mod map;
 mod missing;
 mod overlay;
 mod real;
+mod unreadable;
 mod words;
 
 pub use faulty::{Faults, FaultyStorage};
@@ -16,6 +17,7 @@ pub use map::{Appender, Block, Map};
 pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;
+pub(crate) use unreadable::{is_unreadable, read_around};
 pub use words::Words;
 
 use std::any::Any;

@@ -24,9 +24,10 @@
 
 use super::manifest::replace_with;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
+use super::scan::UNREADABLE;
 use super::segment::SEGMENTS_MAX;
 use super::{Log, error_at};
-use crate::io::{File, Open, Storage};
+use crate::io::{File, Open, Storage, is_unreadable};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::io;
@@ -308,6 +309,10 @@ fn read_exactly(file: &dyn File, path: &Path, offset: u64, bytes: usize) -> Resu
                 return Err(Error::Corrupted { file: path.to_owned(), offset, what });
             }
             Ok(count) => filled += count,
+            Err(error) if is_unreadable(&error) => {
+                let (file, what) = (path.to_owned(), UNREADABLE.to_owned());
+                return Err(Error::Corrupted { file, offset, what });
+            }
             Err(error) => return Err(error_at("read", path, error)),
         }
     }

@@ -234,13 +234,10 @@ impl Log {
             match next {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,
-                // A process that was killed before it had cut the file leaves zeros at the end.
                 Ok(Err(stop))
-                    if stop.what.is_none()
-                        && stop.block_end.is_none()
-                        && !scanner
-                            .find_next()
-                            .map_err(|error| error_at("read", &segment.path, error))? =>
+                    if scanner
+                        .is_at_unused_end(&stop)
+                        .map_err(|error| error_at("read", &segment.path, error))? =>
                 {
                     break;
                 }
@@ -294,6 +291,11 @@ impl Log {
             // So that no open block is in the way.
             drop(self.settle());
         }
+        let failed = |error| {
+            // The rest is still to be looked at.
+            segment.note_expiry(now_ms);
+            error_at("read", &segment.path, error)
+        };
         let mut pace = Pace::new(Some(self.settings.compaction_bytes_per_second));
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
@@ -315,11 +317,11 @@ impl Log {
                     if let Some(what) = stop.what {
                         segment.note_fault(stop.offset, what);
                     }
-                    return Ok(());
+                    if !scanner.find_next().map_err(failed)? {
+                        return Ok(());
+                    }
                 }
-                Err(ScanError::Read(error)) => {
-                    return Err(error_at("read", &segment.path, error));
-                }
+                Err(ScanError::Read(error)) => return Err(failed(error)),
                 Err(ScanError::Visit(error)) => return Err(error),
             }
             if pace.spent(scanner.offset() - before, || false) && self.background.stopping() {

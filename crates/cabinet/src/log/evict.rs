@@ -183,11 +183,9 @@ impl Log {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return Ok(Walk::Whole),
                 Ok(Err(stop))
-                    if stop.what.is_none()
-                        && stop.block_end.is_none()
-                        && !scanner
-                            .find_next()
-                            .map_err(|error| error_at("read", &segment.path, error))? =>
+                    if scanner
+                        .is_at_unused_end(&stop)
+                        .map_err(|error| error_at("read", &segment.path, error))? =>
                 {
                     return Ok(Walk::Whole);
                 }

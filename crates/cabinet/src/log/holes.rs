@@ -15,7 +15,7 @@
 
 use super::manifest::{Contents, State};
 use super::record::Record;
-use super::scan::{CUT, ScanError, Scanner, Stop, Visit};
+use super::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, Visit};
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::io::File;
 use std::io;
@@ -125,6 +125,12 @@ impl Promise {
         }
     }
 
+    /// Whether there had been something that the disk cannot read any more: a process that is killed
+    /// leaves nothing of that kind.
+    fn covers_unreadable(&self, what: Option<&str>) -> bool {
+        matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
+    }
+
     /// Whether this segment had been promised.
     pub(super) fn covers_segment(&self, number: u64) -> bool {
         match *self {
@@ -187,7 +193,8 @@ impl Walk {
                 let place = (extent.number, stop.offset);
                 self.prove_all(index, stop.offset)?;
                 let is_known = within.is_some() || !extent.is_last;
-                let is_damage = self.promise.covers(place, is_known, extent.is_last);
+                let is_damage = self.promise.covers(place, is_known, extent.is_last)
+                    || self.promise.covers_unreadable(stop.what);
                 let fate = if is_damage { Fate::Damaged } else { Fate::Unfilled };
                 let hole_end = within.filter(|_| is_damage).unwrap_or(block_end);
                 each(&extent.hole(&stop, hole_end, fate, true))?;
@@ -204,7 +211,8 @@ impl Walk {
                 let place = (extent.number, stop.offset);
                 // What is whole of a batch that was promised is better than nothing.
                 if stop.batch_end.is_some()
-                    && self.promise.covers(place, !extent.is_last, extent.is_last)
+                    && (self.promise.covers(place, !extent.is_last, extent.is_last)
+                        || self.promise.covers_unreadable(stop.what))
                     && resume(&mut scanner, &stop)?
                 {
                     each(&extent.hole(&stop, scanner.offset(), Fate::Damaged, true))?;
@@ -240,7 +248,10 @@ impl Walk {
             let (mut fate, mut end) = (Fate::Torn, length);
             // A process appends only where the file has room, and so leaves no record that is cut.
             let is_cut = matches!(self.promise, Promise::Killed { .. }) && stop.what == Some(CUT);
-            if is_cut || self.promise.covers(place, false, true) {
+            if is_cut
+                || self.promise.covers_unreadable(stop.what)
+                || self.promise.covers(place, false, true)
+            {
                 fate = Fate::Damaged;
                 if let Promise::Closed { end: (number, offset), .. } = self.promise
                     && number == extent.number

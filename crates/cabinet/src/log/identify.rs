@@ -5,7 +5,7 @@
 
 use super::Identity;
 use super::record::{ALIGNMENT, PREFIX_BYTES, Record, read_u32, read_u64};
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, read_beginning};
 use crate::io::File;
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +41,7 @@ pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<Identity>> 
     let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut salts: BTreeMap<u32, usize> = BTreeMap::new();
     for file in files {
-        let bytes = beginning(&**file)?;
+        let (bytes, _) = read_beginning(&**file, ASKED_BYTES)?;
         if let Some(identity) = of_header(&bytes) {
             *headers.entry((identity.id, identity.salt)).or_default() += 1;
         }
@@ -94,19 +94,6 @@ fn salts_of_records(bytes: &[u8]) -> Vec<u32> {
         }
     }
     salts
-}
-
-fn beginning(file: &dyn File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; ASKED_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read_at(&mut bytes[filled..], filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }
 
 #[cfg(test)]

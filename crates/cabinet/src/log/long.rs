@@ -2,7 +2,9 @@
 
 use super::error_at;
 use super::record::{PREFIX_BYTES, Record, checksum_goes_on};
+use super::scan::UNREADABLE;
 use super::segment::Segment;
+use crate::io::is_unreadable;
 use crate::{Error, Meta, Result, Version};
 use std::sync::Arc;
 
@@ -96,10 +98,11 @@ impl LongValue {
     }
 
     fn fill(&self, position: u64, piece: &mut [u8]) -> Result<()> {
-        let read = self.segment.file.read_at(piece, position);
-        match read.map_err(|error| error_at("read", &self.segment.path, error))? {
-            bytes if bytes == piece.len() => Ok(()),
-            _ => Err(self.corrupted("a record that goes on beyond the file")),
+        match self.segment.file.read_at(piece, position) {
+            Ok(bytes) if bytes == piece.len() => Ok(()),
+            Ok(_) => Err(self.corrupted("a record that goes on beyond the file")),
+            Err(error) if is_unreadable(&error) => Err(self.corrupted(UNREADABLE)),
+            Err(error) => Err(error_at("read", &self.segment.path, error)),
         }
     }
 

@@ -9,7 +9,9 @@
 
 use super::error_at;
 use super::record::{self, HEADER_BYTES_MAX, NotARecord, RECORD_BYTES_MIN, Record};
+use super::scan::UNREADABLE;
 use super::segment::{Location, Segment, Segments};
+use crate::io::{is_unreadable, read_around};
 use crate::{Error, Result, Wait};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -146,6 +148,8 @@ fn with_file_record<T, const IS_NOTED: bool>(
     let left = segment.map.written().saturating_sub(offset);
     let mut buffer = vec![0; segment.first_read.bytes_from(offset).min(left)];
     let mut filled = 0;
+    // The disk cannot read what is behind that.
+    let mut is_cut_off = false;
     loop {
         let more = &mut buffer[filled..];
         let at = (offset + filled) as u64;
@@ -164,6 +168,17 @@ fn with_file_record<T, const IS_NOTED: bool>(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::WouldBlock);
             }
+            Err(error) if is_unreadable(&error) => {
+                if wait == Wait::Never {
+                    return Err(Error::WouldBlock);
+                }
+                let mut unreadable = Vec::new();
+                let around = read_around(&*segment.file, more, at, &mut unreadable);
+                let bytes = around.map_err(|error| error_at("read", &segment.path, error))?;
+                let readable = unreadable.first().map(|part| (part.start - at) as usize);
+                filled += readable.unwrap_or(bytes);
+                is_cut_off = readable.is_some();
+            }
             Err(error) => return Err(error_at("read", &segment.path, error)),
         }
         match check.decode(&buffer[..filled], salt) {
@@ -173,6 +188,10 @@ fn with_file_record<T, const IS_NOTED: bool>(
                     segment.first_read.learn(record.total);
                 }
                 return Ok(visit(&record));
+            }
+            // More was read than the record has, or not all that it has.
+            Err(NotARecord::Short(_)) if is_cut_off => {
+                return Err(corrupted::<IS_NOTED>(segment, offset, NotARecord::Bad(UNREADABLE)));
             }
             // The beginning has been read, and nobody looks at the rest.
             Err(NotARecord::Short(needed))

@@ -7,7 +7,7 @@
 //!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
 //! 4. Holes are told apart, see [`super::holes`]. Append blocks that were not filled are filled. A torn
 //!    tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes on
-//!    behind it.
+//!    behind it. Where it is the disk that cannot read, nothing is written.
 
 use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
@@ -16,7 +16,7 @@ use super::faults::Faults;
 use super::holes::{Extent, Fate, Hole, Place, Promise, Walk};
 use super::read::FirstRead;
 use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN, Record, SEQUENCE_MAX};
-use super::scan::ScanError;
+use super::scan::{ScanError, UNREADABLE};
 use super::segment::{
     LiveBytes, Location, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments,
     segment_path,
@@ -27,7 +27,7 @@ use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
     new_segment,
 };
-use crate::io::{Appender, Missing, Open, Storage, directory_of};
+use crate::io::{Appender, Missing, Open, Storage, directory_of, read_around};
 use crate::{Damage, Error, Result};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -369,6 +369,14 @@ impl Recovery {
                     self.damages.push(damage);
                     if !is_last {
                         segment.damaged.store(true, Ordering::Relaxed);
+                    } else if hole.what == UNREADABLE {
+                        // It may not be possible to write there, nor to cut the file, and another
+                        // time the disk may read it. So it stays, and the log goes on in a new segment.
+                        segment.damaged.store(true, Ordering::Relaxed);
+                        if reaches_end {
+                            self.skip_sequences();
+                            cut_at = cut_at.max(extent.length);
+                        }
                     } else if reaches_end {
                         self.keep_aside(segment, hole, "damaged")?;
                         self.skip_sequences();
@@ -455,8 +463,8 @@ impl Recovery {
         let mut at = 0;
         while at < hole.bytes {
             let want = usize::try_from(hole.bytes - at).unwrap_or(usize::MAX).min(buffer.len());
-            let read = segment.file.read_at(&mut buffer[..want], hole.offset + at);
-            match read.map_err(failed)? {
+            let (piece, offset) = (&mut buffer[..want], hole.offset + at);
+            match read_around(&*segment.file, piece, offset, &mut Vec::new()).map_err(failed)? {
                 0 => break,
                 count => {
                     copy.write_at(&buffer[..count], at).map_err(failed)?;

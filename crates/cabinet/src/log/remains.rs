@@ -11,7 +11,7 @@ use super::manifest::{self, Nature};
 use super::record::{ALIGNMENT, Record};
 use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
-    SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
+    HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
 };
 use super::{Identity, error_at};
 use crate::io::{File, Open, Storage};
@@ -122,12 +122,13 @@ impl<'s> Remains<'s> {
     fn add(&mut self, number: u64, file: Arc<dyn File>) -> Result<()> {
         let path = segment_path(self.directory, number);
         let failed = |error| error_at("read", &path, error);
-        let bytes = read_header(&*file).map_err(failed)?;
+        let HeaderFound { header, is_blank } =
+            read_header(&*file, &self.identity).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let header = match SegmentHeader::decode(&bytes, &self.identity) {
+        let header = match header {
             Ok(header) => Some(header),
             // It was just being begun.
-            Err(_) if bytes.iter().all(|byte| *byte == 0) && !self.has_record(&file, length)? => {
+            Err(_) if is_blank && !self.has_record(&file, length)? => {
                 return Ok(());
             }
             Err(what) => {

@@ -4,8 +4,9 @@ use super::record::{
     ALIGNMENT, BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Kind, NotARecord, RECORD_BYTES_MIN, Record,
 };
 use super::segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
-use crate::io::File;
+use crate::io::{File, read_around};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes read at a time.
@@ -16,6 +17,9 @@ const FIND_BYTES_MAX: usize = 4 << 30;
 
 /// Said of a record that goes on beyond the end.
 pub(super) const CUT: &str = "a record that is cut";
+
+/// Said of bytes that the disk cannot read.
+pub(super) const UNREADABLE: &str = "the disk cannot read it";
 
 /// What is done with a record: its offset, the record, its bytes.
 pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()> + 'v;
@@ -40,6 +44,10 @@ pub(crate) struct Scanner {
     /// File offset of the buffer.
     base: u64,
     buffer: Vec<u8>,
+    /// What of the buffer the disk could not read, by offset in the file: it holds zeros there.
+    unreadable: Vec<Range<u64>>,
+    /// There was such a part before.
+    has_met_unreadable: bool,
     /// Offset of the next record.
     next: u64,
     /// Where the block ends that it is in.
@@ -53,8 +61,23 @@ impl Scanner {
     /// Scans from `start` (at least the segment's first record) up to `end`.
     pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
         let next = start.max(SEGMENT_HEADER_BYTES as u64);
-        let (buffer, synced) = (Vec::new(), (0, 0));
-        Self { file, salt, base: next, buffer, next, block_end: None, end, synced }
+        Self {
+            file,
+            salt,
+            base: next,
+            buffer: Vec::new(),
+            unreadable: Vec::new(),
+            has_met_unreadable: false,
+            next,
+            block_end: None,
+            end,
+            synced: (0, 0),
+        }
+    }
+
+    /// Whether the disk could not read a part of what was scanned.
+    pub(crate) fn has_met_unreadable(&self) -> bool {
+        self.has_met_unreadable
     }
 
     /// The greatest place up to which the log had been synced, as sync marks have it that were met so
@@ -169,6 +192,13 @@ impl Scanner {
         }
     }
 
+    /// Returns whether nothing was written from a stop to the end: a process that is killed before it has
+    /// cut a sealed segment leaves zeros there.
+    pub(crate) fn is_at_unused_end(&mut self, stop: &Stop) -> io::Result<bool> {
+        let is_unwritten = stop.what.is_none() && stop.block_end.is_none();
+        Ok(is_unwritten && !self.find_next()? && !self.has_met_unreadable)
+    }
+
     /// After a stop within a block: goes on behind the block.
     pub(crate) fn leave_block(&mut self) {
         if let Some(block_end) = self.block_end.take() {
@@ -234,6 +264,7 @@ impl Scanner {
         if place < self.base {
             self.base = place;
             self.buffer.clear();
+            self.unreadable.clear();
         }
     }
 
@@ -276,7 +307,18 @@ impl Scanner {
     }
 
     fn stop_at(&self, what: Option<&'static str>) -> Stop {
+        let what = if self.is_unreadable_ahead() { Some(UNREADABLE) } else { what };
         Stop { offset: self.next, what, block_end: self.block_end, batch_end: None }
+    }
+
+    /// Whether the disk could not read a part of the record at hand.
+    fn is_unreadable_ahead(&self) -> bool {
+        if self.unreadable.is_empty() {
+            return false;
+        }
+        let record = self.ahead().ok().and_then(|bytes| Record::decode_unchecked(bytes).ok());
+        let end = self.next + record.map_or(HEADER_BYTES_MAX, |record| record.total) as u64;
+        self.unreadable.iter().any(|part| part.start < end && self.next < part.end)
     }
 
     /// Makes the buffer hold at least `needed` bytes from `next` on, or all up to the end.
@@ -291,16 +333,13 @@ impl Scanner {
         self.base = self.next;
         let target = (needed.max(CHUNK_BYTES) as u64).min(left);
         let target = usize::try_from(target).map_err(io::Error::other)?;
-        let mut filled = self.buffer.len();
+        let filled = self.buffer.len();
         self.buffer.resize(target.max(filled), 0);
-        while filled < self.buffer.len() {
-            let offset = self.base + filled as u64;
-            match self.file.read_at(&mut self.buffer[filled..], offset)? {
-                // Shorter than it was said to be: what is missing reads as unwritten.
-                0 => break,
-                bytes => filled += bytes,
-            }
-        }
+        self.unreadable.retain(|part| part.end > self.base);
+        let (buffer, offset) = (&mut self.buffer[filled..], self.base + filled as u64);
+        // Where the file is shorter than it was said to be, what is missing reads as unwritten.
+        read_around(&*self.file, buffer, offset, &mut self.unreadable)?;
+        self.has_met_unreadable |= !self.unreadable.is_empty();
         Ok(())
     }
 }

@@ -22,8 +22,9 @@ use super::compact::percent;
 use super::faults::Faults;
 use super::read::FirstRead;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
+use super::scan::UNREADABLE;
 use super::used::Used;
-use crate::io::{File, Map};
+use crate::io::{File, Map, read_around};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::io;
@@ -297,18 +298,31 @@ impl SegmentHeader {
     }
 }
 
-/// The bytes of a segment's header, or as many of them as there are.
-pub(crate) fn read_header(file: &dyn File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read_at(&mut bytes[filled..], filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
+/// What there is where a segment's header should be.
+pub(crate) struct HeaderFound {
+    pub(crate) header: Result<SegmentHeader, &'static str>,
+    /// Nothing was ever written there.
+    pub(crate) is_blank: bool,
+}
+
+/// Reads the header of a segment.
+pub(crate) fn read_header(file: &dyn File, identity: &Identity) -> io::Result<HeaderFound> {
+    let (bytes, is_whole) = read_beginning(file, SEGMENT_HEADER_BYTES)?;
+    if !is_whole {
+        return Ok(HeaderFound { header: Err(UNREADABLE), is_blank: false });
     }
-    bytes.truncate(filled);
-    Ok(bytes)
+    let is_blank = bytes.iter().all(|byte| *byte == 0);
+    Ok(HeaderFound { header: SegmentHeader::decode(&bytes, identity), is_blank })
+}
+
+/// Returns the first bytes of a file, or as many as there are, and whether the disk could read all of
+/// them: the others are zeros.
+pub(super) fn read_beginning(file: &dyn File, bytes: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut buffer = vec![0; bytes];
+    let mut unreadable = Vec::new();
+    let filled = read_around(file, &mut buffer, 0, &mut unreadable)?;
+    buffer.truncate(filled);
+    Ok((buffer, unreadable.is_empty()))
 }
 
 /// File name of a segment.

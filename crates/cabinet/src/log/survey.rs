@@ -13,7 +13,7 @@ use super::holes::{Extent, Place, Promise, marked};
 use super::manifest::{Contents, State};
 use super::scan::Scanner;
 use super::segment::{
-    SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
+    HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
 };
 use super::{Identity, error_at};
 use crate::io::{File, Open, Storage};
@@ -316,9 +316,7 @@ fn candidates(
         let failed = |error| error_at("read", &path, error);
         let file = storage.open(&path, Open::Existing).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let bytes = read_header(&*file).map_err(failed)?;
-        let is_blank = bytes.iter().all(|byte| *byte == 0);
-        let header = SegmentHeader::decode(&bytes, identity);
+        let HeaderFound { header, is_blank } = read_header(&*file, identity).map_err(failed)?;
         candidates.push(Candidate { named, path, file, length, header, is_blank });
     }
     candidates.sort_by_key(|candidate| candidate.named);
@@ -331,7 +329,7 @@ impl Candidate {
         self.header.is_ok_and(|header| header.number == self.named) && !name.ends_with(MOVED_SUFFIX)
     }
 
-    /// Whether there is a record of this log in it.
+    /// Whether there is a record of this log in it, or may be where the disk cannot read it.
     fn holds_records(&self, identity: &Identity) -> Result<bool> {
         if self.is_blank && self.length <= SEGMENT_HEADER_BYTES as u64 {
             return Ok(false);
@@ -339,7 +337,9 @@ impl Candidate {
         let file = Arc::clone(&self.file);
         let start = SEGMENT_HEADER_BYTES as u64;
         let mut scanner = Scanner::new(file, identity.salt, start, self.length);
-        scanner.find_from(start).map_err(|error| error_at("read", &self.path, error))
+        let found = scanner.find_from(start);
+        let found = found.map_err(|error| error_at("read", &self.path, error))?;
+        Ok(found || scanner.has_met_unreadable())
     }
 }
 

@@ -8,7 +8,7 @@
 use super::checkpoint::Checkpoint;
 use super::compact::NOTHING_WRITTEN;
 use super::scan::{ScanError, Scanner};
-use super::segment::{Segment, SegmentHeader, read_header};
+use super::segment::{Segment, read_header};
 use super::{Log, error_at, manifest};
 use crate::check::{Damage, Verified};
 use crate::{Error, Result};
@@ -147,8 +147,7 @@ impl Log {
         let end = self.end_of(segment);
         let mut cold = Cold::of(segment);
         let file = Arc::clone(&segment.file);
-        let header = read_header(&*file);
-        match header.map(|bytes| SegmentHeader::decode(&bytes, &self.identity)) {
+        match read_header(&*file, &self.identity).map(|found| found.header) {
             Ok(Ok(header)) if header.number == segment.number => {}
             Ok(Ok(_)) => found(run, 0, "it is another segment"),
             Ok(Err(what)) => found(run, 0, what),

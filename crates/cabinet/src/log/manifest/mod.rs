@@ -17,8 +17,9 @@ mod update;
 pub(super) use codec::{Contents, State};
 pub(super) use update::Manifest;
 
+use super::scan::UNREADABLE;
 use super::{Identity, error_at};
-use crate::io::{File, Open, Storage};
+use crate::io::{File, Open, Storage, is_unreadable, read_around};
 use crate::{Damage, Error, Result};
 use codec::{Copy, decode};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -142,28 +143,23 @@ fn read_copy(storage: &dyn Storage, directory: &Path, name: &str) -> Result<Copy
     let file = match storage.open(&path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Copy::Missing),
+        Err(error) if is_unreadable(&error) => return Ok(Copy::Bad(UNREADABLE)),
         Err(error) => return Err(error_at("open", &path, error)),
     };
     let failed = |error| error_at("read", &path, error);
     let mut bytes = vec![0; codec::SECTOR_BYTES];
-    read_fully(&*file, &mut bytes, 0).map_err(failed)?;
+    let mut unreadable = Vec::new();
+    read_around(&*file, &mut bytes, 0, &mut unreadable).map_err(failed)?;
     let list_bytes = codec::list_bytes(&bytes);
     bytes.resize(codec::SECTOR_BYTES + list_bytes, 0);
-    read_fully(&*file, &mut bytes[codec::SECTOR_BYTES..], codec::SECTOR_BYTES as u64)
-        .map_err(failed)?;
-    Ok(decode(&bytes))
-}
-
-/// Reads what there is; the rest of the buffer stays as it is.
-fn read_fully(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(())
+    let (list, offset) = (&mut bytes[codec::SECTOR_BYTES..], codec::SECTOR_BYTES as u64);
+    read_around(&*file, list, offset, &mut unreadable).map_err(failed)?;
+    Ok(match decode(&bytes) {
+        copy if unreadable.is_empty() => copy,
+        // A crash tears a list, and leaves none that cannot be read.
+        Copy::Torn(contents) | Copy::Headed(contents) => Copy::Headed(contents),
+        _ => Copy::Bad(UNREADABLE),
+    })
 }
 
 /// The manifest of a new database, in both copies.

@@ -1,0 +1,53 @@
+//! Bytes that the disk has but cannot read: told from other failures, and read around.
+
+use super::File;
+use rustix::io::Errno;
+use std::io;
+use std::ops::Range;
+
+/// Bytes that a disk loses together, as the page cache reads them.
+const PAGE_BYTES: u64 = 4096;
+
+/// Whether a read failed because the medium, or the file system's own checksum, does not give the
+/// bytes: that is damage, which other bytes of the file need not share.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::UCLEAN | Errno::ILSEQ)
+    )
+}
+
+/// Reads until the buffer is full or the file ends. Pages that the disk cannot read are zeros, and
+/// their offsets in the file are added to `unreadable`, in order. Returns the number of bytes filled.
+pub(crate) fn read_around(
+    file: &dyn File,
+    buffer: &mut [u8],
+    offset: u64,
+    unreadable: &mut Vec<Range<u64>>,
+) -> io::Result<usize> {
+    let mut filled = 0;
+    let mut is_by_page = false;
+    while filled < buffer.len() {
+        let at = offset + filled as u64;
+        let left = buffer.len() - filled;
+        let page = usize::try_from(PAGE_BYTES - at % PAGE_BYTES).unwrap_or(left);
+        let wanted = if is_by_page { page.min(left) } else { left };
+        let piece = &mut buffer[filled..filled + wanted];
+        match file.read_at(piece, at) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if !is_unreadable(&error) => return Err(error),
+            Err(_) if !is_by_page => is_by_page = true,
+            Err(_) => {
+                piece.fill(0);
+                filled += wanted;
+                let end = offset + filled as u64;
+                match unreadable.last_mut() {
+                    Some(last) if last.end == at => last.end = end,
+                    _ => unreadable.push(at..end),
+                }
+            }
+        }
+    }
+    Ok(filled)
+}

@@ -331,3 +331,31 @@ fn removing_the_lock_file_lets_no_second_process_in() {
     assert!(matches!(check(&path, &mut |_| ()), Err(Error::InUse { .. })));
     assert!(matches!(open(&path), Err(Error::InUse { .. })));
 }
+
+/// A list of segments that was being written when the process was killed, which had begun to open the
+/// database, is no damage; one that was whole before is.
+#[test]
+fn a_manifest_that_an_opening_was_writing_when_it_was_killed_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = make(folder.path(), "tch", true);
+    let closed = folder.path().join("closed.tch");
+    copy_files(&opened, &closed);
+    let _opened = open(&opened).unwrap();
+    for name in ["manifest", "manifest.2"] {
+        for (state, is_damage) in [(&opened, false), (&closed, true)] {
+            let left = folder.path().join(format!("left-{name}-{is_damage}.tch"));
+            copy_files(&closed, &left);
+            let mut bytes = fs::read(state.join(name)).unwrap();
+            let list = &mut bytes[512..];
+            assert!(list.iter().any(|byte| *byte != 0));
+            list.fill(0);
+            fs::write(left.join(name), bytes).unwrap();
+            assert_eq!(damages(&left).len(), usize::from(is_damage), "{name}");
+            let database = open(&left).unwrap();
+            assert_eq!(database.damages().len(), usize::from(is_damage), "{name}");
+            assert_eq!(served(&database), (RECORDS, 0));
+            drop(database);
+            assert_eq!(damages(&left), [], "it was made again");
+        }
+    }
+}

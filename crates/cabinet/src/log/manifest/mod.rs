@@ -115,6 +115,10 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
         {
             None
         }
+        // The database was being opened again.
+        Copy::Torn(torn) if torn.state == State::Open && torn.generation > contents.generation => {
+            None
+        }
         Copy::Missing if !contents.is_paired => None,
         Copy::Missing => Some("this copy of the manifest is missing"),
         copy => copy.what(),

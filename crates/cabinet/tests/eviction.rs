@@ -16,8 +16,9 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 use watched::{Step, Watched};
 
@@ -714,4 +715,60 @@ fn a_database_on_a_real_disk_is_what_it_was_after_it_was_closed() {
     let database = open();
     assert!(database.len() <= left && database.len() >= left * 9 / 10);
     assert_eq!(present(&database, RECORDS - database.len()..RECORDS) as u64, database.len());
+}
+
+/// An eviction makes names durable, too. A sync beside it is done only when they are: the power may go
+/// as soon as it is.
+#[test]
+fn a_sync_beside_an_eviction_covers_the_names_of_the_segments() {
+    let storage = FaultyStorage::new();
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let (reached, is_reached) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (armed, may_go_on) = (Arc::clone(&is_armed), Mutex::new(may_go_on));
+    let watch = move |step| {
+        if step == Step::SyncNames && armed.swap(false, Ordering::AcqRel) {
+            reached.send(()).unwrap();
+            let _ = may_go_on.lock().unwrap().recv();
+        }
+    };
+    let watched = Arc::new(Watched { storage: storage.clone(), watch: Arc::new(watch) });
+    let mut options = options();
+    options.durability = Durability::None;
+    let engine = Arc::<HashDatabase>::open(watched, &options).unwrap();
+    let database = Database::from_engine(engine.engine());
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    is_armed.store(true, Ordering::Release);
+    let last = AtomicU64::new(RECORDS - 1);
+    let left = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in RECORDS.. {
+                database.put(&key(number), &value(number)).unwrap();
+                if !is_armed.load(Ordering::Acquire) {
+                    return;
+                }
+                last.store(number, Ordering::Release);
+            }
+        });
+        is_reached.recv_timeout(Duration::from_secs(120)).unwrap();
+        let (done, is_done) = mpsc::channel();
+        let database = &database;
+        scope.spawn(move || {
+            database.sync().unwrap();
+            done.send(()).unwrap();
+        });
+        // It waits for the names, or has ended without them.
+        if is_done.recv_timeout(Duration::from_millis(500)).is_err() {
+            go_on.send(()).unwrap();
+            is_done.recv_timeout(Duration::from_secs(120)).unwrap();
+        }
+        let left = storage.lose_power(|| 1);
+        drop(go_on);
+        left
+    });
+    let last = last.load(Ordering::Acquire);
+    let (_engine, database) = open::<Hash>(&left, &options);
+    assert_eq!(database.get(&key(last)).unwrap(), Some(value(last)), "it was synced");
 }

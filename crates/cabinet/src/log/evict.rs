@@ -107,7 +107,7 @@ impl Log {
         }
         if self.settings.durability == Durability::None {
             // If the power goes, the segments before this one shall have gone before it.
-            self.sync_directory()?;
+            self.sync_directory(&self.sync.lock())?;
         } else {
             // What was moved, too.
             self.sync()?;
@@ -115,7 +115,7 @@ impl Log {
         self.forget_names(std::slice::from_ref(segment))?;
         self.unlink(segment)?;
         if self.settings.durability != Durability::None {
-            self.sync_directory()?;
+            self.sync_directory(&self.sync.lock())?;
         }
         let mut evicted = 0;
         let walk = self.walk(segment, &mut |offset, record, _| {

@@ -5,6 +5,7 @@ use super::record::Kind;
 use super::segment::{SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Tail, error_at};
 use crate::{Durability, Error, LogPosition, Result};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,7 +37,7 @@ impl Log {
             (tail.base + end, place, Arc::clone(&tail.segment), sealed)
         };
         self.commit.begin(position);
-        self.sync_directory()?;
+        self.sync_directory(&synced)?;
         self.sync_files(sealed.iter().chain([&active]))?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         self.figures.syncs.fetch_add(1, Ordering::Relaxed);
@@ -62,15 +63,17 @@ impl Log {
 
     /// Makes sealed segments durable.
     pub(super) fn sync_sealed(&self, sealed: &[Arc<Segment>]) -> Result<()> {
-        let _one_at_a_time = self.sync.lock();
+        let one_at_a_time = self.sync.lock();
         self.commit.check()?;
-        self.sync_directory()?;
+        self.sync_directory(&one_at_a_time)?;
         self.sync_files(sealed)?;
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
         Ok(())
     }
 
-    pub(super) fn sync_directory(&self) -> Result<()> {
+    /// Makes the names of files durable, if they have changed. The lock is that of `sync`: a sync that
+    /// finds no change must not end before the names are on the disk.
+    pub(super) fn sync_directory(&self, _syncing: &MutexGuard<'_, Option<Place>>) -> Result<()> {
         if self.directory_changed.swap(false, Ordering::AcqRel)
             && let Err(error) = self.storage.sync_dir(&self.directory)
         {

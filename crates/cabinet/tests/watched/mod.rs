@@ -13,6 +13,8 @@ pub(crate) enum Step {
     Remove,
     /// Bytes are to be written into a file.
     Write,
+    /// Names in a directory are to be made durable.
+    SyncNames,
     /// A file or a name is to change otherwise. What is appended through a map is no change.
     Change,
 }
@@ -66,7 +68,7 @@ impl Storage for Watched {
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(Step::SyncNames);
         self.storage.sync_dir(directory)
     }
 

@@ -4,8 +4,8 @@
 
 mod watched;
 
-use cabinet::io::{FaultyStorage, Storage};
-use cabinet::{Cut, Database, Engine, Error, HashDatabase, Options};
+use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::{Cut, Damage, Database, Engine, Error, HashDatabase, Options};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -184,4 +184,38 @@ fn a_copy_that_loses_power_before_its_first_sync_is_not_damaged() {
         let kept = (0..RECORDS).all(|number| found.get(&number.to_le_bytes()).unwrap().is_some());
         assert!(kept, "what the copy was made with is there");
     }
+}
+
+#[test]
+fn a_copy_of_a_database_that_has_lost_records_is_not_taken_for_whole() {
+    let storage = FaultyStorage::new();
+    let (path, copy) = (Path::new("casket.tch"), Path::new("copy.tch"));
+    drop(fill(&open(Arc::new(storage.clone()), "casket.tch")));
+    let engine = open(Arc::new(storage.clone()), "casket.tch");
+    let database = Database::from_engine(Arc::clone(&engine) as Arc<dyn Engine>);
+    database.put(b"damaged", b"a value of its own").unwrap();
+    database.put(b"behind", b"another one").unwrap();
+    let storage = storage.kill();
+    let names = storage.list(path).unwrap();
+    let last = names.iter().filter(|name| name.ends_with(".log")).max().unwrap();
+    let file = storage.open(&path.join(last), Open::Existing).unwrap();
+    let mut bytes = vec![0; file.length().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let at = bytes.windows(7).rposition(|window| window == b"damaged").unwrap();
+    file.write_at(&[b'D'], at as u64).unwrap();
+    let engine = open(Arc::new(storage.clone()), "casket.tch");
+    let database = Database::from_engine(engine as Arc<dyn Engine>);
+    assert_eq!(database.damages().len(), 1);
+    database.copy_to(copy).unwrap();
+    drop(database);
+    let damages = |path: &Path| -> Vec<Damage> {
+        let mut found = Vec::new();
+        cabinet::check_on(&storage, path, &|_| true, &mut |damage| found.push(damage)).unwrap();
+        found
+    };
+    let (own, copied) = (damages(path), damages(copy));
+    assert_eq!((own.len(), copied.len()), (1, 1));
+    assert_eq!(own[0].file.file_name(), copied[0].file.file_name());
+    storage.remove(&copied[0].file).unwrap();
+    assert_eq!(damages(copy), []);
 }

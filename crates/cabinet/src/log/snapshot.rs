@@ -6,6 +6,7 @@
 
 use super::room::Sealed;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
+use super::survey::DAMAGED_INFIX;
 use super::{Log, checkpoint, error_at, manifest};
 use crate::io::{Appender, File, Open, directory_of};
 use crate::{Cut, Error, Result};
@@ -137,7 +138,7 @@ impl Log {
         contents
     }
 
-    /// The segments, and the checkpoint if there is one, all of them open.
+    /// The segments, the checkpoint if there is one, and what was kept aside, all of them open.
     fn sources(&self, path: &Path, segments: &[Arc<Segment>]) -> Result<Vec<Source>> {
         let source = |segment: &Arc<Segment>| Source {
             from: segment.path.clone(),
@@ -152,7 +153,25 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error_at("open", &from, error)),
         }
+        self.add_kept_aside(path, &mut sources)?;
         Ok(sources)
+    }
+
+    /// Adds the files in which openings have kept damage aside: the copy lacks what they held, too, and
+    /// must not be taken for whole.
+    fn add_kept_aside(&self, path: &Path, sources: &mut Vec<Source>) -> Result<()> {
+        let listed = self.storage.list(&self.directory);
+        let names = listed.map_err(|error| error_at("list", &self.directory, error))?;
+        for name in names.iter().filter(|name| name.contains(DAMAGED_INFIX)) {
+            let from = self.directory.join(name);
+            match self.storage.open(&from, Open::Existing) {
+                Ok(file) => sources.push(Source { from, file, to: path.join(name) }),
+                // Somebody has just accepted the loss.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error_at("open", &from, error)),
+            }
+        }
+        Ok(())
     }
 
     fn begin_own_segment(

@@ -202,7 +202,7 @@ fn a_copy_of_a_database_that_has_lost_records_is_not_taken_for_whole() {
     let mut bytes = vec![0; file.length().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
     let at = bytes.windows(7).rposition(|window| window == b"damaged").unwrap();
-    file.write_at(&[b'D'], at as u64).unwrap();
+    file.write_at(b"D", at as u64).unwrap();
     let engine = open(Arc::new(storage.clone()), "casket.tch");
     let database = Database::from_engine(engine as Arc<dyn Engine>);
     assert_eq!(database.damages().len(), 1);

@@ -62,10 +62,10 @@ pub enum Change {
     Remove,
 }
 
-/// Whether an operation may wait for the disk.
+/// Whether an operation may wait: for the disk, and for the locks that others hold for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Read from the disk if need be.
+    /// Wait if need be.
     Block,
     /// Answer [`crate::Error::WouldBlock`] instead, having changed nothing.
     Never,

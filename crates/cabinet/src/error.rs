@@ -87,8 +87,8 @@ pub enum Error {
     /// A transaction read a record that another writer has changed since. Nothing was written.
     #[error("a record read in the transaction was changed by another writer")]
     Conflict,
-    /// Only with [`crate::Wait::Never`]: the answer is on the disk, not in memory.
-    #[error("the answer is not in memory")]
+    /// Only with [`crate::Wait::Never`]: the record is not in memory, or another thread holds its lock.
+    #[error("the operation would have to wait")]
     WouldBlock,
     /// A callback of the database has called it: see [`crate::Database`] for what a callback may call.
     #[error("a callback called the database that it was called by: call it after the callback")]

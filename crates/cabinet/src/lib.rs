@@ -64,6 +64,7 @@ mod inventory;
 pub mod io;
 pub mod legacy;
 pub mod limits;
+mod locks;
 mod log;
 mod memory;
 pub mod name;

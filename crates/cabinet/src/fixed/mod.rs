@@ -155,7 +155,7 @@ impl FixedDatabase {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        let mut next = self.edge(edge);
+        let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
             let mut is_there = true;
             let version = self.update_id(id, wait, &mut |entry| match entry {
@@ -169,7 +169,7 @@ impl FixedDatabase {
                 return Ok(version);
             }
             // It has expired, or was removed meanwhile.
-            next = self.inward(edge, id);
+            next = self.inward(edge, id, wait)?;
         }
         Err(self.no_id(key))
     }
@@ -183,7 +183,7 @@ impl FixedDatabase {
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         loop {
-            let id = self.check(self.beyond(beyond), key)?;
+            let id = self.check(self.beyond(beyond, wait)?, key)?;
             let mut is_free = true;
             let version = self.update_id(id, wait, &mut |entry| match entry {
                 None => decide(None),
@@ -289,12 +289,12 @@ impl Engine for FixedDatabase {
             Key::Prev | Key::Next => return Err(self.no_id(key)),
             edge => edge,
         };
-        let mut next = self.edge(edge);
+        let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
             if self.running.read(place_of(id), Text::of(id).as_bytes(), wait, visit)? {
                 return Ok(true);
             }
-            next = self.inward(edge, id);
+            next = self.inward(edge, id, wait)?;
         }
         Ok(false)
     }

@@ -4,7 +4,7 @@ use super::interval::{End, Interval};
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::indexed::{Stretch, foreign_position};
-use crate::{Engine, Entry, Numbered, Position, Result, reentry};
+use crate::{Engine, Entry, Numbered, Position, Result, Wait, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -13,58 +13,65 @@ const SCAN_STEP: usize = 256;
 
 impl FixedDatabase {
     /// The least id at or after `from`.
-    fn next_id(&self, mut from: u64) -> Option<u64> {
+    fn next_id(&self, mut from: u64, wait: Wait) -> Result<Option<u64>> {
         let directory = &self.running.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from)) {
-            if let Some(id) = self.running.table(shard_of(page)).next_of(page, from) {
-                return Some(id);
+            let table = self.running.table_for(shard_of(page), wait)?;
+            if let Some(id) = table.next_of(page, from) {
+                return Ok(Some(id));
             }
             from = first_of(page + 1);
         }
-        None
+        Ok(None)
     }
 
     /// The greatest id at or before `from`.
-    fn previous_id(&self, from: u64) -> Option<u64> {
+    fn previous_id(&self, from: u64, wait: Wait) -> Result<Option<u64>> {
         let directory = &self.running.index.directory;
         let mut upto = page_of(from);
         while let Some(page) = directory.at_or_before(upto) {
-            let table = self.running.table(shard_of(page));
+            let table = self.running.table_for(shard_of(page), wait)?;
             let ids = table.entries_of(page).into_iter().map(|(id, _)| id);
             if let Some(id) = ids.rev().find(|id| *id <= from) {
-                return Some(id);
+                return Ok(Some(id));
             }
-            upto = page.checked_sub(1)?;
+            let Some(before) = page.checked_sub(1) else { break };
+            upto = before;
         }
-        None
+        Ok(None)
     }
 
     /// The id at an edge, expired or not. None in a callback of this database, which may be running
     /// under the lock of the shard that knows.
-    pub(super) fn edge(&self, edge: Key) -> Option<u64> {
+    pub(super) fn edge(&self, edge: Key, wait: Wait) -> Result<Option<u64>> {
         if reentry::is_within(self.identity()) {
-            return None;
+            return Ok(None);
         }
         match edge {
-            Key::Min => self.next_id(1),
-            _ => self.previous_id(u64::MAX),
+            Key::Min => self.next_id(1, wait),
+            _ => self.previous_id(u64::MAX, wait),
         }
     }
 
+    /// As `edge`, having waited for the locks of others.
+    fn edge_at_last(&self, edge: Key) -> Option<u64> {
+        self.edge(edge, Wait::Block).unwrap_or(None)
+    }
+
     /// The id next to one on the side away from an edge.
-    pub(super) fn inward(&self, edge: Key, id: u64) -> Option<u64> {
+    pub(super) fn inward(&self, edge: Key, id: u64, wait: Wait) -> Result<Option<u64>> {
         match edge {
-            Key::Min => self.next_id(id + 1),
-            _ => self.previous_id(id - 1),
+            Key::Min => self.next_id(id + 1, wait),
+            _ => self.previous_id(id - 1, wait),
         }
     }
 
     /// The id beyond an edge; 0 if there is none.
-    pub(super) fn beyond(&self, beyond: Key) -> u64 {
-        match beyond {
-            Key::Prev => self.min().unwrap_or(0).saturating_sub(1),
-            _ => self.max().unwrap_or(0) + 1,
-        }
+    pub(super) fn beyond(&self, beyond: Key, wait: Wait) -> Result<u64> {
+        Ok(match beyond {
+            Key::Prev => self.edge(Key::Min, wait)?.unwrap_or(0).saturating_sub(1),
+            _ => self.edge(Key::Max, wait)?.unwrap_or(0) + 1,
+        })
     }
 
     /// One step of a scan: as many pages as have some records; and where to go on.
@@ -129,8 +136,8 @@ impl FixedDatabase {
     fn end(&self, end: End) -> u64 {
         match end.key {
             Key::Id(id) => id,
-            edge @ (Key::Min | Key::Max) => self.edge(edge).unwrap_or(0),
-            beyond => self.beyond(beyond),
+            edge @ (Key::Min | Key::Max) => self.edge_at_last(edge).unwrap_or(0),
+            beyond => self.beyond(beyond, Wait::Block).unwrap_or(0),
         }
     }
 }
@@ -145,18 +152,18 @@ impl Numbered for FixedDatabase {
     }
 
     fn min(&self) -> Option<u64> {
-        self.edge(Key::Min)
+        self.edge_at_last(Key::Min)
     }
 
     fn max(&self) -> Option<u64> {
-        self.edge(Key::Max)
+        self.edge_at_last(Key::Max)
     }
 
     fn id(&self, key: &[u8]) -> Option<u64> {
         match Key::parse(key) {
             Key::Id(id) => self.check(id, key).ok(),
             Key::Prev | Key::Next => None,
-            edge => self.edge(edge),
+            edge => self.edge_at_last(edge),
         }
     }
 

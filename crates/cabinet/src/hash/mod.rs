@@ -229,6 +229,7 @@ impl Engine for HashDatabase {
 mod tests {
     use super::*;
     use crate::io::FaultyStorage;
+    use crate::locks::at_once;
     use crate::log::{Engaged, LONG_CHANGE_BYTES};
     use crate::{Clock, Durability, Error};
     use std::sync::atomic::Ordering;
@@ -269,6 +270,68 @@ mod tests {
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
         database.sync().unwrap_err();
         assert!(log.appended() > log.commit().durable() && !log.has_to_sync());
+    }
+
+    #[test]
+    fn a_thread_that_must_not_wait_does_not_wait_for_a_lock_that_is_held() {
+        let (clock, time) = Clock::manual(1000);
+        let options = Options { clock, ..Options::default() };
+        let database = Arc::new(open(&FaultyStorage::new(), &options));
+        let meta = Meta { flags: 0, expires_at_ms: 2000 };
+        database.put(b"key", b"value", meta, Wait::Never).unwrap();
+        time.set(3000);
+        let held = database.running.hold(database.running.index.place_of(b"key").shard);
+        type Act = fn(&HashDatabase) -> Result<bool>;
+        let acts: [(&str, Act); 5] = [
+            ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
+            ("put", |it| it.put(b"key", b"other", Meta::NONE, Wait::Never).map(|_| true)),
+            ("update", |it| it.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true)),
+            ("remove_expired", |it| it.remove_expired(b"key", Wait::Never)),
+            ("remove_damaged", |it| it.remove_damaged(b"key", Wait::Never)),
+        ];
+        for (name, act) in acts {
+            let shared = Arc::clone(&database);
+            let result = at_once(move || act(&shared));
+            assert!(matches!(result, Err(Error::WouldBlock)), "{name}: {result:?}");
+        }
+        drop(held);
+        assert!(database.remove_expired(b"key", Wait::Never).unwrap());
+    }
+
+    #[test]
+    fn a_batch_holds_no_lock_while_it_reads_from_the_disk() {
+        let storage = FaultyStorage::new();
+        let database = Arc::new(open(&storage, &Options::default()));
+        let version = database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
+        let running = &database.running;
+        for segment in running.log.segments().iter() {
+            segment.resident.store(false, Ordering::Relaxed);
+        }
+        for expects in [false, true] {
+            let faults = storage.faults();
+            faults.stall_all();
+            let writer = Arc::clone(&database);
+            let writer = std::thread::spawn(move || {
+                let mut batch = Batch::new();
+                if expects {
+                    batch.expect(b"key", Some(version));
+                } else {
+                    batch.put(b"key", b"value", Meta::NONE);
+                    batch.expect(b"other", None);
+                }
+                writer.write(&batch)
+            });
+            faults.await_stalled();
+            let is_free = running.table_at_once(running.index.place_of(b"key").shard).is_some();
+            faults.go_on();
+            let written = writer.join().expect("a writer");
+            assert!(is_free, "{expects}");
+            if expects {
+                assert!(matches!(written, Err(Error::Conflict)), "{written:?}");
+            } else {
+                written.unwrap();
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,10 @@ use crate::log::{Appended, Check, Purpose};
 use crate::{Batch, Compression, Error, Meta, Result, Wait};
 use std::collections::BTreeMap;
 
+/// How often what a batch compares is read before the locks are taken, and may be out of memory
+/// again by then. After that it is read under the locks.
+const TRIES_MAX: usize = 3;
+
 /// One change as it will be written.
 struct Step<'a, I: Index> {
     place: Place<I>,
@@ -27,17 +31,43 @@ impl<I: Index> Indexed<I> {
     /// having one lock each, cannot come across.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
-        self.with_space(Wait::Block, || self.write_once(batch))
+        self.with_space(Wait::Block, || {
+            for _ in 0..TRIES_MAX {
+                match self.write_once(batch, Wait::Never) {
+                    Err(Error::WouldBlock) => self.read_ahead(batch)?,
+                    result => return result,
+                }
+            }
+            self.write_once(batch, Wait::Block)
+        })
     }
 
-    fn write_once(&self, batch: &Batch) -> Result<()> {
+    /// Has in memory what a batch compares, as far as it stays there.
+    fn read_ahead(&self, batch: &Batch) -> Result<()> {
+        let expected = batch.expected.iter().map(|(key, _)| (key, Check::Whole));
+        let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
+        for (key, check) in expected.chain(changed) {
+            let (segments, locations) = self.locations(self.place_of(key)?, Wait::Block)?;
+            for location in locations {
+                match self.with(&segments, location, Wait::Block, check, |_| ()) {
+                    // What that means depends on what is expected.
+                    Ok(()) | Err(Error::Corrupted { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies a batch, reading from the disk under the locks only if it may `wait` for that.
+    fn write_once(&self, batch: &Batch, wait: Wait) -> Result<()> {
         let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
-            if self.version_of(&tables, key)? != *expected {
+            if self.version_of(&tables, key, wait)? != *expected {
                 return Err(Error::Conflict);
             }
         }
-        let steps = self.steps(batch, &tables)?;
+        let steps = self.steps(batch, &tables, wait)?;
         if steps.is_empty() {
             return Ok(());
         }
@@ -85,25 +115,32 @@ impl<I: Index> Indexed<I> {
         tables: &Tables<'_, I>,
         place: Place<I>,
         key: &[u8],
+        wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
         match tables.get(&place.shard) {
-            Some(table) => self.find(table, &self.log.segments(), place, key, Wait::Block),
+            Some(table) => self.find(table, &self.log.segments(), place, key, wait),
             None => Ok(None),
         }
     }
 
-    fn version_of(&self, tables: &Tables<'_, I>, key: &[u8]) -> Result<Option<u64>> {
-        let Some(found) = self.lookup(tables, self.place_of(key)?, key)? else { return Ok(None) };
+    fn version_of(&self, tables: &Tables<'_, I>, key: &[u8], wait: Wait) -> Result<Option<u64>> {
+        let place = self.place_of(key)?;
+        let Some(found) = self.lookup(tables, place, key, wait)? else { return Ok(None) };
         let segments = self.log.segments();
-        self.check_found(&segments, Some(&found), Wait::Block)?;
-        self.with(&segments, found.location, Wait::Block, Check::Whole, |record| {
+        self.check_found(&segments, Some(&found), wait)?;
+        self.with(&segments, found.location, wait, Check::Whole, |record| {
             let expired = record.meta.is_expired(self.now_ms(record.meta));
             (!expired).then_some(record.sequence)
         })
     }
 
     /// The last change of each key, less removals of what does not exist.
-    fn steps<'a>(&self, batch: &'a Batch, tables: &Tables<'_, I>) -> Result<Vec<Step<'a, I>>> {
+    fn steps<'a>(
+        &self,
+        batch: &'a Batch,
+        tables: &Tables<'_, I>,
+        wait: Wait,
+    ) -> Result<Vec<Step<'a, I>>> {
         let last: BTreeMap<&[u8], &BatchChange> =
             batch.changes.iter().map(|(key, change)| (&key[..], change)).collect();
         let birth = self.log.active_number().to_le_bytes();
@@ -111,7 +148,7 @@ impl<I: Index> Indexed<I> {
         for (key, change) in last {
             let place = self.place_of(key)?;
             // All that can fail comes before the first change.
-            let found = self.lookup(tables, place, key)?;
+            let found = self.lookup(tables, place, key, wait)?;
             let step = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();

@@ -39,9 +39,10 @@ pub(super) fn compare<I: Index>(
     location: Location,
     place: Place<I>,
     key: &[u8],
+    wait: Wait,
 ) -> Result<Compared> {
     let peek = |check, visit: &dyn Fn(&Record<'_>) -> Compared| {
-        peek_record(segments, salt, location, Wait::Block, check, visit)
+        peek_record(segments, salt, location, wait, check, visit)
     };
     let by_key = |record: &Record<'_>| {
         if record.key == key { Compared::Same(record.total) } else { Compared::Others }
@@ -81,6 +82,7 @@ impl<I: Index> Indexed<I> {
         place: Place<I>,
         key: &[u8],
         verified: Result<()>,
+        wait: Wait,
     ) -> Result<Option<Box<Error>>> {
         let error = match verified {
             Ok(()) => return Ok(None),
@@ -88,7 +90,7 @@ impl<I: Index> Indexed<I> {
             Err(error) => return Err(error),
         };
         let salt = self.log.identity().salt;
-        let compared = compare(&self.index, salt, segments, location, place, key)?;
+        let compared = compare(&self.index, salt, segments, location, place, key, wait)?;
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))
     }
 
@@ -111,7 +113,7 @@ impl<I: Index> Indexed<I> {
                 return Ok(Some(Found { slot, location, total, is_doubtful: false }));
             }
             let verified = compared.and_then(|_| self.verify(segments, location, wait));
-            let doubt = self.doubt(segments, location, place, key, verified)?;
+            let doubt = self.doubt(segments, location, place, key, verified, wait)?;
             if doubtful.is_none() && doubt.is_some() {
                 doubtful = Some(Found { slot, location, total: 0, is_doubtful: true });
             }
@@ -135,8 +137,8 @@ impl<I: Index> Indexed<I> {
 
     /// Removes the record of a key if it is damaged; says whether it was. One that is not stays.
     pub(crate) fn remove_damaged(&self, place: Place<I>, key: &[u8], wait: Wait) -> Result<bool> {
-        self.with_space(wait, || {
-            let mut table = self.shards[place.shard].write();
+        let mut attempt = |wait| {
+            let mut table = self.table_mut(place.shard, wait)?;
             let segments = self.log.segments();
             let Some(found) = self.find(&table, &segments, place, key, wait)? else {
                 return Ok(false);
@@ -147,6 +149,7 @@ impl<I: Index> Indexed<I> {
             }
             self.delete(&mut table, place.shard, &segments, &found, key)?;
             Ok(true)
-        })
+        };
+        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
     }
 }

@@ -1,13 +1,9 @@
-//! The locks of shards, for threads that may wait for long changes and for those that must not.
+//! The locks of shards, for threads that may wait and for those that must not.
 
 use super::shard::Locked;
 use super::{Index, Indexed};
-use crate::{Error, Result, Wait};
+use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
-use std::time::Duration;
-
-/// How often a thread that must not wait looks whether it is for a long change that it does.
-const LOOK: Duration = Duration::from_millis(1);
 
 impl<I: Index> Indexed<I> {
     /// The table of a shard, locked for reading.
@@ -22,42 +18,21 @@ impl<I: Index> Indexed<I> {
         self.shards[shard].try_read()
     }
 
-    /// The same. Fails with [`Error::WouldBlock`] where a long change is to be waited for, and that
-    /// must not be.
+    /// The same. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long, and
+    /// that must not be waited for.
     #[inline]
-    pub(super) fn table_for(
+    pub(crate) fn table_for(
         &self,
         shard: usize,
         wait: Wait,
     ) -> Result<RwLockReadGuard<'_, I::Table>> {
-        match self.table_at_once(shard) {
-            Some(table) => Ok(table),
-            None if wait == Wait::Block => Ok(self.table(shard)),
-            None => self.look_for(|| self.shards[shard].try_read_for(LOOK)),
-        }
+        self.shards[shard].read_for(wait)
     }
 
     /// The same for writing.
     #[inline]
     pub(super) fn table_mut(&self, shard: usize, wait: Wait) -> Result<Locked<'_, I::Table>> {
-        let shard = &self.shards[shard];
-        match shard.try_write() {
-            Some(table) => Ok(table),
-            None if wait == Wait::Block => Ok(shard.write()),
-            None => self.look_for(|| shard.try_write_for(LOOK)),
-        }
-    }
-
-    #[cold]
-    fn look_for<T>(&self, lock: impl Fn() -> Option<T>) -> Result<T> {
-        loop {
-            if let Some(locked) = lock() {
-                return Ok(locked);
-            }
-            if self.log.is_long_under_way() {
-                return Err(Error::WouldBlock);
-            }
-        }
+        self.shards[shard].write_for(wait)
     }
 
     /// Holds a shard as a change does.

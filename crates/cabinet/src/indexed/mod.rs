@@ -10,7 +10,7 @@
 //! so the order of the log is the order of changes of each key, and replaying it gives the same
 //! index. Readers hold it only while they look the location up; what a location points to does
 //! not change, and stays readable for as long as the reader holds the set of segments that it
-//! loaded under the lock.
+//! loaded under the lock. Which locks an event loop waits for is in [`crate::locks`].
 
 mod batch;
 mod damaged;
@@ -288,7 +288,7 @@ impl<I: Index> Indexed<I> {
                 Ok(Ok(Some(found))) => return Ok(found),
                 Ok(Err(error)) => return Err(error),
                 Err(error) => {
-                    let found = self.doubt(&segments, location, place, key, Err(error))?;
+                    let found = self.doubt(&segments, location, place, key, Err(error), wait)?;
                     damage = damage.or(found);
                 }
             }
@@ -355,7 +355,7 @@ impl<I: Index> Indexed<I> {
             return Ok(false);
         }
         let mut attempt = |wait| {
-            let mut table = self.shards[place.shard].write();
+            let mut table = self.table_mut(place.shard, wait)?;
             let segments = self.log.segments();
             let found = self.find(&table, &segments, place, key, wait)?;
             let Some(found) = found else { return Ok(false) };

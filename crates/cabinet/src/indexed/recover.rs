@@ -7,7 +7,7 @@ use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::{Kind, Record};
 use crate::log::{Identity, Location, Nature, Recovery, Segment, Segments, Settings};
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, Wait};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -95,7 +95,7 @@ fn replay<I: Index>(
         } else if other == location {
             Some(record.total)
         } else {
-            match compare(index, salt, segments, other, place, record.key)? {
+            match compare(index, salt, segments, other, place, record.key, Wait::Block)? {
                 Compared::Same(total) => Some(total),
                 Compared::Others => None,
                 Compared::Damaged => {

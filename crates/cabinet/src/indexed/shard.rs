@@ -1,10 +1,10 @@
 //! One shard of an index: its table, the lock of that, and what is known of it without the lock.
 
 use super::Table;
+use crate::{Result, Wait, locks};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Aligned so that two shards' locks are never on one cache line.
 #[repr(align(64))]
@@ -40,17 +40,15 @@ impl<T: Table> Shard<T> {
         self.table.try_read()
     }
 
-    pub(super) fn try_read_for(&self, patience: Duration) -> Option<RwLockReadGuard<'_, T>> {
-        self.table.try_read_for(patience)
+    #[inline]
+    pub(super) fn read_for(&self, wait: Wait) -> Result<RwLockReadGuard<'_, T>> {
+        locks::read(&self.table, wait)
     }
 
     #[inline]
-    pub(super) fn try_write(&self) -> Option<Locked<'_, T>> {
-        self.table.try_write().map(|table| Locked { table, entries: &self.entries })
-    }
-
-    pub(super) fn try_write_for(&self, patience: Duration) -> Option<Locked<'_, T>> {
-        self.table.try_write_for(patience).map(|table| Locked { table, entries: &self.entries })
+    pub(super) fn write_for(&self, wait: Wait) -> Result<Locked<'_, T>> {
+        let table = locks::write(&self.table, wait)?;
+        Ok(Locked { table, entries: &self.entries })
     }
 
     /// Number of entries, without the lock.

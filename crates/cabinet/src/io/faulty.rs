@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What a disk writes whole or not at all, in bytes.
 const SECTOR_BYTES: usize = 512;
@@ -32,6 +33,10 @@ pub struct Faults {
     pub short_reads: AtomicU64,
     /// Reads that may not wait answer that they would.
     pub cold: AtomicBool,
+    /// Reads that may wait do so while this is set.
+    stalled: AtomicBool,
+    /// Reads that wait.
+    waiting: AtomicU64,
     /// No file gets a second name, as none does on another file system.
     pub refuse_links: AtomicBool,
 }
@@ -44,6 +49,8 @@ impl Default for Faults {
             fail_reads: AtomicBool::new(false),
             short_reads: AtomicU64::new(0),
             cold: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+            waiting: AtomicU64::new(0),
             refuse_links: AtomicBool::new(false),
         }
     }
@@ -314,11 +321,40 @@ impl Drop for Lock {
 }
 
 impl Faults {
+    /// Nothing is in memory from now on, and whoever may wait for that does.
+    pub fn stall_all(&self) {
+        self.cold.store(true, Ordering::Relaxed);
+        self.stalled.store(true, Ordering::Release);
+    }
+
+    /// Waits until a read waits.
+    pub fn await_stalled(&self) {
+        while self.waiting.load(Ordering::Acquire) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Reads go on, and everything is in memory.
+    pub fn go_on(&self) {
+        self.cold.store(false, Ordering::Relaxed);
+        self.stalled.store(false, Ordering::Release);
+    }
+
     fn sync(&self) -> io::Result<()> {
         if self.fail_syncs.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected sync failure"));
         }
         Ok(())
+    }
+
+    fn stall(&self) {
+        if self.stalled.load(Ordering::Acquire) {
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            while self.stalled.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     fn give_space(&self, bytes: u64) {
@@ -348,6 +384,7 @@ impl File for FaultyFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.faults.stall();
         if self.faults.fail_reads.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected read failure"));
         }

@@ -61,7 +61,6 @@ pub(crate) use background::{Background, Engaged};
 pub(crate) use compact::{Rescue, SHORT_SEGMENTS_MAX, Usage, is_short};
 pub(crate) use delegate::delegate_to_log;
 pub use long::LongValue;
-#[cfg(test)]
 pub(crate) use long_change::LONG_CHANGE_BYTES;
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, peek_record, with_record};

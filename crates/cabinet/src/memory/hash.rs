@@ -29,7 +29,7 @@ use super::record::Record;
 use super::shard::Shard;
 use crate::{
     Batch, BatchChange, Change, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position, Result,
-    Version, Wait, reentry,
+    Version, Wait, locks, reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
@@ -149,7 +149,13 @@ impl MemoryHash {
 
     /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
     /// record just written.
-    fn settle(&self, index: usize, mut shard: RwLockWriteGuard<'_, Shard>, spare: Option<u32>) {
+    fn settle(
+        &self,
+        index: usize,
+        mut shard: RwLockWriteGuard<'_, Shard>,
+        spare: Option<u32>,
+        wait: Wait,
+    ) {
         self.sweep(&mut shard);
         self.evict(&mut shard, spare.as_slice());
         drop(shard);
@@ -159,7 +165,10 @@ impl MemoryHash {
                 return;
             }
             let other = (index + other) % self.shards.len();
-            self.evict(&mut self.shards[other].0.write(), &[]);
+            // One that is held for long is left to the next write.
+            if let Ok(mut shard) = locks::write(&self.shards[other].0, wait) {
+                self.evict(&mut shard, &[]);
+            }
         }
     }
 
@@ -212,9 +221,9 @@ impl MemoryHash {
 }
 
 impl Engine for MemoryHash {
-    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         let (index, tag) = self.place(key);
-        let shard = self.shards[index].0.read();
+        let shard = locks::read(&self.shards[index].0, wait)?;
         let Some(place) = shard.find(tag, key) else { return Ok(false) };
         let Some(record) = self.live(&shard, Some(place)) else {
             self.capacity.expired.count_read();
@@ -225,32 +234,32 @@ impl Engine for MemoryHash {
         Ok(true)
     }
 
-    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
         // A large record is made before the lock is taken.
         let is_small = value.len() <= OVERWRITE_BYTES_MAX;
         let record = if is_small { None } else { Some(self.record(key, value, meta)?) };
         let (index, tag) = self.place(key);
-        let mut shard = self.shards[index].0.write();
+        let mut shard = locks::write(&self.shards[index].0, wait)?;
         shard.check_room(1)?;
         let found = shard.find(tag, key);
         if let Some(version) = self.overwrite(&mut shard, found, value, meta) {
-            self.settle(index, shard, found);
+            self.settle(index, shard, found, wait);
             return Ok(version);
         }
         let record = record.map_or_else(|| self.record(key, value, meta), Ok)?;
         let (place, version) = self.store(&mut shard, tag, found, record);
-        self.settle(index, shard, Some(place));
+        self.settle(index, shard, Some(place), wait);
         Ok(version)
     }
 
     fn update(
         &self,
         key: &[u8],
-        _wait: Wait,
+        wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         let (index, tag) = self.place(key);
-        let mut shard = self.shards[index].0.write();
+        let mut shard = locks::write(&self.shards[index].0, wait)?;
         shard.check_room(1)?;
         let found = shard.find(tag, key);
         let change = match self.live(&shard, found) {
@@ -261,25 +270,25 @@ impl Engine for MemoryHash {
             Change::Keep => Ok(0),
             Change::Remove => {
                 shard.remove(tag, key, &self.capacity);
-                self.settle(index, shard, None);
+                self.settle(index, shard, None, wait);
                 Ok(0)
             }
             Change::Put(value, meta) => {
                 if let Some(version) = self.overwrite(&mut shard, found, &value, meta) {
-                    self.settle(index, shard, found);
+                    self.settle(index, shard, found, wait);
                     return Ok(version);
                 }
                 let record = self.record(key, &value, meta)?;
                 let (place, version) = self.store(&mut shard, tag, found, record);
-                self.settle(index, shard, Some(place));
+                self.settle(index, shard, Some(place), wait);
                 Ok(version)
             }
         }
     }
 
-    fn remove_expired(&self, key: &[u8], _wait: Wait) -> Result<bool> {
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let (index, tag) = self.place(key);
-        let mut shard = self.shards[index].0.write();
+        let mut shard = locks::write(&self.shards[index].0, wait)?;
         let found = shard.find(tag, key);
         let is_expired = found.is_some() && self.live(&shard, found).is_none();
         if is_expired {
@@ -395,7 +404,10 @@ impl Engine for MemoryHash {
         // A callback may run under the lock of a shard.
         let is_within = reentry::is_within(self.identity());
         let shards_known = if is_within { &[][..] } else { &self.shards };
-        let tables: usize = shards_known.iter().map(|shard| shard.0.read().table_bytes()).sum();
+        // One that is held for long is left out rather than waited for.
+        let shards_known =
+            shards_known.iter().filter_map(|shard| locks::read(&shard.0, Wait::Never).ok());
+        let tables: usize = shards_known.map(|shard| shard.table_bytes()).sum();
         let shards = size_of_val(&*self.shards);
         self.capacity.record_bytes() + tables as u64 + shards as u64
     }
@@ -447,5 +459,42 @@ impl Engine for MemoryHash {
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.capacity.figures("on-memory hash")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_must_not_wait_does_not_wait_for_a_shard_that_is_held() {
+        let options = Options { capacity_records: 4096, ..Options::default() };
+        let database = std::sync::Arc::new(MemoryHash::new(&options));
+        assert!(database.shards.len() > 1);
+        let held = database.shards[database.place(b"key").0].0.write();
+        let waiter = std::sync::Arc::clone(&database);
+        let refused = locks::at_once(move || {
+            [
+                waiter.read(b"key", Wait::Never, &mut |_| ()),
+                waiter.put(b"key", b"value", Meta::NONE, Wait::Never).map(|_| true),
+                waiter.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true),
+                waiter.remove_expired(b"key", Wait::Never),
+                Ok(waiter.size_bytes() == 0),
+            ]
+            .map(|result| matches!(result, Err(Error::WouldBlock)))
+        });
+        assert_eq!(refused, [true, true, true, true, false]);
+        // What is over the cap is looked for elsewhere.
+        let others = (0..5000u32).map(u32::to_le_bytes);
+        let others = others.filter(|key| database.place(key).0 != database.place(b"key").0);
+        let others: Vec<_> = others.collect();
+        let writer = std::sync::Arc::clone(&database);
+        locks::at_once(move || {
+            for key in others {
+                writer.put(&key, b"value", Meta::NONE, Wait::Never).expect("a put");
+            }
+        });
+        drop(held);
+        database.put(b"key", b"value", Meta::NONE, Wait::Never).expect("a put");
     }
 }

@@ -15,7 +15,7 @@ use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
     Batch, BatchChange, Change, Clock, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position,
-    Result, Version, Wait,
+    Result, Version, Wait, locks,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -194,8 +194,8 @@ impl MemoryTree {
 }
 
 impl Engine for MemoryTree {
-    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
-        let tree = self.tree.read();
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let tree = locks::read(&self.tree, wait)?;
         let Some(item) = tree.items.get(key) else { return Ok(false) };
         if !self.is_live(item.record.meta()) {
             self.capacity.expired.count_read();
@@ -209,9 +209,9 @@ impl Engine for MemoryTree {
         Ok(true)
     }
 
-    fn put(&self, key: &[u8], value: &[u8], meta: Meta, _wait: Wait) -> Result<Version> {
+    fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
         let record = self.record(key, value, meta)?;
-        let mut tree = self.tree.write();
+        let mut tree = locks::write(&self.tree, wait)?;
         let version = tree.put(record, &self.capacity);
         self.settle(&mut tree, Some(key));
         Ok(version)
@@ -220,10 +220,10 @@ impl Engine for MemoryTree {
     fn update(
         &self,
         key: &[u8],
-        _wait: Wait,
+        wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        let mut tree = self.tree.write();
+        let mut tree = locks::write(&self.tree, wait)?;
         let change = match self.live(&tree, key) {
             Some(item) => item.record.lend(|entry| decide(Some(entry)))?,
             None => decide(None),
@@ -243,8 +243,8 @@ impl Engine for MemoryTree {
         }
     }
 
-    fn remove_expired(&self, key: &[u8], _wait: Wait) -> Result<bool> {
-        let mut tree = self.tree.write();
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let mut tree = locks::write(&self.tree, wait)?;
         let is_expired = tree.items.contains(key) && self.live(&tree, key).is_none();
         if is_expired {
             tree.remove(key, &self.capacity);
@@ -371,5 +371,29 @@ impl Engine for MemoryTree {
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.capacity.figures("on-memory tree")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_must_not_wait_does_not_wait_for_the_tree_that_is_held() {
+        let database = std::sync::Arc::new(MemoryTree::new(&Options::default()));
+        let held = database.tree.write();
+        let waiter = std::sync::Arc::clone(&database);
+        let refused = locks::at_once(move || {
+            [
+                waiter.read(b"key", Wait::Never, &mut |_| ()),
+                waiter.put(b"key", b"value", Meta::NONE, Wait::Never).map(|_| true),
+                waiter.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true),
+                waiter.remove_expired(b"key", Wait::Never),
+            ]
+            .map(|result| matches!(result, Err(Error::WouldBlock)))
+        });
+        assert_eq!(refused, [true; 4]);
+        drop(held);
+        database.put(b"key", b"value", Meta::NONE, Wait::Never).expect("a put");
     }
 }

@@ -10,8 +10,8 @@ use super::page::{Page, View};
 use super::redo::Operation;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::{Kind, Record};
-use crate::log::{Check, Location, Purpose, Segments, with_record};
-use crate::{Compression, Error, Meta, Result, Version, Wait, compress};
+use crate::log::{Check, LONG_CHANGE_BYTES, Location, Purpose, Segments, with_record};
+use crate::{Compression, Error, Meta, Result, Version, Wait, compress, locks};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Shared {
         let mut fetched: Option<(Home, Page)> = None;
         loop {
             let (handle, bounds) = locate(&self.directory.read());
-            let state = handle.leaf.read();
+            let state = locks::read(&handle.leaf, wait)?;
             if state.generation != handle.generation {
                 continue;
             }
@@ -64,14 +64,14 @@ impl Shared {
             drop(state);
             match fetched.take() {
                 Some((of, page)) if of == home => {
-                    let mut state = handle.leaf.write();
+                    let mut state = locks::write(&handle.leaf, wait)?;
                     if state.generation == handle.generation
                         && let Some(loaded) = self.install(&handle.leaf, &mut state, home, page)
                     {
                         let result = visit(loaded.page.view(), &bounds);
                         let result = note(&state, result);
                         drop(state);
-                        self.evict();
+                        self.evict_for(wait);
                         return result;
                     }
                 }
@@ -90,7 +90,7 @@ impl Shared {
         let mut fetched = None;
         loop {
             let handle = self.handle_of(key);
-            let mut state = handle.leaf.write();
+            let mut state = locks::write(&handle.leaf, wait)?;
             if state.generation != handle.generation {
                 continue;
             }
@@ -118,9 +118,9 @@ impl Shared {
             let result = act(&mut state);
             let is_divided = self.settle(&mut state);
             drop(state);
-            self.evict();
+            self.evict_for(wait);
             if is_divided {
-                self.keep_to_capacity();
+                self.keep_to_capacity(wait);
             }
             return result;
         }
@@ -350,13 +350,19 @@ impl Shared {
 
     /// Brings the pages in memory within their budget, writing out what only memory has.
     pub(super) fn evict(&self) {
+        self.evict_for(Wait::Block);
+    }
+
+    /// The same. Leaves long pages to others that would have to be written, if that must not be
+    /// waited for.
+    fn evict_for(&self, wait: Wait) {
         for _ in 0..EVICTION_LOOKS_MAX {
             if !self.cache.is_over() {
                 return;
             }
             let Some(leaf) = self.cache.pop() else { return };
             let kept = match leaf.try_write() {
-                Some(mut state) => self.evict_one(&mut state),
+                Some(mut state) => self.evict_one(&mut state, wait),
                 None => true,
             };
             if kept {
@@ -366,9 +372,12 @@ impl Shared {
     }
 
     /// Says whether the page stays in memory: it was used, or cannot be written.
-    fn evict_one(&self, state: &mut State) -> bool {
+    fn evict_one(&self, state: &mut State, wait: Wait) -> bool {
         if state.generation == GONE {
             return false;
+        }
+        if wait == Wait::Never && state.home().is_none() && state.bytes() >= LONG_CHANGE_BYTES {
+            return true;
         }
         if state.take_use() {
             return true;
@@ -455,7 +464,7 @@ impl Shared {
     }
 
     /// Gives a leaf a page from the log, if it still lacks that.
-    fn install<'a>(
+    pub(super) fn install<'a>(
         &self,
         leaf: &Arc<Leaf>,
         state: &'a mut State,
@@ -483,7 +492,7 @@ impl Shared {
 }
 
 /// Where the page is, if that is not in memory.
-fn stored_home(state: &State) -> Option<Home> {
+pub(super) fn stored_home(state: &State) -> Option<Home> {
     match &state.content {
         Content::Stored { home, .. } => Some(*home),
         Content::Loaded(_) => None,

@@ -1,7 +1,8 @@
 //! Batches: many keys change together, also across a crash.
 
 use super::Shared;
-use super::leaf::{Handle, State};
+use super::access::stored_home;
+use super::leaf::{Handle, Leaf, State};
 use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::Purpose;
@@ -9,6 +10,10 @@ use crate::log::record::{Kind, Prepared};
 use crate::{Batch, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
+
+/// How often pages are read before the locks are taken, and may be out of memory again by then. After
+/// that they are read under the locks.
+const TRIES_MAX: usize = 3;
 
 /// One change as it will be written.
 struct Step<'a> {
@@ -34,8 +39,13 @@ impl Shared {
             changes.chain(batch.expected.iter().map(|(key, _)| &key[..])).collect();
         keys.sort_by(|left, right| self.order.compare(left, right));
         keys.dedup_by(|left, right| self.order.compare(left, right).is_eq());
+        let mut tries = 0;
         loop {
             let (handles, leaf_of) = self.handles_of(&keys);
+            tries += 1;
+            if tries <= TRIES_MAX {
+                handles.iter().try_for_each(|handle| self.bring(&handle.leaf))?;
+            }
             let mut states = Vec::with_capacity(handles.len());
             for handle in &handles {
                 let state = handle.leaf.write();
@@ -44,7 +54,10 @@ impl Shared {
                 }
                 states.push(state);
             }
-            if states.len() < handles.len() {
+            let is_gone_again = |state: &RwLockWriteGuard<'_, State>| stored_home(state).is_some();
+            if states.len() < handles.len()
+                || tries <= TRIES_MAX && states.iter().any(is_gone_again)
+            {
                 continue;
             }
             let leaf_of = |key: &[u8]| {
@@ -57,10 +70,22 @@ impl Shared {
             drop(states);
             self.evict();
             if is_divided {
-                self.keep_to_capacity();
+                self.keep_to_capacity(Wait::Block);
             }
             return result;
         }
+    }
+
+    /// Brings the page of a leaf into memory, without holding its lock while waiting for the disk.
+    fn bring(&self, leaf: &Arc<Leaf>) -> Result<()> {
+        let state = leaf.read();
+        if let Some(home) = stored_home(&state) {
+            let (segments, page) = (self.log.segments(), (state.id, home));
+            drop(state);
+            let page = self.fetch(&segments, page, Wait::Block)?;
+            self.install(leaf, &mut leaf.write(), home, page);
+        }
+        Ok(())
     }
 
     /// The leaves of keys that are in order, each once, and which of them each key has.

@@ -60,10 +60,15 @@ impl Cache {
         self.queue.lock().pop_front()
     }
 
-    /// Drops what is no leaf any more.
+    /// Drops what is no leaf any more. The lock of the queue is not held for all of it at once.
     pub(super) fn forget_gone(&self) {
         let is_gone =
             |leaf: &Arc<Leaf>| leaf.try_read().is_some_and(|state| state.generation == GONE);
-        self.queue.lock().retain(|leaf| !is_gone(leaf));
+        let leaves = self.queue.lock().len();
+        for leaf in (0..leaves).map_while(|_| self.pop()) {
+            if !is_gone(&leaf) {
+                self.enter(leaf);
+            }
+        }
     }
 }

@@ -1,26 +1,59 @@
 //! The cap on records: over it the smallest keys go.
 //!
-//! As in the original it is looked at when a leaf is divided, so there may be as many records more as
-//! a leaf has.
+//! As in Tokyo Cabinet it is looked at when a leaf is divided, so there may be as many records more
+//! as a leaf has. Removing the first ones may read their pages from the disk. A writer that must not
+//! wait for that leaves it to the next one, which then may have to be one that may.
 
 use super::Shared;
 use super::redo::Operation;
-use crate::{Meta, Result};
-use std::sync::atomic::Ordering;
+use crate::{Error, Meta, Result, Wait};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A cap on records.
+pub(super) struct RecordCap {
+    /// `u64::MAX` if there is none.
+    pub(super) records_max: u64,
+    /// The next writer is to remove what is over the cap.
+    is_due: AtomicBool,
+}
+
+impl RecordCap {
+    pub(super) fn new(records_max: u64) -> Self {
+        Self { records_max, is_due: AtomicBool::new(false) }
+    }
+}
 
 impl Shared {
     /// Removes the first records until there are no more than the cap. What prevents that is no
     /// failure of the write that it follows.
-    pub(super) fn keep_to_capacity(&self) {
-        if self.is_over_capacity()
-            && let Err(error) = self.remove_first_records()
-        {
+    pub(super) fn keep_to_capacity(&self, wait: Wait) {
+        if !self.is_over_capacity() {
+            return;
+        }
+        if wait == Wait::Never {
+            self.record_cap.is_due.store(true, Ordering::Relaxed);
+        } else if let Err(error) = self.remove_first_records() {
             tracing::warn!("{} is over its cap: {error}", self.log.directory().display());
         }
     }
 
+    /// Removes what a writer has left over the cap.
+    pub(super) fn catch_up_with_capacity(&self, wait: Wait) -> Result<()> {
+        let is_due = &self.record_cap.is_due;
+        if !is_due.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        if is_due.swap(false, Ordering::Relaxed) {
+            self.keep_to_capacity(wait);
+        }
+        Ok(())
+    }
+
     fn is_over_capacity(&self) -> bool {
-        self.records.load(Ordering::Relaxed) > self.capacity_records
+        self.records.load(Ordering::Relaxed) > self.record_cap.records_max
     }
 
     fn remove_first_records(&self) -> Result<()> {

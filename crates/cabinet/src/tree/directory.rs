@@ -19,6 +19,8 @@ pub(super) struct Directory<T> {
     /// Heads of the first bound of each chunk.
     heads: Vec<u64>,
     chunks: Vec<Chunk<T>>,
+    /// Bytes of all lower bounds.
+    bounds_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,8 @@ impl<T> Directory<T> {
     /// Places in the order of their lower bounds. There must be one.
     pub(super) fn from_sorted(order: Order, places: Vec<(Box<[u8]>, T)>) -> Self {
         debug_assert!(!places.is_empty());
-        let mut directory = Self { order, heads: Vec::new(), chunks: Vec::new() };
+        let bounds_bytes = places.iter().map(|(lower, _)| lower.len()).sum();
+        let mut directory = Self { order, heads: Vec::new(), chunks: Vec::new(), bounds_bytes };
         let mut places = places.into_iter().peekable();
         while places.peek().is_some() {
             let part = places.by_ref().take(CHUNK_BOUNDS_MAX * 3 / 4);
@@ -66,10 +69,9 @@ impl<T> Directory<T> {
         self.chunks.iter().map(|chunk| chunk.places.len()).sum()
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory it takes. It is locked for that, so they are not added up.
     pub(super) fn memory_bytes(&self) -> usize {
-        let bound = |place: &Place<T>| size_of::<u64>() + size_of::<Place<T>>() + place.lower.len();
-        self.chunks.iter().flat_map(|chunk| &chunk.places).map(bound).sum()
+        self.len() * (size_of::<u64>() + size_of::<Place<T>>()) + self.bounds_bytes
     }
 
     /// The place that a key belongs to.
@@ -123,6 +125,7 @@ impl<T> Directory<T> {
     pub(super) fn insert(&mut self, lower: Box<[u8]>, leaf: T) {
         let index = self.find(&lower);
         let head = self.order.head(&lower);
+        self.bounds_bytes += lower.len();
         let chunk = &mut self.chunks[index.chunk];
         chunk.heads.insert(index.place + 1, head);
         chunk.places.insert(index.place + 1, Place { lower, leaf });
@@ -153,7 +156,7 @@ impl<T> Directory<T> {
         }
         let chunk = &mut self.chunks[index.chunk];
         chunk.heads.remove(index.place);
-        chunk.places.remove(index.place);
+        self.bounds_bytes -= chunk.places.remove(index.place).lower.len();
         match chunk.heads.first() {
             Some(head) => self.heads[index.chunk] = *head,
             None => {
@@ -224,6 +227,9 @@ mod tests {
     fn check(directory: &Directory<u32>, model: &[(Vec<u8>, u32)], keys: &[Vec<u8>]) {
         let order = directory.order;
         assert_eq!(directory.len(), model.len());
+        let places = directory.chunks.iter().flat_map(|chunk| &chunk.places);
+        let bounds_bytes: usize = places.map(|place| place.lower.len()).sum();
+        assert_eq!(directory.bounds_bytes, bounds_bytes);
         assert!(directory.leaves().eq(model.iter().map(|(_, leaf)| leaf)));
         for key in keys {
             let found = model[1..].partition_point(|(lower, _)| order.compare(lower, key).is_le());

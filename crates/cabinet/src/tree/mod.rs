@@ -14,7 +14,8 @@
 //! is held for searches, and for divisions and joins of leaves, never while waiting for
 //! another. Whoever holds several leaves has taken them in ascending order.
 //!
-//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others.
+//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others. Which of them an
+//! event loop waits for is in [`crate::locks`].
 //!
 //! # Cost
 //!
@@ -41,6 +42,8 @@ mod redo;
 mod renew;
 mod seek;
 mod signs;
+#[cfg(test)]
+mod wait_tests;
 mod walk;
 
 pub(crate) use checkpoint::listed_pages;
@@ -59,6 +62,7 @@ use crate::{
     Position, Result, Version, Wait,
 };
 use cache::Cache;
+use capacity::RecordCap;
 use checkpoint::Reclaimed;
 use directory::Directory;
 use evict::ByteCap;
@@ -99,7 +103,7 @@ struct Shared {
     expired: ExpiryStats,
     leaf_bytes: usize,
     /// Most records, looked at when a leaf is divided.
-    capacity_records: u64,
+    record_cap: RecordCap,
     /// Most bytes of all pages.
     cap: ByteCap,
     directory: RwLock<Directory<Handle>>,
@@ -236,6 +240,7 @@ impl Shared {
                 std::thread::sleep(BEHIND_PAUSE);
             }
         }
+        self.catch_up_with_capacity(wait)?;
         self.make_way(wait)
     }
 

@@ -5,6 +5,7 @@
 
 use super::admission::{Admission, Losses};
 use super::cache::Cache;
+use super::capacity::RecordCap;
 use super::checkpoint::{Line, unpack};
 use super::directory::Directory;
 use super::evict::ByteCap;
@@ -109,10 +110,10 @@ fn recover(
         leaf_bytes: options.leaf_bytes.map_or(LEAF_BYTES, |bytes| {
             (bytes as usize).clamp(*LEAF_BYTES_ALLOWED.start(), *LEAF_BYTES_ALLOWED.end())
         }),
-        capacity_records: match (kind, options.capacity_records) {
+        record_cap: RecordCap::new(match (kind, options.capacity_records) {
             (StoredKind::Tree, 1..) => options.capacity_records,
             _ => u64::MAX,
-        },
+        }),
         cap: ByteCap::none(),
         directory_bytes: AtomicU64::new(directory.memory_bytes() as u64),
         directory: RwLock::new(directory),

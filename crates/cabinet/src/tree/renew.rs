@@ -163,6 +163,9 @@ impl Shared {
         self.count(&mut state);
         let handle = Handle::new(state);
         self.cache.enter(Arc::clone(&handle.leaf));
-        *self.directory.write() = Directory::new(self.order, handle);
+        let all = Directory::new(self.order, handle);
+        // What goes is freed when the lock is free again.
+        let gone = std::mem::replace(&mut *self.directory.write(), all);
+        drop(gone);
     }
 }

@@ -1,0 +1,82 @@
+//! Taking the locks of records, for threads that may wait and for those that must not.
+//!
+//! Some threads hold such a lock while they wait for the disk, copy a long value, or go through
+//! many records. A thread that must not wait, an event loop of the server, tries for a moment
+//! ([`Wait::Never`]), and has its operation done by one that may. So an event loop is safe
+//! whatever the other holders of a lock do.
+//!
+//! # Locks that an operation on one record takes
+//!
+//! | lock | other holders that take long | with `Wait::Never` |
+//! |---|---|---|
+//! | shard of a hash or fixed-length database | batches (reads), a long value, compaction (reads), clearing, a record that damage may hide | tried |
+//! | leaf of a tree | the same, eviction (writes), checkpoints (read and write), the cap on records | tried |
+//! | shard of `*`, tree of `+` | batches, a copy to a file, clearing, `retune`, a long value | tried |
+//! | directory of a tree | none: changed in memory alone | waited for |
+//! | queue of the pages in memory | none | waited for |
+//! | pages of a fixed-length database | none: changed in memory alone | waited for |
+//! | end of the log, and an append block | a long value, which says so first; whoever begins a segment (creates and allocates a file) | refused while a long value is written, else waited for |
+//! | `structure` of the log | whoever begins or removes a segment | taken by an append that begins a segment, and waited for |
+//!
+//! The last two rows are what is left: an append of an event loop may itself have to begin a segment,
+//! and waits for another thread that does. The background allocates ahead, so that is rare.
+//! The server's own locks of keys are tried in the same way (`update_log/order.rs` there).
+
+use crate::{Error, Result, Wait};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+/// How long a thread that must not wait tries: longer than a short change holds a lock.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// Locks for reading. Fails with [`Error::WouldBlock`] rather than wait, if that must not be.
+#[inline]
+pub(crate) fn read<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockReadGuard<'_, T>> {
+    match lock.try_read() {
+        Some(locked) => Ok(locked),
+        None if wait == Wait::Block => Ok(lock.read()),
+        None => lock.try_read_for(MOMENT).ok_or(Error::WouldBlock),
+    }
+}
+
+/// As [`read`], for writing.
+#[inline]
+pub(crate) fn write<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockWriteGuard<'_, T>> {
+    match lock.try_write() {
+        Some(locked) => Ok(locked),
+        None if wait == Wait::Block => Ok(lock.write()),
+        None => lock.try_write_for(MOMENT).ok_or(Error::WouldBlock),
+    }
+}
+
+/// What `act` comes to, which must not wait.
+#[cfg(test)]
+pub(crate) fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(act()));
+    result.recv_timeout(Duration::from_secs(20)).expect("it does not wait")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_must_not_wait_is_refused_and_others_wait() {
+        let lock = RwLock::new(());
+        let reader = read(&lock, Wait::Never).unwrap();
+        assert!(read(&lock, Wait::Never).is_ok());
+        assert!(matches!(write(&lock, Wait::Never), Err(Error::WouldBlock)));
+        drop(reader);
+        std::thread::scope(|scope| {
+            let writer = write(&lock, Wait::Never).unwrap();
+            assert!(matches!(read(&lock, Wait::Never), Err(Error::WouldBlock)));
+            let waiting = [
+                scope.spawn(|| read(&lock, Wait::Block).is_ok()),
+                scope.spawn(|| write(&lock, Wait::Block).is_ok()),
+            ];
+            drop(writer);
+            assert!(waiting.into_iter().all(|waiting| waiting.join().expect("a thread")));
+        });
+    }
+}

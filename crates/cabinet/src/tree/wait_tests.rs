@@ -1,0 +1,139 @@
+//! What a thread that must not wait does not wait for.
+
+use super::*;
+use crate::io::FaultyStorage;
+use crate::locks::at_once;
+use leaf::Content;
+
+/// Bytes of the values, of which a leaf has a few.
+const VALUE: [u8; 500] = [b'v'; 500];
+
+fn open(storage: &FaultyStorage, options: &Options) -> Arc<TreeDatabase> {
+    let storage = Arc::new(storage.clone());
+    let path = Path::new("casket.tcb");
+    Arc::new(TreeDatabase::open_on(storage, path, options, false).unwrap())
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// A tree of so many records, of which all pages are on the disk only.
+fn cold_tree(storage: &FaultyStorage, records: u32, options: &Options) -> Arc<TreeDatabase> {
+    let tree = open(storage, &Options::default());
+    for number in 0..records {
+        tree.put(&key(number), &VALUE, Meta::NONE, Wait::Block).unwrap();
+    }
+    drop(tree);
+    let tree = open(storage, options);
+    for segment in tree.shared.log.segments().iter() {
+        segment.resident.store(false, Ordering::Relaxed);
+    }
+    tree
+}
+
+fn is_loaded(tree: &TreeDatabase, number: u32) -> bool {
+    let state = tree.shared.handle_of(&key(number)).leaf;
+    matches!(state.read().content, Content::Loaded(_))
+}
+
+#[test]
+fn a_leaf_that_is_held_is_not_waited_for() {
+    let (clock, time) = Clock::manual(1000);
+    let options = Options { clock, ..Options::default() };
+    let tree = open(&FaultyStorage::new(), &options);
+    let meta = Meta { flags: 0, expires_at_ms: 2000 };
+    tree.put(b"key", b"value", meta, Wait::Never).unwrap();
+    time.set(3000);
+    let leaf = tree.shared.handle_of(b"key").leaf;
+    let held = leaf.write();
+    type Act = fn(&TreeDatabase) -> Result<bool>;
+    let acts: [(&str, Act); 7] = [
+        ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
+        ("read_all", |it| it.read_all(b"key", Wait::Never, &mut |_| ()).map(|_| true)),
+        ("seek", |it| it.seek(Seek::First, Wait::Never, &mut |_, _| ())),
+        ("put", |it| it.put(b"key", b"other", Meta::NONE, Wait::Never).map(|_| true)),
+        ("update", |it| it.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true)),
+        ("remove_all", |it| it.remove_all(b"key", Wait::Never).map(|_| true)),
+        ("remove_expired", |it| it.remove_expired(b"key", Wait::Never)),
+    ];
+    for (name, act) in acts {
+        let shared = Arc::clone(&tree);
+        let result = at_once(move || act(&shared));
+        assert!(matches!(result, Err(Error::WouldBlock)), "{name}: {result:?}");
+    }
+    drop(held);
+    assert!(tree.remove_expired(b"key", Wait::Never).unwrap());
+}
+
+#[test]
+fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
+    let storage = FaultyStorage::new();
+    let tree = cold_tree(&storage, 100, &Options::default());
+    assert!(!is_loaded(&tree, 0) && !is_loaded(&tree, 99));
+    let mut batch = Batch::new();
+    for number in [0, 99] {
+        batch.put(&key(number), b"other", Meta::NONE);
+    }
+    let faults = storage.faults();
+    faults.stall_all();
+    let writer = Arc::clone(&tree);
+    let writer = std::thread::spawn(move || writer.write(&batch));
+    faults.await_stalled();
+    let leaves = [0, 99].map(|number| tree.shared.handle_of(&key(number)).leaf);
+    let are_free = leaves.each_ref().map(|leaf| leaf.try_write().is_some());
+    faults.go_on();
+    writer.join().expect("a writer").unwrap();
+    assert_eq!(are_free, [true; 2]);
+    let mut values = Vec::new();
+    for number in [0, 99] {
+        let mut visit = |entry: Entry<'_>| values.push(entry.value.to_vec());
+        tree.read(&key(number), Wait::Never, &mut visit).unwrap();
+    }
+    assert_eq!(values, [b"other", b"other"]);
+}
+
+#[test]
+fn a_cap_on_records_is_kept_by_a_writer_that_may_wait() {
+    const CAP: u32 = 200;
+    let storage = FaultyStorage::new();
+    let options = Options { capacity_records: u64::from(CAP), ..Options::default() };
+    let tree = cold_tree(&storage, CAP, &options);
+    // So that the leaf that is put into is in memory.
+    tree.put(&key(CAP), &VALUE, Meta::NONE, Wait::Block).unwrap();
+    let faults = storage.faults();
+    faults.stall_all();
+    let writer = Arc::clone(&tree);
+    let refused = at_once(move || {
+        let mut numbers = CAP + 1..;
+        numbers.find(|number| match writer.put(&key(*number), &VALUE, Meta::NONE, Wait::Never) {
+            Ok(_) => *number > 2 * CAP,
+            Err(error) => {
+                assert!(matches!(error, Error::WouldBlock), "{error}");
+                true
+            }
+        })
+    });
+    faults.go_on();
+    let refused = refused.unwrap();
+    // A leaf more at most.
+    assert!(refused < CAP + 40, "{refused}");
+    assert!(tree.len() > u64::from(CAP) && !is_loaded(&tree, 0));
+    tree.put(&key(refused), &VALUE, Meta::NONE, Wait::Block).unwrap();
+    assert!(tree.len() <= u64::from(CAP) + 1, "{}", tree.len());
+    tree.put(&key(refused + 1), &VALUE, Meta::NONE, Wait::Never).unwrap();
+    assert!(!tree.read(&key(0), Wait::Block, &mut |_| ()).unwrap());
+}
+
+#[test]
+fn a_long_page_is_not_written_by_a_thread_that_must_not_wait() {
+    let options = Options { cache_bytes: Some(1 << 20), ..Options::default() };
+    let tree = open(&FaultyStorage::new(), &options);
+    let long = vec![b'v'; crate::log::LONG_CHANGE_BYTES];
+    tree.put(b"key", &long, Meta::NONE, Wait::Never).unwrap();
+    let leaf = tree.shared.handle_of(b"key").leaf;
+    let is_there = || matches!(leaf.read().content, Content::Loaded(_));
+    assert!(is_there());
+    tree.shared.evict();
+    assert!(!is_there());
+}

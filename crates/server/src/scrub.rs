@@ -74,6 +74,17 @@ enum Phase {
     Failed(String),
 }
 
+impl State {
+    /// Begins another run. One that is under way sees by its number that it is to end.
+    fn begin(&mut self, phase: Phase) {
+        self.run += 1;
+        self.phase = phase;
+        self.is_unwanted = false;
+        self.checked = Checked::default();
+        self.damages.clear();
+    }
+}
+
 impl Phase {
     fn is_under_way(&self) -> bool {
         matches!(self, Self::Wanted | Self::Running)
@@ -101,13 +112,12 @@ impl Scrub {
     }
 
     /// Has a verification begin, or lets one that is under way go on at this rate; returns its number.
+    /// One that is being stopped is none that goes on.
     pub(crate) fn begin(&self, bytes_per_second: u64) -> u64 {
         let mut state = self.state.lock();
         self.rate.store(bytes_per_second, Ordering::Relaxed);
-        if !state.phase.is_under_way() {
-            state.run += 1;
-            state.phase = Phase::Wanted;
-            state.is_unwanted = false;
+        if !state.phase.is_under_way() || state.is_unwanted {
+            state.begin(Phase::Wanted);
             self.wake.notify_all();
         }
         state.run
@@ -175,25 +185,23 @@ impl Scrub {
         while !is_stopping() {
             let mut state = self.state.lock();
             let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
-            if state.phase != Phase::Wanted {
-                if !is_due {
-                    self.wake.wait_for(&mut state, TICK);
-                    continue;
-                }
-                state.run += 1;
-                state.is_unwanted = false;
+            if state.phase == Phase::Wanted {
+                state.phase = Phase::Running;
+            } else if is_due {
+                state.begin(Phase::Running);
                 self.rate.store(bytes_per_second, Ordering::Relaxed);
+            } else {
+                self.wake.wait_for(&mut state, TICK);
+                continue;
             }
-            state.phase = Phase::Running;
-            state.checked = Checked::default();
-            state.damages.clear();
+            let run = state.run;
             drop(state);
-            self.run(database, &is_stopping);
+            self.run(run, database, &is_stopping);
             last = Instant::now();
         }
     }
 
-    fn run(&self, database: &Database, is_stopping: &dyn Fn() -> bool) {
+    fn run(&self, run: u64, database: &Database, is_stopping: &dyn Fn() -> bool) {
         tracing::info!("verifying all checksums of the database");
         let mut seen_bytes = 0;
         let mut go_on = |verified: &Verified| {
@@ -201,38 +209,94 @@ impl Scrub {
             self.bytes.fetch_add(bytes - seen_bytes, Ordering::Relaxed);
             seen_bytes = bytes;
             let mut state = self.state.lock();
+            if state.run != run {
+                return None;
+            }
             state.checked = verified.checked;
             let is_wanted = !state.is_unwanted && !is_stopping();
             is_wanted.then(|| self.rate.load(Ordering::Relaxed))
         };
         let mut report = |damage: Damage| {
             let mut state = self.state.lock();
-            if state.damages.len() < DAMAGES_KEPT_MAX {
+            if state.run == run && state.damages.len() < DAMAGES_KEPT_MAX {
                 state.damages.push(damage);
             }
         };
         let verified = database.verify(&mut go_on, &mut report);
         let mut state = self.state.lock();
-        match verified {
+        let phase = match verified {
             Ok(Verified { checked, is_complete }) => {
-                let seen_bytes = state.checked.bytes;
                 self.bytes.fetch_add(checked.bytes - seen_bytes, Ordering::Relaxed);
-                state.checked = checked;
+                if state.run == run {
+                    state.checked = checked;
+                }
                 if is_complete {
                     state.last_us = (seconds_since_1970() * 1e6) as u64;
-                    state.phase = Phase::Finished;
                     let Checked { records, bytes, damages, .. } = checked;
                     tracing::info!(
                         "verified {records} records, {bytes} bytes: {damages} damaged places"
                     );
+                    Phase::Finished
                 } else {
-                    state.phase = Phase::Stopped;
+                    Phase::Stopped
                 }
             }
             Err(error) => {
                 tracing::error!("verifying the database: {error}");
-                state.phase = Phase::Failed(error.to_string());
+                Phase::Failed(error.to_string())
             }
+        };
+        if state.run == run {
+            state.phase = phase;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// How long a run may take that is not held up.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn told(scrub: &Scrub, name: &str) -> String {
+        let mut words = Vec::new();
+        scrub.tell(0, |word| words.push(word.to_owned()));
+        let at = words.iter().step_by(2).position(|other| other == name).expect("a name");
+        words.swap_remove(2 * at + 1)
+    }
+
+    #[test]
+    fn a_run_that_is_asked_for_while_another_is_being_stopped_is_a_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("casket.tch").display().to_string();
+        let database = Database::open(&name).expect("a database");
+        let value = vec![b'v'; 64 << 10];
+        for key in 0..200u32 {
+            database.put(&key.to_le_bytes(), &value).expect("a put");
+        }
+        let (scrub, is_stopping) = (Scrub::new(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                scrub.live(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
+            });
+            // So slow that it is under way until it is stopped.
+            assert_eq!(scrub.begin(1), 1);
+            while scrub.bytes.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(scrub.begin(1), 1);
+            assert!(scrub.stop());
+            let run = scrub.begin(u64::MAX);
+            let (state, began) = (told(&scrub, "state"), Instant::now());
+            while told(&scrub, "state") == "running" && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let ended = told(&scrub, "state");
+            is_stopping.store(true, Ordering::Relaxed);
+            assert_eq!((run, &*state, &*ended), (2, "running", "finished"));
+            assert_eq!(told(&scrub, "records"), "200");
+        });
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     waits_since_ms: u64,
     /// What is in the pool is a part of an upload.
     is_uploading: bool,
+    /// What is in the pool is the next piece of a long reply.
+    is_downloading: bool,
     /// Times it had something to do, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
@@ -104,6 +106,7 @@ impl Connection {
             reply: None,
             waits_since_ms: 0,
             is_uploading: false,
+            is_downloading: false,
             activity: 0,
             charge: Charge::none(&shared.budget),
             shared,
@@ -173,18 +176,19 @@ impl Connection {
             !self.input.is_empty() || self.session.http.is_receiving()
         };
         match &mut self.request {
-            Some(request) if is_part => request.add(received),
+            Some(request) if is_part => request.add(received, now_ms),
             None if is_part => self.request = Some(Pace::new(now_ms, received)),
             request => *request = None,
         }
     }
 
-    /// Notes that so many bytes of the replies have been sent.
+    /// Notes that so many bytes of the replies have been sent. The pieces of a long one are one reply.
     #[inline]
     pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
+        let is_all = self.output.is_empty() && !self.session.http.is_sending();
         match &mut self.reply {
-            reply if self.output.is_empty() || self.held.is_some() => *reply = None,
-            Some(reply) => reply.add(sent),
+            reply if is_all || self.held.is_some() => *reply = None,
+            Some(reply) => reply.add(sent, now_ms),
             None => self.reply = Some(Pace::new(now_ms, 0)),
         }
     }
@@ -193,12 +197,17 @@ impl Connection {
     pub(crate) fn begin_wait(&mut self, now_ms: u64) {
         self.waits_since_ms = now_ms;
         self.is_uploading = self.session.http.is_receiving();
+        self.is_downloading = self.session.http.is_sending();
     }
 
     /// The client has its time again.
     pub(crate) fn end_wait(&mut self, now_ms: u64) {
+        let waited_ms = now_ms.saturating_sub(self.waits_since_ms);
         if let Some(request) = &mut self.request {
-            request.forgive(now_ms.saturating_sub(self.waits_since_ms));
+            request.forgive(waited_ms);
+        }
+        if let Some(reply) = self.reply.as_mut().filter(|_| self.is_downloading) {
+            reply.forgive(waited_ms);
         }
     }
 

@@ -75,7 +75,7 @@ pub use error::{Error, Result};
 pub use logins::{Login, Visitor};
 pub use long::PIECE_BYTES;
 pub use mask::{Command, Mask, Protocol, UnknownName};
-pub use pace::{BYTES_PER_SECOND_MIN, Pace};
+pub use pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use records::{Facts, Records, RecordsError, Saying};
 pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};

@@ -100,7 +100,7 @@ impl Watch {
                     self.answered = self.work.answered();
                     self.request = None;
                 }
-                self.request.get_or_insert(Pace::new(now_ms, 0)).add(bytes);
+                self.request.get_or_insert(Pace::new(now_ms, 0)).add(bytes, now_ms);
                 return false;
             }
             Moved::NothingTaken => self.is_sending = true,

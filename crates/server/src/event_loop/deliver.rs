@@ -32,7 +32,7 @@ impl Worker {
         if !output.is_empty() && !connection.broken {
             let sent = connection.deliver(output);
             self.counters.add(Count::BytesWritten, sent as u64);
-            connection.note_output(0, self.now_ms());
+            connection.note_output(sent, self.now_ms());
         }
         output.clear();
         // Also one that was taken back may have grown it.
@@ -114,9 +114,11 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::EventLoop;
+    use super::super::{BUFFER_BYTES, EventLoop};
     use super::*;
     use crate::Config;
+    use crate::execute::{self, Context, Step};
+    use crate::long::PIECE_BYTES;
     use crate::shared::Shared;
     use cabinet::Database;
     use std::io::Read;
@@ -127,8 +129,14 @@ mod tests {
     /// More than a socket takes of a client that does not read.
     const LONG_BYTES: usize = 8 << 20;
 
+    /// Pieces of a long value.
+    const PIECES: usize = 40;
+
     fn worker(config: Config) -> Worker {
-        let database = Database::open("*").expect("a database");
+        worker_of(config, Database::open("*").expect("a database"))
+    }
+
+    fn worker_of(config: Config, database: Database) -> Worker {
         let shared = Shared::new(config, database).expect("a server's state");
         EventLoop::new(0, shared).expect("an event loop").worker
     }
@@ -154,6 +162,62 @@ mod tests {
                 assert_eq!(worker.is_late(&connection, second), is_late, "{bytes} bytes");
             }
         }
+    }
+
+    /// Has a client take a value of as many pieces as there are, each in so many seconds, which the
+    /// server takes as long to read; returns how many it took in time.
+    fn pieces_in_time(seconds: u64) -> usize {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("casket.tch").display().to_string();
+        let database = Database::open(&name).expect("a database");
+        database.put(b"key", &vec![b'v'; PIECES * PIECE_BYTES]).expect("a put");
+        let config = Config { timeout: Some(Duration::from_secs(30)), ..Config::default() };
+        let mut worker = worker_of(config, database);
+        let (mut connection, mut client) = connected(&worker);
+        worker.now = worker.shared.started;
+        let mut request = &b"GET /key HTTP/1.1\r\n\r\n"[..];
+        for piece in 0..PIECES {
+            let mut output = Vec::new();
+            connection.begin_wait(worker.now_ms());
+            let mut context = Context {
+                shared: &worker.shared,
+                database: &worker.shared.database,
+                may_block: true,
+                counters: &worker.counters,
+                session: &mut connection.session,
+                descriptor: 0,
+                mutated: false,
+                charge: None,
+                is_repeated: false,
+            };
+            let step = execute::step(&mut context, request, &mut output);
+            assert!(matches!(step, Step::Executed { .. }), "{step:?}");
+            request = b"";
+            worker.now += Duration::from_secs(seconds);
+            connection.end_wait(worker.now_ms());
+            let bytes = output.len();
+            worker.deliver(&mut connection, &mut output);
+            worker.now += Duration::from_secs(seconds);
+            if worker.is_late(&connection, worker.now_s()) {
+                return piece;
+            }
+            let mut taken = 0;
+            while taken < bytes {
+                taken += client.read(&mut [0; BUFFER_BYTES]).expect("a part");
+                let sent = connection.flush();
+                connection.note_output(sent, worker.now_ms());
+            }
+            assert_eq!(connection.unsent_bytes(), 0);
+        }
+        PIECES
+    }
+
+    #[test]
+    fn a_long_reply_has_the_time_of_one_reply_however_many_pieces_it_has() {
+        // 16 s are what a piece takes at the least rate.
+        assert_eq!(pieces_in_time(15), PIECES);
+        let late = pieces_in_time(20);
+        assert!((2..12).contains(&late), "{late}");
     }
 
     #[test]

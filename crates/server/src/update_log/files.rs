@@ -190,7 +190,42 @@ impl Files {
 
     /// Makes what was written durable, whatever file it went to.
     pub fn sync(&mut self) -> Result<()> {
-        for number in self.unsynced()? {
+        let number = self.unsynced()?.sync()?;
+        self.note_synced(number);
+        Ok(())
+    }
+
+    /// What was written and may not be durable. More may be written while that is synced.
+    pub(super) fn unsynced(&self) -> Result<Unsynced> {
+        let file = self.file.try_clone().map_err(|source| self.failed("sync", source))?;
+        let (folder, synced, number) = (self.folder.clone(), self.synced, self.number);
+        Ok(Unsynced { folder, synced, number, file })
+    }
+
+    /// Notes that what was written up to this file is durable.
+    pub(super) fn note_synced(&mut self, number: u64) {
+        self.synced = self.synced.max(number);
+    }
+
+    fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
+        Error::Io { operation, path: path(&self.folder, self.number), source }
+    }
+}
+
+/// Files of a log that may not be durable.
+#[derive(Debug)]
+pub(super) struct Unsynced {
+    folder: PathBuf,
+    /// The file that was written when the log was made durable last.
+    synced: u64,
+    number: u64,
+    file: File,
+}
+
+impl Unsynced {
+    /// Makes them durable; returns the number of the last one.
+    pub(super) fn sync(self) -> Result<u64> {
+        for number in self.before()? {
             let path = path(&self.folder, number);
             match File::open(&path).and_then(|file| file.sync_data()) {
                 Ok(()) => {}
@@ -199,7 +234,11 @@ impl Files {
                 Err(source) => return Err(Error::Io { operation: "sync", path, source }),
             }
         }
-        self.file.sync_data().map_err(|source| self.failed("sync", source))?;
+        let failed = |source| {
+            let path = path(&self.folder, self.number);
+            Error::Io { operation: "sync", path, source }
+        };
+        self.file.sync_data().map_err(failed)?;
         if self.synced != self.number {
             // The names too, and on the first time that of the folder.
             let parent = (self.synced == 0).then(|| self.folder.join(".."));
@@ -207,23 +246,18 @@ impl Files {
                 let synced = RealStorage.sync_dir(&path);
                 synced.map_err(|source| Error::Io { operation: "sync", path, source })?;
             }
-            self.synced = self.number;
         }
-        Ok(())
+        Ok(self.number)
     }
 
-    /// Numbers of the files before the present one that may not be durable.
-    fn unsynced(&self) -> Result<Vec<u64>> {
+    /// Numbers of the files before the last one.
+    fn before(&self) -> Result<Vec<u64>> {
         if self.synced == self.number {
             return Ok(Vec::new());
         }
         let mut numbers = numbers(&self.folder)?;
         numbers.retain(|number| (self.synced..self.number).contains(number));
         Ok(numbers)
-    }
-
-    fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
-        Error::Io { operation, path: path(&self.folder, self.number), source }
     }
 }
 
@@ -260,19 +294,37 @@ mod tests {
                 files.append(&entry).expect("room");
             }
         };
+        let before = |files: &Files| files.unsynced().expect("a file").before().expect("files");
         let mut files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
         append(&mut files, 3);
-        assert_eq!(files.unsynced().expect("files"), [1, 2]);
+        assert_eq!(before(&files), [1, 2]);
         files.sync().expect("a disk");
-        assert!(files.unsynced().expect("files").is_empty());
+        assert!(before(&files).is_empty());
         append(&mut files, 2);
-        assert_eq!(files.unsynced().expect("files"), [3, 4]);
+        assert_eq!(before(&files), [3, 4]);
         // One that is removed meanwhile is no failure.
         std::fs::remove_file(path(&folder.path().join("ulog"), 3)).expect("a file");
         files.sync().expect("a disk");
         drop(files);
         // What another process has left may not be durable either.
         let files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
-        assert_eq!(files.unsynced().expect("files"), [1, 2, 4]);
+        assert_eq!(before(&files), [1, 2, 4]);
+    }
+    #[test]
+    fn what_is_written_during_a_sync_is_left_to_the_next_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
+        let append = |files: &mut Files| {
+            let entry = Entry { timestamp_us: 1, origin: 1, master: 0, body: b"body" };
+            files.append(&entry).expect("room");
+        };
+        append(&mut files);
+        let unsynced = files.unsynced().expect("a file");
+        append(&mut files);
+        append(&mut files);
+        let number = unsynced.sync().expect("a disk");
+        files.note_synced(number);
+        let before = files.unsynced().expect("a file").before().expect("files");
+        assert_eq!(before, [1, 2]);
     }
 }

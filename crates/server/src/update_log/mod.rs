@@ -29,6 +29,7 @@ mod start;
 mod tests;
 
 pub use error::{Error, Result};
+use files::Unsynced;
 pub use files::{Files, Place};
 pub use reader::Reader;
 pub use retention::Retention;
@@ -400,8 +401,13 @@ impl UpdateLog {
         if !self.write() {
             return false;
         }
-        match self.files.lock().sync() {
-            Ok(()) => true,
+        // Without the lock, which event loops wait for: a sync takes as long as the disk does.
+        let unsynced = self.files.lock().unsynced();
+        match unsynced.and_then(Unsynced::sync) {
+            Ok(number) => {
+                self.files.lock().note_synced(number);
+                true
+            }
             Err(error) => {
                 tracing::error!("update log: {error}");
                 false

@@ -133,3 +133,36 @@ fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was
     put(&log, &memory, b"key", b"v");
     assert!(log.write());
 }
+
+#[test]
+fn nobody_waits_for_a_sync_to_write() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    // Each entry takes a file to its limit.
+    let settings = Settings { file_bytes_max: 1, ..Settings::new(folder.path().join("ulog")) };
+    let (log, _) = UpdateLog::open(settings, &memory).expect("a log");
+    for _ in 0..2 {
+        put(&log, &memory, b"key", b"v");
+        assert!(log.write());
+    }
+    // A pipe in place of the first file: who opens it waits for the other end.
+    let first = log.folder().join("00000001.ulog");
+    std::fs::remove_file(&first).expect("a file");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &first, kind, mode, 0).expect("a pipe");
+    let (done, is_written) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| log.sync());
+        std::thread::sleep(5 * TICK);
+        scope.spawn(|| {
+            put(&log, &memory, b"key", b"v");
+            done.send(log.write()).expect("a receiver");
+        });
+        let written = is_written.recv_timeout(std::time::Duration::from_secs(10));
+        let pipe = std::fs::File::options().write(true).open(&first).expect("a pipe");
+        drop(pipe);
+        // What is no file cannot be synced.
+        assert!(!syncing.join().expect("a thread"));
+        assert_eq!(written, Ok(true));
+    });
+}

@@ -6,6 +6,7 @@
 use crate::budget::Charge;
 use crate::held::{Awaited, Held, Reason, Unconfirmed};
 use crate::logins::Visitor;
+use crate::look::Look;
 use crate::pace::Pace;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -48,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) input: Vec<u8>,
     /// Length of `input` from which it is worth parsing.
     pub(crate) needed: usize,
+    /// Whether it is worth parsing at that length.
+    pub(crate) look: Look,
     output: Vec<u8>,
     /// Bytes of `output` that have been sent.
     sent: usize,
@@ -93,6 +96,7 @@ impl Connection {
             session,
             input: Vec::new(),
             needed: 0,
+            look: Look::default(),
             output: Vec::new(),
             sent: 0,
             stage: Stage::Open,
@@ -368,6 +372,7 @@ impl Connection {
         self.output = Vec::new();
         self.sent = 0;
         self.needed = 0;
+        self.look = Look::default();
     }
 }
 

@@ -43,6 +43,7 @@ mod hits;
 mod listener;
 mod logins;
 mod long;
+mod look;
 mod mask;
 mod media_types;
 mod pace;

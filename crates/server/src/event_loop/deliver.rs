@@ -114,14 +114,15 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BUFFER_BYTES, EventLoop};
+    use super::super::{BELL, BUFFER_BYTES, EventLoop};
     use super::*;
     use crate::Config;
     use crate::execute::{self, Context, Step};
     use crate::long::PIECE_BYTES;
     use crate::shared::Shared;
     use cabinet::Database;
-    use std::io::Read;
+    use rustix::event::epoll::EventFlags;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::time::Duration;
@@ -210,6 +211,20 @@ mod tests {
             assert_eq!(connection.unsent_bytes(), 0);
         }
         PIECES
+    }
+
+    #[test]
+    fn beginnings_of_requests_take_next_to_no_memory() {
+        let mut worker = worker(Config::default());
+        let (mut connection, mut client) = connected(&worker);
+        for piece in [&b"set key 0 0 1000\r\n"[..], b"v", b"v", b"v"] {
+            client.write_all(piece).expect("a client's bytes");
+            worker.ready(BELL + 1, &mut connection, EventFlags::IN);
+            assert!(worker.settle(BELL + 1, &mut connection));
+        }
+        assert_eq!(connection.input.len(), 21);
+        let used_bytes = worker.shared.budget.used_bytes();
+        assert!((21..1000).contains(&used_bytes), "{used_bytes}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::connection::{Connection, Stage};
 use crate::counters::Count;
 use crate::execute::{self, Context, Next, Step};
 use crate::held::{Refusal, Unconfirmed};
+use crate::look::Look;
 use crate::pool::{Answer, Job, Task};
 use crate::slab::Token;
 use rustix::buffer::spare_capacity;
@@ -14,6 +15,9 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::sync::atomic::Ordering;
+
+/// A beginning of a request that is shorter is kept in no more memory than it takes.
+const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
 
 impl Worker {
     /// The socket has something to say.
@@ -57,8 +61,13 @@ impl Worker {
             // Nobody listens any more.
             input.clear();
         }
-        let consumed = self.serve(token, connection, &input);
+        let is_worth_it = fresh || connection.look.is_worth_it(&input);
+        let consumed = if is_worth_it { self.serve(token, connection, &input) } else { 0 };
         if consumed < input.len() && !fresh && consumed == 0 {
+            if input.len() < SHORT_INPUT_BYTES {
+                // Without the room that was made for more: there may be very many of these.
+                input.shrink_to_fit();
+            }
             connection.input = input;
         } else {
             if consumed < input.len() {
@@ -121,6 +130,7 @@ impl Worker {
         // A lone request is not looked at twice.
         let mut ahead = 1;
         connection.needed = 0;
+        connection.look = Look::default();
         let mut context = Context {
             shared: &self.shared,
             database: &self.shared.nonblocking,
@@ -177,6 +187,9 @@ impl Worker {
                 }
                 Step::Incomplete { needed } => {
                     connection.needed = needed;
+                    if !context.session.http.is_under_way() {
+                        connection.look = Look::at(rest, context.shared.config.request_bytes_max);
+                    }
                     break None;
                 }
                 Step::Blocked { bytes } => break Some(bytes),

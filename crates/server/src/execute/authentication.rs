@@ -8,6 +8,7 @@
 use super::{Context, Next, Step, dispatch};
 use crate::counters::Count;
 use crate::logins::Login;
+use crate::look::STRANGER_BYTES_MAX;
 use crate::users::Users;
 use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
@@ -16,10 +17,6 @@ use wire::{Parse, Protocol, http, memcached};
 
 /// Answers a login over memcached's text protocol that is not looked at.
 const TOO_MANY_FAILURES: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
-
-/// Longest request that is taken of a client that has not said who it is, in bytes. Heads of HTTP
-/// have a limit of their own.
-const STRANGER_BYTES_MAX: usize = 64 << 10;
 
 impl Context<'_> {
     /// Whether the connection may do what it asks for.

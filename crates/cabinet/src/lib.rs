@@ -100,7 +100,7 @@ pub use memory::{MemoryHash, MemoryTree};
 pub use numbered::Numbered;
 pub use options::{Compression, Options};
 pub use order::Order;
-pub use ordered::{Cursor, CursorPut, Ordered, PlaceChange, Seek, Side};
+pub use ordered::{Cursor, CursorPut, Eviction, Ordered, PlaceChange, Seek, Side};
 pub use salvage::{Salvaged, salvage, salvage_as, salvage_on};
 pub use transaction::Transaction;
 pub use tree::TreeDatabase;

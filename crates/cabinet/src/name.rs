@@ -17,7 +17,7 @@
 //! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds and trees: most records |
-//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees: most bytes of all pages, at least 4m; tables have no such cap |
+//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
 //! | `limsiz` | a number | fixed-length, on creation: bytes of the original's file, which limit the ids; 256 MiB if not given |
 //!
@@ -121,11 +121,6 @@ impl Kind {
             Self::Fixed => "fixed-length",
             Self::Table => "table",
         }
-    }
-
-    /// Whether it can be held to a number of bytes, over which records not used lately go.
-    pub fn has_byte_cap(self) -> bool {
-        self != Self::Table
     }
 
     /// Whether nothing of it is on the disk.
@@ -286,7 +281,6 @@ impl Tuning {
                     return Err(pair.bad(format!("0, or bytes, at least {CAPACITY_BYTES_MIN}")));
                 }
                 self.options.capacity_bytes = bytes;
-                // A table refuses to be opened with one.
                 true
             }
             "width" => {

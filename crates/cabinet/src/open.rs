@@ -4,7 +4,7 @@ use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{Kind, NameError, Specification};
 use crate::read_only::ReadOnly;
 use crate::table::Table;
-use crate::{Database, Engine, Error, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
+use crate::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,10 +35,6 @@ impl Database {
 fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
     if !kind.is_on_memory() && crate::legacy::is_legacy(path) {
         return Err(crate::legacy::refusal(path));
-    }
-    if options.capacity_bytes != 0 && !kind.has_byte_cap() {
-        let what = format!("a cap on the bytes (capsiz) of a {} database", kind.title());
-        return Err(Error::NotSupported(what));
     }
     let mut options = options.clone();
     if options.read_only {

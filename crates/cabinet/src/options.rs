@@ -54,9 +54,8 @@ pub struct Options {
     /// leaf is divided, the smallest keys go until there are no more.
     pub capacity_records: u64,
     /// On-memory kinds: most bytes in memory; hash and fixed-length kinds: most bytes on the disk;
-    /// trees: most bytes of all pages, before compression. On the disk at least
-    /// [`crate::limits::CAPACITY_BYTES_MIN`]. Records not used lately go first; 0 is unlimited. Tables
-    /// refuse to be opened with one.
+    /// trees and tables: most bytes of all pages, before compression. On the disk at least
+    /// [`crate::limits::CAPACITY_BYTES_MIN`]. Records not used lately go first; 0 is unlimited.
     pub capacity_bytes: u64,
     /// Fixed-length kind, on creation: longest value, in bytes; longer ones are cut; `None` is
     /// 255. At most [`crate::limits::FIXED_WIDTH_BYTES_MAX`].

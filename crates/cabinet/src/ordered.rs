@@ -4,6 +4,7 @@
 //! which they stand. What does not speak of duplicates means the first one.
 
 use crate::{Database, Engine, Entry, Error, Meta, Order, Result, Version, Wait};
+use std::ops::Range;
 
 /// Where a duplicate goes among those of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,17 @@ pub enum PlaceChange<'a> {
     Remove,
 }
 
+/// What [`Ordered::evict`] removes, and how far it goes.
+pub struct Eviction<'e> {
+    /// The keys that may go. There are no duplicates of them.
+    pub keys: Range<&'e [u8]>,
+    /// Returns how many bytes are still in excess; at 0 it ends.
+    pub excess_bytes: &'e dyn Fn() -> u64,
+    /// Removes a record, unless it has another version by now; returns whether it did. It may call the
+    /// engine.
+    pub remove: &'e mut dyn FnMut(&[u8], Version) -> Result<bool>,
+}
+
 /// An engine that keeps its keys in order. As with [`Engine`], `visit` must not call back into it.
 pub trait Ordered: Engine {
     /// The order of its keys.
@@ -71,6 +83,18 @@ pub trait Ordered: Engine {
     /// it cannot. `None` if none do.
     fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
+    }
+
+    /// Bytes of the records and the cap on them, in this order, where there is a cap and the owner of the
+    /// engine is to keep to it, see [`Ordered::evict`].
+    fn owned_cap(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Has the owner of the engine remove the records of a range of keys that were neither read nor
+    /// written lately. The calls of several threads wait for each other.
+    fn evict(&self, _eviction: Eviction<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Changes the place of the duplicate number `index` of a key; says whether there is one.

@@ -271,7 +271,7 @@ fn lowering_a_cap_keeps_the_newest_records_of_long_segments_of_a_fixed_length_da
 #[test]
 fn a_database_that_is_opened_for_reading_evicts_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["casket.tch", "casket.tcf", "casket.tcb"] {
+    for name in ["casket.tch", "casket.tcf", "casket.tcb", "casket.tct"] {
         let path = folder.path().join(name);
         let limit = |options: &Options| {
             let database = Database::open_with(&path, options).unwrap();
@@ -411,16 +411,6 @@ fn a_damaged_segment_goes_in_its_turn() {
     assert_eq!(present(&database, 2 * RECORDS - left..2 * RECORDS) as u64, left);
 }
 
-#[test]
-fn tables_have_no_such_cap_and_say_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("casket.tct");
-    let refused = Database::open_with(&path, &options()).map(|_| ());
-    assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
-    let refused = TableDatabase::open(Arc::new(FaultyStorage::new()), &options()).map(|_| ());
-    assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
-}
-
 // Whatever befalls it.
 
 /// One thing that happens to a capped database.
@@ -516,8 +506,9 @@ impl<E: OnDisk> History<E> {
 
     fn next_value(&mut self, length: u16) -> Vec<u8> {
         self.puts += 1;
-        let mut value = self.puts.to_le_bytes().to_vec();
-        value.resize(8 + usize::from(length), 1);
+        // It is a row, too.
+        let mut value = format!("n\0{:08}", self.puts).into_bytes();
+        value.resize(value.len() + usize::from(length), b'x');
         value
     }
 
@@ -543,7 +534,7 @@ impl<E: OnDisk> History<E> {
 
     fn found(&self, number: u8) -> Option<u64> {
         let found = self.database().get(&Self::key(number)).unwrap();
-        found.map(|value| u64::from_le_bytes(value[..8].try_into().unwrap()))
+        found.map(|value| std::str::from_utf8(&value[2..10]).unwrap().parse().unwrap())
     }
 
     /// After a crash: none that is older than what was acknowledged. One that was evicted without
@@ -666,6 +657,16 @@ fn nothing_old_comes_back_in_a_tree_that_is_killed() {
 #[test]
 fn nothing_old_comes_back_in_a_tree_that_loses_power() {
     nothing_old_comes_back::<Tree>(Durability::Always, u64::MAX);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_table_that_is_killed() {
+    nothing_old_comes_back::<TableDatabase>(Durability::None, u64::MAX);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_table_that_loses_power() {
+    nothing_old_comes_back::<TableDatabase>(Durability::Always, u64::MAX);
 }
 
 #[test]

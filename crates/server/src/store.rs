@@ -21,7 +21,7 @@ pub(crate) use words::{is_relative, put_request, put_with_meta, scope_of, string
 use crate::as_is::as_is;
 use crate::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
-use cabinet::table::Table;
+use cabinet::table::{SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -229,8 +229,8 @@ impl Store {
     /// here, or the other way round, and then the same operation would come to something else there.
     fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by somebody who may wait.
-        if self.logs_duplicates() {
-            return self.log_duplicates(held, key);
+        if self.logs_whole() {
+            return self.log_whole(held, key);
         }
         let database = self.database.blocking();
         let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
@@ -424,7 +424,7 @@ impl Store {
                 self.append(&held, Request::PutCat { key, value: &value[from..] }, true);
             }
             (Change::Put(value, meta), None) => self.log_put(&held, key, &value, meta),
-            (Change::Remove, _) if self.logs_duplicates() => self.log_duplicates(&held, key),
+            (Change::Remove, _) if self.logs_whole() => self.log_whole(&held, key),
             (Change::Remove, _) => self.append(&held, Request::Out { key }, true),
         }
         Ok(answer)
@@ -491,6 +491,25 @@ impl Store {
         self.function(Scope::Nothing, b"genuid", &[], |_| true, || table.generate_uid())
     }
 
+    /// Answers a search of `table`, which is this store's, that removes what it finds.
+    pub(crate) fn search_out(
+        &self,
+        table: &Table,
+        request: &SearchRequest,
+        name: &[u8],
+        arguments: &[&[u8]],
+    ) -> Result<SearchAnswer> {
+        // It may find any row, so nothing else may change meanwhile where that is logged.
+        let scope = Scope::All;
+        let Some(log) = self.log.as_ref().filter(|_| self.logs_whole()) else {
+            return self.function(scope, name, arguments, |_| true, || table.answer(request));
+        };
+        self.pass()?;
+        let held = self.begin(log, scope)?;
+        // A replica may find others, which were evicted here.
+        table.answer_removing(request, |key| self.append(&held, Request::Out { key }, true))
+    }
+
     /// Makes a change that is logged as the call of a versatile function, which did what it should
     /// if `outcome` says so.
     pub(crate) fn function<T>(
@@ -512,9 +531,9 @@ impl Store {
         }
         let done = call()?;
         if let Scope::Key(key) = scope
-            && self.logs_duplicates()
+            && self.logs_whole()
         {
-            self.log_duplicates(&held, key);
+            self.log_whole(&held, key);
             return Ok(done);
         }
         let arguments = strings.strings();
@@ -547,25 +566,26 @@ impl Store {
         self.database.table().is_none()
     }
 
-    /// Whether a change of one duplicate is logged as all of the key. A replica may have some that
-    /// were evicted here, among which the same change would be another.
-    fn logs_duplicates(&self) -> bool {
-        self.database.evicts() && self.database.has_duplicates()
+    /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as the
+    /// row. A replica may have some that were evicted here, with which the same change would be another.
+    fn logs_whole(&self) -> bool {
+        let has_parts = self.database.has_duplicates() || self.database.table().is_some();
+        self.database.evicts() && has_parts
     }
 
-    /// Logs all duplicates of a key.
-    fn log_duplicates(&self, held: &Held<'_>, key: &[u8]) {
+    /// Logs all duplicates of a key, or its row.
+    fn log_whole(&self, held: &Held<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by a thread that may wait.
         let database = self.database.blocking();
         if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
             // What cannot be read is better gone there than old.
-            tracing::error!("the update log has a key without its duplicates: {error}");
+            tracing::error!("the update log has a key without what it has here: {error}");
         }
     }
 
     fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
-        if self.logs_duplicates() {
-            return self.log_duplicates(held, key);
+        if self.logs_whole() {
+            return self.log_whole(held, key);
         }
         // A row has neither flags nor an expiry; the argument that carries them would be a column.
         let meta = if self.has_plain_values() { meta } else { Meta::NONE };

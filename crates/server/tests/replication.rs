@@ -106,6 +106,50 @@ fn a_replica_has_the_duplicates_of_a_tree_that_evicts() {
 }
 
 #[test]
+fn a_replica_has_the_rows_of_a_table_that_evicts() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let name = format!("{}#capsiz=4m", one.path().join("casket.tct").display());
+    let source = Database::open(&name).unwrap();
+    let master = start_with(logging(1, one.path()), source.clone());
+    let copy = table(other.path());
+    let replica = start_with(following(2, other.path(), master.address), copy.clone());
+    wait_until(|| is_following(&replica));
+    let call = |name: &str, arguments: &[&str]| {
+        master.connect().exchange(misc(name, arguments), b"\0\0\0\0\0");
+    };
+    let keys = ["put", "added", "number", "removed", "found1", "found2"];
+    for key in keys {
+        call("put", &[key, "color", "red", "size", key]);
+    }
+    wait_until(|| copy.len() == keys.len() as u64);
+    let long = "v".repeat(100_000);
+    for number in 0..120 {
+        call("put", &[&format!("long{number}"), "value", &long]);
+    }
+    for key in keys {
+        assert_eq!(source.get(key.as_bytes()).unwrap(), None);
+        assert!(copy.get(key.as_bytes()).unwrap().is_some());
+    }
+    call("put", &["put", "color", "blue"]);
+    call("putcat", &["added", "length", "3"]);
+    master.connect().exchange("delete removed\r\n", b"NOT_FOUND\r\n");
+    let add = request(&Request::AddInt { key: b"number", addend: 5 });
+    master.connect().exchange(add, b"\0\0\0\0\x05");
+    // The replica would find another one first.
+    call("put", &["found2", "color", "red", "size", "2"]);
+    let first = ["addcond\0color\0STREQ\0red", "setorder\0\0STRASC", "setlimit\x001", "out"];
+    call("search", &first);
+    for key in keys.iter().filter(|key| **key != "found1") {
+        wait_until(|| copy.get(key.as_bytes()).unwrap() == source.get(key.as_bytes()).unwrap());
+    }
+    assert_eq!(source.get(b"added").unwrap().unwrap(), b"length\x003");
+    assert_eq!(source.get(b"found2").unwrap(), None);
+    // Evictions are not logged.
+    assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
+    assert!(copy.get(b"found1").unwrap().is_some());
+}
+
+#[test]
 fn a_replica_gets_what_was_there_and_what_comes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());

@@ -7,7 +7,8 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Position, Result, Version, Wait,
+    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Ordered, Position, Result,
+    Version, Wait,
 };
 use std::collections::BTreeMap;
 
@@ -194,6 +195,21 @@ impl Engine for Table {
 
     fn optimize(&self) -> Result<()> {
         self.engine.optimize()
+    }
+
+    /// Sets the cap on bytes if there is one among the options, and evicts what is over it; else as
+    /// `optimize`.
+    fn retune(&self, options: &Options) -> Result<()> {
+        self.engine.retune(options)?;
+        if let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap) {
+            self.entries.set_cap(max);
+            self.make_way(Wait::Block)?;
+        }
+        Ok(())
+    }
+
+    fn evicts(&self) -> bool {
+        self.engine.evicts()
     }
 
     fn clear(&self) -> Result<()> {

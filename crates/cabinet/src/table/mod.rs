@@ -8,7 +8,7 @@
 //! # Locks
 //!
 //! In the order in which they are taken: `building` (one index at a time is built or
-//! removed); `structure` (the list of indices: for reading by every change of a row, for writing
+//! removed); that of eviction, where the table has a cap; `structure` (the list of indices: for reading by every change of a row, for writing
 //! for the moment in which the list changes); a stripe (changes of one row queue there); those of
 //! the entries; then those of the engine. A query holds none but, for reading, those of the indices it may walk, so
 //! that their entries stay.
@@ -19,6 +19,7 @@ mod condition;
 mod cursor;
 mod engine;
 mod entries;
+mod evict;
 mod expression;
 mod index;
 mod keys;

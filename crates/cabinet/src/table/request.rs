@@ -161,6 +161,15 @@ impl Table {
     /// [`Error::ValueTooLong`] if the elements are longer than [`VALUE_BYTES_MAX`] together; rows that
     /// were removed until then stay removed.
     pub fn answer(&self, request: &SearchRequest) -> Result<SearchAnswer> {
+        self.answer_removing(request, |_| ())
+    }
+
+    /// As [`Table::answer`]; names each row that was removed to `removed`.
+    pub fn answer_removing(
+        &self,
+        request: &SearchRequest,
+        mut removed: impl FnMut(&[u8]),
+    ) -> Result<SearchAnswer> {
         if request.out
             && let Some(flaw) = &request.flaw
         {
@@ -183,6 +192,7 @@ impl Table {
             let query = request.queries.last().unwrap_or(&none);
             let mut pushed = Ok(());
             let report = self.search_out(query, |primary, row| {
+                removed(primary);
                 // Without `get`, what was removed is not answered.
                 if wants_results
                     && pushed.is_ok()

@@ -67,6 +67,17 @@ impl Table {
         decide: &mut Decide<'_, T>,
     ) -> Result<(T, Option<Version>)> {
         check_primary(primary)?;
+        self.make_way(wait)?;
+        self.change_within_cap(primary, wait, decide)
+    }
+
+    /// As `change_version`, without looking at the cap first.
+    pub(super) fn change_within_cap<T>(
+        &self,
+        primary: &[u8],
+        wait: Wait,
+        decide: &mut Decide<'_, T>,
+    ) -> Result<(T, Option<Version>)> {
         let structure = self.structure.read();
         if structure.is_empty() {
             return self.change_row(primary, wait, decide);
@@ -97,7 +108,7 @@ impl Table {
         let version = self.engine.update(&keys::row(primary), wait, &mut |entry| {
             let existed = entry.is_some();
             let decided = decide(entry.map(|entry| (RowView::new(entry.value), entry.version)));
-            let (change, result) = match decided.and_then(checked) {
+            let (change, result) = match decided.and_then(|decided| self.checked(decided)) {
                 Ok((change, result)) => (change, Ok(result)),
                 Err(error) => (RowChange::Keep, Err(error)),
             };
@@ -123,7 +134,7 @@ impl Table {
     ) -> Result<T> {
         let old = self.stored(primary)?;
         let seen = old.as_ref().map(|(row, version)| (RowView::new(row), *version));
-        let (change, answer) = decide(seen).and_then(checked)?;
+        let (change, answer) = decide(seen).and_then(|decided| self.checked(decided))?;
         let row = match &change {
             RowChange::Keep => return Ok(answer),
             RowChange::Remove if old.is_none() => return Ok(answer),
@@ -138,6 +149,14 @@ impl Table {
         self.entries.write(batch, &[RowEntries { primary, before: old_row, changes }])?;
         self.rows.fetch_add(growth(&change, old.is_some()), Ordering::AcqRel);
         Ok(answer)
+    }
+
+    /// Fails if a row is too long.
+    fn checked<T>(&self, (change, answer): (RowChange, T)) -> Result<(RowChange, T)> {
+        if let RowChange::Put(row) = &change {
+            check_row(row.len(), VALUE_BYTES_MAX.min(self.rows_bytes_max()))?;
+        }
+        Ok((change, answer))
     }
 
     /// A row as it is stored, and its version.
@@ -156,10 +175,15 @@ impl Table {
         rows: &BTreeMap<&[u8], Option<Vec<u8>>>,
         expected: &[(Vec<u8>, Option<Version>)],
     ) -> Result<()> {
+        let mut bytes = 0;
         for (primary, row) in rows {
             check_primary(primary)?;
-            check_row(row.as_deref().unwrap_or_default())?;
+            let row = row.as_deref().unwrap_or_default();
+            bytes += row.len();
+            check_row(row.len(), VALUE_BYTES_MAX)?;
         }
+        check_row(bytes, self.rows_bytes_max())?;
+        self.make_way(Wait::Block)?;
         let structure = self.structure.read();
         self.entries.make_room()?;
         let _stripes = self.lock_stripes(rows.keys().copied());
@@ -230,18 +254,8 @@ impl Table {
     }
 }
 
-fn check_row(row: &[u8]) -> Result<()> {
-    if row.len() > VALUE_BYTES_MAX {
-        return Err(Error::ValueTooLong { bytes: row.len(), max: VALUE_BYTES_MAX });
-    }
-    Ok(())
-}
-
-fn checked<T>((change, answer): (RowChange, T)) -> Result<(RowChange, T)> {
-    if let RowChange::Put(row) = &change {
-        check_row(row)?;
-    }
-    Ok((change, answer))
+fn check_row(bytes: usize, max: usize) -> Result<()> {
+    if bytes > max { Err(Error::ValueTooLong { bytes, max }) } else { Ok(()) }
 }
 
 /// Rows that the table has more through a change.

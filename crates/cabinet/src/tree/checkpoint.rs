@@ -233,6 +233,23 @@ impl Shared {
         self.log.give_up_reclaiming();
     }
 
+    /// Waits for the checkpoint that is overdue, or writes it, for a writer of a tree with a cap on bytes.
+    /// A full disk is no failure of the write.
+    pub(super) fn catch_up(&self) -> Result<()> {
+        let _structure = self.structure.lock();
+        let is_behind = self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed);
+        if !is_behind || !self.reclaimed.lock().is_due(self.log.appended()) {
+            return Ok(());
+        }
+        match self.checkpoint_held(false) {
+            Err(Error::NoSpace { .. }) => {
+                self.reclaimed.lock().note(self.log.appended());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     /// Whether a checkpoint on a full disk has the space that it takes, and gives back more than its
     /// pages, or, where a put was refused, a good part of them. One that comes too early would write
     /// pages that removals are about to make smaller.

@@ -7,6 +7,7 @@
 
 use crate::Order;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// Bounds of a chunk at most.
 const CHUNK_BOUNDS_MAX: usize = 512;
@@ -166,18 +167,33 @@ impl<T> Directory<T> {
         }
     }
 
-    /// Up to so many leaves from all over the order.
-    pub(super) fn sample(&self, count: usize) -> Vec<T>
+    /// Up to so many leaves from all over the order, or from all over a range of keys.
+    pub(super) fn sample(&self, count: usize, keys: Option<Range<&[u8]>>) -> Vec<T>
     where
         T: Clone,
     {
-        let leaf = |number: usize| {
-            // In hundredths of a chunk.
-            let at = self.chunks.len() * 100 * number / count.max(1);
-            let places = &self.chunks[at / 100].places;
-            places[places.len() * (at % 100) / 100].leaf.clone()
-        };
-        (0..count).map(leaf).collect()
+        let first = keys.as_ref().map_or(self.first(), |keys| self.find(keys.start));
+        let last = keys.as_ref().map_or(self.last(), |keys| self.find_before(keys.end));
+        let first = self.number(first);
+        let places = self.number(last).saturating_sub(first) + 1;
+        let mut numbers = (0..count).map(|sample| first + places * sample / count.max(1));
+        let mut number = numbers.next();
+        let mut leaves = Vec::with_capacity(count);
+        let mut before = 0;
+        for chunk in &self.chunks {
+            while let Some(place) = number.and_then(|number| chunk.places.get(number - before)) {
+                leaves.push(place.leaf.clone());
+                number = numbers.next();
+            }
+            before += chunk.places.len();
+        }
+        leaves
+    }
+
+    /// How many places are before one.
+    fn number(&self, index: Index) -> usize {
+        let before = &self.chunks[..index.chunk];
+        before.iter().map(|chunk| chunk.places.len()).sum::<usize>() + index.place
     }
 
     /// All leaves, in order.

@@ -13,6 +13,12 @@
 //! A writer that finds the tree over its cap evicts before it writes, and a little more than it has
 //! to, so that one write in many waits. What an event loop may not wait for goes to another thread.
 //! The hand's lock comes before those of leaves.
+//!
+//! The records of a table depend on each other, so a table keeps its tree to the cap: the hand goes
+//! through the rows only and names them to the table ([`crate::Ordered::evict`]), which removes each
+//! with its entries. Then the hand's lock comes before those of the table.
+//!
+//! The redo is bounded, too: where checkpoints cannot keep up, a writer waits for one or writes it.
 
 use super::leaf::{GONE, Handle, State};
 use super::redo::Operation;
@@ -20,8 +26,9 @@ use super::{Shared, cell, page};
 use crate::limits::CAPACITY_BYTES_MIN;
 use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
+use crate::ordered::Eviction;
 use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version, Wait};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,8 +53,11 @@ const SPARING_ROUNDS: u32 = 2;
 /// Rounds after which there is nothing more to evict.
 const ROUNDS_MAX: u32 = 4;
 
-/// What the keeper removes of the cap at once before it gives the space back by a checkpoint.
+/// What is removed of the cap at once before a checkpoint gives the space back.
 const LOWERED_OF_CAP: u64 = 4;
+
+/// See [`Eviction::remove`].
+type Remove<'r> = dyn FnMut(&[u8], Version) -> Result<bool> + 'r;
 
 /// A cap on the bytes of all pages, and how many they are.
 pub(super) struct ByteCap {
@@ -57,6 +67,8 @@ pub(super) struct ByteCap {
     bytes: AtomicU64,
     evicted: AtomicU64,
     hand: Mutex<Hand>,
+    /// The owner of the tree, a table, evicts.
+    is_owned: bool,
 }
 
 /// Where eviction has come to.
@@ -69,12 +81,13 @@ struct Hand {
 }
 
 impl ByteCap {
-    pub(super) fn none() -> Self {
+    pub(super) fn none(is_owned: bool) -> Self {
         Self {
             bytes_max: AtomicU64::new(u64::MAX),
             bytes: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             hand: Mutex::default(),
+            is_owned,
         }
     }
 
@@ -83,9 +96,15 @@ impl ByteCap {
         self.bytes_max.load(Ordering::Relaxed) != u64::MAX
     }
 
+    /// Whether the tree has to evict.
     #[inline]
     fn is_over(&self) -> bool {
-        self.is_capped() && self.bytes() > self.bytes_max.load(Ordering::Relaxed)
+        self.is_capped() && !self.is_owned && self.bytes() > self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all pages and their cap, if the owner of the tree keeps to it.
+    pub(super) fn owned(&self) -> Option<(u64, u64)> {
+        (self.is_owned && self.is_capped()).then(|| (self.bytes(), self.limit_bytes()))
     }
 
     /// The cap, or 0.
@@ -102,19 +121,17 @@ impl ByteCap {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes down to which eviction goes.
-    fn bytes_kept(&self) -> u64 {
-        let max = self.bytes_max.load(Ordering::Relaxed);
-        max - (max / FREE_OF_CAP).min(FREE_BYTES_MAX)
+    /// Bytes by which there are more than eviction leaves.
+    fn excess_bytes(&self) -> u64 {
+        self.bytes().saturating_sub(bytes_kept(self.bytes_max.load(Ordering::Relaxed)))
     }
 
-    /// Most bytes of the records of a key, or of a batch.
+    /// Most bytes of the records of a key, or of a batch. An owner sees to it itself.
     fn records_bytes_max(&self) -> usize {
-        if !self.is_capped() {
+        if !self.is_capped() || self.is_owned {
             return usize::MAX;
         }
-        let max = self.bytes_max.load(Ordering::Relaxed) / RECORDS_OF_CAP;
-        usize::try_from(max).unwrap_or(usize::MAX)
+        records_bytes_max(self.bytes_max.load(Ordering::Relaxed))
     }
 
     /// Bytes after which a checkpoint is due because of the cap.
@@ -125,6 +142,16 @@ impl ByteCap {
             u64::MAX
         }
     }
+}
+
+/// Bytes down to which eviction goes.
+pub(crate) fn bytes_kept(bytes_max: u64) -> u64 {
+    bytes_max - (bytes_max / FREE_OF_CAP).min(FREE_BYTES_MAX)
+}
+
+/// Most bytes of the records of a key, or of a batch.
+pub(crate) fn records_bytes_max(bytes_max: u64) -> usize {
+    usize::try_from(bytes_max / RECORDS_OF_CAP).unwrap_or(usize::MAX)
 }
 
 /// Bytes that a record takes in a page.
@@ -148,6 +175,7 @@ impl Shared {
     /// Sets the cap of a tree that is in use.
     pub(super) fn retune(&self, bytes_max: u64) -> Result<()> {
         self.set_cap(bytes_max)?;
+        self.note_due_bytes();
         self.log.wake_background();
         Ok(())
     }
@@ -251,7 +279,12 @@ impl Shared {
         }
         let before = self.cap.bytes();
         self.evict_to_cap()?;
-        if before.saturating_sub(self.cap.bytes()) > self.cap.limit_bytes() / LOWERED_OF_CAP {
+        self.give_back(before.saturating_sub(self.cap.bytes()))
+    }
+
+    /// Writes a checkpoint after so many bytes were evicted that it is worth one.
+    fn give_back(&self, evicted_bytes: u64) -> Result<()> {
+        if evicted_bytes > self.cap.limit_bytes() / LOWERED_OF_CAP {
             // So that what is appended to now can be given back, too.
             self.log.seal()?;
             self.checkpoint(false)?;
@@ -260,42 +293,87 @@ impl Shared {
     }
 
     fn evict_to_cap(&self) -> Result<()> {
-        let mut hand = self.cap.hand.lock();
+        let hand = self.cap.hand.lock();
         // Another may have evicted while this one waited for the hand.
         if !self.cap.is_over() {
             return Ok(());
         }
+        self.turn(hand, &|| self.cap.excess_bytes(), None)
+    }
+
+    /// As [`crate::Ordered::evict`].
+    pub(super) fn evict_for_owner(&self, eviction: Eviction<'_>) -> Result<()> {
+        let hand = self.cap.hand.lock();
+        let Eviction { keys, excess_bytes, remove } = eviction;
+        let before = excess_bytes();
+        if before == 0 {
+            return Ok(());
+        }
+        self.turn(hand, excess_bytes, Some((keys, remove)))?;
+        self.give_back(before.saturating_sub(excess_bytes()))
+    }
+
+    /// Moves the hand on until nothing is in excess.
+    fn turn(
+        &self,
+        mut hand: MutexGuard<'_, Hand>,
+        excess_bytes: &dyn Fn() -> u64,
+        mut owner: Option<(Range<&[u8]>, &mut Remove<'_>)>,
+    ) -> Result<()> {
+        let keys = owner.as_ref().map(|(keys, _)| keys.clone());
+        if hand.horizon == u64::MAX {
+            // The last resort is for the call that had to take it.
+            hand.horizon = self.horizon(keys.clone(), excess_bytes())?;
+        }
         let mut rounds = 0;
-        while self.cap.bytes() > self.cap.bytes_kept()
-            && rounds < ROUNDS_MAX
-            && !self.log.is_stopping()
-        {
+        while excess_bytes() > 0 && rounds < ROUNDS_MAX && !self.log.is_stopping() {
             if hand.at.is_none() {
                 rounds += 1;
-                hand.horizon = if rounds > SPARING_ROUNDS { u64::MAX } else { self.horizon()? };
+                hand.horizon = if rounds > SPARING_ROUNDS {
+                    u64::MAX
+                } else {
+                    self.horizon(keys.clone(), excess_bytes())?
+                };
             }
-            let handle = self.handle_at(hand.at.as_deref());
+            let at = hand.at.as_deref().or(keys.as_ref().map(|keys| keys.start));
+            let handle = self.handle_at(at);
             let mut state = handle.leaf.write();
             if state.generation != handle.generation {
                 rounds -= u32::from(hand.at.is_none());
                 continue;
             }
             let is_spared = state.take_read() && rounds <= SPARING_ROUNDS;
+            let mut old = Vec::new();
             if state.records() > 0 && !is_spared && state.oldest < hand.horizon {
-                self.evict_records(&handle, &mut state, hand.horizon)?;
+                old = self.old_keys(&handle, &mut state, hand.horizon)?;
+                if owner.is_none() {
+                    self.evict_keys(&mut state, &old)?;
+                }
             }
             // The bounds of a locked leaf do not change.
-            hand.at = self.upper_of(hand.at.as_deref());
+            let upper = self.upper_of(at);
             drop(state);
+            if let Some((keys, remove)) = &mut owner {
+                old.retain(|(key, _)| keys.contains(&&key[..]));
+                for (key, version) in &old {
+                    let is_removed = remove(key, *version)?;
+                    self.cap.evicted.fetch_add(u64::from(is_removed), Ordering::Relaxed);
+                }
+                if !old.is_empty() {
+                    // The owner has read what it removes.
+                    handle.leaf.read().take_read();
+                }
+            }
+            hand.at = upper.filter(|upper| keys.as_ref().is_none_or(|keys| upper[..] < *keys.end));
             self.evict();
         }
         Ok(())
     }
 
     /// The version before which the older half of all bytes was written, or as much as has to go, as
-    /// far as some leaves can tell.
-    fn horizon(&self) -> Result<Version> {
-        let handles = self.directory.read().sample(SAMPLED_LEAVES);
+    /// far as some leaves can tell. Only these keys count.
+    fn horizon(&self, keys: Option<Range<&[u8]>>, excess_bytes: u64) -> Result<Version> {
+        let handles = self.directory.read().sample(SAMPLED_LEAVES, keys.clone());
         let mut written = Vec::new();
         for handle in &handles {
             let mut state = handle.leaf.write();
@@ -304,15 +382,17 @@ impl Shared {
             }
             let Some(loaded) = state.loaded() else { continue };
             let view = loaded.page.view();
-            written.extend((0..view.len()).map(|index| {
-                let entry = view.record(index);
-                (entry.version, record_bytes(entry.key, entry.value) as u64)
-            }));
+            let entries = (0..view.len()).map(|index| view.record(index));
+            let entries =
+                entries.filter(|entry| keys.as_ref().is_none_or(|keys| keys.contains(&entry.key)));
+            written.extend(
+                entries.map(|entry| (entry.version, record_bytes(entry.key, entry.value) as u64)),
+            );
         }
         self.evict();
         written.sort_unstable();
         let bytes = self.cap.bytes().max(1);
-        let wanted = bytes.saturating_sub(self.cap.bytes_kept()).max(bytes / 2);
+        let wanted = excess_bytes.max(bytes / 2);
         let sampled: u64 = written.iter().map(|(_, bytes)| bytes).sum();
         let share = u128::from(sampled) * u128::from(wanted) / u128::from(bytes);
         let mut before = 0;
@@ -323,42 +403,54 @@ impl Shared {
         Ok(horizon.map_or(u64::MAX, |(version, _)| version))
     }
 
-    /// Removes the keys of a locked leaf of which nothing was written since a version.
-    fn evict_records(&self, handle: &Handle, state: &mut State, horizon: Version) -> Result<()> {
+    /// The keys of a locked leaf of which nothing was written since a version, with the version of what
+    /// was written last.
+    fn old_keys(
+        &self,
+        handle: &Handle,
+        state: &mut State,
+        horizon: Version,
+    ) -> Result<Vec<(Vec<u8>, Version)>> {
+        let mut keys = Vec::new();
         if !self.load_for_care(&handle.leaf, state)? {
             // It is damaged, and cannot be given up for others: it does not count.
             self.count_as(state, 0);
-            return Ok(());
+            return Ok(keys);
         }
-        let Some(loaded) = state.loaded() else { return Ok(()) };
+        let Some(loaded) = state.loaded() else { return Ok(keys) };
         let view = loaded.page.view();
-        let mut keys = Vec::new();
         let mut index = 0;
         while index < view.len() {
             let key = view.key(index);
             let group = view.group(self.order, key);
             index = group.end.max(index + 1);
-            if group.map(|index| view.record(index).version).max() < Some(horizon) {
-                keys.push(key.to_vec());
+            match group.map(|index| view.record(index).version).max() {
+                Some(version) if version < horizon => keys.push((key.to_vec(), version)),
+                _ => {}
             }
         }
         if horizon != u64::MAX {
             state.oldest = horizon;
         }
+        Ok(keys)
+    }
+
+    /// Removes keys of a locked leaf.
+    fn evict_keys(&self, state: &mut State, keys: &[(Vec<u8>, Version)]) -> Result<()> {
         if keys.is_empty() {
             return Ok(());
         }
         let redo = Operation::RemoveAll.encode(&[], <[u8]>::to_vec);
         let mut records: Vec<Prepared<'_>> = keys
             .iter()
-            .map(|key| self.log.prepare(Kind::Put, key, &redo, Meta::NONE, Compression::None))
+            .map(|(key, _)| self.log.prepare(Kind::Put, key, &redo, Meta::NONE, Compression::None))
             .collect();
         let mut sequences = vec![0; keys.len()];
         self.log.append_batch(&mut records, Purpose::Remove, |index, appended| {
             sequences[index] = appended.sequence;
         })?;
         let before = state.records();
-        for (key, sequence) in keys.iter().zip(sequences) {
+        for ((key, _), sequence) in keys.iter().zip(sequences) {
             self.apply(state, Operation::RemoveAll, key, &[], Meta::NONE, sequence);
         }
         let removed = before.saturating_sub(state.records());

@@ -15,6 +15,9 @@ const SWEEP_INTERVAL_MS: u64 = 30_000;
 /// checkpoint is due.
 const BEHIND_FACTOR: u64 = 3;
 
+/// As above, where a cap on bytes bounds the files, too. A writer waits for the checkpoint then.
+const BEHIND_FACTOR_CAPPED: u64 = 2;
+
 impl Shared {
     /// Removes the expired duplicates of a key, so that their numbers count live ones only.
     pub(super) fn remove_expired_of(&self, state: &mut State, key: &[u8]) -> Result<()> {
@@ -75,6 +78,18 @@ impl Shared {
         self.sweep(&|| true)?;
         self.log.seal()?;
         self.checkpoint(true)
+    }
+
+    /// Returns the bytes of redo after which a checkpoint is due, and notes from how many on writers are
+    /// slowed down.
+    pub(super) fn note_due_bytes(&self) -> u64 {
+        let due_bytes = self.due_bytes();
+        if self.is_tended.load(Ordering::Relaxed) {
+            let is_capped = self.cap.is_capped();
+            let factor = if is_capped { BEHIND_FACTOR_CAPPED } else { BEHIND_FACTOR };
+            self.behind_bytes.store(factor * due_bytes, Ordering::Relaxed);
+        }
+        due_bytes
     }
 
     /// Makes the next opening quick. What is written stays readable without it.
@@ -163,10 +178,7 @@ impl Engaged for Shared {
     }
 
     fn is_checkpoint_due(&self) -> bool {
-        let due_bytes = self.due_bytes();
-        if self.is_tended.load(Ordering::Relaxed) {
-            self.behind_bytes.store(BEHIND_FACTOR * due_bytes, Ordering::Relaxed);
-        }
+        let due_bytes = self.note_due_bytes();
         self.is_worth_reclaiming() && self.log.is_disk_short()
             || self.replay_bytes() > due_bytes
             || self.log.segments_since_checkpoint() > SHORT_SEGMENTS_MAX

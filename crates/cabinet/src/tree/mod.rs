@@ -47,6 +47,7 @@ mod wait_tests;
 mod walk;
 
 pub(crate) use checkpoint::listed_pages;
+pub(crate) use evict::{bytes_kept, records_bytes_max};
 pub(crate) use rebuild::{Rebuilt, Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
@@ -56,7 +57,7 @@ use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
-use crate::ordered::{Ordered, PlaceChange, Seek, Side};
+use crate::ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 use crate::{
     Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Options, Order,
     Position, Result, Version, Wait,
@@ -183,6 +184,7 @@ impl TreeDatabase {
         }
         let background = background.then(|| Background::start(&shared)).transpose()?;
         shared.is_tended.store(background.is_some(), Ordering::Relaxed);
+        shared.note_due_bytes();
         let is_read_only = options.read_only;
         Ok(Self { shared, background: Mutex::new(background), is_read_only })
     }
@@ -236,7 +238,9 @@ impl Shared {
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }
-            if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
+            if self.cap.is_capped() {
+                self.catch_up()?;
+            } else if self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES) {
                 std::thread::sleep(BEHIND_PAUSE);
             }
         }
@@ -520,6 +524,14 @@ impl Ordered for TreeDatabase {
 
     fn beyond(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.shared.upper_of(Some(key))
+    }
+
+    fn owned_cap(&self) -> Option<(u64, u64)> {
+        self.shared.cap.owned()
+    }
+
+    fn evict(&self, eviction: Eviction<'_>) -> Result<()> {
+        self.shared.evict_for_owner(eviction)
     }
 
     fn change_at(

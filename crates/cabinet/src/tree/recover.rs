@@ -55,10 +55,6 @@ fn recover(
     kind: StoredKind,
     note: Option<&[u8]>,
 ) -> Result<Shared> {
-    if kind == StoredKind::Table && options.capacity_bytes != 0 {
-        let what = "a cap on the bytes (capsiz) of a table; open it without one";
-        return Err(Error::NotSupported(what.into()));
-    }
     let nature = nature(kind, options.order.unwrap_or_default());
     let mut settings = Settings::of(options);
     // The log would evict whole segments.
@@ -114,7 +110,7 @@ fn recover(
             (StoredKind::Tree, 1..) => options.capacity_records,
             _ => u64::MAX,
         }),
-        cap: ByteCap::none(),
+        cap: ByteCap::none(kind == StoredKind::Table),
         directory_bytes: AtomicU64::new(directory.memory_bytes() as u64),
         directory: RwLock::new(directory),
         cache,

@@ -1,5 +1,6 @@
 //! A cap on the bytes of a tree: what goes, what stays, what it bounds.
 
+use crate::watched::{Step, Watched};
 use crate::{PATH, open};
 use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
@@ -335,4 +336,52 @@ fn writers_of_many_threads_keep_to_the_cap() {
     drop(database);
     let database = Database::open_with(&path, &options()).unwrap();
     assert_eq!((database.len(), data_bytes(&database)), (left, bytes));
+}
+
+#[test]
+fn the_last_resort_is_over_with_the_call_that_had_to_take_it() {
+    const KEYS: u64 = 30;
+    let storage = FaultyStorage::new();
+    let mut options = options();
+    // All duplicates of a key are in one page, which is not to be written with each.
+    options.cache_bytes = Some(4 * CAP);
+    let (_tree, database) = open(&storage, &options);
+    // All keys were last written lately, so none is old: one goes all the same.
+    let mut number = 0;
+    while figure(&database, "evicted") == 0 {
+        database.put_duplicate(&[(number % KEYS) as u8], &[1; 3000], Side::After).unwrap();
+        number += 1;
+    }
+    // Each is in front of the one before it, so that the hand comes to the newest first.
+    let newest = |number: u64| [&[255][..], &(u64::MAX - number).to_be_bytes()].concat();
+    for number in 0..2 * ROOM {
+        database.put(&newest(number), &value(number)).unwrap();
+        if number > ROOM / 4 {
+            let recent = number - ROOM / 8..=number;
+            let there = recent.step_by(100);
+            let lost = there.filter(|recent| database.get(&newest(*recent)).unwrap().is_none());
+            assert_eq!(lost.collect::<Vec<_>>(), [0; 0], "at {number}");
+        }
+    }
+}
+
+#[test]
+fn writers_wait_for_checkpoints_that_cannot_keep_up() {
+    // As where the processors or the disk are busy with something else.
+    let watch = Arc::new(|_: Step| {
+        if std::thread::current().name() == Some("cabinet-keeper") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let watched = Arc::new(Watched { storage: FaultyStorage::new(), watch });
+    let tree = TreeDatabase::open_on(watched, Path::new(PATH), &options(), true).unwrap();
+    let database = Database::from_engine(Arc::new(tree));
+    let mut longest = 0;
+    for number in 0..2000 {
+        database.put(&key(number), &vec![7; (number * 7919 % 16_000) as usize]).unwrap();
+        if number % 20 == 0 {
+            longest = longest.max(database.size_bytes());
+        }
+    }
+    assert!(longest <= (FILES_OF_CAP + 1) * CAP, "{longest} bytes of files");
 }

@@ -6,6 +6,8 @@ mod cap;
 mod damage;
 mod keep;
 mod model;
+#[path = "../watched/mod.rs"]
+mod watched;
 
 use cabinet::io::FaultyStorage;
 use cabinet::{Database, Options, Order, TreeDatabase};

@@ -169,13 +169,11 @@ fn search(
     if context.is_repeated {
         request.flaw = None;
     }
-    let answer = || table.answer(&request);
     let answer = if request.out {
-        // It may find any row, so nothing else may change meanwhile where that is logged.
-        let answer = context.database.function(Scope::All, name, arguments, |_| true, answer);
+        let answer = context.database.search_out(table, &request, name, arguments);
         context.attempt_write("do_misc: search", answer)?
     } else {
-        context.attempt("do_misc: search", answer())?
+        context.attempt("do_misc: search", table.answer(&request))?
     };
     let Ok(answer) = answer else { return Ok(false) };
     for element in &answer.elements {

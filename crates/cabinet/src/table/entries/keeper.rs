@@ -74,9 +74,7 @@ impl Entries {
             pace.wake.notify_one();
             return true;
         }
-        while orders.is_flushing
-            && pace.is_ahead(self.bytes.load(Ordering::Relaxed), self.budget_bytes)
-        {
+        while orders.is_flushing && pace.is_ahead(self.used_bytes(), self.budget_bytes()) {
             pace.progress.wait(&mut orders);
         }
         true
@@ -174,7 +172,7 @@ mod tests {
         let entries = Entries::new(Arc::new(MemoryTree::new(&options)), &options);
         entries.pace.is_tended.store(true, Ordering::Release);
         entries.pace.begin(1, 0);
-        entries.bytes.store(2 * entries.budget_bytes, Ordering::Relaxed);
+        entries.bytes.store(2 * entries.budget_bytes(), Ordering::Relaxed);
         let flushing = Flushing::begin(&entries.pace, &mut entries.pace.orders.lock());
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| entries.have_room_made());

@@ -27,11 +27,12 @@ pub(super) use changes::Changes;
 pub(super) use keeper::Keeper;
 pub(super) use view::View;
 
+use super::evict::BUDGET_OF_CAP;
 use crate::limits::BATCH_BYTES_MAX;
-use crate::{Batch, Engine, Error, Options, Result};
+use crate::{Batch, Engine, Error, Options, Ordered, Result};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Changes that are kept in memory take at most this share of the cache of pages, beside it, and
 /// at most so many bytes.
@@ -44,12 +45,18 @@ const RUN_BYTES: usize = 4 << 20;
 /// Entries of a table.
 pub(super) struct Entries {
     engine: Arc<dyn Engine>,
-    budget_bytes: usize,
+    /// Changes in memory, and notes of a table with a cap, are taken into blocks from so many bytes on.
+    budget_bytes: AtomicUsize,
+    /// As above, without a cap.
+    budget_bytes_max: usize,
+    is_capped: AtomicBool,
     flushing: Mutex<()>,
     gate: RwLock<()>,
     state: Mutex<State>,
     /// Bytes that the changes take in memory.
     bytes: AtomicUsize,
+    /// Bytes of the journal.
+    noted_bytes: AtomicUsize,
     /// Number of the next record of the journal.
     next_sequence: AtomicU64,
     pace: keeper::Pace,
@@ -103,16 +110,47 @@ pub(super) struct RowEntries<'r> {
 impl Entries {
     pub(super) fn new(engine: Arc<dyn Engine>, options: &Options) -> Self {
         let share = options.cache_bytes_max() as u64 / CACHE_SHARE;
-        Self {
+        let budget_bytes_max = share.min(BUDGET_BYTES_MAX) as usize;
+        let cap = engine.as_ordered().and_then(Ordered::owned_cap);
+        let entries = Self {
             engine,
-            budget_bytes: share.min(BUDGET_BYTES_MAX) as usize,
+            budget_bytes: AtomicUsize::new(budget_bytes_max),
+            budget_bytes_max,
+            is_capped: AtomicBool::new(false),
             flushing: Mutex::new(()),
             gate: RwLock::new(()),
             state: Mutex::default(),
             bytes: AtomicUsize::new(0),
+            noted_bytes: AtomicUsize::new(0),
             next_sequence: AtomicU64::new(0),
             pace: keeper::Pace::default(),
+        };
+        if let Some((_, max)) = cap {
+            entries.set_cap(max);
         }
+        entries
+    }
+
+    /// Has less be left for later, as the table has a cap of so many bytes.
+    pub(super) fn set_cap(&self, bytes_max: u64) {
+        let share = usize::try_from(bytes_max / BUDGET_OF_CAP).unwrap_or(usize::MAX);
+        self.budget_bytes.store(self.budget_bytes_max.min(share), Ordering::Relaxed);
+        self.is_capped.store(true, Ordering::Relaxed);
+    }
+
+    fn budget_bytes(&self) -> usize {
+        self.budget_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the journal.
+    pub(super) fn noted_bytes(&self) -> usize {
+        self.noted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are held to the budget.
+    fn used_bytes(&self) -> usize {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if self.is_capped.load(Ordering::Relaxed) { bytes.max(self.noted_bytes()) } else { bytes }
     }
 
     /// Makes the entries anew that a crash has lost: `make` gets a row and what it was before, and
@@ -126,6 +164,7 @@ impl Entries {
             before.into_iter().for_each(|entries| self.add(&entries.into_removals()));
             now.iter().for_each(|entries| self.add(entries));
             self.next_sequence.store(record.sequence.saturating_add(1), Ordering::Release);
+            self.note(&record.primary, record.before.as_deref());
             Ok(())
         })
     }
@@ -142,8 +181,17 @@ impl Entries {
             journal::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
         }
         self.engine.write(&batch)?;
-        rows.iter().for_each(|row| self.add(&row.changes));
+        for row in rows.iter().filter(|row| !row.changes.is_empty()) {
+            self.note(row.primary, row.before);
+            self.add(&row.changes);
+        }
         Ok(())
+    }
+
+    /// Counts a record of the journal.
+    fn note(&self, primary: &[u8], before: Option<&[u8]>) {
+        let bytes = primary.len() + before.map_or(0, <[u8]>::len);
+        self.noted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Changes entries that a crash may lose.
@@ -169,16 +217,16 @@ impl Entries {
     /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another thread
     /// that does it already, unless these cannot keep up. The caller holds no stripe.
     pub(super) fn make_room(&self) -> Result<()> {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        if bytes <= self.budget_bytes {
+        let (bytes, budget_bytes) = (self.used_bytes(), self.budget_bytes());
+        if bytes <= budget_bytes {
             return Ok(());
         }
-        if bytes <= 2 * self.budget_bytes && self.have_room_made() {
+        if bytes <= 2 * budget_bytes && self.have_room_made() {
             return Ok(());
         }
-        if bytes > 2 * self.budget_bytes {
+        if bytes > 2 * budget_bytes {
             let flushing = self.flushing.lock();
-            if self.bytes.load(Ordering::Relaxed) <= self.budget_bytes {
+            if self.used_bytes() <= self.budget_bytes() {
                 return Ok(());
             }
             return self.flush_locked(flushing);
@@ -195,13 +243,13 @@ impl Entries {
     }
 
     fn flush_locked(&self, _flushing: parking_lot::MutexGuard<'_, ()>) -> Result<()> {
-        let (runs, before, bytes) = {
+        let (runs, before, bytes, noted_bytes) = {
             let _gate = self.gate.write();
             let mut state = self.state.lock();
             state.seal();
             state.in_flush = state.runs.len();
-            let bytes = self.bytes.load(Ordering::Relaxed);
-            (state.runs.clone(), self.next_sequence.load(Ordering::Acquire), bytes)
+            let before = self.next_sequence.load(Ordering::Acquire);
+            (state.runs.clone(), before, self.used_bytes(), self.noted_bytes())
         };
         let result = if runs.is_empty() {
             Ok(())
@@ -217,6 +265,7 @@ impl Entries {
         if result.is_ok() {
             state.runs.drain(..runs.len());
             self.bytes.store(state.memory_bytes(), Ordering::Relaxed);
+            self.noted_bytes.fetch_sub(noted_bytes, Ordering::Relaxed);
         }
         state.in_flush = 0;
         result
@@ -229,6 +278,7 @@ impl Entries {
         clear()?;
         *self.state.lock() = State::default();
         self.bytes.store(0, Ordering::Relaxed);
+        self.noted_bytes.store(0, Ordering::Relaxed);
         Ok(())
     }
 }

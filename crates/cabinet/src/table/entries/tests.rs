@@ -160,7 +160,7 @@ fn is_damaged(error: crate::Error) -> bool {
 fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u32> {
     let mut written = 0;
     let mut bytes = 0;
-    while bytes < budgets * entries.budget_bytes {
+    while bytes < budgets * entries.budget_bytes() {
         let mut changes = Changes::default();
         let number = u32::to_be_bytes(written);
         changes.put(|key| key.extend([&keys::entries(index)[..], &number].concat()), |_| {});
@@ -177,7 +177,7 @@ fn writers_beside_a_keeper_keep_to_twice_the_budget_and_lose_nothing() {
     let engine = tree(&FaultyStorage::new());
     let entries = Arc::new(Entries::new(Arc::clone(&engine), &options()));
     let keeper = Keeper::start(&entries).unwrap();
-    let bound = 2 * entries.budget_bytes + entries.budget_bytes / 4;
+    let bound = 2 * entries.budget_bytes() + entries.budget_bytes() / 4;
     std::thread::scope(|scope| {
         let entries = &entries;
         let write = |index| scope.spawn(move || write_rows(entries, index, 20).unwrap());
@@ -206,7 +206,7 @@ fn where_a_keeper_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
     assert!(is_damaged(write_rows(&entries, 7, 20).unwrap_err()));
     let bytes = entries.bytes.load(Ordering::Relaxed);
     assert!(
-        bytes <= 2 * entries.budget_bytes + entries.budget_bytes / 4,
+        bytes <= 2 * entries.budget_bytes() + entries.budget_bytes() / 4,
         "{bytes} bytes in memory"
     );
     drop(keeper);

@@ -11,7 +11,7 @@ use super::{Index, IndexChange, IndexKind};
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::entries::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Position, Result, reentry};
+use crate::{Batch, Engine, Error, Position, Result, Wait, reentry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -111,6 +111,7 @@ impl Table {
                 }
                 rows.push(key[1..].to_vec());
             })?;
+            self.make_way(Wait::Block)?;
             self.add_entries(index, &rows)?;
             next = match left_out {
                 Some(key) => Some(Position::Key(key)),

@@ -2,7 +2,6 @@
 
 use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
 use crate::counters::Count;
-use cabinet::name::Kind;
 use cabinet::{Entry, Error};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -52,10 +51,6 @@ pub(super) fn cap_memory(
 ) -> Result<(), Halt> {
     if mebibytes < MEMORY_MEBIBYTES_MIN {
         output.extend_from_slice(b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n");
-        return Ok(());
-    }
-    if !context.shared.kind.is_some_and(Kind::has_byte_cap) {
-        reply::server_error(output, "this kind of database has no cap on bytes");
         return Ok(());
     }
     context.wait()?;

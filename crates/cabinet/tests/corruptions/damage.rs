@@ -8,6 +8,9 @@ use std::path::Path;
 /// Contents by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
+/// Bytes that the disk cannot read together.
+const PAGE_BYTES: usize = 4096;
+
 /// Most bytes that one damage turns to zeros.
 const ZEROED_BYTES_MAX: u64 = 6000;
 
@@ -33,19 +36,31 @@ pub(crate) fn read(storage: &FaultyStorage, folder: &str) -> Files {
     for name in storage.list(Path::new(folder)).unwrap() {
         let file = storage.open(&Path::new(folder).join(&name), Open::Existing).unwrap();
         let mut contents = vec![0; file.length().unwrap() as usize];
-        file.read_at(&mut contents, 0).unwrap();
+        for (index, page) in contents.chunks_mut(PAGE_BYTES).enumerate() {
+            // One that cannot be read stays zeros.
+            let _ = file.read_at(page, (index * PAGE_BYTES) as u64);
+        }
         files.insert(name, contents);
     }
     files
 }
 
-/// A storage with these files.
-pub(crate) fn storage_of(files: &Files, folder: &str) -> FaultyStorage {
+/// A storage with these files, of which it cannot read some parts.
+pub(crate) fn storage_of(
+    files: &Files,
+    unreadable: &[(String, Range<usize>)],
+    folder: &str,
+) -> FaultyStorage {
     let storage = FaultyStorage::new();
     for (name, contents) in files {
         let file = storage.open(&Path::new(folder).join(name), Open::New).unwrap();
         file.write_at(contents, 0).unwrap();
         file.sync().unwrap();
+    }
+    for (name, part) in unreadable {
+        // It may have been removed since.
+        let part = part.start as u64..part.end as u64;
+        let _ = storage.lose_sectors(&Path::new(folder).join(name), part);
     }
     storage
 }
@@ -62,6 +77,8 @@ pub(crate) struct Damaged {
     pub(crate) description: Vec<String>,
     /// Parts of files that are not what they were, by the names that the files had.
     pub(crate) parts: Vec<(String, Range<usize>)>,
+    /// Parts of files that the disk cannot read, by the names that the files have.
+    pub(crate) unreadable: Vec<(String, Range<usize>)>,
     /// It is at the end of the log, where a process that is killed leaves the like: of that no program can
     /// tell that it was whole once.
     pub(crate) is_like_a_torn_tail: bool,
@@ -91,10 +108,10 @@ pub(crate) fn damage(files: &mut Files, chance: &mut Chance) -> Damaged {
 
 fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
     let logs = segments(files);
-    let way = chance.below(12);
+    let way = chance.below(14);
     let name = match way {
         // A lock file says nothing.
-        0 => pick(files.keys().filter(|name| *name != "lock").cloned().collect(), chance),
+        0 | 12 => pick(files.keys().filter(|name| *name != "lock").cloned().collect(), chance),
         1 => pick(
             files.keys().filter(|name| name.starts_with("manifest")).cloned().collect(),
             chance,
@@ -109,6 +126,18 @@ fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
         let (one, two) = (files.remove(&name).unwrap(), files.remove(&other).unwrap());
         // They are read, whatever they are called.
         damaged.description.push(format!("{name} and {other} change names"));
+        for (file, _) in &mut damaged.unreadable {
+            let goes_to = if *file == name {
+                Some(&other)
+            } else if *file == other {
+                Some(&name)
+            } else {
+                None
+            };
+            if let Some(to) = goes_to {
+                file.clone_from(to);
+            }
+        }
         files.insert(name, two);
         files.insert(other, one);
         return;
@@ -125,6 +154,12 @@ fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
         Some(&name) == logs.last() || damaged.parts.is_empty() != damaged.description.is_empty();
     let is_at_end = is_last && way >= 3;
     match way {
+        12.. => {
+            let start = at / PAGE_BYTES * PAGE_BYTES;
+            let page = start..start + PAGE_BYTES;
+            damaged.note(&name, page.clone(), "cannot be read");
+            damaged.unreadable.push((name, page));
+        }
         10 => {
             damaged.note(&name, 0..usize::MAX, "is removed");
             files.remove(&name);

@@ -111,7 +111,12 @@ fn damage(storage: &FaultyStorage, folder: &Path, chance: &mut Chance) -> String
     let file = storage.open(&path, Open::Existing).expect("a file");
     let length = file.length().expect("a length");
     let at = chance.below(length.max(1));
-    match chance.below(6) {
+    match chance.below(8) {
+        4 | 5 => {
+            let start = at / 4096 * 4096;
+            storage.lose_sectors(&path, start..start + 4096).expect("a file");
+            return format!("{name} of {length} cannot be read at {start}");
+        }
         0 => {
             storage.remove(&path).expect("to remove it");
             return format!("{name} is removed");
@@ -196,7 +201,11 @@ fn one(kind: &Kind, seed: u64) {
     // What was being appended by a process that is killed may be torn in its last record, and behind that
     // nothing is written: damage that looks so is not to be told from it.
     let looks_unwritten = is_killed && (context.contains("zeros") || context.contains("is cut"));
-    let tolerated = if looks_unwritten { KEYS } else { u64::from(is_killed) };
+    let tolerated = match looks_unwritten {
+        true => KEYS,
+        // A process leaves nothing that cannot be read.
+        false => u64::from(is_killed && !context.contains("cannot be read")),
+    };
     assert!(
         wrong <= tolerated || !at_opening.is_empty(),
         "{context}: {wrong} records are older or gone, and opening says nothing"

@@ -293,7 +293,7 @@ fn run<S: Subject>() {
     for seed in crate::seeds() {
         let mut chance = Chance(seed * 7919 + S::PATH.len() as u64);
         let (mut files, history, is_killed) = make::<S>(&mut chance);
-        let sound = storage_of(&files, S::PATH);
+        let sound = storage_of(&files, &[], S::PATH);
         let context = format!("{} of seed {seed}, not damaged", S::PATH);
         assert_eq!(check_files::<S>(&sound).unwrap(), [], "{context}");
         let (subject, database) = open::<S>(&sound).unwrap();
@@ -304,7 +304,7 @@ fn run<S: Subject>() {
         let mut damaged = damage(&mut files, &mut chance);
         damaged.is_like_a_torn_tail &= is_killed;
         let context = format!("{} of seed {seed}: {:?}", S::PATH, damaged.description);
-        let storage = storage_of(&files, S::PATH);
+        let storage = storage_of(&files, &damaged.unreadable, S::PATH);
         let reported = check_files::<S>(&storage);
         whole += salvage::<S>(&storage, &history, &places, &damaged, &context);
         match open::<S>(&storage) {

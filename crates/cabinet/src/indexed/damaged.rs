@@ -106,9 +106,7 @@ impl<I: Index> Indexed<I> {
     ) -> Result<Option<Found<Slot<I>>>> {
         let mut doubtful = None;
         for Match { slot, location, .. } in table.matches(place.tag) {
-            let compared = self.with(segments, location, wait, Check::Lengths, |record| {
-                (record.key == key).then_some(record.total)
-            });
+            let compared = self.total_of(segments, location, key, wait);
             if let Ok(Some(total)) = compared {
                 return Ok(Some(Found { slot, location, total, is_doubtful: false }));
             }

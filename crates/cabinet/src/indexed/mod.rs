@@ -122,6 +122,20 @@ impl<I: Index> Indexed<I> {
         with_record(segments, self.log.identity().salt, location, wait, check, visit)
     }
 
+    /// Returns the length of the record at a location, if it is the one of a key.
+    #[inline]
+    fn total_of(
+        &self,
+        segments: &Segments,
+        location: Location,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<Option<usize>> {
+        self.with(segments, location, wait, Check::Lengths, |record| {
+            (record.key == key).then_some(record.total)
+        })
+    }
+
     /// Looks a key up in its shard's table. Where no record is the key's, one that is damaged may be:
     /// that is what is found then.
     #[inline]
@@ -139,10 +153,7 @@ impl<I: Index> Indexed<I> {
             if let Some(total) = total {
                 return Ok(Some(Found { slot, location, total, is_doubtful }));
             }
-            let compared = self.with(segments, location, wait, Check::Lengths, |record| {
-                (record.key == key).then_some(record.total)
-            });
-            match compared {
+            match self.total_of(segments, location, key, wait) {
                 Ok(Some(total)) => return Ok(Some(Found { slot, location, total, is_doubtful })),
                 // It is hardly ever another key's.
                 Ok(None) | Err(Error::Corrupted { .. }) => {

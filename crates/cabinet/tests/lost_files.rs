@@ -359,3 +359,30 @@ fn a_manifest_that_an_opening_was_writing_when_it_was_killed_is_no_damage() {
         }
     }
 }
+
+/// A process leaves zeros behind the last record, so a file that ends there was cut by something else.
+#[test]
+fn a_log_that_is_cut_between_two_records_after_a_kill_is_damage() {
+    for suffix in ["tch", "tcf"] {
+        let folder = tempfile::tempdir().unwrap();
+        let killed = make(folder.path(), suffix, false);
+        let last = segments(&killed).pop().unwrap();
+        let bytes = fs::read(&last).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let before = bytes.windows(6).rposition(|bytes| bytes == b"value ").unwrap();
+        for length in [64, before, end, end.next_multiple_of(8)] {
+            let cut = folder.path().join(format!("cut-{length}.{suffix}"));
+            copy_files(&killed, &cut);
+            let path = cut.join(last.file_name().unwrap());
+            fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length as u64).unwrap();
+            assert_ne!(damages(&cut), [], "{suffix} cut at {length} of {end}");
+            for _ in 0..2 {
+                let database = open(&cut).unwrap();
+                assert_ne!(database.damages(), [], "{suffix} cut at {length} of {end}");
+                database.put(b"7", b"new").unwrap();
+                drop(database);
+                assert_ne!(damages(&cut), [], "it is said again");
+            }
+        }
+    }
+}

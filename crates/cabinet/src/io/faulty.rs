@@ -439,8 +439,8 @@ impl File for FaultyFile {
         Ok(())
     }
 
-    fn give_back(&self, map: &Map) -> io::Result<()> {
-        let end = map.written();
+    fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
+        let end = map.backed().min(map.written() + kept);
         map.set_backed(end);
         let mut image = self.image.lock();
         image.contents.truncate(end);

@@ -102,10 +102,10 @@ pub trait File: Send + Sync {
     fn prepare(&self, map: &Map, length: u64) -> io::Result<()> {
         self.allocate(map, length)
     }
-    /// Gives blocks back that were allocated for a map beyond what is written. Nobody appends
-    /// meanwhile.
-    fn give_back(&self, map: &Map) -> io::Result<()> {
-        let end = map.written();
+    /// Gives blocks back that were allocated for a map beyond what is written and `kept` bytes more.
+    /// Nobody appends meanwhile.
+    fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
+        let end = map.backed().min(map.written() + kept);
         map.set_backed(end);
         self.truncate(end as u64)
     }

@@ -361,7 +361,7 @@ mod tests {
         assert!(Appender::of(&map).unwrap().append(&[b"cc"], 2));
         assert_eq!(map.get(0, 6), Some(&b"bbbbcc"[..]));
         assert_eq!(read(&*file)[..7], *b"bbbbcc\0");
-        file.give_back(&map).unwrap();
+        file.give_back(&map, 0).unwrap();
         assert_eq!(read(&*file), b"bbbbcc");
         storage.rename(&path("b"), &path("c")).unwrap();
         storage.remove(&path("a")).unwrap();

@@ -202,9 +202,9 @@ impl File for RealFile {
         Ok(())
     }
 
-    fn give_back(&self, map: &Map) -> io::Result<()> {
+    fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
         let _one_at_a_time = self.allocating.lock();
-        let end = map.written();
+        let end = map.backed().min(map.written() + kept);
         map.set_backed(end);
         self.truncate(end as u64)
     }

@@ -347,7 +347,7 @@ impl Log {
                 // The files of a snapshot have ended where they end before they were linked.
                 segment
                     .file
-                    .give_back(&segment.map)
+                    .give_back(&segment.map, 0)
                     .map_err(|error| super::error_at("cut", &segment.path, error))?;
                 segment.file.freeze(&segment.map);
             }

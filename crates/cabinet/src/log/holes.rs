@@ -7,7 +7,7 @@
 //! | | promised | not promised |
 //! |---|---|---|
 //! | in an append block of the last segment | damage | the block was not filled: nothing is lost |
-//! | at the end of the last segment | damage | a torn tail: it was never acknowledged |
+//! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing was written |
 //! | elsewhere | damage | loss of what no power failure spares |
 //!
 //! Behind damage the walk goes on with the next record. Behind what was lost with the power the rest
@@ -16,7 +16,7 @@
 use super::manifest::{Contents, State};
 use super::record::Record;
 use super::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, Visit};
-use super::segment::SEGMENT_HEADER_BYTES;
+use super::segment::{MARGIN_BYTES, SEGMENT_HEADER_BYTES};
 use crate::io::File;
 use std::io;
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ use std::sync::Arc;
 
 /// Said of a hole that holds zeros.
 pub(super) const UNWRITTEN: &str = "nothing is written where a record should be";
+
+/// Said of the place where a file ends that was longer.
+const CUT_OFF: &str = "the file was cut";
 
 /// A place of the log: number of a segment and byte offset in it.
 pub(crate) type Place = (u64, u64);
@@ -81,7 +84,7 @@ pub(crate) enum Promise {
     /// of which the power took the note.
     Closed { end: Place, proven: Place },
     /// It was killed: everything, since the system has it; only what was being appended may be torn.
-    Killed { proven: Place },
+    Killed { proven: Place, has_margin: bool },
     /// The power went: what had been synced. Segments up to `through` were, whole.
     PowerLost { through: u64, proven: Place },
     /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for whole.
@@ -93,7 +96,9 @@ impl Promise {
         let proven = checkpoint;
         match contents.state {
             State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
-            State::Open if boot == Some(contents.boot) => Self::Killed { proven },
+            State::Open if boot == Some(contents.boot) => {
+                Self::Killed { proven, has_margin: contents.has_margin }
+            }
             State::Open => Self::PowerLost { through: contents.synced_through, proven },
             State::Unknown => Self::Unknown { proven },
         }
@@ -103,7 +108,7 @@ impl Promise {
     pub(super) fn prove(&mut self, place: Place) {
         match self {
             Self::Closed { proven, .. }
-            | Self::Killed { proven }
+            | Self::Killed { proven, .. }
             | Self::PowerLost { proven, .. }
             | Self::Unknown { proven } => *proven = (*proven).max(place),
         }
@@ -119,7 +124,7 @@ impl Promise {
     fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
         match *self {
             Self::Closed { end, proven } => place < end.max(proven),
-            Self::Killed { proven } => is_followed || place < proven,
+            Self::Killed { proven, .. } => is_followed || place < proven,
             Self::PowerLost { through, proven } => place.0 <= through || place < proven,
             Self::Unknown { proven } => is_followed && !is_last || place < proven,
         }
@@ -129,6 +134,18 @@ impl Promise {
     /// leaves nothing of that kind.
     fn covers_unreadable(&self, what: Option<&str>) -> bool {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
+    }
+
+    /// What is at the end of the log, in a file of this length, if no process leaves it that is killed.
+    /// It appends only where the file has room, so a record that is cut is none; and behind the last
+    /// record there is a margin.
+    pub(super) fn beyond_a_kill(&self, stop: &Stop, length: u64) -> Option<&'static str> {
+        let Self::Killed { has_margin, .. } = *self else { return None };
+        match stop.what {
+            Some(CUT | UNREADABLE) => stop.what,
+            None if has_margin && length < stop.offset + MARGIN_BYTES as u64 => Some(CUT_OFF),
+            _ => None,
+        }
     }
 
     /// Whether this segment had been promised.
@@ -178,7 +195,7 @@ impl Walk {
                 Ok(false) => {
                     self.promise.prove(scanner.synced());
                     let offset = end.max(SEGMENT_HEADER_BYTES as u64);
-                    if extent.end.is_some_and(|known| known > offset) {
+                    if extent.is_last || extent.end.is_some_and(|known| known > offset) {
                         let stop = Stop { offset, what: None, block_end: None, batch_end: None };
                         self.end_of_segment(index, &extent, &stop, each)?;
                     }
@@ -246,12 +263,11 @@ impl Walk {
         let length = extent.length.max(stop.offset);
         if extent.is_last {
             let (mut fate, mut end) = (Fate::Torn, length);
-            // A process appends only where the file has room, and so leaves no record that is cut.
-            let is_cut = matches!(self.promise, Promise::Killed { .. }) && stop.what == Some(CUT);
-            if is_cut
-                || self.promise.covers_unreadable(stop.what)
-                || self.promise.covers(place, false, true)
-            {
+            let mut stop = stop.clone();
+            if let Some(what) = self.promise.beyond_a_kill(&stop, extent.length) {
+                fate = Fate::Damaged;
+                stop.what = Some(what);
+            } else if self.promise.covers(place, false, true) {
                 fate = Fate::Damaged;
                 if let Promise::Closed { end: (number, offset), .. } = self.promise
                     && number == extent.number
@@ -262,7 +278,7 @@ impl Walk {
                 // What was allocated and not used.
                 return Ok(());
             }
-            return Ok(each(&extent.hole(stop, end, fate, false))?);
+            return Ok(each(&extent.hole(&stop, end, fate, false))?);
         }
         // A process that was killed before it had cut a sealed segment leaves zeros at its end.
         if stop.what.is_none() && extent.end.is_none_or(|end| end <= stop.offset) {

@@ -18,8 +18,8 @@ use super::read::FirstRead;
 use super::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN, Record, SEQUENCE_MAX};
 use super::scan::{ScanError, UNREADABLE};
 use super::segment::{
-    LiveBytes, Location, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments,
-    segment_path,
+    LiveBytes, Location, MARGIN_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment,
+    SegmentHeader, Segments, segment_path,
 };
 use super::survey::{self, Survey, Surveyed};
 use super::used::Used;
@@ -395,7 +395,7 @@ impl Recovery {
         let is_longer = cut_at > segment.bytes() && !segment.is_damaged();
         let has_rest = extent.end.is_none() && end < extent.length && !segment.is_damaged();
         if is_last || is_longer || has_rest {
-            self.cut(segment, cut_at, is_stale)?;
+            self.cut(segment, cut_at, is_stale, if is_last { MARGIN_BYTES } else { 0 })?;
         }
         Ok(())
     }
@@ -501,11 +501,22 @@ impl Recovery {
         segment.file.sync().map_err(failed)
     }
 
-    /// Makes a segment end there.
-    fn cut(&mut self, segment: &Arc<Segment>, end: u64, is_stale: bool) -> Result<()> {
+    /// Makes a segment end there, and its file so many zeros behind that, if it is that long.
+    fn cut(
+        &mut self,
+        segment: &Arc<Segment>,
+        end: u64,
+        is_stale: bool,
+        margin: usize,
+    ) -> Result<()> {
         let failed = |error| error_at("cut", &segment.path, error);
+        let mut length = segment.file.length().map_err(failed)?.clamp(end, end + margin as u64);
         // Zeros beyond the end are what is appended over, but stale bytes must not be.
-        segment.file.truncate(end).map_err(failed)?;
+        let zeros = [0; MARGIN_BYTES];
+        if is_stale && segment.file.write_at(&zeros[..(length - end) as usize], end).is_err() {
+            length = end;
+        }
+        segment.file.truncate(length).map_err(failed)?;
         if is_stale {
             // Nor may they come back behind what is appended now, if the power goes before a sync.
             segment.file.sync().map_err(failed)?;
@@ -575,6 +586,7 @@ impl Recovery {
         }
         let mut contents = self.manifest.contents.clone();
         contents.state = manifest::State::Open;
+        contents.has_margin = has_margin(&segment, appender.end() as u64 + MARGIN_BYTES as u64);
         contents.boot = self.storage.boot_id().unwrap_or_default();
         contents.next_sequence = self.next_sequence;
         let listed = std::mem::take(&mut contents.segments);
@@ -693,6 +705,13 @@ fn open_segment(one: &Surveyed, slot: usize) -> Result<Segment> {
     let segment = new_segment(&one.header, slot, path, Arc::clone(file), map);
     segment.damaged.store(one.is_headless, Ordering::Relaxed);
     Ok(segment)
+}
+
+/// Gives the file of the segment that is appended to this length. Returns whether it has it.
+fn has_margin(segment: &Segment, length: u64) -> bool {
+    let has = |file: &dyn crate::io::File| file.length().is_ok_and(|present| present >= length);
+    has(&*segment.file)
+        || segment.file.allocate(&segment.map, length).is_ok() && has(&*segment.file)
 }
 
 fn report_damage(damage: &Damage) {

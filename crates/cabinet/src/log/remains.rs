@@ -6,6 +6,7 @@
 
 use super::check::{Lock, lock_to_look};
 use super::checkpoint::{self, Checkpoint};
+use super::holes::Promise;
 use super::identify::identify;
 use super::manifest::{self, Nature};
 use super::record::{ALIGNMENT, Record};
@@ -34,6 +35,8 @@ pub(crate) struct Remains<'s> {
     segments: Vec<Remnant>,
     /// Numbers of segments that the manifest names and that are not there.
     missing: Vec<u64>,
+    /// What was promised, if a manifest can be read.
+    promise: Option<Promise>,
     /// Where the log ended when it was closed, if it was.
     closed_at: Option<(u64, u64)>,
     /// Damage found before any record is read.
@@ -85,6 +88,8 @@ impl<'s> Remains<'s> {
             manifest::State::Closed { number, offset } => Some((number, offset)),
             _ => None,
         });
+        let promise =
+            stored.as_ref().map(|contents| Promise::new(contents, storage.boot_id(), (0, 0)));
         let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
         let listed: Vec<u64> = listed.into_iter().flatten().collect();
         let (identity, nature) = match stored {
@@ -106,6 +111,7 @@ impl<'s> Remains<'s> {
             nature,
             segments: Vec::with_capacity(files.len()),
             missing: Vec::new(),
+            promise,
             closed_at,
             damages,
             _lock: lock,
@@ -248,11 +254,14 @@ impl<'s> Remains<'s> {
             ScanError::Read(error) => error_at("read", path, error),
             ScanError::Visit(error) => error,
         };
-        loop {
+        let last = loop {
             let next = scanner.next(&mut |_, record, _| visit(record, holes.get()));
             let stop = match next.map_err(failed)? {
                 Ok(true) => continue,
-                Ok(false) => break,
+                Ok(false) => {
+                    let offset = scanner.offset();
+                    break Stop { offset, what: None, block_end: None, batch_end: None };
+                }
                 Err(stop) => stop,
             };
             // What is whole of a batch that is not is better than nothing.
@@ -266,8 +275,14 @@ impl<'s> Remains<'s> {
                 report(stop.offset, what.into());
             }
             if !goes_on {
-                break;
+                break stop;
             }
+        };
+        if part.is_last
+            && part.told.is_none()
+            && let Some(what) = self.promise.and_then(|one| one.beyond_a_kill(&last, *length))
+        {
+            report(last.offset, what.into());
         }
         if let Some(told) = part.told.filter(|told| told > length) {
             report(*length, format!("{told} bytes were written, {length} are there"));

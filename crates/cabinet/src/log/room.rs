@@ -4,7 +4,8 @@ use super::lane::Settled;
 use super::long_change::LONG_CHANGE_BYTES;
 use super::record;
 use super::segment::{
-    self, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments, segment_path,
+    self, MARGIN_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments,
+    segment_path,
 };
 use super::{Log, Purpose, Tail, error_at, is_full, new_segment};
 use crate::io::{Appender, Open};
@@ -102,7 +103,8 @@ impl Log {
         if purpose == Purpose::Store {
             self.capacity.note_refused(true);
         }
-        if purpose == Purpose::Remove && tail.appender.end() + total <= tail.segment.map.backed() {
+        let least = tail.appender.end() + total + MARGIN_BYTES;
+        if purpose == Purpose::Remove && least <= tail.segment.map.backed() {
             // What is kept is for removals. Writers give space back before the next one.
             return Ok(true);
         }
@@ -312,7 +314,7 @@ impl Log {
             let segment = &tail.segment;
             segment
                 .file
-                .give_back(&segment.map)
+                .give_back(&segment.map, MARGIN_BYTES)
                 .map_err(|error| error_at("cut", &segment.path, error))?;
             self.rotate(&mut tail, 0, true, &settled)?;
         }
@@ -328,13 +330,18 @@ impl Log {
         Ok(first)
     }
 
-    /// Gives back what was allocated ahead.
+    /// Gives back what was allocated ahead, but for the margin.
     pub(crate) fn trim(&self) -> Result<()> {
+        self.trim_to(MARGIN_BYTES)
+    }
+
+    /// Gives back what was allocated ahead, but for so many bytes.
+    pub(super) fn trim_to(&self, kept: usize) -> Result<()> {
         let _settled = self.settle();
         let tail = self.lock_tail();
         let segment = &tail.segment;
         let _growing = segment.growing.lock();
-        let given = segment.file.give_back(&segment.map);
+        let given = segment.file.give_back(&segment.map, kept);
         given.map_err(|error| error_at("cut", &segment.path, error))
     }
 

@@ -15,7 +15,8 @@
 //! 64      records, to the end of the file
 //! ```
 //!
-//! A file that is being appended to is longer than its records: the rest is zeros.
+//! A file that is being appended to is longer than its records: the rest is zeros, at least
+//! [`MARGIN_BYTES`] of them.
 
 use super::Identity;
 use super::compact::percent;
@@ -42,6 +43,10 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
 
 /// Most segments a log can have at a time.
 pub(crate) const SEGMENTS_MAX: usize = 1 << SLOT_BITS;
+
+/// Zeros that the file of the segment that is appended to has behind the last record at least, until
+/// the log is closed: after a kill, a file with fewer of them was cut by something else.
+pub(crate) const MARGIN_BYTES: usize = 64;
 
 /// Highest number of a segment: far above what any log comes to.
 const SEGMENT_NUMBER_MAX: u64 = 1 << 62;

@@ -2,7 +2,7 @@
 
 use super::holes::Place;
 use super::record::Kind;
-use super::segment::{SEGMENT_BYTES_MAX, Segment};
+use super::segment::{MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Tail, error_at};
 use crate::{Durability, Error, LogPosition, Result};
 use parking_lot::MutexGuard;
@@ -57,8 +57,9 @@ impl Log {
         let (meta, none) = (crate::Meta::NONE, crate::Compression::None);
         let mut mark = self.prepare(Kind::Mark, &[], &value, meta, none);
         let total = mark.total();
-        let is_in_reach = tail.appender.end() + total < SEGMENT_BYTES_MAX;
-        is_in_reach && self.put_down(tail, &mark.seal(1), total).is_ok()
+        let end = tail.appender.end() + total;
+        let has_room = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;
+        has_room && self.put_down(tail, &mark.seal(1), total).is_ok()
     }
 
     /// Makes sealed segments durable.

@@ -79,6 +79,8 @@ pub(crate) struct Damaged {
     pub(crate) parts: Vec<(String, Range<usize>)>,
     /// Parts of files that the disk cannot read, by the names that the files have.
     pub(crate) unreadable: Vec<(String, Range<usize>)>,
+    /// The names that files had, by those that they have.
+    renamed: BTreeMap<String, String>,
     /// It is at the end of the log, where a process that is killed leaves the like: of that no program can
     /// tell that it was whole once.
     pub(crate) is_like_a_torn_tail: bool,
@@ -93,7 +95,8 @@ impl Damaged {
 
     fn note(&mut self, name: &str, part: Range<usize>, how: &str) {
         self.description.push(format!("{name} {part:?} {how}"));
-        self.parts.push((name.to_owned(), part));
+        let name = self.renamed.get(name).map_or(name, String::as_str).to_owned();
+        self.parts.push((name, part));
     }
 }
 
@@ -138,6 +141,10 @@ fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
                 file.clone_from(to);
             }
         }
+        let had = [&name, &other].map(|name| damaged.renamed.get(name).unwrap_or(name).clone());
+        let [name_had, other_had] = had;
+        damaged.renamed.insert(name.clone(), other_had);
+        damaged.renamed.insert(other.clone(), name_had);
         files.insert(name, two);
         files.insert(other, one);
         return;
@@ -165,7 +172,6 @@ fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
             files.remove(&name);
         }
         8 | 9 => {
-            damaged.is_like_a_torn_tail |= is_at_end;
             damaged.note(&name, at..usize::MAX, "is cut off");
             contents.truncate(at);
         }

@@ -10,7 +10,8 @@
 //!  36  24  what the kind was created with, as its engine has it; zeros for hash
 //!  60   4  CRC-32C of the bytes before
 //!  64   8  generation: rises with each write
-//!  72   4  bit 0: closed cleanly; bit 1: there is another copy
+//!  72   4  bit 0: closed cleanly; bit 1: there is another copy; bit 2: the file of the last segment has
+//!          64 zeros or more behind its last record
 //!  76   4  number of segments in the list
 //!  80  16  boot of the machine under which the database was opened last, as Linux names it
 //!  96   8  number of the last segment before which everything is void; 0 if there is none
@@ -53,6 +54,7 @@ pub(super) const FILE_BYTES_MIN: usize = 4096;
 
 const CLOSED: u32 = 1;
 const PAIRED: u32 = 2;
+const MARGIN: u32 = 4;
 
 /// How the last process that had the database open left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub(in crate::log) struct Contents {
     pub(super) generation: u64,
     /// There is another copy.
     pub(super) is_paired: bool,
+    /// The file of the last segment has [`crate::log::segment::MARGIN_BYTES`] behind its last record.
+    pub(in crate::log) has_margin: bool,
     pub(in crate::log) state: State,
     pub(in crate::log) boot: [u8; 16],
     /// Number of the last segment before which everything is void; 0 if there is none.
@@ -118,6 +122,7 @@ impl Contents {
             nature,
             generation: 0,
             is_paired: false,
+            has_margin: false,
             state: State::Open,
             boot: [0; 16],
             clears: 0,
@@ -139,6 +144,7 @@ impl Contents {
         put(36, &self.nature.parameters);
         put(64, &self.generation.to_le_bytes());
         let mut flags = if self.is_paired { PAIRED } else { 0 };
+        flags |= if self.has_margin { MARGIN } else { 0 };
         if let State::Closed { number, offset } = self.state {
             flags |= CLOSED;
             put(112, &number.to_le_bytes());
@@ -212,6 +218,7 @@ pub(super) fn decode(bytes: &[u8]) -> Copy {
     contents.generation = read_u64(&sector[64..]);
     let flags = read_u32(&sector[72..]);
     contents.is_paired = flags & PAIRED != 0;
+    contents.has_margin = flags & MARGIN != 0;
     contents.boot.copy_from_slice(&sector[80..96]);
     contents.clears = read_u64(&sector[96..]);
     contents.synced_through = read_u64(&sector[104..]);
@@ -239,6 +246,7 @@ mod tests {
         let mut contents = Contents::new(identity, Nature::of(StoredKind::Fixed));
         contents.generation = 9;
         contents.is_paired = true;
+        contents.has_margin = true;
         contents.boot = [7; 16];
         contents.clears = 4;
         contents.synced_through = 5;

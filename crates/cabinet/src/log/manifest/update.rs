@@ -216,6 +216,8 @@ impl Log {
         self.manifest.change_durably(|contents| {
             contents.next_sequence = contents.next_sequence.max(next_sequence);
             contents.state = State::Closed { number, offset };
-        })
+        })?;
+        // Now that it is known where the log ends, no margin tells.
+        self.trim_to(0)
     }
 }

@@ -805,6 +805,7 @@ impl Database {
         go_on: &'r mut GoOn<'r>,
         report: &'r mut dyn FnMut(Damage),
     ) -> Result<Verified> {
+        self.enter()?;
         self.engine.verify(go_on, report)
     }
 
@@ -835,11 +836,13 @@ impl Database {
     }
 
     /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
-    pub fn on_durable(&self, listener: DurableListener) {
+    pub fn on_durable(&self, listener: DurableListener) -> Result<()> {
+        self.enter()?;
         let identity = self.identity;
         self.engine.on_durable(Arc::new(move |position| {
             reentry::lending(identity, || listener(position));
         }));
+        Ok(())
     }
 
     /// The table, if it is one. Its methods return before what they write is durable, see

@@ -1,6 +1,6 @@
 //! What a callback may call: the same in every callback of every kind of database.
 
-use cabinet::table::{IndexChange, IndexKind, Query, Row, Table};
+use cabinet::table::{IndexChange, IndexDescription, IndexKind, Query, Row, Table};
 use cabinet::{
     Batch, Change, CursorPut, Database, Durability, Entry, Error, Inclusion, Meta, Position,
     Result, Side,
@@ -111,6 +111,8 @@ fn operations<'o>(database: &'o Database, folder: &'o Path) -> Vec<Operation<'o>
         ("copy_to", Box::new(move || database.copy_to(&copy))),
         ("copy_at", Box::new(move || database.copy_at(&other, &mut |take| take().map(|()| true)))),
         ("wait_durable", Box::new(move || database.wait_durable(0))),
+        ("verify", Box::new(move || database.verify(&mut |_| None, &mut |_| ()).map(drop))),
+        ("on_durable", Box::new(move || database.on_durable(std::sync::Arc::new(|_| ())))),
         ("read_row", Box::new(move || database.read_row(b"1", |_| ()).map(drop))),
         ("a read in a transaction", Box::new(move || database.transaction().get(b"1").map(drop))),
         (
@@ -392,15 +394,47 @@ fn a_listener_for_durability_is_a_callback() {
             let database = Database::open(&format!("{path}#durability=always")).unwrap();
             let (told, results) = mpsc::channel();
             let own = database.clone();
-            database.on_durable(std::sync::Arc::new(move |_| {
+            let listener = std::sync::Arc::new(move |_| {
+                let listened = own.on_durable(std::sync::Arc::new(|_| ()));
+                assert!(matches!(listened, Err(Error::Reentrant)), "{listened:?}");
                 let _ = told.send(own.put(b"from the listener", b"v").map(drop));
-            }));
+            });
+            database.on_durable(listener).unwrap();
             database.put(b"key", b"value").unwrap();
             let result = results.recv_timeout(WAIT_MAX / 2).expect("a call");
             assert!(matches!(result, Err(Error::Reentrant)), "{kind}: {result:?}");
             assert_eq!(database.len(), 1);
             // The listener has a handle, and so would keep the database open.
-            database.on_durable(std::sync::Arc::new(|_| ()));
+            database.on_durable(std::sync::Arc::new(|_| ())).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_callback_learns_of_indices_and_identifiers_while_another_thread_waits_for_it() {
+    within_time(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.tct").display().to_string();
+        let database = Database::open(&path).unwrap();
+        let table = database.table().expect("a table");
+        table.set_index(b"color", IndexChange::Set(IndexKind::Lexical)).unwrap();
+        let all = [IndexDescription { column: b"color".to_vec(), kind: IndexKind::Lexical }];
+        for waiting in [
+            &(|| table.clear_rows().unwrap()) as &(dyn Fn() + Sync),
+            // All rows and the note of identifiers are in one leaf.
+            &|| table.set_uid_seed(8).unwrap(),
+        ] {
+            table.put(b"1", &Row::new().with(b"color", b"red").unwrap()).unwrap();
+            table.set_uid_seed(7).unwrap();
+            std::thread::scope(|scope| {
+                let read = table.read(b"1", |_| {
+                    scope.spawn(waiting);
+                    // Until it waits.
+                    std::thread::sleep(Duration::from_millis(200));
+                    (table.indices(), table.last_uid())
+                });
+                assert_eq!(read.unwrap().expect("a row"), (all.to_vec(), 7));
+            });
         }
     });
 }

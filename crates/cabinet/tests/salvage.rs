@@ -241,6 +241,30 @@ fn a_table_is_salvaged_without_its_checkpoint() {
     }
 }
 
+#[test]
+fn identifiers_go_on_behind_the_keys_of_rows_where_a_table_is_damaged() {
+    const LAST: u64 = 5_000_000;
+    for (number, (loss, _)) in LOSSES.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("casket.tct");
+        let database = Database::open_with(&path, &options()).unwrap();
+        let table = database.table().unwrap();
+        // As if the note of those given out was an old one.
+        assert_eq!(table.generate_uid().unwrap(), 1);
+        for key in LAST - 500..=LAST {
+            table.put(key.to_string().as_bytes(), &Row::new()).unwrap();
+        }
+        database.optimize().unwrap();
+        table.put(b"1", &Row::new()).unwrap();
+        drop(database);
+        let into = folder.path().join(format!("new{number}.tct"));
+        let into = Database::open_with(&into, &Options::default()).unwrap();
+        salvage(&path, &into, *loss);
+        let uid = into.table().unwrap().generate_uid().unwrap();
+        assert_eq!(uid, LAST + (1 << 20) + 1, "loss {number}");
+    }
+}
+
 /// The segments of a database, in their order.
 fn segments(path: &Path) -> Vec<PathBuf> {
     names(path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect()

@@ -38,6 +38,9 @@ pub enum Error {
     /// Changes that a killed process has left cannot be looked up.
     #[error("cannot log changes that were under way: {0}")]
     Unfinished(#[source] cabinet::Error),
+    /// The database refused to tell when changes are durable.
+    #[error("the database: {0}")]
+    Database(#[source] cabinet::Error),
     /// The operating system refused something that an event loop needs.
     #[error("cannot {operation}: {source}")]
     System {

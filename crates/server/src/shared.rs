@@ -117,13 +117,14 @@ impl Shared {
             // The engine's thread must not be the one that drops the database, so the listener
             // reaches no further than the ports.
             let ports = Arc::downgrade(&ports);
-            database.on_durable(Arc::new(move |_| {
+            let listener = Arc::new(move |_| {
                 for port in ports.upgrade().iter().flat_map(|ports| ports.iter()) {
                     if port.holding.load(Ordering::SeqCst) {
                         port.wake();
                     }
                 }
-            }));
+            });
+            database.on_durable(listener).map_err(Error::Database)?;
         }
         let kind = Kind::of_path(&database.path());
         let database = Store::new(database, update_log.clone(), id);

@@ -149,6 +149,11 @@ pub(super) fn write_uid(engine: &dyn Engine, uid: u64) -> Result<()> {
     engine.put(&key(UID, b""), &uid.to_le_bytes(), Meta::NONE, Wait::Block).map(|_| ())
 }
 
+#[cfg(test)]
+pub(super) fn remove_uid(batch: &mut Batch) {
+    batch.remove(&key(UID, b""));
+}
+
 /// Indices, and numbers of those whose entries are to be removed.
 #[derive(Default)]
 pub(super) struct Definitions {

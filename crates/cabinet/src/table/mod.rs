@@ -66,7 +66,7 @@ use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use write::RowChange;
 
 /// The column that [`Table::add_int`] and [`Table::add_double`] add to.
@@ -114,6 +114,10 @@ pub struct Table {
     stripes: Box<[Mutex<()>]>,
     rows: AtomicI64,
     uid: Mutex<Uid>,
+    /// The last identifier given out, to be told without waiting.
+    last_uid: AtomicU64,
+    /// The indices that are ready, to be told without waiting.
+    ready: Mutex<Vec<IndexDescription>>,
     query_memory_bytes: usize,
     is_read_only: bool,
 }
@@ -166,13 +170,19 @@ impl Table {
                 index::build::remove_entries(&*engine, *id)?;
             }
         }
+        let mut uid = meta::read_uid(&*engine)?;
         let rows = match meta::take_clean_rows(&*engine, is_read_only)? {
             Some(rows) if !is_suspect => rows,
-            _ => recover::count_rows(&*engine)?,
+            _ => {
+                let survey = recover::survey_rows(&*engine)?;
+                if is_suspect {
+                    uid = uid.max(survey.uid);
+                }
+                survey.rows
+            }
         };
         let ids = definitions.indices.iter().map(|index| index.id);
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
-        let uid = meta::read_uid(&*engine)?;
         let entries = Arc::new(Entries::new(Arc::clone(&engine), options));
         let mut table = Self {
             entries,
@@ -184,10 +194,13 @@ impl Table {
             stripes: (0..write::STRIPES).map(|_| Mutex::new(())).collect(),
             rows: AtomicI64::new(i64::try_from(rows).unwrap_or(i64::MAX)),
             uid: Mutex::new(Uid { last: uid, set_aside: uid }),
+            last_uid: AtomicU64::new(uid),
+            ready: Mutex::default(),
             query_memory_bytes: usize::try_from(options.query_memory_bytes).unwrap_or(usize::MAX),
             is_read_only,
             engine,
         };
+        table.note_ready(&table.structure.read());
         let recovered =
             if is_suspect { table.make_entries_anew() } else { table.recover_entries() };
         if let Err(error) = recovered {
@@ -345,6 +358,7 @@ impl Table {
             uid.set_aside = set_aside;
         }
         uid.last = next;
+        self.last_uid.store(next, Ordering::Relaxed);
         Ok(next)
     }
 
@@ -355,12 +369,13 @@ impl Table {
         let mut uid = self.uid.lock();
         meta::write_uid(&*self.engine, seed)?;
         *uid = Uid { last: seed, set_aside: seed };
+        self.last_uid.store(seed, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The last number that [`Table::generate_uid`] gave out.
+    /// The last number that [`Table::generate_uid`] gave out. A callback may ask for it.
     pub fn last_uid(&self) -> u64 {
-        self.uid.lock().last
+        self.last_uid.load(Ordering::Relaxed)
     }
 
     /// Visits all rows in the order of their primary keys, until `visit` breaks.
@@ -398,6 +413,7 @@ impl Table {
             index.has_cut_values.store(false, Ordering::Release);
         }
         *uid = Uid { last: 0, set_aside: 0 };
+        self.last_uid.store(0, Ordering::Relaxed);
         self.rows.store(0, Ordering::Release);
         Ok(())
     }

@@ -28,14 +28,37 @@ pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
     }
 }
 
-/// Counts the rows. Those that cannot be read are left out, and the log says so.
-pub(super) fn count_rows(engine: &dyn Engine) -> Result<u64> {
+/// Identifiers up to this one are told from keys of rows. A greater one would take centuries to come to, and
+/// as a seed it would leave none.
+const TOLD_UID_MAX: u64 = u64::MAX / 2;
+
+/// The identifier that a row may have got for its key.
+pub(super) fn uid_of(primary: &[u8]) -> Option<u64> {
+    let digits = primary.iter().all(u8::is_ascii_digit) && primary.first() != Some(&b'0');
+    let uid = std::str::from_utf8(primary).ok().filter(|_| digits)?.parse().ok()?;
+    (uid <= TOLD_UID_MAX).then_some(uid)
+}
+
+/// What the keys of all rows tell.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) rows: u64,
+    /// The greatest key that may be an identifier, or 0.
+    pub(super) uid: u64,
+}
+
+/// Goes through the keys of all rows. Those that cannot be read are left out, and the log says so.
+pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     let rows = KeyRange::of_prefix(vec![keys::ROWS]);
-    let mut count = 0;
+    let mut survey = Survey::default();
     let mut next = Some(Position::Key(rows.start.clone()));
     while let Some(position) = next {
-        let counted =
-            engine.scan_keys(&position, &mut |key| count += u64::from(rows.contains(key)));
+        let counted = engine.scan_keys(&position, &mut |key| {
+            if rows.contains(key) {
+                survey.rows += 1;
+                survey.uid = survey.uid.max(uid_of(&key[1..]).unwrap_or(0));
+            }
+        });
         let beyond = match (counted, &position) {
             (Err(error @ Error::Corrupted { .. }), Position::Key(key)) => {
                 tracing::error!("rows are left out of the number of rows: {error}");
@@ -48,7 +71,7 @@ pub(super) fn count_rows(engine: &dyn Engine) -> Result<u64> {
             _ => false,
         });
     }
-    Ok(count)
+    Ok(survey)
 }
 
 /// Removes the entries of all indices, and what would have them brought up to date: it may be from before a
@@ -125,6 +148,32 @@ mod tests {
             assert_eq!(table.search(&query).unwrap().0, [b"9"]);
             assert!(table.generate_uid().unwrap() > uid + UIDS_LEFT_OUT);
             assert!(!meta::is_suspect(&*engine).unwrap());
+        }
+    }
+
+    #[test]
+    fn identifiers_are_not_given_out_again_where_the_note_of_them_is_lost_or_old() {
+        let options = Options::default();
+        for (is_lost, is_old) in [(true, false), (false, true)] {
+            let engine = Arc::new(MemoryTree::new(&options));
+            let table = Table::new(Arc::clone(&engine) as _, &options).unwrap();
+            table.set_uid_seed(70_000).unwrap();
+            let uid = table.generate_uid().unwrap();
+            for key in [&uid.to_string()[..], "+99999999", "099999999", "18446744073709551615"] {
+                table.put(key.as_bytes(), &Row::new()).unwrap();
+            }
+            drop(table);
+            let mut batch = Batch::new();
+            if is_lost {
+                meta::remove_uid(&mut batch);
+            }
+            batch.put(&meta::suspicion(), b"", Meta::NONE);
+            engine.write(&batch).unwrap();
+            if is_old {
+                meta::write_uid(&*engine, 5).unwrap();
+            }
+            let table = Table::new(Arc::clone(&engine) as _, &options).unwrap();
+            assert_eq!(table.generate_uid().unwrap(), uid + UIDS_LEFT_OUT + 1);
         }
     }
 }

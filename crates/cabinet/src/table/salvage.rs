@@ -1,7 +1,7 @@
 //! Saving what can be read of a damaged table.
 
 use super::index::IndexChange;
-use super::recover::UIDS_LEFT_OUT;
+use super::recover::{UIDS_LEFT_OUT, uid_of};
 use super::row::RowView;
 use super::{Table, keys, meta};
 use crate::log::remains::Remains;
@@ -17,9 +17,10 @@ impl Table {
         report: &mut dyn FnMut(Damage),
     ) -> Result<Rebuilt> {
         let mut notes = meta::Notes::default();
-        let mut is_damaged = false;
+        let (mut is_damaged, mut greatest) = (false, 0);
         let mut set = |key: &[u8], value: Option<(&[u8], _)>| match (key.split_first(), value) {
             (Some((&keys::ROWS, primary)), Some((row, _))) => {
+                greatest = uid_of(primary).unwrap_or(0).max(greatest);
                 self.put(primary, &RowView::new(row).to_row())
             }
             (Some((&keys::ROWS, primary)), None) => self.remove(primary).map(|_| ()),
@@ -32,7 +33,9 @@ impl Table {
             is_damaged = true;
             report(damage);
         })?;
-        if let Some(uid) = notes.uid() {
+        // The note may be an old one, or lost.
+        let told = is_damaged.then_some(greatest);
+        if let Some(uid) = notes.uid().max(told) {
             let left_out = if is_damaged { UIDS_LEFT_OUT } else { 0 };
             self.set_uid_seed(uid.saturating_add(left_out))?;
         }

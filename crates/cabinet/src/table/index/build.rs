@@ -31,10 +31,13 @@ pub struct IndexDescription {
 }
 
 impl Table {
-    /// The indices, in the order of their columns.
+    /// The indices, in the order of their columns. A callback may ask for them.
     pub fn indices(&self) -> Vec<IndexDescription> {
-        // Recursive, as a callback that was lent a row may ask.
-        let structure = self.structure.read_recursive();
+        self.ready.lock().clone()
+    }
+
+    /// Notes which indices are ready.
+    pub(in crate::table) fn note_ready(&self, structure: &[Arc<Index>]) {
         let ready = structure.iter().filter(|index| index.is_ready());
         let describe = |index: &Arc<Index>| IndexDescription {
             column: index.column.clone(),
@@ -42,7 +45,7 @@ impl Table {
         };
         let mut indices: Vec<_> = ready.map(describe).collect();
         indices.sort_by(|one, other| one.column.cmp(&other.column));
-        indices
+        *self.ready.lock() = indices;
     }
 
     /// Builds, rebuilds or removes the index of a column, of which there is at most one; the empty
@@ -147,6 +150,7 @@ impl Table {
             if let Some(new) = new {
                 new.is_ready.store(true, Ordering::Release);
             }
+            self.note_ready(&structure);
         }
         if let Some(old) = old {
             // Queries that have begun with it come to their end first.

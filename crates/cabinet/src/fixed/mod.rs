@@ -408,3 +408,36 @@ impl Engine for FixedDatabase {
 
     delegate_to_running!();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::locks::at_once;
+
+    #[test]
+    fn the_shard_of_the_first_or_last_id_is_not_waited_for() {
+        let storage = Arc::new(FaultyStorage::new());
+        let path = Path::new("casket.tcf");
+        let database = FixedDatabase::open_on(storage, path, &Options::default(), false).unwrap();
+        let database = Arc::new(database);
+        database.put(b"1", b"value", Meta::NONE, Wait::Never).unwrap();
+        let held = database.running.hold(place_of(1).shard);
+        type Act = fn(&FixedDatabase) -> Result<bool>;
+        let acts: [(&str, Act); 4] = [
+            ("read min", |it| it.read(b"min", Wait::Never, &mut |_| ())),
+            ("read max", |it| it.read(b"max", Wait::Never, &mut |_| ())),
+            ("put next", |it| it.put(b"next", b"v", Meta::NONE, Wait::Never).map(|_| true)),
+            ("update max", |it| {
+                it.update(b"max", Wait::Never, &mut |_| Change::Keep).map(|_| true)
+            }),
+        ];
+        for (name, act) in acts {
+            let shared = Arc::clone(&database);
+            let result = at_once(move || act(&shared));
+            assert!(matches!(result, Err(Error::WouldBlock)), "{name}: {result:?}");
+        }
+        drop(held);
+        assert!(database.read(b"max", Wait::Never, &mut |_| ()).unwrap());
+    }
+}

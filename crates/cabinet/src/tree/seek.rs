@@ -8,8 +8,11 @@ use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
 use crate::ordered::Seek;
-use crate::{Entry, Position, Result, Wait};
+use crate::{Entry, Error, Position, Result, Wait};
 use std::ops::Range;
+
+/// Most leaves that a search goes through which must not wait.
+const LEAVES_AT_ONCE_MAX: usize = 64;
 
 /// A leaf, and the bound at which the search goes on when it has nothing.
 type Located = (Handle, Option<Vec<u8>>);
@@ -105,7 +108,7 @@ impl Shared {
             Position::Start => None,
             Position::Hash(_) | Position::Id(_) => {
                 let what = "a position of another engine";
-                return Err(crate::Error::NotSupported(what.into()));
+                return Err(Error::NotSupported(what.into()));
             }
         };
         let locate = |directory: &Directory<Handle>| {
@@ -198,7 +201,8 @@ impl Shared {
     }
 
     /// Goes from leaf to leaf until `choose` finds something. `locate` gets the bound that the leaf
-    /// before came with, or nothing at first.
+    /// before came with, or nothing at first. Leaves without records stay until the next checkpoint:
+    /// there may be more of them than a thread goes through that must not wait.
     fn through(
         &self,
         wait: Wait,
@@ -207,7 +211,12 @@ impl Shared {
         locate: impl Fn(&Directory<Handle>, Option<&[u8]>) -> Located,
     ) -> Result<bool> {
         let mut bound: Option<Vec<u8>> = None;
+        let mut leaves = 0;
         loop {
+            leaves += 1;
+            if wait == Wait::Never && leaves > LEAVES_AT_ONCE_MAX {
+                return Err(Error::WouldBlock);
+            }
             let located = |directory: &Directory<Handle>| locate(directory, bound.as_deref());
             let step = |view: View<'_>, beyond: &Option<Vec<u8>>| match choose(view) {
                 Some(index) => {

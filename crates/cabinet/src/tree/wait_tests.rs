@@ -137,3 +137,30 @@ fn a_long_page_is_not_written_by_a_thread_that_must_not_wait() {
     tree.shared.evict();
     assert!(!is_there());
 }
+
+#[test]
+fn a_search_through_very_many_empty_leaves_is_left_to_a_thread_that_may_wait() {
+    const RECORDS: u32 = 2000;
+    let tree = open(&FaultyStorage::new(), &Options::default());
+    for number in 0..RECORDS {
+        tree.put(&key(number), &VALUE, Meta::NONE, Wait::Never).unwrap();
+    }
+    let found = |seek: Seek<'_>, wait| {
+        let mut found = None;
+        tree.seek(seek, wait, &mut |entry, _| found = Some(entry.key.to_vec())).map(|_| found)
+    };
+    let last = key(RECORDS - 1);
+    for number in 0..RECORDS - 1 {
+        assert_eq!(tree.remove_all(&key(number), Wait::Never).unwrap(), 1);
+        // A few leaves are gone through at once.
+        if number == RECORDS / 10 {
+            let next = Some(key(number + 1).to_vec());
+            assert_eq!(found(Seek::First, Wait::Never).unwrap(), next);
+        }
+    }
+    let refused = [found(Seek::First, Wait::Never), found(Seek::Before(&last, 0), Wait::Never)];
+    assert!(refused.iter().all(|one| matches!(one, Err(Error::WouldBlock))), "{refused:?}");
+    assert_eq!(found(Seek::First, Wait::Block).unwrap(), Some(last.to_vec()));
+    assert_eq!(found(Seek::Before(&last, 0), Wait::Block).unwrap(), None);
+    assert_eq!(found(Seek::Last, Wait::Never).unwrap(), Some(last.to_vec()));
+}

@@ -7,8 +7,9 @@
 //!   highest generation counts.
 //! - A copy is overwritten only while the other one is whole on the disk. So a crash costs one copy
 //!   at most, and that one knew little more than the other: segments begun since.
-//! - The names of segments that are removed leave both copies, durably, before the files go. So a
-//!   segment that a copy names is missing only if something else has removed it.
+//! - The names of segments that are removed leave both copies before the files are removed, and at
+//!   least the one with the higher generation durably. So a segment that the manifest names is
+//!   missing only if something else has removed it.
 //! - Both copies are made by renaming, and so never there without contents.
 
 mod codec;

@@ -3,7 +3,8 @@
 //! One copy is whole on the disk at all times, and is not touched until the other one is. A new
 //! segment is noted in the other one at once, without a sync: what is written survives the death of
 //! the process. After a loss of power the segment is known by its header. A sync of the background,
-//! or a removal of segments, makes first this copy durable and then the next.
+//! or a removal of segments, makes this copy durable, and then writes the next one without a sync:
+//! a loss of power may tear that one, and leaves the durable one alone. Closing syncs both.
 //!
 //! `flushing` is held while copies are synced; `inner` never is, since writers that begin a segment
 //! take it. What they note meanwhile is written when the sync is done.
@@ -25,13 +26,20 @@ pub(in crate::log) struct Manifest {
     inner: Mutex<Inner>,
 }
 
+/// Copies that a durable change syncs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    One,
+    Both,
+}
+
 struct Inner {
     contents: Contents,
     /// The copy that is whole on the disk, or was when the database was opened.
     durable: usize,
     /// Both copies are being written and synced.
     is_busy: bool,
-    /// Something has changed that not both copies have on the disk.
+    /// Something has changed that no copy has on the disk.
     is_dirty: bool,
 }
 
@@ -72,7 +80,7 @@ impl Manifest {
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
         // Before anything is appended: a segment that is appended to again has no length any more, and
         // what a later sync promises behind its old one must not be cut off after a loss of power.
-        manifest.change_durably(|_| ())?;
+        manifest.change_durably(Synced::One, |_| ())?;
         Ok(manifest)
     }
 
@@ -94,8 +102,8 @@ impl Manifest {
         file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))
     }
 
-    /// Changes what is said, and makes both copies durable, one after the other.
-    fn change_durably(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
+    /// Changes what is said, writes both copies, one after the other, and syncs the first or both.
+    fn change_durably(&self, synced: Synced, change: impl FnOnce(&mut Contents)) -> Result<()> {
         let _one_at_a_time = self.flushing.lock();
         let (bytes, first) = {
             let mut inner = self.inner.lock();
@@ -108,14 +116,17 @@ impl Manifest {
         let mut result = Ok(());
         for index in [first, 1 - first] {
             let (path, file) = &self.copies[index];
+            let is_synced = index == first || synced == Synced::Both;
             result = file
                 .write_at(&bytes, 0)
-                .and_then(|()| file.sync())
+                .and_then(|()| if is_synced { file.sync() } else { Ok(()) })
                 .map_err(|error| error_at("write", path, error));
             if result.is_err() {
                 break;
             }
-            self.inner.lock().durable = index;
+            if is_synced {
+                self.inner.lock().durable = index;
+            }
         }
         let mut inner = self.inner.lock();
         inner.is_busy = false;
@@ -142,7 +153,7 @@ impl Log {
     pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
         let mut nature = self.nature.lock();
         let changed = Nature { parameters, ..*nature };
-        self.manifest.change_durably(|contents| contents.nature = changed)?;
+        self.manifest.change_durably(Synced::One, |contents| contents.nature = changed)?;
         *nature = changed;
         Ok(())
     }
@@ -174,12 +185,13 @@ impl Log {
         }
     }
 
-    /// Takes the names of segments out of both copies, durably. Their files may go then.
+    /// Takes the names of segments out of both copies, durably out of the one that counts after a
+    /// loss of power. Their files may be removed then.
     pub(in crate::log) fn forget_names(&self, segments: &[Arc<Segment>]) -> Result<()> {
         if segments.is_empty() {
             return Ok(());
         }
-        self.manifest.change_durably(|contents| {
+        self.manifest.change_durably(Synced::One, |contents| {
             for segment in segments {
                 contents.segments.remove(&segment.number);
             }
@@ -195,12 +207,12 @@ impl Log {
         }
     }
 
-    /// Makes both copies durable if something has changed, unless the operating system is to say when.
+    /// Makes changes durable, unless the operating system is to say when.
     pub(in crate::log) fn flush_manifest(&self) -> Result<()> {
         if self.settings.durability == Durability::None || !self.manifest.is_dirty() {
             return Ok(());
         }
-        self.manifest.change_durably(|_| ())
+        self.manifest.change_durably(Synced::One, |_| ())
     }
 
     /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.
@@ -211,9 +223,10 @@ impl Log {
         };
         if self.manifest.is_dirty() {
             // Then only the first sector changes, which no crash can tear.
-            self.manifest.change_durably(|contents| contents.next_sequence = next_sequence)?;
+            self.manifest
+                .change_durably(Synced::Both, |contents| contents.next_sequence = next_sequence)?;
         }
-        self.manifest.change_durably(|contents| {
+        self.manifest.change_durably(Synced::Both, |contents| {
             contents.next_sequence = contents.next_sequence.max(next_sequence);
             contents.state = State::Closed { number, offset };
         })?;

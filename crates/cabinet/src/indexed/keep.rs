@@ -210,15 +210,18 @@ impl<I: Index> Indexed<I> {
         })
     }
 
-    /// Makes the next opening quick. What is written stays readable without it.
+    /// Writes a checkpoint if there is none of everything, so that the next opening is quick. The
+    /// records are readable without it.
     pub(crate) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
+        // On a full disk the checkpoint may need the space that was allocated ahead.
         self.log.trim()?;
-        if self.log.is_checkpointed() {
-            self.log.sync()?;
-        } else {
+        if !self.log.is_checkpointed() {
             self.write_index()?;
+            // The checkpoint may have begun a segment.
+            self.log.trim()?;
         }
+        self.log.sync()?;
         self.log.note_closed()
     }
 }

@@ -45,6 +45,9 @@ const TRAILER_BYTES: usize = 16;
 /// Entries of a block at most.
 pub(crate) const BLOCK_ENTRIES_MAX: usize = 1 << 27;
 
+/// Bytes of blocks that are read at a time, unless one is longer.
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
 impl Log {
     /// Writes a checkpoint; `blocks` hands the index's entries to its argument, block by block.
     pub(crate) fn write_checkpoint(
@@ -151,6 +154,9 @@ pub(crate) struct Checkpoint {
     pub(crate) segments: Vec<SegmentLine>,
     next: u64,
     blocks_end: u64,
+    /// Bytes of the blocks that were read last, and the offset of the first.
+    read_ahead: Vec<u8>,
+    read_from: u64,
 }
 
 impl Checkpoint {
@@ -241,6 +247,8 @@ impl Checkpoint {
             segments,
             next: HEADER_BYTES as u64,
             blocks_end,
+            read_ahead: Vec::new(),
+            read_from: 0,
             file,
             path,
         })
@@ -256,19 +264,34 @@ impl Checkpoint {
         if self.next >= self.blocks_end {
             return Ok(None);
         }
-        let head = read_exactly(&*self.file, &self.path, self.next, 8)?;
-        let count = read_u32(&head) as usize;
-        let end = self.next + 8 + count as u64 * 8;
-        let corrupted = |what| self.corrupted(what);
+        let next = self.next;
+        let head = self.bytes_at(next, 8)?;
+        let (count, sum) = (read_u32(head) as usize, read_u32(&head[4..]));
+        let end = next + 8 + count as u64 * 8;
         if count > BLOCK_ENTRIES_MAX || end > self.blocks_end {
-            return Err(corrupted("a block goes on beyond the others"));
+            return Err(self.corrupted("a block goes on beyond the others"));
         }
-        let bytes = read_exactly(&*self.file, &self.path, self.next + 8, count * 8)?;
-        if crc32c::crc32c_append(self.salt, &bytes) != read_u32(&head[4..]) {
-            return Err(corrupted("the checksum of a block does not match"));
+        let salt = self.salt;
+        let bytes = self.bytes_at(next + 8, count * 8)?;
+        if crc32c::crc32c_append(salt, bytes) != sum {
+            return Err(self.corrupted("the checksum of a block does not match"));
         }
+        let entries = bytes.chunks_exact(8).map(read_u64).collect();
         self.next = end;
-        Ok(Some(bytes.chunks_exact(8).map(read_u64).collect()))
+        Ok(Some(entries))
+    }
+
+    /// Returns `count` bytes of the blocks. Reads ahead: a hash database has 1,024 small blocks.
+    fn bytes_at(&mut self, offset: u64, count: usize) -> Result<&[u8]> {
+        let read_until = self.read_from + self.read_ahead.len() as u64;
+        if offset < self.read_from || offset + count as u64 > read_until {
+            let left = self.blocks_end.saturating_sub(offset);
+            let ahead = usize::try_from(left).unwrap_or(usize::MAX).min(READ_AHEAD_BYTES);
+            self.read_ahead = read_exactly(&*self.file, &self.path, offset, ahead.max(count))?;
+            self.read_from = offset;
+        }
+        let start = (offset - self.read_from) as usize;
+        Ok(&self.read_ahead[start..start + count])
     }
 }
 

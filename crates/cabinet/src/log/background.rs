@@ -73,14 +73,21 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
         Self: Sized,
     {
         let log = self.log();
-        while go_on() {
-            let Some(segment) = log.due_for_compaction() else { break };
-            log.compact(&segment, true, self, go_on)?;
-            log.finish_sealed()?;
-            log.drop_retired();
-            self.keep_to_cap()?;
-        }
-        Ok(())
+        let compact_due = || {
+            while go_on() {
+                let Some(segment) = log.due_for_compaction() else { break };
+                log.compact_next(&segment, self, go_on)?;
+                log.finish_sealed()?;
+                log.drop_retired();
+                self.keep_to_cap()?;
+            }
+            Ok(())
+        };
+        let compacted = compact_due();
+        // On a full disk the next compaction may need the space.
+        log.remove_emptied()?;
+        log.drop_retired();
+        compacted
     }
     /// Whether so much was appended since the last checkpoint that the next is due.
     fn is_checkpoint_due(&self) -> bool {

@@ -46,6 +46,9 @@ const SHORT_SHARE: u64 = 8192;
 /// A segment is not gone through for expired records more often than this, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 30_000;
 
+/// Emptied segments are removed once they have more bytes than this.
+const EMPTIED_BYTES_MAX: u64 = 16 << 20;
+
 /// What is said of a place where a record should be and nothing was ever written.
 pub(super) const NOTHING_WRITTEN: &str = "nothing is written where a record should be";
 
@@ -83,9 +86,10 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Sums up what will be there when the emptied segments are removed.
     pub(crate) fn of(segments: &Segments) -> Self {
         let mut usage = Self::default();
-        for segment in segments.iter() {
+        for segment in segments.iter().filter(|segment| !segment.is_emptied()) {
             usage.total_bytes += segment.bytes();
             usage.live_bytes += segment.live_bytes.get();
             usage.tombstone_bytes += segment.tombstone_bytes.load(Ordering::Relaxed);
@@ -121,7 +125,9 @@ impl Log {
         let dead = usage.dead_percent();
         let in_order = guard.in_order();
         let oldest = in_order.first().map_or(0, |segment| segment.number);
-        let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_kept());
+        let sealed = in_order
+            .iter()
+            .filter(|segment| segment.is_sealed() && !segment.is_kept() && !segment.is_emptied());
         // Behind a damaged segment, which stays, they have to stay as well.
         if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
             && let Some(segment) = sealed.clone().next()
@@ -182,6 +188,38 @@ impl Log {
         self.compact_held(segment, gently, rescue, go_on)
     }
 
+    /// As [`Log::compact`], gently, for callers that compact one segment after the other and then
+    /// call [`Log::remove_emptied`]: the files of several small segments are removed together, with
+    /// one sync of the manifest.
+    pub(crate) fn compact_next(
+        &self,
+        segment: &Arc<Segment>,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        self.empty(segment, true, rescue, go_on)?;
+        let emptied: u64 = self.emptied().iter().map(|segment| segment.bytes()).sum();
+        let is_needed = self.space_wanted.load(Ordering::Relaxed) || self.capacity.is_capped();
+        if is_needed || emptied > EMPTIED_BYTES_MAX { self.remove_emptied_held() } else { Ok(()) }
+    }
+
+    /// Removes the segments that compaction has emptied.
+    pub(crate) fn remove_emptied(&self) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        self.remove_emptied_held()
+    }
+
+    fn remove_emptied_held(&self) -> Result<()> {
+        let emptied = self.emptied();
+        self.forget_names(&emptied)?;
+        emptied.iter().try_for_each(|segment| self.remove_segment(segment))
+    }
+
+    fn emptied(&self) -> Vec<Arc<Segment>> {
+        self.segments().iter().filter(|segment| segment.is_emptied()).cloned().collect()
+    }
+
     /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. What
     /// prevents that is no failure of the write.
     pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
@@ -201,6 +239,18 @@ impl Log {
 
     /// As [`Log::compact`], where the caller holds `maintenance`.
     pub(super) fn compact_held(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.empty(segment, gently, rescue, go_on)?;
+        self.remove_emptied_held()
+    }
+
+    /// Moves what is alive in a sealed segment, durably.
+    fn empty(
         &self,
         segment: &Arc<Segment>,
         gently: bool,
@@ -274,8 +324,8 @@ impl Log {
         self.sync()?;
         self.figures.compactions.fetch_add(1, Ordering::Relaxed);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
-        self.forget_names(std::slice::from_ref(segment))?;
-        self.remove_segment(segment)
+        segment.emptied.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Shows the expired records of a segment to `visit`, which says whether one stays, and notes when

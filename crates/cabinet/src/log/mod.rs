@@ -350,6 +350,7 @@ fn new_segment(
         first_read: FirstRead::default(),
         used: Used::default(),
         damaged: AtomicBool::new(false),
+        emptied: AtomicBool::new(false),
         is_missing: false,
         growing: Mutex::default(),
         faults: Faults::default(),

@@ -741,6 +741,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         first_read: FirstRead::default(),
         used: Used::default(),
         damaged: AtomicBool::new(segment.is_damaged()),
+        emptied: AtomicBool::new(false),
         is_missing: segment.is_missing,
         growing: Mutex::default(),
         faults: Faults::default(),

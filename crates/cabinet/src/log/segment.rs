@@ -174,6 +174,8 @@ pub(crate) struct Segment {
     pub(crate) first_read: FirstRead,
     /// Something in it could not be read: it is kept as it is.
     pub(crate) damaged: AtomicBool,
+    /// Compaction has moved what was alive in it; its file is removed with those of the next ones.
+    pub(super) emptied: AtomicBool,
     /// Its file is missing. It keeps the place of records that can be read no more.
     pub(crate) is_missing: bool,
     /// Held while its file is made longer ahead of appends, or cut after the last.
@@ -207,6 +209,11 @@ impl Segment {
 
     pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Whether compaction has moved what was alive in it.
+    pub(super) fn is_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Relaxed)
     }
 
     /// Bytes that compaction would free. Tombstones count if nothing older is left for them to

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wire::binary::{Request, Strings, StringsBuffer, encode, reply};
 use wire::limits::{LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX};
-use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, Resume, VERSION};
+use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, ROOTS, Resume, VERSION};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
@@ -76,12 +76,22 @@ impl ReplicaLink {
     /// Asks for the identity of the update log of a master of this project, which time stamps belong
     /// to; `None` of any other, and where there is none. It is for before [`ReplicaLink::ask`].
     pub fn identity(&mut self) -> Result<Option<String>> {
+        self.ask_for(IDENTITY)
+    }
+
+    /// Asks how a master that knows the roots of its entries tells keys apart. It is for before
+    /// [`ReplicaLink::ask`].
+    pub fn spread(&mut self) -> Result<Option<String>> {
+        self.ask_for(ROOTS)
+    }
+
+    fn ask_for(&mut self, what: &[u8]) -> Result<Option<String>> {
         self.probe()?;
         if !self.is_extended {
             return Ok(None);
         }
         let mut strings = StringsBuffer::default();
-        strings.push(IDENTITY).map_err(|_| Error::InvalidOperation)?;
+        strings.push(what).map_err(|_| Error::InvalidOperation)?;
         let arguments = strings.strings();
         send(&mut self.stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
         let mut head = [0; 5];
@@ -95,9 +105,9 @@ impl ReplicaLink {
         if head != [reply::OK, 0, 0, 0, 1] || size > LOG_IDENTITY_BYTES_MAX {
             return Err(Error::InvalidOperation);
         }
-        let mut identity = vec![0; size];
-        self.stream.read_exact(&mut identity).map_err(Error::Receive)?;
-        String::from_utf8(identity).map(Some).map_err(|_| Error::InvalidOperation)
+        let mut answer = vec![0; size];
+        self.stream.read_exact(&mut answer).map_err(Error::Receive)?;
+        String::from_utf8(answer).map(Some).map_err(|_| Error::InvalidOperation)
     }
 
     fn probe(&mut self) -> Result<()> {
@@ -138,7 +148,7 @@ impl ReplicaLink {
         read_server_id(&mut self.stream, &mut self.server_id)
     }
 
-    /// Says of which log the time stamp was that was asked for with the option
+    /// Says what was executed, after it was asked with the option
     /// [`RESUME`](wire::replication::RESUME). It is for after [`ReplicaLink::server_id`].
     pub fn resume(&mut self, resume: &Resume) -> Result<()> {
         let mut bytes = Vec::new();

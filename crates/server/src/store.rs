@@ -54,7 +54,7 @@ impl Deref for Store {
 impl Store {
     /// A store whose changes are logged as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
-        let source = Source { origin: id, master: 0, place_us: 0 };
+        let source = Source { origin: id, master: 0, root: None };
         Self { database, may_wait: true, log, source, gate: None }
     }
 

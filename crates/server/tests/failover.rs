@@ -28,8 +28,9 @@ fn replica(id: u32, folder: &Path, address: SocketAddr) -> Config {
 }
 
 /// Makes the log of a server one that goes on at a time ahead of the clock of this machine, as that of
-/// a server whose clock is wrong.
-fn put_ahead(config: &Config, seconds: u64) {
+/// a server whose clock is wrong. The last entry came from a server, or from a client of this one if that
+/// is 0: then it is something that others lack.
+fn put_ahead(config: &Config, seconds: u64, master: u16) {
     let log = config.update_log.as_ref().unwrap();
     let mut body = Vec::new();
     let request = Request::Put { key: b"ahead", value: b"" };
@@ -37,7 +38,7 @@ fn put_ahead(config: &Config, seconds: u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let timestamp_us = u64::try_from(now.as_micros()).unwrap() + seconds * 1_000_000;
     let mut files = server::update_log::Files::open(&log.folder, 0).unwrap();
-    files.append(&Entry { timestamp_us, origin: 9, master: 0, body: &body }).unwrap();
+    files.append(&Entry { timestamp_us, origin: 9, master, body: &body }).unwrap();
 }
 
 /// Adds to every record, so that each time shows.
@@ -80,10 +81,10 @@ fn a_replica_goes_on_at_the_new_master_behind_what_it_has_executed_whatever_the_
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [one, two, three] = folders.each_ref().map(|folder| folder.path());
         let (first, next, last) = (hash(one), hash(two), hash(three));
-        put_ahead(&logging(1, one), ahead);
+        put_ahead(&logging(1, one), ahead, 0);
         let master = start_with(logging(1, one), first);
         let config = replica(2, two, master.address);
-        put_ahead(&config, next_ahead);
+        put_ahead(&config, next_ahead, 0);
         let taking = start_with(config.clone(), next.clone());
         begin(&master);
         {
@@ -194,4 +195,114 @@ fn a_replica_becomes_a_copy_of_a_master_whose_log_cannot_be_told_from_others() {
     let replica = start(master.address);
     wait_until(|| is_following(&replica));
     assert_eq!(records(&copy), records(&source));
+}
+
+/// Whether a replica knows of every log what it has executed: its master tells each second.
+fn knows(folder: &Path) -> bool {
+    let bytes = std::fs::read(folder.join("rts.lanes")).unwrap_or_default();
+    bytes.get(16) == Some(&1)
+}
+
+/// Makes of the folder of a replica what is left by one that was killed before it noted how far it was.
+fn take_back(folder: &Path, before: &str) {
+    std::fs::write(folder.join("rts"), before).unwrap();
+    let path = folder.join("rts.lanes");
+    let mut notes = std::fs::read(&path).unwrap();
+    let position: u64 = before.trim_end().parse().unwrap();
+    // The fourth and fifth number.
+    notes[24..40].copy_from_slice(&[position.to_ne_bytes(); 2].concat());
+    std::fs::write(path, notes).unwrap();
+}
+
+fn value(database: &Database) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    (database.get(b"7").unwrap(), database.get(b"n7").unwrap())
+}
+
+fn expected(text: &str) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    (Some(format!("0{text}").into_bytes()), Some(text.len().to_string().into_bytes()))
+}
+
+/// The clocks of three servers, in seconds ahead of that of this machine.
+const CLOCKS: [[u64; 3]; 4] = [[0; 3], [600, 0, 0], [0, 600, 0], [0, 0, 600]];
+
+#[test]
+fn a_replica_of_a_replica_that_was_killed_goes_on_at_the_first_master_and_back_whatever_the_clocks()
+{
+    for clocks in CLOCKS {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [one, two, three] = folders.each_ref().map(|folder| folder.path());
+        let (first, next, last) = (hash(one), hash(two), hash(three));
+        put_ahead(&logging(1, one), clocks[0], 0);
+        put_ahead(&logging(2, two), clocks[1], 9);
+        put_ahead(&logging(3, three), clocks[2], 9);
+        let master = start_with(logging(1, one), first);
+        let middle = start_with(replica(2, two, master.address), next.clone());
+        begin(&master);
+        let mut text = String::new();
+        for (round, to_middle) in [true, false, true, false].into_iter().enumerate() {
+            let address = if to_middle { middle.address } else { master.address };
+            let going = start_with(replica(3, three, address), last.clone());
+            let mut positions = Vec::new();
+            for part in ["a", "b"] {
+                add(&master, part);
+                text.push_str(part);
+                wait_until(|| has(&last, part) && has(&next, part) && is_following(&going));
+                positions.push(std::fs::read_to_string(three.join("rts")).unwrap());
+            }
+            wait_until(|| knows(three) && is_following(&going));
+            drop(going);
+            take_back(three, &positions[0]);
+            add(&master, "c");
+            text.push('c');
+            wait_until(|| has(&next, "c"));
+            assert!(!has(&last, "c"), "{round}");
+        }
+        let _going = start_with(replica(3, three, middle.address), last.clone());
+        wait_until(|| has(&last, "c"));
+        assert_eq!(value(&last), expected(&text), "{clocks:?}");
+    }
+}
+
+#[test]
+fn a_third_replica_of_two_mutual_masters_goes_from_one_to_the_other_whatever_the_clocks() {
+    for clocks in CLOCKS {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [one, two, three] = folders.each_ref().map(|folder| folder.path());
+        let databases = [one, two, three].map(hash);
+        for (number, folder) in [one, two, three].into_iter().enumerate() {
+            put_ahead(&logging(number as u32 + 1, folder), clocks[number], 0);
+        }
+        let never = |mut config: Config| {
+            config.following.seeding = Seeding::Never;
+            config
+        };
+        let first = start_with(never(logging(1, one)), databases[0].clone());
+        let config = never(following(2, two, first.address));
+        let second = start_with(config, databases[1].clone());
+        let port = second.address.port();
+        first.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+        wait_until(|| is_following(&first) && is_following(&second));
+        begin(&first);
+        wait_until(|| has(&databases[1], "0"));
+        let mut text = String::new();
+        for (round, server) in [&first, &second, &first, &second].into_iter().enumerate() {
+            let going = start_with(replica(3, three, server.address), databases[2].clone());
+            for (from, part) in [(&first, "a"), (&second, "b"), (&first, "c")] {
+                add(from, part);
+                text.push_str(part);
+                wait_until(|| databases.iter().all(|database| has(database, part)));
+            }
+            wait_until(|| [one, two, three].into_iter().all(knows) && is_following(&going));
+            drop(going);
+            for (from, part) in [(&second, "d"), (&first, "e")] {
+                add(from, part);
+                text.push_str(part);
+                wait_until(|| databases[..2].iter().all(|database| has(database, part)));
+            }
+            assert!(!has(&databases[2], "e"), "{round}");
+        }
+        let _going = start_with(replica(3, three, first.address), databases[2].clone());
+        wait_until(|| has(&databases[2], "e"));
+        assert_eq!(value(&databases[2]), expected(&text), "{clocks:?}");
+    }
 }

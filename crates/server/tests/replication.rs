@@ -522,10 +522,10 @@ fn take_back(folder: &Path, last_us: u64, before_us: u64) {
     let notes = fs::read(&path).unwrap();
     let mut words: Vec<_> =
         notes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    // Lines of 8: of the first one, the fourth and fifth are the position; of each lane, the third
-    // is what was executed.
+    // Lines of 8: of the first one, the fourth and fifth are the position; behind those of the lanes
+    // is what was executed of each log.
     words[3..5].fill(before_us);
-    let executed = words.iter_mut().skip(8 + 2).step_by(8);
+    let executed = words.iter_mut().skip(8 * 66);
     let executed: Vec<_> = executed.filter(|word| **word == last_us).collect();
     assert_eq!(executed.len(), 1);
     for word in executed {

@@ -29,9 +29,23 @@ pub const SEED_IF_TOO_OLD: u32 = 2;
 /// Option of a replica that wants the copy compressed.
 pub const COMPRESS: u32 = 4;
 
-/// Option of a replica whose time stamp is of another log than the master's: behind the master's id it
-/// says of which one, as [`Resume`].
+/// Argument of the function that asks whether the master knows the [`Root`]s of its entries. The answer
+/// is how it tells keys apart, which has to be the same for both servers. Masters that do not know roots
+/// answer [`VERSION`].
+pub const ROOTS: &[u8] = b"roots";
+
+/// Option of a replica whose time stamp is of another log than the master's: after the master's id it
+/// sends what it has executed, as [`Resume`].
 pub const RESUME: u32 = 8;
+
+/// Option of a replica that is to be sent [`FromMaster::Rooted`] and [`FromMaster::Had`].
+pub const NAME_ROOTS: u32 = 16;
+
+/// Number of partitions that the operations on one key are spread over, and one more for the others.
+pub const LANES: usize = 65;
+
+/// Most logs that a replica has executed entries of.
+pub const ROOT_LOGS_MAX: usize = 32;
 
 const POSITION: u8 = 0xcb;
 const SEED_BEGIN: u8 = 0xcc;
@@ -41,8 +55,10 @@ const BLOCK: u8 = 0xcf;
 const REFUSED: u8 = 0xd0;
 const ACKNOWLEDGEMENT: u8 = 0xd1;
 const RESUME_FROM: u8 = 0xd2;
-const RESUMES: u8 = 0xd3;
 const SWITCH: u8 = 0xd4;
+const ROOTED: u8 = 0xd5;
+const HAD: u8 = 0xd6;
+const RESUME_BY_ROOTS: u8 = 0xd7;
 
 /// A message of a master, borrowing from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +92,24 @@ pub enum FromMaster<'a> {
         /// The compressed bytes.
         compressed: &'a [u8],
     },
-    /// The entries up to [`FromMaster::Switch`] have the time stamps of the log that the replica has
-    /// named, and may come in another order than there if they are about different records.
-    Resumes,
-    /// With these entries the replica has everything up to a time stamp of the master's own log, from
-    /// which time stamps are from now on.
+    /// Only as the first message: entries come from after a time stamp of the master's log. The replica
+    /// has executed everything before, and leaves out what it has executed of those.
     Switch {
         /// In microseconds since 1970.
         timestamp_us: u64,
+    },
+    /// An entry that was made first in another log than the master's.
+    Rooted {
+        /// Where it was made first.
+        root: Root,
+        /// The entry.
+        message: Message<'a>,
+    },
+    /// The logs of which there are entries in the master's, each with a time stamp up to which the replica
+    /// has all of them with what came before this.
+    Had {
+        /// Pairs of numbers, as bytes.
+        pairs: &'a [u8],
     },
     /// The master does not serve this replica, and nothing more comes.
     Refused {
@@ -92,13 +118,40 @@ pub enum FromMaster<'a> {
     },
 }
 
-/// Of which log a replica has come to a time stamp.
+/// Where a change was made first: an entry of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// XXH3 of the identity of the log.
+    pub log: u64,
+    /// Its time stamp there.
+    pub timestamp_us: u64,
+}
+
+/// What a replica has executed of the entries that were made first in one log: time stamps in
+/// microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Had {
+    /// XXH3 of the identity of the log.
+    pub log: u64,
+    /// All entries up to here.
+    pub base_us: u64,
+    /// Of each partition, all entries up to here too.
+    pub lanes_us: [u64; LANES],
+}
+
+impl Had {
+    /// Everything up to a time stamp, and nothing else.
+    #[must_use]
+    pub fn up_to(log: u64, base_us: u64) -> Self {
+        Self { log, base_us, lanes_us: [base_us; LANES] }
+    }
+}
+
+/// What a replica has executed, whatever log its time stamp is of. Empty if that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
-    /// Identity of the log.
-    pub log: String,
-    /// Highest time stamp in it of an operation that was executed, or may have been.
-    pub executed_us: u64,
+    /// Of each log that it has executed entries of.
+    pub had: Vec<Had>,
 }
 
 impl Resume {
@@ -106,16 +159,21 @@ impl Resume {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Parse<Self> {
         let Some((&kind, rest)) = bytes.split_first() else { return Parse::Incomplete(1) };
-        if kind != RESUME_FROM {
-            return Parse::Invalid(Invalid::UnknownCommand);
-        }
         let mut reader = Reader { rest, taken: 1 };
-        let check = |size| within(size, LOG_IDENTITY_BYTES_MAX);
-        let parsed = reader.longs().and_then(|[executed_us]| {
-            let log = str::from_utf8(reader.sized(check)?);
-            let log = log.map_err(|_| Stop::Invalid(Invalid::BadParameters))?.to_owned();
-            Ok(Self { log, executed_us })
-        });
+        let parsed = match kind {
+            // An earlier version names one log, and a time stamp in it.
+            RESUME_FROM => reader.longs::<1>().and_then(|_| {
+                reader.sized(|size| within(size, LOG_IDENTITY_BYTES_MAX)).map(|_| Self::default())
+            }),
+            RESUME_BY_ROOTS => reader.size(|size| within(size, ROOT_LOGS_MAX)).and_then(|count| {
+                let had = (0..count).map(|_| {
+                    let [log, base_us] = reader.longs()?;
+                    Ok(Had { log, base_us, lanes_us: reader.longs()? })
+                });
+                Ok(Self { had: had.collect::<Result<_, Stop>>()? })
+            }),
+            _ => return Parse::Invalid(Invalid::UnknownCommand),
+        };
         match parsed {
             Ok(resume) => Parse::Complete(resume, reader.taken),
             Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
@@ -124,17 +182,35 @@ impl Resume {
     }
 
     /// Appends it to `out`, as [`Resume::parse`] reads it; [`Invalid::TooLarge`] with `out` as it was
-    /// if the identity is over its limit.
+    /// if there are more logs than [`ROOT_LOGS_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
-        if self.log.len() > LOG_IDENTITY_BYTES_MAX {
+        if self.had.len() > ROOT_LOGS_MAX {
             return Err(Invalid::TooLarge);
         }
-        out.push(RESUME_FROM);
-        longs(out, [self.executed_us]);
-        out.extend_from_slice(&(self.log.len() as u32).to_be_bytes());
-        out.extend_from_slice(self.log.as_bytes());
+        out.push(RESUME_BY_ROOTS);
+        out.extend_from_slice(&(self.had.len() as u32).to_be_bytes());
+        for Had { log, base_us, lanes_us } in &self.had {
+            longs(out, [*log, *base_us]);
+            longs(out, *lanes_us);
+        }
         Ok(())
     }
+}
+
+/// Bytes of the pairs of [`FromMaster::Had`].
+#[must_use]
+pub fn pairs_of(had: &[(u64, u64)]) -> Vec<u8> {
+    let mut pairs = Vec::new();
+    had.iter().for_each(|(log, base_us)| longs(&mut pairs, [*log, *base_us]));
+    pairs
+}
+
+/// Logs and time stamps in the bytes of [`FromMaster::Had`].
+pub fn pairs_in(pairs: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    pairs.as_chunks::<16>().0.iter().map(|pair| {
+        let both = u128::from_be_bytes(*pair);
+        ((both >> 64) as u64, both as u64)
+    })
 }
 
 /// How far a master has come.
@@ -177,7 +253,23 @@ impl<'a> FromMaster<'a> {
             }
             RECORD => reader.sized(checked_size).map(|body| Self::Record { body }),
             SEED_END => reader.longs().map(|[timestamp_us]| Self::SeedEnd { timestamp_us }),
-            RESUMES => Ok(Self::Resumes),
+            ROOTED => match reader.longs() {
+                Ok([log, timestamp_us]) => {
+                    return match Message::parse(reader.rest) {
+                        Parse::Complete(message, taken) => {
+                            let root = Root { log, timestamp_us };
+                            Parse::Complete(Self::Rooted { root, message }, reader.taken + taken)
+                        }
+                        Parse::Incomplete(needed) => Parse::Incomplete(reader.taken + needed),
+                        Parse::Invalid(invalid) => Parse::Invalid(invalid),
+                    };
+                }
+                Err(stop) => Err(stop),
+            },
+            HAD => reader
+                .size(|size| within(size, ROOT_LOGS_MAX))
+                .and_then(|count| reader.take(16 * count))
+                .map(|pairs| Self::Had { pairs }),
             SWITCH => reader.longs().map(|[timestamp_us]| Self::Switch { timestamp_us }),
             BLOCK => reader.block(),
             REFUSED => reader
@@ -216,7 +308,21 @@ impl<'a> FromMaster<'a> {
                 out.push(SEED_END);
                 longs(out, [timestamp_us]);
             }
-            Self::Resumes => out.push(RESUMES),
+            Self::Rooted { root: Root { log, timestamp_us }, message } => {
+                let start = out.len();
+                out.push(ROOTED);
+                longs(out, [log, timestamp_us]);
+                message.encode(out).inspect_err(|_| out.truncate(start))?;
+            }
+            Self::Had { pairs } => {
+                let count = pairs.len() / 16;
+                if count > ROOT_LOGS_MAX || pairs.len() % 16 != 0 {
+                    return Err(Invalid::TooLarge);
+                }
+                out.push(HAD);
+                out.extend_from_slice(&(count as u32).to_be_bytes());
+                out.extend_from_slice(pairs);
+            }
             Self::Switch { timestamp_us } => {
                 out.push(SWITCH);
                 longs(out, [timestamp_us]);

@@ -9,7 +9,9 @@ use bytes::{assert_is_one_request, unhex};
 use wire::limits::{
     LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
 };
-use wire::replication::{Acknowledgement, FromMaster, Position, Resume};
+use wire::replication::{
+    Acknowledgement, FromMaster, Had, Position, ROOT_LOGS_MAX, Resume, Root, pairs_in, pairs_of,
+};
 use wire::update_log::Message;
 use wire::{Invalid, Parse};
 
@@ -28,7 +30,12 @@ fn all() -> Vec<FromMaster<'static>> {
         FromMaster::SeedEnd { timestamp_us: 1 },
         FromMaster::Block { bytes: 12, compressed: b"less" },
         FromMaster::Refused { reason: b"no" },
-        FromMaster::Resumes,
+        FromMaster::Rooted {
+            root: Root { log: 8, timestamp_us: u64::MAX },
+            message: Message::Update { timestamp_us: 7, origin: 7, body: b"body" },
+        },
+        FromMaster::Had { pairs: b"" },
+        FromMaster::Had { pairs: b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02" },
         FromMaster::Switch { timestamp_us: 5 },
     ]
 }
@@ -46,6 +53,22 @@ fn every_message_of_a_master_is_read_as_it_was_written() {
         assert_eq!(FromMaster::parse(&bytes), Parse::Complete(message, bytes.len()));
         assert_is_one_request(&bytes, |bytes| FromMaster::parse(bytes).map(|_| ()));
     }
+}
+
+#[test]
+fn pairs_are_read_as_they_were_written_within_their_limit() {
+    let pairs: Vec<_> = (1..=ROOT_LOGS_MAX as u64).map(|log| (log, u64::MAX - log)).collect();
+    let bytes = encoded(&FromMaster::Had { pairs: &pairs_of(&pairs) });
+    let Parse::Complete(FromMaster::Had { pairs: read }, _) = FromMaster::parse(&bytes) else {
+        panic!("no pairs");
+    };
+    assert_eq!(pairs_in(read).collect::<Vec<_>>(), pairs);
+    let more = [pairs, vec![(0, 0)]].concat();
+    for pairs in [pairs_of(&more), vec![0; 15]] {
+        assert!(FromMaster::Had { pairs: &pairs }.encode(&mut Vec::new()).is_err());
+    }
+    let many = [&[0xd6][..], &(ROOT_LOGS_MAX as u32 + 1).to_be_bytes()].concat();
+    assert_eq!(FromMaster::parse(&many), Parse::Invalid(Invalid::TooLarge));
 }
 
 #[test]
@@ -70,21 +93,25 @@ fn an_acknowledgement_is_read_as_it_was_written() {
 }
 
 #[test]
-fn of_which_log_a_replica_is_a_part_is_read_as_it_was_written_and_limited() {
-    let of = |log: String| Resume { log, executed_us: 7 };
+fn what_a_replica_has_executed_is_read_as_it_was_written_and_limited() {
+    let of = |count: u64| Resume { had: (1..=count).map(|log| Had::up_to(log, 7)).collect() };
     let mut bytes = Vec::new();
-    let longest = of("l".repeat(LOG_IDENTITY_BYTES_MAX));
+    let longest = of(ROOT_LOGS_MAX as u64);
     longest.encode(&mut bytes).unwrap();
     assert_is_one_request(&bytes, |bytes| Resume::parse(bytes).map(|_| ()));
     assert_eq!(Resume::parse(&bytes), Parse::Complete(longest, bytes.len()));
     let mut longer = Vec::new();
-    assert!(of("l".repeat(LOG_IDENTITY_BYTES_MAX + 1)).encode(&mut longer).is_err());
+    assert!(of(ROOT_LOGS_MAX as u64 + 1).encode(&mut longer).is_err());
     assert_eq!(longer, b"");
-    bytes[12] += 1;
+    bytes[4] += 1;
     assert_eq!(Resume::parse(&bytes), Parse::Invalid(Invalid::TooLarge));
-    let not_text = b"\xd2\0\0\0\0\0\0\0\x07\0\0\0\x01\xff";
-    assert_eq!(Resume::parse(not_text), Parse::Invalid(Invalid::BadParameters));
     assert_eq!(Resume::parse(b"\xd1"), Parse::Invalid(Invalid::UnknownCommand));
+    // An earlier version says less.
+    let earlier = b"\xd2\0\0\0\0\0\0\0\x07\0\0\0\x03log";
+    assert_is_one_request(earlier, |bytes| Resume::parse(bytes).map(|_| ()));
+    assert_eq!(Resume::parse(earlier), Parse::Complete(Resume::default(), earlier.len()));
+    let size = [&[0xd2; 9][..], &(LOG_IDENTITY_BYTES_MAX as u32 + 1).to_be_bytes()].concat();
+    assert_eq!(Resume::parse(&size), Parse::Invalid(Invalid::TooLarge));
 }
 
 #[test]

@@ -272,9 +272,7 @@ pub(super) fn perform(
                 reply::status(output, false);
                 return Ok(Next::GoOn);
             }
-            let log = context.shared.update_log.as_deref();
-            let replication = &context.shared.replication;
-            let set = replication.set_master(host, port, timestamp_us, options, log);
+            let set = context.shared.replication.set_master(host, port, timestamp_us, options);
             if !set {
                 context.fail("do_setmst", Failure::Invalid);
             }

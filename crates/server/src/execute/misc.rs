@@ -5,6 +5,7 @@ use crate::counters::Count;
 use crate::failure::Failure;
 use crate::scrub;
 use crate::session::{Cursor, Place};
+use crate::update_log::Spread;
 use cabinet::{Entry, Meta, Numbered, Position};
 use std::ops::ControlFlow;
 
@@ -140,8 +141,7 @@ fn function(
         }
         (b"promote", _) => {
             context.wait()?;
-            let log = context.shared.update_log.as_deref();
-            let Some(promoted) = context.shared.replication.promote(log) else {
+            let Some(promoted) = context.shared.replication.promote() else {
                 context.fail("do_misc: promote", Failure::Invalid);
                 return Ok(false);
             };
@@ -155,6 +155,10 @@ fn function(
                 .and_then(|log| log.identity())
                 .map(|identity| take(identity.as_bytes()))
                 .is_some())
+        }
+        (wire::replication::FUNCTION, [wire::replication::ROOTS]) => {
+            take(Spread::of(context.database).name().as_bytes());
+            Ok(true)
         }
         (scrub::FUNCTION, arguments) => check(context, arguments, take),
         (wire::replication::FUNCTION, _) => {

@@ -236,7 +236,7 @@ mod tests {
         for (addend, succeeded) in [(i32::MIN, false), (0, true), (1, true)] {
             let request = Request::AddInt { key: b"k", addend };
             let operation = Operation { request, succeeded };
-            let source = Source { origin: 2, master: 2, place_us: 0 };
+            let source = Source { origin: 2, master: 2, root: None };
             assert_eq!(repeater.repeat(source, &operation).expect("room"), succeeded, "{addend}");
         }
         let value = shared.database.get(b"k").expect("a database");
@@ -251,7 +251,7 @@ mod tests {
         let shared = Shared::new(Config::default(), database).expect("a server");
         let mut repeater = Repeater::new(&shared);
         let mut repeat = |request: Request<'_>| {
-            let source = Source { origin: 2, master: 2, place_us: 0 };
+            let source = Source { origin: 2, master: 2, root: None };
             let operation = Operation { request, succeeded: true };
             assert!(repeater.repeat(source, &operation).expect("room"), "{operation:?}");
         };
@@ -286,7 +286,7 @@ mod tests {
         // The digest before an operation, and whether it is another one then.
         let mut looked = |request: &Request<'_>| {
             let before = repeater.state(request);
-            let source = Source { origin: 2, master: 2, place_us: 0 };
+            let source = Source { origin: 2, master: 2, root: None };
             let operation = Operation { request: request.clone(), succeeded: true };
             repeater.repeat(source, &operation).expect("room");
             (before.is_some(), before != repeater.state(request))

@@ -9,9 +9,9 @@
 //! its operations at once, and so is the position. Few operations that find the workers idle are
 //! executed by the thread that received them.
 
-use super::batch::{Batch, Update, lane_of};
+use super::batch::{Batch, Received, Update, lane_of};
 use super::follower::{End, Progress};
-use super::lanes::{ALONE, LANES, Lanes, Notes};
+use super::lanes::{ALONE, Begun, LANES, Lanes};
 use super::path::{out_of_place, refused};
 use super::position::Position;
 use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::binary::Request;
-use wire::replication::FromMaster;
+use wire::replication::{FromMaster, Had, ROOT_LOGS_MAX, Root, pairs_in};
 use wire::update_log::{Message, Operation};
 
 /// Bytes of operations that wait or are being executed, above which nothing more is received. One
@@ -44,15 +44,15 @@ pub(super) struct Applier<'a> {
     /// An operation that ends otherwise than on the master ends all.
     check: bool,
     master: u16,
-    /// Time stamps are places in a log of known identity.
-    has_places: bool,
-    /// Time stamps are of the log that the position is of, which is another than the master's: they
-    /// need not rise, and the position stays until there is a switch.
-    resumes: bool,
+    names: Names,
+    /// What roots name this server's own log, 0 without one.
+    own_log: u64,
     spread: Spread,
     lanes: Arc<Lanes>,
-    /// What was noted of each lane when the connection began.
-    before: Vec<Notes>,
+    /// What each lane had begun when the connection began.
+    begun: Vec<Begun>,
+    /// What was executed of each log then.
+    before: Vec<Had>,
     workers: usize,
     queue: Mutex<Queue<'a>>,
     /// There is a batch, or there will be none.
@@ -62,6 +62,15 @@ pub(super) struct Applier<'a> {
     has_failed: AtomicBool,
     /// Has the thread that receives look up.
     interrupt: &'a (dyn Fn() + Sync),
+}
+
+/// What a master says of its entries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    /// What names its log.
+    pub(super) log: u64,
+    /// It tells where entries were made first that were not made first there.
+    pub(super) tells_roots: bool,
 }
 
 struct Queue<'a> {
@@ -82,15 +91,13 @@ impl<'a> Applier<'a> {
         progress: &'a Progress,
         position: &'a mut Position,
         master: u16,
-        (has_places, resumes): (bool, bool),
+        names: Names,
         check: bool,
         interrupt: &'a (dyn Fn() + Sync),
     ) -> Self {
         let lanes = Arc::clone(position.lanes());
-        if !resumes {
-            lanes.adopt(master);
-        }
-        let before = (0..=LANES).map(|lane| lanes.notes(lane)).collect();
+        let begun = (0..=LANES).map(|lane| lanes.begun(lane)).collect();
+        let before = lanes.logs();
         // Where it has to stop exactly at an operation, nothing behind that may be executed.
         let workers = match shared.config.threads.min(LANES) {
             0 | 1 => 0,
@@ -110,10 +117,11 @@ impl<'a> Applier<'a> {
             progress,
             check,
             master,
-            has_places,
-            resumes,
+            names,
+            own_log: shared.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
             spread: Spread::of(&shared.database),
             lanes,
+            begun,
             before,
             workers,
             queue: Mutex::new(queue),
@@ -142,9 +150,18 @@ impl<'a> Applier<'a> {
         message: FromMaster<'_>,
         repeater: &mut Repeater<'_>,
     ) -> Result<(), End> {
-        let (timestamp_us, origin, body) = match message {
+        let (root, timestamp_us, origin, body) = match message {
             FromMaster::Log(Message::Update { timestamp_us, origin, body }) => {
-                (timestamp_us, origin, body)
+                (Root { log: self.names.log, timestamp_us }, timestamp_us, origin, body)
+            }
+            FromMaster::Rooted {
+                root,
+                message: Message::Update { timestamp_us, origin, body },
+            } => (root, timestamp_us, origin, body),
+            FromMaster::Had { pairs } if self.names.tells_roots => {
+                self.submit(batch, repeater);
+                self.await_idle();
+                return self.learn(pairs);
             }
             FromMaster::Log(Message::NoOperation) => {
                 batch.caught_up_us = Some(now_us());
@@ -161,13 +178,11 @@ impl<'a> Applier<'a> {
             FromMaster::Refused { reason } => return Err(refused(reason)),
             // The master has found only now that its log does not go on there.
             FromMaster::SeedBegin { .. } => return Err(End::SeedBegins),
-            FromMaster::Switch { timestamp_us } if self.resumes => {
-                return Err(End::Switches(timestamp_us));
-            }
             FromMaster::Record { .. }
             | FromMaster::SeedEnd { .. }
             | FromMaster::Block { .. }
-            | FromMaster::Resumes
+            | FromMaster::Rooted { .. }
+            | FromMaster::Had { .. }
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         self.progress.tally.receive();
@@ -178,15 +193,24 @@ impl<'a> Applier<'a> {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
         // What comes back by way of others was executed here first.
-        let is_own = u32::from(origin) == self.shared.config.server_id;
+        let is_own = u32::from(origin) == self.shared.config.server_id
+            || root.log == self.own_log && self.names.tells_roots;
+        let slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
+        let Some(slot) = slot else {
+            return Err(End::Halted(format!(
+                "its entries were made first in more than {ROOT_LOGS_MAX} logs: setmst with a time \
+                 stamp has it go on"
+            )));
+        };
+        let operation_of = Received { timestamp_us, root, slot, origin };
         let lane = (!is_own).then(|| lane_of(self.spread, &self.shared.database, &operation));
         if lane == Some(ALONE) {
             self.submit(batch, repeater);
             self.await_idle();
-            batch.push(timestamp_us, origin, lane, body);
+            batch.push(operation_of, lane, body);
             self.submit(batch, repeater);
         } else {
-            batch.push(timestamp_us, origin, lane, body);
+            batch.push(operation_of, lane, body);
         }
         Ok(())
     }
@@ -317,9 +341,9 @@ impl<'a> Applier<'a> {
         repeater: &mut Repeater<'_>,
     ) -> Result<(), End> {
         let Some(lane) = update.lane else { return Ok(()) };
-        let timestamp_us = update.timestamp_us;
-        let before = self.before[lane];
-        if timestamp_us <= before.executed_us {
+        let Update { timestamp_us, root, slot, .. } = *update;
+        let before = self.before.iter().find(|had| had.log == root.log);
+        if before.is_some_and(|had| root.timestamp_us <= had.lanes_us[lane]) {
             return Ok(());
         }
         let Ok(operation) = Operation::parse(batch.body(update)) else {
@@ -327,17 +351,18 @@ impl<'a> Applier<'a> {
         };
         let state = repeater.state(&operation.request);
         // An earlier connection, or an earlier life, may have executed it or not.
-        let is_in_doubt = before.begun_us == timestamp_us;
+        let begun = self.begun[lane];
+        let is_in_doubt = begun.root == root;
         if !is_in_doubt {
-            self.lanes.begin(lane, timestamp_us, state);
-        } else if state.is_some_and(|state| state != before.state) {
+            self.lanes.begin(lane, root, state);
+        } else if state.is_some_and(|state| state != begun.state) {
             // It may be in the log here, or not.
             self.forget_places()?;
-            self.lanes.executed(lane, timestamp_us);
+            self.lanes.executed(slot, lane, root.timestamp_us);
             return Ok(());
         }
-        let place_us = if self.has_places { timestamp_us } else { 0 };
-        let source = Source { origin: update.origin, master: self.master, place_us };
+        let root = self.names.tells_roots.then_some(root);
+        let source = Source { origin: update.origin, master: self.master, root };
         let succeeded = repeater
             .repeat(source, &operation)
             .map_err(|trouble: Trouble| End::Lost(trouble.to_string()))?;
@@ -349,9 +374,34 @@ impl<'a> Applier<'a> {
             }
             tracing::warn!("replication: {what}");
         }
-        self.lanes.executed(lane, timestamp_us);
+        self.lanes.executed(slot, lane, update.root.timestamp_us);
         if self.check && !is_in_doubt {
             self.report_conflict(update, &operation.request);
+        }
+        Ok(())
+    }
+
+    /// Everything is executed that came, and so everything of each log up to a time stamp.
+    fn learn(&self, pairs: &[u8]) -> Result<(), End> {
+        if self.has_failed() {
+            return Ok(());
+        }
+        let bases: Vec<_> = pairs_in(pairs).filter(|(log, _)| *log != self.own_log).collect();
+        self.lanes.learn(&bases);
+        self.note_roots()
+    }
+
+    /// Has the update log note where entries were made first, if it does not. Nothing may be under way.
+    pub(super) fn note_roots(&self) -> Result<(), End> {
+        if let Some(log) = &self.shared.update_log
+            && self.names.tells_roots
+            && !log.is_noting()
+            && self.lanes.is_complete()
+        {
+            let highest_us = |had: &Had| had.lanes_us.iter().copied().max().unwrap_or_default();
+            let had = self.lanes.logs();
+            let logs = had.iter().map(|had| (had.log, highest_us(had))).collect();
+            log.note_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
         }
         Ok(())
     }
@@ -390,9 +440,7 @@ impl<'a> Applier<'a> {
             let last_us = batch.updates.last().map_or(0, |last| last.timestamp_us);
             // What the master has passed over is for others.
             let passed_us = batch.passed_us.max(last_us);
-            if self.resumes {
-                self.progress.tally.execute(batch.updates.len() as u64, 0);
-            } else if passed_us > queue.position.timestamp_us() {
+            if passed_us > queue.position.timestamp_us() {
                 self.advance(&mut queue, passed_us, batch.updates.len());
             }
             if let Some(at_us) = batch.caught_up_us {
@@ -444,11 +492,15 @@ impl<'a> Applier<'a> {
         let mut queue = self.queue.lock();
         let batches = std::mem::take(&mut queue.batches);
         let is_done = |update: &&Update| {
-            let executed_us = update.lane.map(|lane| self.lanes.notes(lane).executed_us);
-            executed_us.is_none_or(|executed_us| update.timestamp_us <= executed_us)
+            let executed_us = update.lane.map(|lane| {
+                let before = self.before.iter().find(|had| had.log == update.root.log);
+                let before_us = before.map_or(0, |had| had.lanes_us[lane]);
+                before_us.max(self.lanes.executed_us(update.slot, lane))
+            });
+            executed_us.is_none_or(|executed_us| update.root.timestamp_us <= executed_us)
         };
         let updates = batches.iter().flat_map(|batch| &batch.updates);
-        if let Some(last) = updates.take_while(is_done).last().filter(|_| !self.resumes) {
+        if let Some(last) = updates.take_while(is_done).last() {
             self.advance(&mut queue, last.timestamp_us, 0);
         }
         queue.failure.take()

@@ -6,6 +6,7 @@ use crate::update_log::{Scope, Spread};
 use cabinet::Database;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
+use wire::replication::Root;
 use wire::update_log::Operation;
 
 /// Bytes from which a batch is given to be executed.
@@ -29,6 +30,10 @@ pub(super) struct Batch {
 /// An operation of a batch.
 pub(super) struct Update {
     pub(super) timestamp_us: u64,
+    /// Where it was made first, as far as that is known.
+    pub(super) root: Root,
+    /// Where the lanes have what was executed of that log.
+    pub(super) slot: usize,
     /// Server on which it was first executed.
     pub(super) origin: u16,
     /// `None` if there is nothing to do.
@@ -36,19 +41,23 @@ pub(super) struct Update {
     body: Range<usize>,
 }
 
+/// What is known of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Received {
+    pub(super) timestamp_us: u64,
+    pub(super) root: Root,
+    pub(super) slot: usize,
+    pub(super) origin: u16,
+}
+
 impl Batch {
-    /// Takes an operation that is to be executed on `lane`.
-    pub(super) fn push(
-        &mut self,
-        timestamp_us: u64,
-        origin: u16,
-        lane: Option<usize>,
-        body: &[u8],
-    ) {
+    /// Takes an operation.
+    pub(super) fn push(&mut self, operation: Received, lane: Option<usize>, body: &[u8]) {
+        let Received { timestamp_us, root, slot, origin } = operation;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(body);
         let body = start..self.bytes.len();
-        self.updates.push(Update { timestamp_us, origin, lane, body });
+        self.updates.push(Update { timestamp_us, root, slot, origin, lane, body });
     }
 
     /// The key of an operation of a lane of keys.

@@ -49,7 +49,7 @@ impl<'a> Copying<'a> {
             .begin_seeding()
             .map_err(|error| End::Lost(format!("cannot begin a copy: {error}")))?;
         if let Some(log) = &shared.update_log {
-            log.forget_places().map_err(|error| End::Lost(error.to_string()))?;
+            log.begin_copy().map_err(|error| End::Lost(error.to_string()))?;
         }
         let copy = Self { shared, master_id, done: 0, total: records, reported_at: Instant::now() };
         let mut store: Store = shared.database.ungated();
@@ -67,7 +67,7 @@ impl<'a> Copying<'a> {
 
     /// To whom follows this server, the records come from the master.
     fn source(&self) -> Source {
-        Source { origin: self.master_id, master: self.master_id, place_us: 0 }
+        Source { origin: self.master_id, master: self.master_id, root: None }
     }
 
     /// Executes an operation that makes a record as it is, or an entry of the master's log, which may
@@ -82,13 +82,14 @@ impl<'a> Copying<'a> {
                 self.done += 1;
                 self.execute(repeater, self.source(), body)
             }
-            FromMaster::Log(Message::Update { origin, body, .. }) => {
+            FromMaster::Log(Message::Update { origin, body, .. })
+            | FromMaster::Rooted { message: Message::Update { origin, body, .. }, .. } => {
                 if origin == self.shared.config.server_id {
                     return Ok(());
                 }
                 let origin = u16::try_from(origin)
                     .map_err(|_| End::Halted(format!("{origin} is no server id")))?;
-                self.execute(repeater, Source { origin, master: self.master_id, place_us: 0 }, body)
+                self.execute(repeater, Source { origin, master: self.master_id, root: None }, body)
             }
             _ => Err(out_of_place()),
         }

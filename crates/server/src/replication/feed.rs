@@ -7,7 +7,7 @@ use crate::update_log::{Place, Reader, Tail, UpdateLog};
 use wire::update_log::{Entry, Message};
 
 /// Whether a replica has not executed an entry first, nor sent it here.
-pub(super) fn is_for(entry: &Entry<'_>, replica: u32) -> bool {
+fn is_for(entry: &Entry<'_>, replica: u32) -> bool {
     u32::from(entry.origin) != replica && u32::from(entry.master) != replica
 }
 
@@ -129,7 +129,7 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             let request = Request::Put { key, value: b"v" };
             let operation = Operation { request, succeeded: true };
-            let source = Source { origin: 1, master: 0, place_us: 0 };
+            let source = Source { origin: 1, master: 0, root: None };
             let held = log.begin(&database, source, Scope::Key(key), true).expect("no failure");
             held.append(source, &operation);
         }

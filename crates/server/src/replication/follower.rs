@@ -10,7 +10,7 @@ use super::promote::{self, Promoted};
 use super::tally::{Lag, Tally};
 use crate::gate::Gate;
 use crate::shared::Shared;
-use crate::update_log::{UpdateLog, now_us};
+use crate::update_log::now_us;
 use cabinet::name::Kind;
 use client::Interrupter;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use wire::replication::Had;
 
 /// Pause before the first new attempt to connect; each time twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -150,8 +151,6 @@ pub(super) enum End {
     Halted(String),
     /// The master begins a copy, on the same connection.
     SeedBegins,
-    /// Everything is here up to a time stamp of the master's own log, which it goes on in.
-    Switches(u64),
 }
 
 impl Follower {
@@ -180,11 +179,9 @@ impl Follower {
         self.orders.lock().master.clone()
     }
 
-    /// Up to where in the log of that identity everything was executed here; `None` if it was another
-    /// log that was followed last.
-    pub(super) fn place_in(&self, log: &str) -> Option<u64> {
-        let (place_us, noted) = position::noted(&self.position)?;
-        (noted == log).then_some(place_us)
+    /// What was executed of each log, if that is known.
+    pub(super) fn had(&self) -> Vec<Had> {
+        position::had(&self.position)
     }
 
     /// Time stamp of the last operation that was executed, and seconds that it is behind.
@@ -223,13 +220,7 @@ impl Follower {
 
     /// Follows another master from `set_us` on, or from where it was. With none, comes back when
     /// everything is executed that was received; then clients may write.
-    pub(crate) fn follow(
-        &self,
-        master: Option<Master>,
-        set_us: Option<u64>,
-        check: bool,
-        log: Option<&UpdateLog>,
-    ) {
+    pub(crate) fn follow(&self, master: Option<Master>, set_us: Option<u64>, check: bool) {
         let follows = master.is_some();
         let generation = self.order(|orders| {
             if let Some(master) = &master {
@@ -243,7 +234,7 @@ impl Follower {
         if !follows {
             let orders = self.idle();
             if orders.generation == generation && !orders.is_busy {
-                self.let_clients_write(log);
+                self.gate.open();
             }
         }
     }
@@ -257,17 +248,9 @@ impl Follower {
         orders
     }
 
-    /// The log hears of it first: what clients change comes after all that was followed.
-    fn let_clients_write(&self, log: Option<&UpdateLog>) {
-        if let Some(log) = log {
-            log.follow_nobody();
-        }
-        self.gate.open();
-    }
-
     /// Follows nobody from now on, also after a restart; comes back when everything is executed that
     /// was received. `None` if there is no master, or nothing that could be one.
-    pub(super) fn promote(&self, log: Option<&UpdateLog>) -> Option<Promoted> {
+    pub(super) fn promote(&self) -> Option<Promoted> {
         self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;
         let generation = self.order(|orders| followed = orders.master.take());
@@ -292,7 +275,7 @@ impl Follower {
             }
             return None;
         }
-        self.let_clients_write(log);
+        self.gate.open();
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);
         tracing::info!("promoted: no longer a replica of {master}, followed up to {position_us}");
         Some(Promoted { master, position_us })
@@ -342,9 +325,6 @@ impl Follower {
         let mut opened = None;
         loop {
             let mut orders = self.orders.lock();
-            if let (None, Some(log)) = (&orders.master, &shared.update_log) {
-                log.follow_nobody();
-            }
             while orders.master.is_none() && !orders.stopping {
                 self.changed.wait(&mut orders);
             }
@@ -377,14 +357,9 @@ impl Follower {
             *self.connection.lock() = None;
             *self.state.lock() = match end {
                 End::Halted(_) => State::Stopped,
-                End::Changed | End::Lost(_) | End::SeedBegins | End::Switches(_) => {
-                    State::Connecting
-                }
+                End::Changed | End::Lost(_) | End::SeedBegins => State::Connecting,
             };
             let mut orders = self.orders.lock();
-            if let (None, Some(log)) = (&orders.master, &shared.update_log) {
-                log.follow_nobody();
-            }
             orders.is_busy = false;
             self.changed.notify_all();
             if orders.generation != generation {
@@ -392,7 +367,7 @@ impl Follower {
                 continue;
             }
             match end {
-                End::Changed | End::SeedBegins | End::Switches(_) => {}
+                End::Changed | End::SeedBegins => {}
                 End::Lost(reason) => {
                     tracing::warn!("replicating from {master}: {reason}");
                     self.changed.wait_for(&mut orders, pause);
@@ -461,7 +436,7 @@ mod tests {
         let follower = Follower::new(&following, &gate);
         follower.orders.lock().is_busy = true;
         std::thread::scope(|scope| {
-            let ordered = scope.spawn(|| follower.follow(None, None, false, None));
+            let ordered = scope.spawn(|| follower.follow(None, None, false));
             while follower.master().is_some() {
                 std::thread::yield_now();
             }

@@ -4,14 +4,14 @@
 //! What the replica says is read by a thread of its own, so that whoever waits for it hears at
 //! once.
 
-use super::feed::{Feed, is_for};
+use super::feed::Feed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::seeder::seed;
 use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
 use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
 use crate::shared::Shared;
-use crate::update_log::{Error, Reader, UpdateLog, now_us};
+use crate::update_log::{Error, Lines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,8 @@ use std::time::Instant;
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{
-    Acknowledgement, COMPRESS, FromMaster, Position, RESUME, Resume, SEED, SEED_IF_TOO_OLD,
+    Acknowledgement, COMPRESS, FromMaster, Had, NAME_ROOTS, Position, RESUME, ROOT_LOGS_MAX,
+    Resume, SEED, SEED_IF_TOO_OLD, pairs_of,
 };
 use wire::update_log::Message;
 
@@ -53,8 +54,8 @@ pub(super) fn send(
             log.wake();
             heard
         })?;
-        let mut link =
-            Link { shared, log, ask, replica, is_gone: &is_gone, outlet: Outlet::new(&pulse) };
+        let (outlet, is_gone) = (Outlet::new(&pulse), &is_gone);
+        let mut link = Link { shared, log, ask, replica, is_gone, outlet, roots: None };
         let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shutdown(Shutdown::Both);
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -63,7 +64,7 @@ pub(super) fn send(
     })
 }
 
-/// Hears of which log the position of a replica is.
+/// Hears what a replica has executed.
 fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
     let mut bytes = Vec::new();
     loop {
@@ -114,6 +115,8 @@ pub(super) struct Link<'l> {
     pub(super) replica: &'l Replica,
     is_gone: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
+    /// Where entries were made first, for a replica that is to know that.
+    roots: Option<Lines>,
 }
 
 impl<'l> Link<'l> {
@@ -126,11 +129,14 @@ impl<'l> Link<'l> {
         self.outlet.compresses = options & COMPRESS != 0;
         match resume.map(|resume| self.resume(resume)).transpose() {
             // From here on as any other, behind what it was sent.
-            Ok(Some(Some(switch_us))) => self.ask.from_us = switch_us.saturating_add(1),
+            Ok(Some(Some(timestamp_us))) => {
+                self.ask.from_us = timestamp_us.saturating_add(1);
+                self.outlet.push(&FromMaster::Switch { timestamp_us })?;
+            }
             Ok(None) => {}
             Ok(Some(None)) if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
             Ok(Some(None)) => {}
-            Err(error @ Failure::AheadOf { .. }) => {
+            Err(error @ Failure::AheadOf) => {
                 if options & SEED_IF_TOO_OLD == 0 {
                     return self.refuse(&error);
                 }
@@ -140,6 +146,9 @@ impl<'l> Link<'l> {
             Err(error) => return Err(error),
         }
         let from_us = self.ask.from_us;
+        if options & NAME_ROOTS != 0 {
+            self.roots = Some(Lines::from(self.log.folder(), from_us)?);
+        }
         let feed = if options & SEED != 0 {
             None
         } else {
@@ -177,7 +186,7 @@ impl<'l> Link<'l> {
                 }
                 feed
             }
-            None => match seed(self) {
+            None => match self.seed() {
                 // The next copy would come as far as this one.
                 Err(error @ Failure::TooLong) => return self.refuse(&error),
                 seeded => seeded?,
@@ -188,64 +197,31 @@ impl<'l> Link<'l> {
         self.stream(feed)
     }
 
-    /// Sends to a replica of the master that this server had what it lacks of that one's log. Returns the
-    /// time stamp up to which it has this log then; `None` if that is not known.
-    fn resume(&mut self, resume: &Resume) -> Result<Option<u64>, Failure> {
-        let Ask { replica, from_us, .. } = self.ask;
-        let (log, place_us) = (self.log, from_us - 1);
-        // In this order: everything before the place is in the log then.
-        let is_following = self.shared.replication.followed().is_some();
-        let Some(here_us) = self.shared.replication.place_in(&resume.log) else { return Ok(None) };
-        let Some(found) = log.resumption(&resume.log, place_us)? else { return Ok(None) };
-        if resume.executed_us > here_us {
-            let (log, at_us) = (resume.log.clone(), resume.executed_us);
-            return Err(match is_following {
-                true => Failure::Behind { log },
-                false => Failure::AheadOf { log, at_us },
-            });
+    /// Up to where this log has nothing that a replica lacks which has executed that elsewhere; `None` if
+    /// that is not known.
+    fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
+        let (log, replication) = (self.log, &self.shared.replication);
+        // In this order: everything that was executed is in the log then.
+        let had = replication.had();
+        let is_following = replication.followed().is_some();
+        if !is_following {
+            log.note_own()?;
         }
-        let switch_us = found.switch_us;
-        let Some(places) = log.places(place_us, switch_us)? else { return Ok(None) };
-        let mut places = places.peekable();
-        let reader = found.first_us.map(|first_us| Reader::open(log.folder(), first_us));
-        let mut reader = match reader.transpose() {
-            Ok(reader) => reader.flatten(),
-            Err(Error::NotKept { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        tracing::info!("replica {replica} goes on from {place_us} of the log {}", resume.log);
-        self.outlet.push(&FromMaster::Resumes)?;
-        let end = log.end();
-        while let Some(reader) = &mut reader
-            && let Some(entry) = reader.next(Some(end))?
-            && entry.timestamp_us <= switch_us
-        {
-            let at_us = entry.timestamp_us;
-            while places.next_if(|line| matches!(line, Ok(line) if line.own_us < at_us)).is_some() {
-            }
-            let is_later =
-                places.peek().is_some_and(|line| matches!(line, Ok(line) if line.own_us > at_us));
-            let line = match places.next_if(|_| !is_later).transpose()? {
-                Some(line) => line,
-                // It changes no record.
-                None if entry.master == 0 => continue,
-                None => return Err(Failure::NoPlace { at_us }),
+        // A log without entries ends at 1 for replicas.
+        let own = log.name().map(|own| Had::up_to(own, log.last_entry_us().max(1)));
+        for theirs in &resume.had {
+            let Some(ours) = had.iter().chain(&own).find(|ours| ours.log == theirs.log) else {
+                return Ok(None);
             };
-            if line.place_us > place_us && is_for(&entry, replica) {
-                let (timestamp_us, origin) = (line.place_us, entry.origin.into());
-                let message = Message::Update { timestamp_us, origin, body: entry.body };
-                self.outlet.push(&FromMaster::Log(message))?;
+            if theirs.lanes_us.iter().zip(&ours.lanes_us).any(|(theirs, ours)| theirs > ours) {
+                return Err(if is_following { Failure::Behind } else { Failure::AheadOf });
             }
-            if self.outlet.is_full() {
-                self.outlet.flush()?;
-            }
-            self.beat(place_us, 1)?;
         }
-        self.outlet.push(&FromMaster::Switch { timestamp_us: switch_us })?;
-        // In one with it: an earlier one must not be repeated behind it.
-        self.push_position(switch_us, log.tail().entries.max(1))?;
-        self.outlet.flush()?;
-        Ok(Some(switch_us))
+        let found = log.resumption(&resume.had)?;
+        if let Some(switch_us) = found {
+            tracing::info!("replica {} goes on in this log after {switch_us}", self.ask.replica);
+        }
+        Ok(found)
     }
 
     /// Lets a replica hear that this server is there, that has waited for a second. Fails if there is
@@ -277,11 +253,30 @@ impl<'l> Link<'l> {
         self.outlet.flush()
     }
 
+    /// Sends a copy first.
+    fn seed(&mut self) -> Result<Feed<'l>, Failure> {
+        if let Some(roots) = &mut self.roots {
+            *roots = Lines::from(self.log.folder(), self.log.tail().timestamp_us)?;
+        }
+        seed(self)
+    }
+
     fn stream(&mut self, mut feed: Feed<'_>) -> Result<(), Failure> {
-        while !self.is_over() {
+        let identity = self.log.identity();
+        let mut told_at: Option<Instant> = None;
+        // A log that begins again has nothing for a replica of what it was.
+        while !self.is_over() && self.log.identity() == identity {
+            let is_due = told_at.is_none_or(|at| at.elapsed() >= HEARTBEAT);
+            // In this order: what was executed is in what is sent.
+            let had = (self.roots.is_some() && is_due).then(|| self.shared.replication.had());
+            let had = had.filter(|_| self.log.write());
             let seen = self.log.end();
             self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;
             self.push_position(feed.read_us(), feed.remaining())?;
+            if let Some(had) = had {
+                told_at = Some(Instant::now());
+                self.push_had(&had, feed.read_us())?;
+            }
             self.outlet.flush()?;
             feed.report(self.replica);
             if !self.shared.replication.awaits() {
@@ -290,6 +285,19 @@ impl<'l> Link<'l> {
             self.log.wait_beyond(seen, HEARTBEAT);
         }
         Ok(())
+    }
+
+    /// Tells of which logs the replica has everything up to where.
+    fn push_had(&mut self, had: &[Had], read_us: u64) -> Result<(), Failure> {
+        if self.shared.replication.followed().is_none() {
+            self.log.note_own()?;
+        }
+        match self.log.bases(had, read_us) {
+            Some(bases) if bases.len() <= ROOT_LOGS_MAX => {
+                self.outlet.push(&FromMaster::Had { pairs: &pairs_of(&bases) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether there is nobody to serve, or nobody to do it.
@@ -305,10 +313,16 @@ impl<'l> Link<'l> {
         mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         while let Some(message) = feed.next(end)? {
-            if let wire::update_log::Message::Update { timestamp_us, .. } = message {
+            let mut root = None;
+            if let Message::Update { timestamp_us, .. } = message {
                 before(&mut self.outlet, timestamp_us)?;
+                let roots = self.roots.as_mut();
+                root = roots.map(|roots| roots.root_of(timestamp_us)).transpose()?.flatten();
             }
-            self.outlet.push(&FromMaster::Log(message))?;
+            self.outlet.push(&match root {
+                Some(root) => FromMaster::Rooted { root, message },
+                None => FromMaster::Log(message),
+            })?;
             if self.outlet.is_full() {
                 self.outlet.flush()?;
             }

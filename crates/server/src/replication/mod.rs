@@ -41,6 +41,7 @@ use rustix::fd::OwnedFd;
 use sender::Senders;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::replication::Had;
 
 /// Each end of a link says this often that it is there, also when there is nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -96,9 +97,9 @@ impl Replication {
         Some((follower.master()?, follower))
     }
 
-    /// Up to where in the log of that identity everything was executed here, if that is known.
-    fn place_in(&self, log: &str) -> Option<u64> {
-        self.follower.as_ref()?.place_in(log)
+    /// What was executed here of each log, if that is known.
+    fn had(&self) -> Vec<Had> {
+        self.follower.as_ref().map_or_else(Vec::new, Follower::had)
     }
 
     /// Number of replicas that are being served.
@@ -152,14 +153,7 @@ impl Replication {
 
     /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Returns whether it can
     /// be done; without a master, when everything is executed that was received.
-    pub(crate) fn set_master(
-        &self,
-        host: &[u8],
-        port: u32,
-        from_us: u64,
-        options: u32,
-        log: Option<&UpdateLog>,
-    ) -> bool {
+    pub(crate) fn set_master(&self, host: &[u8], port: u32, from_us: u64, options: u32) -> bool {
         let Some(follower) = &self.follower else {
             if host.is_empty() {
                 return true;
@@ -176,13 +170,13 @@ impl Replication {
             Some(Master { host: host.to_owned(), port })
         };
         let set_us = (from_us > 0).then_some(from_us);
-        follower.follow(master, set_us, checks(options), log);
+        follower.follow(master, set_us, checks(options));
         true
     }
 
     /// Follows nobody from now on, also after a restart. `None` if there is no master.
-    pub(crate) fn promote(&self, log: Option<&UpdateLog>) -> Option<Promoted> {
-        self.follower.as_ref()?.promote(log)
+    pub(crate) fn promote(&self) -> Option<Promoted> {
+        self.follower.as_ref()?.promote()
     }
 
     /// Whether this server can follow another.

@@ -1,7 +1,7 @@
 //! Following one master, over one connection.
 
 use super::SILENCE_MAX;
-use super::apply::Applier;
+use super::apply::{Applier, Names};
 use super::batch::Batch;
 use super::copying::Copying;
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
@@ -9,11 +9,12 @@ use super::position::Position;
 use super::tally::Tally;
 use crate::execute::Repeater;
 use crate::shared::Shared;
+use crate::update_log::{Spread, name_of};
 use client::{Address, Ask, ReplicaLink, Settings};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
-use wire::replication::{COMPRESS, FromMaster, RESUME, Resume, SEED, SEED_IF_TOO_OLD};
+use wire::replication::{COMPRESS, FromMaster, NAME_ROOTS, RESUME, Resume, SEED, SEED_IF_TOO_OLD};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,8 +44,8 @@ impl Path<'_> {
     fn options(
         &self,
         position: &Position,
-        identity: Option<&str>,
-        is_extended: bool,
+        is_other_log: bool,
+        tells_roots: bool,
     ) -> Result<u32, End> {
         let has_nothing = self.was_empty && position.timestamp_us() == 0;
         let is_allowed = self.follower.seeding != Seeding::Never;
@@ -58,12 +59,15 @@ impl Path<'_> {
         if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
-        if position.is_of_another_log(identity) && options & SEED == 0 {
-            match identity {
-                Some(_) => options |= RESUME,
-                // A log without an identity does not know where it goes on.
-                None if is_extended && options & SEED_IF_TOO_OLD != 0 => options |= SEED,
-                None => {}
+        if tells_roots {
+            options |= NAME_ROOTS;
+        }
+        if is_other_log && options & SEED == 0 {
+            match tells_roots && position.lanes().is_complete() {
+                true => options |= RESUME,
+                // It is not known where that master's log goes on.
+                false if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
+                false => {}
             }
         }
         if self.follower.compresses {
@@ -100,7 +104,13 @@ impl Path<'_> {
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
         let is_extended = link.is_extended();
-        let options = match self.options(position, identity.as_deref(), is_extended) {
+        let spread = Spread::of(&self.shared.database).name();
+        let tells_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
+            Ok(told) => told.flatten().is_some_and(|told| told == spread),
+            Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
+        };
+        let is_other_log = position.is_of_another_log(identity.as_deref());
+        let options = match self.options(position, is_other_log && is_extended, tells_roots) {
             Ok(options) => options,
             Err(end) => return end,
         };
@@ -122,13 +132,15 @@ impl Path<'_> {
             Err(error) => return lost(&error),
         };
         if options & RESUME != 0
-            && let Some(log) = position.log()
+            && let Err(error) = link.resume(&Resume { had: position.had() })
         {
-            let executed_us = position.timestamp_us().max(position.lanes().highest_us());
-            if let Err(error) = link.resume(&Resume { log: log.to_owned(), executed_us }) {
-                return lost(&error);
-            }
+            return lost(&error);
         }
+        let log = match &identity {
+            Some(identity) => name_of(identity),
+            None => name_of(&format!("server {master_id}")),
+        };
+        let names = Names { log, tells_roots };
         let acknowledger = match link.acknowledger() {
             Ok(acknowledger) => acknowledger,
             Err(error) => return lost(&error),
@@ -150,21 +162,19 @@ impl Path<'_> {
                 }
             }
             let end = loop {
+                let identity = identity.as_deref();
                 let followed =
-                    self.seed(&mut link, position, master_id, options).and_then(|resumes| {
-                        if !resumes {
-                            adopt(position, master, identity.as_deref(), is_extended)?;
+                    self.seed(&mut link, position, master_id, options).and_then(|switch_us| {
+                        match (switch_us, identity) {
+                            (Some(switch_us), Some(identity)) => {
+                                self.switch(position, switch_us, identity)?;
+                            }
+                            _ => self.adopt(position, master, identity, is_extended, names)?,
                         }
-                        self.follow_log(position, master_id, resumes)?;
-                        Ok(self.apply(&mut link, position, master_id, resumes))
+                        Ok(self.apply(&mut link, position, master_id, names))
                     });
                 match followed {
                     Ok(End::SeedBegins) => {}
-                    Ok(End::Switches(timestamp_us)) => {
-                        if let Err(end) = self.switch(position, timestamp_us, identity.as_deref()) {
-                            break end;
-                        }
-                    }
                     Ok(end) | Err(end) => break end,
                 }
             };
@@ -174,31 +184,13 @@ impl Path<'_> {
         })
     }
 
-    /// Has the update log note where in the log that the position is of its entries come from.
-    fn follow_log(&self, position: &Position, master_id: u16, resumes: bool) -> Result<(), End> {
-        let Some(own) = &self.shared.update_log else { return Ok(()) };
-        if !resumes {
-            position.lanes().adopt(master_id);
-        }
-        let from_us = position.timestamp_us().max(position.lanes().highest_us());
-        let noted = match position.log() {
-            Some(log) => own.follow(log, from_us),
-            None => own.forget_places(),
-        };
-        noted.map_err(|error| End::Lost(error.to_string()))
-    }
-
-    /// Everything is here up to a time stamp of the master's own log.
+    /// It goes on after a time stamp of the master's log, and leaves out what it has executed.
     fn switch(
         &self,
         position: &mut Position,
         timestamp_us: u64,
-        identity: Option<&str>,
+        identity: &str,
     ) -> Result<(), End> {
-        let Some(identity) = identity else { return Err(out_of_place()) };
-        if !self.shared.flush_update_log() {
-            return Err(End::Lost("the update log cannot be written".into()));
-        }
         let switched = position.switch(timestamp_us, identity);
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
@@ -208,15 +200,50 @@ impl Path<'_> {
         Ok(())
     }
 
-    /// Lets the database become a copy, if it has asked for that and the master begins with it. Says
-    /// whether the master goes on in terms of the log that the position is of, instead of its own.
+    /// The position is a place in the master's log from now on.
+    fn adopt(
+        &self,
+        position: &mut Position,
+        master: &Master,
+        identity: Option<&str>,
+        is_extended: bool,
+        names: Names,
+    ) -> Result<(), End> {
+        if position.is_of_another_log(identity) {
+            tracing::warn!(
+                "{master} has another log than the one that the position {} is of, and does not know \
+                 what was executed: by time stamps, operations around it may be executed twice or missed{}",
+                position.timestamp_us(),
+                if is_extended { ". --seed always makes a copy" } else { "" }
+            );
+        }
+        if !names.tells_roots {
+            position.lanes().keep_only(names.log);
+        } else if position.log() != identity {
+            position.lanes().clear();
+            if position.timestamp_us() == 0 {
+                // There is nothing of others.
+                position.lanes().learn(&[]);
+            } else if let Some(own) = &self.shared.update_log {
+                own.forget_places().map_err(|error| End::Lost(error.to_string()))?;
+            }
+        }
+        let adopted = match identity {
+            Some(identity) => position.adopt_log(identity),
+            None => position.forget_log(),
+        };
+        adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
+    }
+
+    /// Lets the database become a copy, if it has asked for that and the master begins with it. Returns
+    /// where in the master's log it goes on, if the master says so.
     fn seed(
         &self,
         link: &mut ReplicaLink,
         position: &mut Position,
         master_id: u16,
         options: u32,
-    ) -> Result<bool, End> {
+    ) -> Result<Option<u64>, End> {
         let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
         let mut repeater = Repeater::new(self.shared);
@@ -235,7 +262,9 @@ impl Path<'_> {
                         Copying::begin(self.shared, position, master_id, announced, was_empty)?;
                     copying.insert(begun).show(&mut self.follower.state.lock())?;
                 }
-                (FromMaster::Resumes, None) if options & RESUME != 0 => return Ok(true),
+                (FromMaster::Switch { timestamp_us }, None) if options & RESUME != 0 => {
+                    return Ok(Some(timestamp_us));
+                }
                 // It was not asked for.
                 (FromMaster::SeedBegin { .. }, None) => return Err(out_of_place()),
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
@@ -260,7 +289,7 @@ impl Path<'_> {
                 }
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Executes the log on all cores.
@@ -269,15 +298,16 @@ impl Path<'_> {
         link: &mut ReplicaLink,
         position: &mut Position,
         master_id: u16,
-        resumes: bool,
+        names: Names,
     ) -> End {
         let Self { follower, shared, check, .. } = *self;
         *follower.state.lock() = State::Following;
         let interrupt = || follower.interrupt();
-        let places = (position.log().is_some(), resumes);
         let progress = &follower.progress;
-        let applier =
-            Applier::new(shared, progress, position, master_id, places, check, &interrupt);
+        let applier = Applier::new(shared, progress, position, master_id, names, check, &interrupt);
+        if let Err(end) = applier.note_roots() {
+            return end;
+        }
         let end = std::thread::scope(|scope| {
             let _guard = applier.guard();
             let applier = &applier;
@@ -330,28 +360,6 @@ impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
-}
-
-/// The position is a place in the master's log from now on.
-fn adopt(
-    position: &mut Position,
-    master: &Master,
-    identity: Option<&str>,
-    is_extended: bool,
-) -> Result<(), End> {
-    if position.is_of_another_log(identity) {
-        tracing::warn!(
-            "{master} has another log than the one that the position {} is of, and does not know that \
-             one: by time stamps, operations around it may be executed twice or missed{}",
-            position.timestamp_us(),
-            if is_extended { ". --seed always makes a copy" } else { "" }
-        );
-    }
-    let adopted = match identity {
-        Some(identity) => position.adopt_log(identity),
-        None => position.forget_log(),
-    };
-    adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
 }
 
 /// The master does not follow the protocol.

@@ -2,17 +2,19 @@
 //!
 //! The file holds the time stamp of the last operation before which all are executed, in decimal, and
 //! a line end, as the original's. It is written after each batch of operations; what was executed
-//! beyond it is in [`Lanes`], in a file beside (`.lanes`). The identity of the master's log is beside
+//! beyond it, and of which log, is in [`Lanes`], in a file beside (`.lanes`). The identity of the master's log is beside
 //! too (`.log`). While the database becomes a copy of the
 //! master's, there is a file `.seeding` beside.
 
 use super::lanes::Lanes;
+use crate::update_log::name_of;
 use cabinet::io::{RealStorage, Storage, directory_of};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wire::replication::Had;
 
 /// Extension of the file with the identity of the log that the time stamp is of.
 const LOG: &str = ".log";
@@ -34,6 +36,8 @@ pub(super) struct Position {
 /// Time stamp and log of a position, as files say.
 struct Place {
     timestamp_us: u64,
+    /// In the file of the position.
+    written_us: u64,
     log: Option<String>,
     /// It was about to become a place in that log.
     is_new: bool,
@@ -52,17 +56,37 @@ impl Place {
         let mut words = log.unwrap_or_default().split_whitespace();
         let log = words.next().map(str::to_owned);
         match words.next().and_then(|word| word.parse().ok()) {
-            Some(timestamp_us) => Ok(Self { timestamp_us, log, is_new: true }),
-            None => Ok(Self { timestamp_us, log, is_new: false }),
+            Some(new_us) => {
+                Ok(Self { timestamp_us: new_us, written_us: timestamp_us, log, is_new: true })
+            }
+            None => Ok(Self { timestamp_us, written_us: timestamp_us, log, is_new: false }),
         }
     }
 }
 
-/// How far a replica has come, and in which log, as the files at `path` say at present.
-pub(super) fn noted(path: &Path) -> Option<(u64, String)> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let place = Place::of(&text, Some(&std::fs::read_to_string(beside(path, LOG)).ok()?)).ok()?;
-    Some((place.timestamp_us, place.log?))
+/// What the replica that has its position there has executed, as the files say at present; nothing if that
+/// is not known.
+pub(super) fn had(path: &Path) -> Vec<Had> {
+    let read = || {
+        let text = std::fs::read_to_string(path).ok()?;
+        let log = std::fs::read_to_string(beside(path, LOG)).ok()?;
+        let place = Place::of(&text, Some(&log)).ok()?;
+        let log = name_of(&place.log?);
+        let position = |had| with_position(had, log, place.timestamp_us);
+        // After a restart of the system there is nothing else.
+        let had = Lanes::read(&beside(path, ".lanes"), place.written_us).map(position);
+        Some(had.unwrap_or_else(|| vec![Had::up_to(log, place.timestamp_us)]))
+    };
+    read().unwrap_or_default()
+}
+
+/// Everything of the log that a position is of was executed up to there.
+fn with_position(mut had: Vec<Had>, log: u64, timestamp_us: u64) -> Vec<Had> {
+    for had in had.iter_mut().filter(|had| had.log == log) {
+        had.base_us = had.base_us.max(timestamp_us);
+        had.lanes_us.iter_mut().for_each(|lane_us| *lane_us = timestamp_us.max(*lane_us));
+    }
+    had
 }
 
 impl Position {
@@ -70,8 +94,9 @@ impl Position {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let (file, text) = open(path)?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
-        let Place { timestamp_us, log, is_new } = Place::of(&text, log.as_deref())?;
-        let (lanes, is_noted) = Lanes::open(&beside(path, ".lanes"), timestamp_us)?;
+        let Place { timestamp_us, written_us, log, is_new } = Place::of(&text, log.as_deref())?;
+        let positions_us = [timestamp_us, written_us];
+        let (lanes, is_noted) = Lanes::open(&beside(path, ".lanes"), &positions_us)?;
         let (path, lanes, length) = (path.to_owned(), Arc::new(lanes), text.len());
         let mut position = Self { path, file, lanes, timestamp_us, length, log, is_noted };
         if is_new && let Some(log) = position.log.take() {
@@ -122,11 +147,20 @@ impl Position {
         self.is_noted
     }
 
-    /// It is the same place in another log, where it has another time stamp: there it goes on. Also a
-    /// process that is killed has either.
+    /// What was executed of each log that is known.
+    pub(super) fn had(&self) -> Vec<Had> {
+        let log = self.log.as_deref().map_or(0, name_of);
+        with_position(self.lanes.logs(), log, self.timestamp_us)
+    }
+
+    /// It goes on in another log, where what was executed beyond is known. Also a process that is killed
+    /// has either place.
     pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
+        // What comes next is not behind the last place in the old log.
+        let had = self.had();
+        let bases: Vec<_> = had.iter().map(|had| (had.log, had.base_us)).collect();
+        self.lanes.learn(&bases);
         self.write_log(&format!("{identity} {timestamp_us}\n"))?;
-        self.lanes.clear();
         self.advance(timestamp_us)?;
         self.log = None;
         self.adopt_log(identity)

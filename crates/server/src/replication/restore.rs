@@ -95,7 +95,7 @@ fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Re
         }
         let operation = Operation::parse(entry.body)
             .map_err(|_| format!("the entry of {timestamp_us} is no operation"))?;
-        let source = Source { origin: entry.origin, master: entry.master, place_us: 0 };
+        let source = Source { origin: entry.origin, master: entry.master, root: None };
         let repeated = repeater.repeat(source, &operation);
         let succeeded =
             repeated.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;

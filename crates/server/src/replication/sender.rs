@@ -172,12 +172,10 @@ pub(super) enum Failure {
     Over,
     #[error("the time stamp {at_us} is ahead of this server: it is of another master")]
     Ahead { at_us: u64 },
-    #[error("it has executed operations up to {at_us} of the log {log}, which this server has not")]
-    AheadOf { log: String, at_us: u64 },
-    #[error("it has executed more of the log {log} than this server so far")]
-    Behind { log: String },
-    #[error("the entry of {at_us} has no place in the log that it resumes")]
-    NoPlace { at_us: u64 },
+    #[error("it has executed operations that this server has not")]
+    AheadOf,
+    #[error("it has executed operations that this server has not so far")]
+    Behind,
     #[error("it says what is no acknowledgement")]
     NoAcknowledgement,
 }

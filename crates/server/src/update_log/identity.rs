@@ -21,6 +21,13 @@ pub(super) fn identity_of(folder: &Path) -> Result<String> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(source) => return Err(failed("read", source)),
     }
+    renew(folder)
+}
+
+/// Gives the log in a folder another identity, which is returned.
+pub(super) fn renew(folder: &Path) -> Result<String> {
+    let path = folder.join(FILE);
+    let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid");
     let identity = uuid.map_err(|source| failed("make", source))?.trim().to_owned();
     let beside = folder.join("identity.new");
@@ -45,5 +52,8 @@ mod tests {
         let identity = |at: usize| identity_of(folders[at].path()).expect("room");
         assert_eq!(identity(0), identity(0));
         assert_ne!(identity(0), identity(1));
+        let before = identity(0);
+        let renewed = renew(folders[0].path()).expect("room");
+        assert!(renewed != before && renewed == identity(0));
     }
 }

@@ -115,17 +115,26 @@ impl Recovered {
         Ok(recovered)
     }
 
-    /// Whether entries may be missing, or something may come into the log that is from another server.
-    pub(super) fn breaks_places(&self) -> bool {
+    /// Whether entries may be missing, or something from another server may come into the log without
+    /// its root; and the time stamp of the first entry of a client, 0 without any.
+    pub(super) fn roots(&self) -> (bool, u64) {
+        let is_foreign = |subject: &Vec<u8>| subject.get(2..4) != Some(&[0, 0]);
+        let mut is_broken = self.unfinished.values().any(is_foreign);
+        let mut own_us = 0;
         let mut rest = &self.entries[..];
         while let Parse::Complete(entry, length) = Entry::parse(rest) {
-            if entry.master != 0 {
-                return true;
+            is_broken |= entry.master != 0;
+            if entry.master == 0 && own_us == 0 {
+                own_us = entry.timestamp_us;
             }
             rest = &rest[length..];
         }
-        let is_foreign = |subject: &Vec<u8>| subject.get(2..4) != Some(&[0, 0]);
-        self.is_of_other_life || self.unfinished.values().any(is_foreign)
+        (is_broken, own_us)
+    }
+
+    /// Whether there are files of another life of the system.
+    pub(super) fn is_of_other_life(&self) -> bool {
+        self.is_of_other_life
     }
 
     fn take(&mut self, record: &Record<'_>) {
@@ -204,7 +213,7 @@ impl Journal {
             };
             unfinished.push(Unfinished {
                 id,
-                source: Source { origin, master, place_us: 0 },
+                source: Source { origin, master, root: None },
                 subject,
             });
         }

@@ -34,9 +34,11 @@ pub use files::{Files, Place};
 pub use reader::Reader;
 pub use retention::Retention;
 
+pub(crate) use followed::name_of;
 pub(crate) use held::{Held, Stand};
 pub(crate) use journal::{Subject, Unfinished};
 pub(crate) use order::{Scope, Spread};
+pub(crate) use places::Lines;
 pub(crate) use retention::now_us;
 
 use cabinet::Database;
@@ -47,7 +49,7 @@ use journal::{Journal, Spare};
 use order::{KeyOrder, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
-use places::Places;
+use places::{Had, Places};
 use retention::Keeper;
 use start::{Start, is_of_full_disk};
 use std::path::{Path, PathBuf};
@@ -55,6 +57,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use wire::binary::Request;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
+use wire::replication::Root;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
 
 /// Default of [`Settings::file_bytes_max`], as the original.
@@ -104,8 +107,8 @@ pub(crate) struct Source {
     pub(crate) origin: u16,
     /// Server that it was received from, 0 if it was executed here first.
     pub(crate) master: u16,
-    /// Time stamp in the log of that server, 0 if it is not known or there is none.
-    pub(crate) place_us: u64,
+    /// Where it was made first, if that is known of an entry that was received.
+    pub(crate) root: Option<Root>,
 }
 
 /// The update log of a running server.
@@ -130,7 +133,7 @@ pub(crate) struct UpdateLog {
     value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
     /// What the log is known by; `None` while it cannot be kept, as on a full disk.
-    identity: Option<String>,
+    identity: Mutex<Option<String>>,
 }
 
 /// A moment of a log, as time stamps between those of the entries before it and those of the entries
@@ -164,8 +167,8 @@ struct Buffer {
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
     journal: Option<Journal>,
-    /// Where entries are in the master's log, while that is written down.
-    lines: Option<NewLines>,
+    /// Where entries were made first.
+    lines: NewLines,
 }
 
 impl UpdateLog {
@@ -178,11 +181,12 @@ impl UpdateLog {
         let mut journal = None;
         let mut unfinished = Vec::new();
         let mut waiting = None;
-        let mut is_broken = true;
+        let mut is_broken = last_timestamp_us > 0;
+        let (mut own_us, mut has_lost) = (0, false);
         if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
             let mut start = Start::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
-            is_broken = start.breaks_places();
+            (is_broken, own_us, has_lost) = start.roots();
             match start.attempt(&mut files) {
                 Ok(begun) => {
                     journal = Some(begun.0);
@@ -193,13 +197,25 @@ impl UpdateLog {
             }
         }
         let (start, error) = waiting.unzip();
-        let (places, has_own) = Places::open(&settings.folder, last_timestamp_us, is_broken)?;
-        let lines = places.followed().map(|_| NewLines {
-            // Until a master is followed, changes are the clients' own.
-            is_live: false,
-            has_own,
+        let roots = (is_broken, has_lost, own_us);
+        let mut places = Places::open(&settings.folder, last_timestamp_us, roots)?;
+        let mut own_us = 0;
+        if places.had().is_none() && last_timestamp_us > 0 {
+            let is_first_foreign;
+            // Of what cannot be read it is not known.
+            (is_first_foreign, own_us) = first_own(&settings.folder).unwrap_or((true, 1));
+            if is_first_foreign {
+                places.assume(Had { own_us, ..Had::default() });
+            }
+        }
+        let had = places.had();
+        let floor_us = had.and_then(|had| had.floor_us);
+        let lines = NewLines {
+            is_noting: floor_us.is_some(),
+            is_broken: had.is_some() && floor_us.is_none(),
+            own_us: had.map_or(own_us, |had| had.own_us),
             ..NewLines::default()
-        });
+        };
         let log = Self {
             order: KeyOrder::new(database),
             buffer: Mutex::new(Buffer {
@@ -226,9 +242,11 @@ impl UpdateLog {
             start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
             own_changes: None,
-            identity: identity::identity_of(&settings.folder)
-                .inspect_err(|error| tracing::warn!("update log: it has no identity: {error}"))
-                .ok(),
+            identity: Mutex::new(
+                identity::identity_of(&settings.folder)
+                    .inspect_err(|error| tracing::warn!("update log: it has no identity: {error}"))
+                    .ok(),
+            ),
             settings,
         };
         if let Some(error) = error {
@@ -257,8 +275,8 @@ impl UpdateLog {
     }
 
     /// What time stamps of this log are known to belong to.
-    pub(crate) fn identity(&self) -> Option<&str> {
-        self.identity.as_deref()
+    pub(crate) fn identity(&self) -> Option<String> {
+        self.identity.lock().clone()
     }
 
     /// What is known of replicas.
@@ -370,11 +388,9 @@ impl UpdateLog {
         buffer.count += 1;
         let length = (ENTRY_HEADER_BYTES + body) as u64;
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
-        if let Some(lines) = &mut buffer.lines
-            && (source.place_us != 0
-                || !matches!(operation.request, Request::Sync | Request::Optimize { .. }))
-        {
-            lines.take(source, timestamp_us);
+        let changes_nothing = matches!(operation.request, Request::Sync | Request::Optimize { .. });
+        if source.master != 0 || !changes_nothing {
+            buffer.lines.take(source, timestamp_us);
         }
         let Buffer { entries, journal, .. } = &mut *buffer;
         let kept = journal.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
@@ -430,16 +446,17 @@ impl UpdateLog {
         let mut entries = std::mem::take(&mut buffer.entries);
         let mut count = std::mem::take(&mut buffer.count);
         let timestamp_us = buffer.last_entry_us;
-        let lines = buffer.lines.take_if(|lines| lines.is_broken || !lines.bytes.is_empty());
-        if let Some(NewLines { is_live, has_own, is_broken: false, .. }) = lines {
-            buffer.lines = Some(NewLines { is_live, has_own, ..NewLines::default() });
-        }
+        let lines = std::mem::take(&mut buffer.lines.bytes);
         if let Some(journal) = &mut buffer.journal {
             journal.forget(self.written.load(Ordering::SeqCst));
         }
         drop(buffer);
         let before = entries.len();
-        let result = self.write_lines(lines).and_then(|()| files.write(&mut entries));
+        let result = self.write_lines(&lines);
+        if result.is_err() {
+            self.buffer.lock().lines.bytes.splice(..0, lines);
+        }
+        let result = result.and_then(|()| files.write(&mut entries));
         let written = (before - entries.len()) as u64;
         let is_whole = entries.is_empty();
         if !is_whole {
@@ -555,6 +572,22 @@ fn count_entries(mut entries: &[u8]) -> u64 {
         count += 1;
     }
     count
+}
+
+/// Whether the log in a folder begins with an entry of another server, and the time stamp of the first one
+/// that is no other server's, 0 without any.
+fn first_own(folder: &Path) -> Result<(bool, u64)> {
+    let mut is_first_foreign = false;
+    if let Some(&file) = files::numbers(folder)?.first() {
+        let mut reader = Reader::open_at(folder, Place { file, offset: 0 }, 0)?;
+        while let Some(entry) = reader.next(None)? {
+            if entry.master == 0 {
+                return Ok((is_first_foreign, entry.timestamp_us));
+            }
+            is_first_foreign = true;
+        }
+    }
+    Ok((is_first_foreign, 0))
 }
 
 /// The end of the log in a folder that nobody writes, or that is written meanwhile.

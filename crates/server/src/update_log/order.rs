@@ -62,6 +62,15 @@ impl Spread {
         }
     }
 
+    /// What it is called towards other servers.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ByBytes => "bytes",
+            Self::ById => "id",
+            Self::Together => "together",
+        }
+    }
+
     /// Which of `count` places is that of a key, the same one in every process; `None` if the key
     /// may mean any record.
     pub(crate) fn place(self, database: &Database, key: &[u8], count: usize) -> Option<usize> {

@@ -1,88 +1,103 @@
-//! Where in its master's log each entry is that came from there.
+//! Where each entry was made first that came from another server.
 //!
-//! A replica gives its entries time stamps of its own. So that another replica of the same master can go
-//! on in this log when this server takes over, there is a line for each entry from the master: its time
-//! stamp here, and that in the master's log. The lines are in files `places.00000001` and so on, each of which
-//! begins with 0 and the highest place before it; the
-//! file `followed` says of which log they are, and since when they are without a gap.
+//! A server gives its entries time stamps of its own. So that a replica can go on in this log that has
+//! executed some of its entries elsewhere, there is a line for each entry that came with its root: its time
+//! stamp here, and the log and time stamp where it was made first. The lines are in files `roots.00000001` and
+//! so on, each of which begins with the highest time stamp of each log in the lines before it. Entries
+//! without a line count as made first here.
 //!
-//! Behind the point where they begin the log has entries with lines only, and then, once this server is a
-//! master itself, entries without only. Whatever else comes ends that: the lines are removed, and begin
-//! again when the master is connected to next.
+//! The file `had` says since when every entry that came from another server has a line, and what was
+//! executed of each log before. It is not there in the log of a server that was never a replica.
 
 use super::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use wire::replication::Root;
 
 /// Bytes of lines from which the next file begins.
 const PART_BYTES_MAX: u64 = 16 << 20;
 
-const FOLLOWED: &str = "followed";
+/// Bytes of lines that are read at once.
+const CHUNK_BYTES: usize = LINE_BYTES << 12;
+
+const STATE: &str = "had";
 
 /// Name of the files with lines, before their number.
-const PREFIX: &str = "places.";
+const PREFIX: &str = "roots.";
 
-const LINE_BYTES: usize = 16;
+const LINE_BYTES: usize = 24;
 
-/// A line: time stamps of an entry, in microseconds since 1970.
+/// A line about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// In this log.
+    /// Its time stamp in this log, in microseconds since 1970; 0 at the beginning of a file.
     pub(crate) own_us: u64,
-    /// In the master's.
-    pub(crate) place_us: u64,
+    /// Where it was made first.
+    pub(crate) root: Root,
 }
 
 impl Line {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.own_us.to_be_bytes());
-        out.extend_from_slice(&self.place_us.to_be_bytes());
+        for number in [self.own_us, self.root.log, self.root.timestamp_us] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
     }
 
-    fn parse(bytes: [u8; LINE_BYTES]) -> Self {
-        let both = u128::from_be_bytes(bytes);
-        Self { own_us: (both >> 64) as u64, place_us: both as u64 }
+    fn parse(bytes: &[u8; LINE_BYTES]) -> Self {
+        let numbers = bytes.as_chunks().0;
+        let [own_us, log, timestamp_us] =
+            [0, 1, 2].map(|at| numbers.get(at).map_or(0, |number| u64::from_be_bytes(*number)));
+        Self { own_us, root: Root { log, timestamp_us } }
     }
 }
 
-/// The master's log that lines are of, and where they begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Followed {
-    /// Its identity.
-    pub(crate) log: String,
-    /// Everything up to here in the master's log was executed before; the rest has lines.
-    pub(crate) from_us: u64,
-    /// Entries of this log up to here are older than that.
-    pub(crate) own_us: u64,
+/// What is known of the entries of a server that is, or was, a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Had {
+    /// Entries behind here have lines if they came from another server; `None` if that is not so.
+    pub(super) floor_us: Option<u64>,
+    /// The first entry that clients have made, as far back as that matters; 0 without any.
+    pub(super) own_us: u64,
+    /// Up to where the entries up to the floor may have what was made first in each log.
+    pub(super) logs: Vec<(u64, u64)>,
 }
 
-impl Followed {
-    /// What is noted in a folder; `None` where that cannot be understood either.
+impl Had {
+    /// What is noted in a folder; nothing where that cannot be understood.
     fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(FOLLOWED);
+        let path = folder.join(STATE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Error::Io { operation: "read", path, source }),
         };
-        let mut words = text.split_whitespace();
-        let mut next = || words.next();
-        let followed = || {
-            let log = next()?.to_owned();
-            let (from_us, own_us) = (next()?.parse().ok()?, next()?.parse().ok()?);
-            next().is_none().then_some(Self { log, from_us, own_us })
-        };
-        Ok({ followed }())
+        let mut lines = text.lines().map(|line| {
+            let (one, other) = line.split_once(' ')?;
+            Some((one.parse::<u64>().ok()?, other.parse::<u64>().ok()?))
+        });
+        let unknown = Self { own_us: 1, ..Self::default() };
+        let Some((own_us, after_us)) = lines.next().flatten() else { return Ok(Some(unknown)) };
+        let logs: Option<Vec<_>> = lines.collect();
+        Ok(Some(logs.map_or(unknown, |logs| Self {
+            // One more, as the floor of a log without entries is 0.
+            floor_us: after_us.checked_sub(1),
+            own_us,
+            logs,
+        })))
     }
 
     fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(FOLLOWED);
-        let new = folder.join("followed.new");
-        let Self { log, from_us, own_us } = self;
-        let written = fs::write(&new, format!("{log} {from_us} {own_us}\n"))
-            .and_then(|()| fs::rename(&new, &path));
+        let path = folder.join(STATE);
+        let new = folder.join("had.new");
+        let after_us = self.floor_us.map_or(0, |floor_us| floor_us.saturating_add(1));
+        let mut text = format!("{} {after_us}\n", self.own_us);
+        for (log, highest_us) in &self.logs {
+            text.push_str(&format!("{log} {highest_us}\n"));
+        }
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
         written.map_err(|source| Error::Io { operation: "write", path, source })
     }
 }
@@ -91,76 +106,91 @@ impl Followed {
 #[derive(Debug)]
 pub(super) struct Places {
     folder: PathBuf,
-    followed: Option<Followed>,
+    had: Option<Had>,
     number: u64,
     file: Option<File>,
     /// Bytes of the present file.
     bytes: u64,
-    /// The highest place in the master's log of any line.
-    highest_us: u64,
+    /// The highest time stamp of each log in any line.
+    highest_us: BTreeMap<u64, u64>,
 }
 
 impl Places {
-    /// Opens those in the folder of a log that ends with `last_us`, unless something that they do not
-    /// tell may have come to the log since they were written, as `is_broken` says. Answers also whether
-    /// entries without lines follow them.
-    pub(super) fn open(folder: &Path, last_us: u64, is_broken: bool) -> Result<(Self, bool)> {
+    /// Opens those in the folder of a log that ends with `last_us`. An entry that a line may be missing of
+    /// has come since they were written if `is_broken`, or the log may have lost entries, as `has_lost`
+    /// says; `own_us` is the first one of a client that has come, if it is not 0.
+    pub(super) fn open(
+        folder: &Path,
+        last_us: u64,
+        (is_broken, has_lost, own_us): (bool, bool, u64),
+    ) -> Result<Self> {
         let folder = folder.to_owned();
-        let followed = Followed::read(&folder)?;
-        let mut places = Self { folder, followed, number: 0, file: None, bytes: 0, highest_us: 0 };
-        let Some(followed) = &places.followed else { return Ok((places, false)) };
-        let mut end_us = followed.own_us;
+        let had = Had::read(&folder)?;
+        let highest_us = BTreeMap::new();
+        let mut places = Self { folder, had, number: 0, file: None, bytes: 0, highest_us };
+        let mut end_us = places.had.as_ref().and_then(|had| had.floor_us).unwrap_or(0);
         if let Some((number, path)) = parts(&places.folder)?.pop() {
             let failed = |source| Error::Io { operation: "open", path: path.clone(), source };
             let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
             let length = file.metadata().map_err(failed)?.len();
             places.bytes = length - length % LINE_BYTES as u64;
-            for line in Lines::open(&path)? {
-                let Line { own_us, place_us } = line?;
-                end_us = end_us.max(own_us);
-                places.highest_us = places.highest_us.max(place_us);
+            let mut lines = Lines::of(&places.folder, number)?;
+            while let Some(line) = lines.next()? {
+                end_us = end_us.max(line.own_us);
+                places.raise(line.root);
             }
             (places.number, places.file) = (number, Some(file));
         }
+        if let Some(had) = &places.had
+            && own_us > 0
+            && had.own_us == 0
+        {
+            places.assume(Had { own_us, ..had.clone() });
+        }
         // Lines are written first: those without an entry are of a log that has lost its end.
-        if is_broken || end_us > last_us.max(followed.own_us) {
-            places.forget()?;
+        if is_broken || end_us > last_us || has_lost && places.had.is_some() {
+            let own_us = places.had.as_ref().map_or(u64::from(last_us > 0), |had| had.own_us);
+            places.assume(Had { own_us, ..Had::default() });
         }
-        Ok((places, last_us > end_us))
+        Ok(places)
     }
 
-    pub(super) fn followed(&self) -> Option<&Followed> {
-        self.followed.as_ref()
+    fn raise(&mut self, root: Root) {
+        let highest_us = self.highest_us.entry(root.log).or_default();
+        *highest_us = root.timestamp_us.max(*highest_us);
     }
 
-    /// Lines begin.
-    pub(super) fn begin(&mut self, followed: Followed) -> Result<()> {
-        self.forget()?;
-        followed.write(&self.folder)?;
-        self.followed = Some(followed);
-        Ok(())
+    pub(super) fn had(&self) -> Option<&Had> {
+        self.had.as_ref()
     }
 
-    /// Removes all of them.
-    pub(super) fn forget(&mut self) -> Result<()> {
-        self.followed = None;
-        (self.number, self.file, self.bytes, self.highest_us) = (0, None, 0, 0);
-        // First what gives them a meaning.
-        let paths = parts(&self.folder)?.into_iter().map(|(_, path)| path);
-        for path in [self.folder.join(FOLLOWED)].into_iter().chain(paths) {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => {
-                    removed.map_err(|source| Error::Io { operation: "remove", path, source })?
-                }
-            }
+    /// Logs that there are lines of, whatever is known of them.
+    pub(super) fn logs(&self) -> impl Iterator<Item = u64> {
+        self.highest_us.keys().copied()
+    }
+
+    /// Notes what is known from now on.
+    pub(super) fn save(&mut self, had: Had) -> Result<()> {
+        if self.had.as_ref() != Some(&had) {
+            had.write(&self.folder)?;
+            self.had = Some(had);
         }
         Ok(())
+    }
+
+    /// The same where that may fail, as on a full disk: then the next process knows nothing.
+    pub(super) fn assume(&mut self, had: Had) {
+        if let Err(error) = self.save(had.clone()) {
+            tracing::warn!("update log: {error}");
+            // That needs no space.
+            let _ = fs::write(self.folder.join(STATE), "");
+            self.had = Some(had);
+        }
     }
 
     /// Writes lines, before the entries that they are of. After an error they can be given again.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<()> {
-        if lines.is_empty() || self.followed.is_none() {
+        if lines.is_empty() {
             return Ok(());
         }
         let is_full = self.file.is_none() || self.bytes >= PART_BYTES_MAX;
@@ -171,17 +201,20 @@ impl Places {
             let mut options = OpenOptions::new();
             let opened = options.read(true).write(true).create(true).truncate(true).open(&path);
             let file = opened.map_err(failed)?;
-            let mut head = Vec::with_capacity(LINE_BYTES);
-            Line { own_us: 0, place_us: self.highest_us }.encode(&mut head);
+            let mut head = Vec::new();
+            for (&log, &timestamp_us) in &self.highest_us {
+                Line { own_us: 0, root: Root { log, timestamp_us } }.encode(&mut head);
+            }
             file.write_all_at(&head, 0).map_err(failed)?;
-            (self.number, self.file, self.bytes) = (number, Some(file), LINE_BYTES as u64);
+            (self.number, self.file, self.bytes) = (number, Some(file), head.len() as u64);
         }
         if let Some(file) = &self.file {
             file.write_all_at(lines, self.bytes).map_err(failed)?;
         }
         self.bytes += lines.len() as u64;
-        let places = lines.as_chunks().0.iter().map(|line| Line::parse(*line).place_us);
-        self.highest_us = places.fold(self.highest_us, u64::max);
+        for line in lines.as_chunks().0 {
+            self.raise(Line::parse(line).root);
+        }
         Ok(())
     }
 
@@ -189,9 +222,8 @@ impl Places {
     pub(super) fn keep(&self, oldest_us: u64) -> Result<()> {
         let parts = parts(&self.folder)?;
         for pair in parts.windows(2) {
-            let [(_, path), (_, next)] = pair else { continue };
-            let begins = Lines::open(next)?.nth(1).transpose()?;
-            if begins.is_none_or(|line| line.own_us > oldest_us) {
+            let [(_, path), (next, _)] = pair else { continue };
+            if begins(&self.folder, *next)?.is_none_or(|own_us| own_us > oldest_us) {
                 break;
             }
             let failed = |source| Error::Io { operation: "remove", path: path.clone(), source };
@@ -201,58 +233,150 @@ impl Places {
     }
 }
 
-/// Lines of a file, one by one.
-struct Lines {
-    path: PathBuf,
-    file: BufReader<File>,
+/// Lines of a log, one by one, also while there come more.
+pub(crate) struct Lines {
+    folder: PathBuf,
+    number: u64,
+    file: Option<File>,
+    offset: u64,
+    chunk: Vec<u8>,
+    taken: usize,
+    /// It was read, and belongs to an entry that has not been asked for.
+    ahead: Option<Line>,
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Self> {
-        let failed = |source| Error::Io { operation: "open", path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file: BufReader::with_capacity(256 << 10, file) })
+    /// Those of a file, and of what follows.
+    fn of(folder: &Path, number: u64) -> Result<Self> {
+        let path = folder.join(format!("{PREFIX}{number:08}"));
+        let file = match File::open(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(source) => return Err(Error::Io { operation: "open", path, source }),
+        };
+        let folder = folder.to_owned();
+        Ok(Self { folder, number, file, offset: 0, chunk: Vec::new(), taken: 0, ahead: None })
     }
-}
 
-impl Iterator for Lines {
-    type Item = Result<Line>;
+    /// Those of the entries in a folder from `from_us` on, and maybe of some before.
+    pub(crate) fn from(folder: &Path, from_us: u64) -> Result<Self> {
+        let mut parts = parts(folder)?;
+        while parts.len() > 1
+            && let Some((number, _)) = parts.last()
+            && begins(folder, *number)?.is_none_or(|own_us| own_us > from_us)
+        {
+            parts.pop();
+        }
+        Self::of(folder, parts.last().map_or(0, |(number, _)| *number))
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut line = [0; LINE_BYTES];
-        match self.file.read_exact(&mut line) {
-            Ok(()) => Some(Ok(Line::parse(line))),
-            // The last one may be about to be written.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => None,
-            Err(source) => {
-                Some(Err(Error::Io { operation: "read", path: self.path.clone(), source }))
+    /// Where the entry with this time stamp was made first, if it has a line. Time stamps rise.
+    pub(crate) fn root_of(&mut self, own_us: u64) -> Result<Option<Root>> {
+        loop {
+            let line = match self.ahead.take() {
+                Some(line) => line,
+                None => match self.next()? {
+                    Some(line) => line,
+                    None => return Ok(None),
+                },
+            };
+            if line.own_us > own_us {
+                self.ahead = Some(line);
+                return Ok(None);
+            }
+            if line.own_us == own_us {
+                return Ok(Some(line.root));
             }
         }
     }
+
+    /// The next line, if it was written.
+    pub(super) fn next(&mut self) -> Result<Option<Line>> {
+        loop {
+            if let Some(line) = self.chunk[self.taken..].first_chunk() {
+                self.taken += LINE_BYTES;
+                return Ok(Some(Line::parse(line)));
+            }
+            if self.fill()? {
+                continue;
+            }
+            let next = parts(&self.folder)?.into_iter().find(|(number, _)| *number > self.number);
+            let Some((number, _)) = next else { return Ok(None) };
+            // More may have come to this file before the next began.
+            if self.file.is_some() && self.fill()? {
+                continue;
+            }
+            let ahead = self.ahead.take();
+            *self = Self { ahead, ..Self::of(&self.folder, number)? };
+        }
+    }
+
+    /// Reads on; returns whether there was more.
+    fn fill(&mut self) -> Result<bool> {
+        let Some(file) = &self.file else { return Ok(false) };
+        self.chunk.resize(CHUNK_BYTES, 0);
+        let read = file.read_at(&mut self.chunk, self.offset);
+        let read = read.map_err(|source| {
+            let path = self.folder.join(format!("{PREFIX}{:08}", self.number));
+            Error::Io { operation: "read", path, source }
+        });
+        // The last one may be about to be written.
+        let whole = *read.as_ref().unwrap_or(&0) / LINE_BYTES * LINE_BYTES;
+        self.chunk.truncate(whole);
+        (self.taken, self.offset) = (0, self.offset + whole as u64);
+        read.map(|_| whole > 0)
+    }
 }
 
-/// Lines in a folder of entries up to `end_us`, the oldest first. `None` if lines with places behind
-/// `after_us` have been removed.
-pub(super) fn lines(
-    folder: &Path,
-    after_us: u64,
-    end_us: u64,
-) -> Result<Option<impl Iterator<Item = Result<Line>>>> {
-    let mut all = Vec::new();
-    for (_, path) in parts(folder)? {
-        let mut part = Lines::open(&path)?;
-        match part.next().transpose()? {
-            // Nothing is wanted of those before it.
-            Some(head) if head.place_us <= after_us => all.clear(),
-            Some(_) if all.is_empty() => return Ok(None),
-            Some(_) => {}
-            // It is about to be begun.
-            None => break,
+/// Time stamp of the first entry with a line in a file, if there is one.
+fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
+    let mut lines = Lines::of(folder, number)?;
+    while let Some(line) = lines.next()?
+        && lines.number == number
+    {
+        if line.own_us > 0 {
+            return Ok(Some(line.own_us));
         }
-        all.push(part);
     }
-    let is_wanted = move |line: &Result<Line>| !matches!(line, Ok(line) if line.own_us > end_us);
-    Ok(Some(all.into_iter().flatten().take_while(is_wanted)))
+    Ok(None)
+}
+
+/// Time stamp of the first entry behind `floor_us` with a line that is not within `bases`, which are the
+/// time stamps up to which those of each log are wanted by nobody. `None` if lines were removed that may
+/// have been of such entries.
+pub(super) fn first_beyond(
+    folder: &Path,
+    floor_us: u64,
+    bases: &BTreeMap<u64, u64>,
+) -> Result<Option<Option<u64>>> {
+    let is_beyond =
+        |root: Root| root.timestamp_us > bases.get(&root.log).copied().unwrap_or_default();
+    let mut start = None;
+    for (number, _) in parts(folder)?.into_iter().rev() {
+        start = Some(number);
+        // Nothing is wanted of those before it.
+        let mut lines = Lines::of(folder, number)?;
+        let mut is_all = true;
+        while let Some(line) = lines.next()?
+            && line.own_us == 0
+        {
+            is_all &= !is_beyond(line.root);
+        }
+        if is_all || begins(folder, number)?.is_some_and(|own_us| own_us <= floor_us) {
+            break;
+        }
+        if number > 1 && !folder.join(format!("{PREFIX}{:08}", number - 1)).exists() {
+            return Ok(None);
+        }
+    }
+    let Some(number) = start else { return Ok(Some(None)) };
+    let mut lines = Lines::of(folder, number)?;
+    while let Some(line) = lines.next()? {
+        if line.own_us > floor_us && is_beyond(line.root) {
+            return Ok(Some(Some(line.own_us)));
+        }
+    }
+    Ok(Some(None))
 }
 
 /// The files with lines in a folder, by their numbers.
@@ -277,52 +401,57 @@ mod tests {
 
     fn encoded(lines: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for (own_us, place_us) in lines {
-            Line { own_us, place_us }.encode(&mut bytes);
+        for (own_us, timestamp_us) in lines {
+            Line { own_us, root: Root { log: 7, timestamp_us } }.encode(&mut bytes);
         }
         bytes
     }
 
+    const HAD: fn() -> Had = || Had { floor_us: Some(5), own_us: 0, logs: vec![(7, 10)] };
+
     fn begun(folder: &Path) -> Places {
-        let mut places = reopened(folder, 0, false).0;
-        let log = "log".to_owned();
-        places.begin(Followed { log, from_us: 10, own_us: 5 }).expect("room");
+        let mut places = reopened(folder, 5, false);
+        places.save(HAD()).expect("room");
         places
     }
 
-    fn reopened(folder: &Path, last_us: u64, is_broken: bool) -> (Places, bool) {
-        Places::open(folder, last_us, is_broken).expect("files")
+    fn reopened(folder: &Path, last_us: u64, is_broken: bool) -> Places {
+        Places::open(folder, last_us, (is_broken, false, 0)).expect("files")
     }
 
-    fn found(folder: &Path, after_us: u64, end_us: u64) -> Option<Vec<(u64, u64)>> {
-        let all = lines(folder, after_us, end_us).expect("files")?;
-        let line = |line: Result<Line>| line.map(|line| (line.own_us, line.place_us));
-        Some(all.map(line).collect::<Result<_>>().expect("files"))
+    fn beyond(folder: &Path, base_us: u64) -> Option<Option<u64>> {
+        first_beyond(folder, 5, &BTreeMap::from([(7, base_us)])).expect("files")
     }
 
     #[test]
-    fn lines_are_there_in_their_order_up_to_an_entry() {
+    fn each_entry_with_a_line_has_its_root_also_while_they_are_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut places = begun(folder.path());
-        assert_eq!(found(folder.path(), 10, 99), Some(vec![]));
-        places.write(&encoded([(6, 11), (7, 13)])).expect("room");
-        places.write(&encoded([(8, 12)])).expect("room");
-        assert_eq!(found(folder.path(), 10, 7), Some(vec![(6, 11), (7, 13)]));
-        let (mut places, has_own) = reopened(folder.path(), 8, false);
-        assert_eq!(places.followed().map(|followed| followed.from_us), Some(10));
-        assert!(!has_own);
-        places.write(&encoded([(9, 14)])).expect("room");
-        assert_eq!(found(folder.path(), 10, 99).map(|lines| lines.len()), Some(4));
-        assert!(reopened(folder.path(), 10, false).1);
+        let mut lines = Lines::from(folder.path(), 0).expect("files");
+        let root = |timestamp_us| Some(Root { log: 7, timestamp_us });
+        assert_eq!(lines.root_of(6).expect("files"), None);
+        places.write(&encoded([(7, 11), (9, 13)])).expect("room");
+        assert_eq!(
+            [7, 8, 9].map(|own_us| lines.root_of(own_us).expect("files")),
+            [root(11), None, root(13)]
+        );
+        drop(places);
+        let mut places = reopened(folder.path(), 9, false);
+        assert_eq!(places.had(), Some(&HAD()));
+        places.write(&encoded([(10, 12)])).expect("room");
+        assert_eq!(lines.root_of(10).expect("files"), root(12));
+        assert_eq!(
+            [10, 11, 12, 13].map(|base_us| beyond(folder.path(), base_us)),
+            [Some(7), Some(9), Some(9), None].map(Some)
+        );
     }
 
     #[test]
-    fn lines_that_may_have_gaps_or_lack_their_entries_are_forgotten() {
+    fn lines_that_may_have_gaps_or_lack_their_entries_say_so() {
         for (last_us, is_broken) in [(8, true), (7, false)] {
             let folder = tempfile::tempdir().expect("a folder");
             begun(folder.path()).write(&encoded([(8, 12)])).expect("room");
-            assert_eq!(reopened(folder.path(), last_us, is_broken).0.followed(), None);
-            assert_eq!(found(folder.path(), 10, 99), Some(vec![]));
+            assert_eq!(reopened(folder.path(), last_us, is_broken).had(), Some(&Had::default()));
         }
     }
 
@@ -330,30 +459,31 @@ mod tests {
     fn files_of_lines_go_with_those_of_the_log_and_no_line_is_passed_over_because_of_that() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut places = begun(folder.path());
-        let count = PART_BYTES_MAX / LINE_BYTES as u64;
+        let count = PART_BYTES_MAX / LINE_BYTES as u64 + 1;
         places.write(&encoded((0..count).map(|at| (6 + at, 11 + at)))).expect("room");
-        // The last one of the first file has a place behind that of the first one of the next.
+        // The last one of the first file has a time stamp behind that of the first one of the next.
         places.write(&encoded([(6 + count, 11 + count - 2)])).expect("room");
-        let first_of_next = Some(vec![(6 + count, 9 + count)]);
-        assert_eq!(found(folder.path(), 10 + count, u64::MAX), first_of_next);
-        assert_eq!(
-            found(folder.path(), 9 + count, u64::MAX).map(|all| all.len() as u64),
-            Some(count + 1)
-        );
+        assert_eq!(beyond(folder.path(), 10 + count), Some(None));
+        assert_eq!(beyond(folder.path(), 8 + count), Some(Some(4 + count)));
+        let mut lines = Lines::from(folder.path(), 5 + count).expect("files");
+        for own_us in [5 + count, 6 + count] {
+            assert!(lines.root_of(own_us).expect("files").is_some());
+        }
         places.keep(5 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 2);
         places.keep(6 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 1);
-        assert_eq!(found(folder.path(), 9 + count, u64::MAX), None);
-        assert_eq!(found(folder.path(), 10 + count, u64::MAX), first_of_next);
+        assert_eq!(beyond(folder.path(), 9 + count), None);
+        assert_eq!(beyond(folder.path(), 10 + count), Some(None));
     }
 
     #[test]
     fn what_was_noted_and_cannot_be_understood_is_nothing() {
-        for text in ["", "log", "log 1", "log 1 x", "log 1 2 3"] {
+        for text in ["", "1", "x 1", "1 2\nx"] {
             let folder = tempfile::tempdir().expect("a folder");
-            fs::write(folder.path().join(FOLLOWED), text).expect("room");
-            assert_eq!(reopened(folder.path(), 8, false).0.followed(), None, "{text}");
+            fs::write(folder.path().join(STATE), text).expect("room");
+            let places = reopened(folder.path(), 8, false);
+            assert_eq!(places.had().map(|had| had.floor_us), Some(None), "{text}");
         }
     }
 }

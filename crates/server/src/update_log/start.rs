@@ -34,9 +34,10 @@ impl Start {
         self.recovered.last_timestamp_us
     }
 
-    /// See [`Recovered::breaks_places`].
-    pub(super) fn breaks_places(&self) -> bool {
-        self.recovered.breaks_places()
+    /// See [`Recovered::roots`]; and whether the log may have lost its end.
+    pub(super) fn roots(&self) -> (bool, u64, bool) {
+        let (is_broken, own_us) = self.recovered.roots();
+        (is_broken, own_us, self.recovered.is_of_other_life())
     }
 
     /// Adds the entries to the files that these lack, and begins a journal. Returns it and the changes

@@ -1,7 +1,7 @@
 use super::*;
 use wire::binary::Request;
 
-const SOURCE: Source = Source { origin: 1, master: 0, place_us: 0 };
+const SOURCE: Source = Source { origin: 1, master: 0, root: None };
 
 /// A log in a folder, and the changes that a killed process has left unfinished there.
 fn open(folder: &Path) -> (UpdateLog, Vec<Unfinished>) {

@@ -160,6 +160,7 @@ impl Drop for Running {
 }
 
 /// Waits until something is true.
+#[track_caller]
 pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {

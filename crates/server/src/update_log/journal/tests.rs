@@ -1,6 +1,6 @@
 use super::*;
 
-const SOURCE: Source = Source { origin: 300, master: 4, place_us: 0 };
+const SOURCE: Source = Source { origin: 300, master: 4, root: None };
 
 fn begin(folder: &Path) -> (Journal, Vec<Unfinished>) {
     let recovered = Recovered::of(folder, 0).expect("files");

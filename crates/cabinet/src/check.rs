@@ -81,7 +81,11 @@ pub fn check_on(
     wanted: &dyn Fn(&str) -> bool,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Checked> {
-    let files = Files::open(storage, path)?;
+    let mut files = Files::open(storage, path)?;
+    let listed = listed_leaves(&files)?;
+    if let Some(last) = listed.iter().max() {
+        files.note_listed(*last);
+    }
     let mut reported = HashSet::new();
     let mut report = |damage: Damage| {
         // A record that is damaged may be the page of a leaf, too.
@@ -99,7 +103,7 @@ pub fn check_on(
         Ok(())
     };
     let walked = files.walk_those(&wanted, &mut note, &mut report)?;
-    check_leaves(&files, &wanted, &pages, &mut report)?;
+    check_leaves(&files, listed, &wanted, &pages, &mut report);
     let damages = reported.len() as u64;
     Ok(Checked {
         segments: walked.segments,
@@ -114,22 +118,18 @@ pub fn check_on(
 /// without. The pages that it lists are among those that were read.
 fn check_leaves(
     files: &Files<'_>,
+    listed: Vec<Place>,
     wanted: &dyn Fn(u64) -> bool,
     pages: &HashSet<Place>,
     report: &mut dyn FnMut(Damage),
-) -> Result<()> {
-    if !matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table) {
-        return Ok(());
+) {
+    if !is_tree(files) {
+        return;
     }
     if !files.has_checkpoint() && files.numbers().first() != Some(&1) {
         let file = files.directory().join(checkpoint::NAME);
         report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
     }
-    let listed = match files.checkpoint().and_then(listed_pages) {
-        // It was reported.
-        Err(Error::Corrupted { .. }) => return Ok(()),
-        listed => listed?,
-    };
     // Those that are missing were reported, and those that were removed are not listed any more.
     let is_read = |number: u64| wanted(number) && files.numbers().contains(&number);
     for (number, offset) in listed {
@@ -138,5 +138,19 @@ fn check_leaves(
             report(Damage { file, offset, what: "the page of a leaf cannot be read".into() });
         }
     }
-    Ok(())
+}
+
+fn is_tree(files: &Files<'_>) -> bool {
+    matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table)
+}
+
+/// The places of the pages of a tree that its checkpoint lists; none if that is damaged.
+fn listed_leaves(files: &Files<'_>) -> Result<Vec<Place>> {
+    if !is_tree(files) {
+        return Ok(Vec::new());
+    }
+    match files.checkpoint().and_then(listed_pages) {
+        Err(Error::Corrupted { .. }) => Ok(Vec::new()),
+        listed => listed,
+    }
 }

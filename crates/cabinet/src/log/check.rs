@@ -126,6 +126,11 @@ impl<'s> Files<'s> {
         }
     }
 
+    /// Takes it that the log had been synced behind a record at this place, which the checkpoint lists.
+    pub(crate) fn note_listed(&mut self, place: Place) {
+        self.promise.prove((place.0, place.1 + 1));
+    }
+
     /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`, and
     /// what cannot to `report`; headers are looked at in all.
     pub(crate) fn walk_those(

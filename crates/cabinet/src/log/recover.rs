@@ -67,6 +67,8 @@ pub(crate) struct Recovery {
     /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
     /// all of the log gives the whole index, and a checkpoint from before it is void.
     pub(crate) whole_from: Option<u64>,
+    /// Behind the last record that the checkpoint lists, of those that were noted.
+    listed_end: Place,
     /// What the replay has met where records should be, in the order of the log.
     pub(crate) holes: Vec<Hole>,
     damages: Vec<Damage>,
@@ -123,6 +125,7 @@ impl Recovery {
             replayed: false,
             replay_from: (0, 0),
             whole_from: Some(1),
+            listed_end: (0, 0),
             holes: Vec::new(),
             storage,
         };
@@ -251,6 +254,13 @@ impl Recovery {
         self.damages.push(damage);
     }
 
+    /// Notes that the checkpoint lists a record at this place: it was on the disk before the list was.
+    pub(crate) fn note_listed(&mut self, place: Place) {
+        let end = (place.0, place.1 + 1);
+        self.promise.prove(end);
+        self.listed_end = self.listed_end.max(end);
+    }
+
     /// Forgets the checkpoint, so that the log is replayed from the beginning.
     pub(crate) fn distrust_checkpoint(&mut self, error: &Error) {
         tracing::warn!("the checkpoint is ignored: {error}");
@@ -369,9 +379,12 @@ impl Recovery {
                     self.damages.push(damage);
                     if !is_last {
                         segment.damaged.store(true, Ordering::Relaxed);
-                    } else if hole.what == UNREADABLE {
+                    } else if hole.what == UNREADABLE
+                        || reaches_end && (hole.number, hole.offset) < self.listed_end
+                    {
                         // It may not be possible to write there, nor to cut the file, and another
-                        // time the disk may read it. So it stays, and the log goes on in a new segment.
+                        // time the disk may read it; and what comes to a listed place would be taken for
+                        // what was there. So it stays, and the log goes on in a new segment.
                         segment.damaged.store(true, Ordering::Relaxed);
                         if reaches_end {
                             self.skip_sequences();

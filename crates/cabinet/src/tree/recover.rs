@@ -187,6 +187,12 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
         });
     }
     note_short(recovery, &lines);
+    for line in &lines {
+        let location = line.home.location;
+        if let Some(number) = recovery.segments.get(location).map(|segment| segment.number) {
+            recovery.note_listed((number, location.offset() as u64));
+        }
+    }
     for segment in recovery.segments.iter() {
         // The lines say it better.
         segment.live_bytes.set(0);

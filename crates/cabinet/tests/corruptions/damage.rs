@@ -159,7 +159,7 @@ fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
     // Under another name, it may be the last segment.
     let is_last =
         Some(&name) == logs.last() || damaged.parts.is_empty() != damaged.description.is_empty();
-    let is_at_end = is_last && way >= 3;
+    let is_at_end = is_last && name.ends_with(".log");
     match way {
         12.. => {
             let start = at / PAGE_BYTES * PAGE_BYTES;

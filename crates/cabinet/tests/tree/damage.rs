@@ -159,6 +159,37 @@ fn leaves_in_a_segment_that_is_missing_cost_their_keys_and_no_others() {
     }
 }
 
+#[test]
+fn the_last_page_of_a_checkpoint_is_no_torn_record_after_a_kill() {
+    let storage = FaultyStorage::new();
+    let (tree, database) = open(&storage).unwrap();
+    put_round(&database, 1);
+    tree.checkpoint().unwrap();
+    let storage = storage.kill();
+    drop((tree, database));
+    flip(&storage, &value(KEYS - 1, 1));
+    assert!(!damages(&storage).is_empty());
+    for opening in 0..4 {
+        let (tree, database) = open(&storage).unwrap();
+        assert!(opening > 0 || !database.damages().is_empty());
+        let lost = (0..KEYS).filter(|number| match database.get(&key(*number)) {
+            Ok(found) => found.unwrap() != value(*number, 1),
+            Err(Error::Corrupted { .. }) => true,
+            Err(error) => panic!("{error}"),
+        });
+        let lost: Vec<usize> = lost.collect();
+        assert!(lost.len() < 20 && lost.last() == Some(&(KEYS - 1)), "{lost:?}");
+        assert_eq!(lost.len(), KEYS - lost[0], "{lost:?}");
+        // What is written now must not come to where the page was.
+        for number in 0..lost[0] {
+            database.put(&key(number), &value(number, 1)).unwrap();
+        }
+        tree.checkpoint().unwrap();
+        drop((tree, database));
+        assert!(!damages(&storage).is_empty(), "opening {opening}");
+    }
+}
+
 /// A tree whose process was killed behind a checkpoint, with one change that is damaged.
 fn killed_with_damage() -> FaultyStorage {
     let storage = FaultyStorage::new();

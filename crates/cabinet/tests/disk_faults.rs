@@ -3,6 +3,7 @@
 mod on_disk;
 
 use cabinet::io::FaultyStorage;
+use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::{
     Database, Durability, Error, FixedDatabase, HashDatabase, Options, Result, TreeDatabase,
 };
@@ -347,4 +348,64 @@ fn a_full_tree_takes_removals_and_then_puts() {
 #[test]
 fn a_full_table_takes_removals_and_then_puts() {
     a_full_disk_takes_removals_and_then_puts::<TableDatabase>(0);
+}
+
+/// Fills a disk with rows that have entries in indices, removes all of them in no order, and puts again.
+#[test]
+fn a_full_table_with_indices_takes_removals_and_then_puts() {
+    let storage = FaultyStorage::new();
+    let mut options = options(Durability::None);
+    options.leaf_bytes = Some(1 << 10);
+    // All pages are in memory, and not all changes of entries.
+    options.cache_bytes = Some(4 << 20);
+    let opened = TableDatabase::open(Arc::new(storage.clone()), &options).unwrap();
+    let table = &opened.table;
+    for (column, kind) in [("number", IndexKind::Decimal), ("text", IndexKind::Gram)] {
+        table.set_index(column.as_bytes(), IndexChange::Set(kind)).unwrap();
+    }
+    let row = |number: u32| {
+        let text = format!("{number} words of row {} that vary {}", number % 97, number * 7919);
+        let row = Row::new().with(b"number", number.to_string().as_bytes()).unwrap();
+        row.with(b"text", text.as_bytes()).unwrap()
+    };
+    let key = |number: u32| number.to_string().into_bytes();
+    storage.faults().space_bytes.store(4 << 20, Ordering::Relaxed);
+    let mut stored = 0;
+    let refused = loop {
+        let mut result = table.put(&key(stored), &row(stored));
+        if result.is_err() {
+            let _ = opened.tend();
+            result = table.put(&key(stored), &row(stored));
+        }
+        match result {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    let order = shuffled(stored);
+    let mut refused = 0;
+    for number in &order {
+        match table.remove(&key(*number)) {
+            Ok(was_there) => assert!(was_there, "{number}"),
+            Err(Error::NoSpace { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(refused, 0, "of {stored}");
+    table.check_indices().unwrap();
+    for number in 0..stored / 2 {
+        let mut result = table.put(&key(number), &row(number));
+        for _ in 0..3 {
+            if matches!(result, Err(Error::NoSpace { .. })) {
+                opened.tend().unwrap();
+                result = table.put(&key(number), &row(number));
+            }
+        }
+        result.unwrap_or_else(|error| panic!("put {number} of {stored}: {error}"));
+    }
+    table.check_indices().unwrap();
+    let again = TableDatabase::open(Arc::new(storage.kill()), &options).unwrap();
+    assert_eq!(again.table.len(), u64::from(stored / 2));
+    again.table.check_indices().unwrap();
 }

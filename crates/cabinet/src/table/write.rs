@@ -86,10 +86,10 @@ impl Table {
             // Entries of indices are all over the place.
             return Err(Error::WouldBlock);
         }
-        self.entries.make_room()?;
+        let is_full = self.entries.make_room_if_any()?;
         let _stripe = self.stripes[stripe(primary)].lock();
         loop {
-            match self.change_with_entries(&structure, primary, decide) {
+            match self.change_with_entries(&structure, primary, is_full, decide) {
                 Err(Error::Conflict) => {}
                 result => return result.map(|answer| (answer, None)),
             }
@@ -130,6 +130,7 @@ impl Table {
         &self,
         indices: &[Arc<Index>],
         primary: &[u8],
+        is_full: bool,
         decide: &mut Decide<'_, T>,
     ) -> Result<T> {
         let old = self.stored(primary)?;
@@ -141,6 +142,7 @@ impl Table {
             RowChange::Put(row) => Some(&row[..]),
             RowChange::Remove => None,
         };
+        self.entries.check_full(is_full, row.is_none())?;
         let mut batch = Batch::new();
         let old_row = old.as_ref().map(|(row, _)| &row[..]);
         put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), row);
@@ -185,7 +187,8 @@ impl Table {
         check_row(bytes, self.rows_bytes_max())?;
         self.make_way(Wait::Block)?;
         let structure = self.structure.read();
-        self.entries.make_room()?;
+        let is_full = self.entries.make_room_if_any()?;
+        self.entries.check_full(is_full, rows.values().all(Option::is_none))?;
         let _stripes = self.lock_stripes(rows.keys().copied());
         loop {
             let mut batch = Batch::new();

@@ -13,16 +13,22 @@ const BATCH_BYTES: usize = 128 << 10;
 
 /// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some of
 /// them taken in and others not meanwhile. Each may be taken in a second time. `advance` hears now and
-/// then how many are left.
+/// then how many are left. With `removes` it takes the space that a full disk has for removals.
 pub(super) fn flush(
     engine: &dyn Engine,
     runs: &[Arc<Changes>],
+    removes: bool,
     advance: impl Fn(usize),
 ) -> Result<()> {
     let mut changes = Merged::new(runs.iter().map(|run| (&**run, 0..run.len())));
     let mut change = changes.next();
     let mut writer = Writer::default();
-    let mut batch = Batch::new();
+    let new_batch = || {
+        let mut batch = Batch::new();
+        batch.removes = removes;
+        batch
+    };
+    let mut batch = new_batch();
     let mut bytes = 0;
     while let Some((first, _)) = change {
         let Some(index) = keys::index_of(first) else {
@@ -53,7 +59,7 @@ pub(super) fn flush(
         bytes += put_blocks(&mut batch, &mut writer, index, name);
         if bytes > BATCH_BYTES || has_more {
             engine.write(&batch)?;
-            batch = Batch::new();
+            batch = new_batch();
             bytes = 0;
             advance(changes.len());
         }

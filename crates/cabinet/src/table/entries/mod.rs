@@ -39,6 +39,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const CACHE_SHARE: u64 = 8;
 const BUDGET_BYTES_MAX: u64 = 32 << 20;
 
+/// On a full disk, on which changes cannot be taken into blocks, removals go on until so many times as
+/// many are in memory.
+const FULL_DISK_BUDGETS: usize = 4;
+
 /// Changes are sorted when they have come to so many bytes, at the latest.
 const RUN_BYTES: usize = 4 << 20;
 
@@ -237,6 +241,24 @@ impl Entries {
         }
     }
 
+    /// As `make_room`; returns whether the disk is too full for that.
+    pub(super) fn make_room_if_any(&self) -> Result<bool> {
+        match self.make_room() {
+            Err(Error::NoSpace { .. }) => Ok(true),
+            made => made.map(|()| false),
+        }
+    }
+
+    /// Fails where the disk is too full to make room in memory, unless rows are only removed, for which
+    /// some more memory may be taken.
+    pub(super) fn check_full(&self, is_full: bool, removes: bool) -> Result<()> {
+        let is_within = || self.used_bytes() <= FULL_DISK_BUDGETS * self.budget_bytes();
+        if is_full && !(removes && is_within()) {
+            return Err(Error::NoSpace { path: self.engine.path() });
+        }
+        Ok(())
+    }
+
     /// Takes all changes into blocks.
     pub(super) fn flush(&self) -> Result<()> {
         self.flush_locked(self.flushing.lock())
@@ -258,8 +280,12 @@ impl Entries {
             // The rest is for what comes after: the journal forgets.
             self.pace.begin(changes + changes / 7, bytes);
             let advance = |left| self.pace.advance(changes - left);
-            flush::flush(&*self.engine, &runs, advance)
-                .and_then(|()| journal::forget(&*self.engine, before))
+            let mut flushed = flush::flush(&*self.engine, &runs, false, advance);
+            if matches!(flushed, Err(Error::NoSpace { .. })) {
+                // The notes of removed rows take as much as the rows did until this is done.
+                flushed = flush::flush(&*self.engine, &runs, true, advance);
+            }
+            flushed.and_then(|()| journal::forget(&*self.engine, before))
         };
         let mut state = self.state.lock();
         if result.is_ok() {

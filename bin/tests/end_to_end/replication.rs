@@ -114,6 +114,61 @@ fn a_replica_killed_while_it_follows_executes_nothing_twice() {
     assert_eq!(list(&replica).len(), 32);
 }
 
+/// It is told each second what it has, so it is connected for longer each time.
+#[test]
+fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice() {
+    let serve = |id: &str, more: &[&str]| {
+        let options = [&["--update-log", "ulog", "--server-id", id][..], more].concat();
+        Server::tyrant("casket.tch", &options)
+    };
+    let master = serve("1", &[]);
+    let middle = serve("2", &["--master", &master.address()]);
+    let mut replica = serve("3", &["--seed", "never", "--allow-setmst"]);
+    let follow = |replica: &Server, master: &Server| {
+        let ports = [replica, master].map(|server| server.port.to_string());
+        succeed(
+            "tcrmgr",
+            &["setmst", "-port", &ports[0], "-mport", &ports[1], "127.0.0.1", "127.0.0.1"],
+        );
+    };
+    follow(&replica, &middle);
+    for key in 0..16 {
+        master.exchange(
+            format!("set n{key} 0 0 1\r\n0\r\nset t{key} 0 0 1\r\n0\r\n"),
+            [STORED; 2].concat(),
+        );
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let started = std::time::Instant::now();
+            // Also if something fails meanwhile.
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed)
+                && started.elapsed().as_secs() < 60
+            {
+                for key in 0..16 {
+                    let request = format!("append t{key} 0 0 1\r\n+\r\nincr n{key} 1 noreply\r\n");
+                    master.exchange(request, STORED);
+                }
+            }
+        });
+        for to in [&master, &middle, &master] {
+            std::thread::sleep(std::time::Duration::from_millis(2500));
+            replica.end(Signal::KILL);
+            replica.restart();
+            follow(&replica, to);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            replica.end(Signal::KILL);
+            replica.restart();
+            follow(&replica, to);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    wait_until_equal(&master, &replica);
+    assert!(replica.log().contains("going on in another log"), "{}", replica.log());
+    assert!(!replica.log().contains("by time stamps"), "{}", replica.log());
+}
+
 #[test]
 fn tyrant_serve_follows_too() {
     let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use wire::binary::Request;
 use wire::update_log::{Entry, Operation};
 
-/// Writes an entry as the original's `ttulmgr export` does: time stamp, `origin:master`, name of the
-/// command, body in hexadecimal, with TABs between.
+/// Writes an entry as the original's `ttulmgr export` does: time stamp, `origin:master`, name of
+/// the command, body in hexadecimal, with TABs between.
 pub(crate) fn write_line(entry: &Entry<'_>, output: &mut dyn Write) -> io::Result<()> {
     let Entry { timestamp_us, origin, master, body } = entry;
     let name = Operation::parse(body).map_or("misc", |operation| name(&operation.request));

@@ -1,8 +1,8 @@
 //! Backs up a server under writes, restores, and looks whether what came back was there at some
 //! moment; the same with a repository that has no room left.
 //!
-//! Each writer has keys of its own and writes 0, 1, 2 and so on to them, in an order that follows from
-//! the number. So the greatest number that is found says what everything else has to be.
+//! Each writer has keys of its own and writes 0, 1, 2 and so on to them, in an order that follows
+//! from the number. So the greatest number that is found says what everything else has to be.
 
 use crate::full_disk::Disk;
 use crate::memcached::{Connection, set_request};
@@ -208,7 +208,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Makes backups while the writers write; answers a moment after the last. Fails if a writer has ended.
+    /// Makes backups while the writers write; answers a moment after the last. Fails if a writer
+    /// has ended.
     fn back_up(
         &self,
         server: &Server,
@@ -264,8 +265,8 @@ impl Work<'_> {
         Ok(Moment { time_us, acknowledged, sent })
     }
 
-    /// Restores, serves what came of it, and answers how many writes of each writer are there: those
-    /// before some moment, or it fails.
+    /// Restores, serves what came of it, and answers how many writes of each writer are there:
+    /// those before some moment, or it fails.
     fn restore_and_look(&self, name: &str, options: &[&str]) -> Result<Vec<u64>> {
         let (repository, into) = (self.repository(), self.path(name));
         let restore = ["restore", &repository, "--into", &into.display().to_string()];

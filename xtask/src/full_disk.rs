@@ -1,6 +1,6 @@
-//! Fills the disk under the server, of every kind of database, and that of its update log: writes are
-//! refused with each protocol's own error, reads go on, nothing acknowledged is lost, a server that
-//! is killed starts again, and writes go on when there is space again.
+//! Fills the disk under the server, of every kind of database, and that of its update log: writes
+//! are refused with each protocol's own error, reads go on, nothing acknowledged is lost, a server
+//! that is killed starts again, and writes go on when there is space again.
 
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build, run as run_program};
@@ -160,8 +160,8 @@ fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
     bail!("more records were acknowledged than the disk can hold")
 }
 
-/// Expects the refusals of the protocols. Where dead space is given back while the disk is full, some
-/// more records may be stored before.
+/// Expects the refusals of the protocols. Where dead space is given back while the disk is full,
+/// some more records may be stored before.
 fn refuses_in_every_protocol(port: u16) -> Result<()> {
     let value = value(0);
     refuses(&[1], |key| {

@@ -73,7 +73,8 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
-    /// Kill servers that follow each other, cut and slow their links (needs root), and compare them.
+    /// Kill servers that follow each other, cut and slow their links (needs root), and compare
+    /// them.
     Chaos {
         /// How long, in seconds.
         #[arg(long, default_value_t = chaos::SECONDS)]
@@ -84,8 +85,8 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
-    /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and hold
-    /// every answer against what was acknowledged.
+    /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
+    /// hold every answer against what was acknowledged.
     Faults {
         /// First seed.
         #[arg(long, default_value_t = 0)]

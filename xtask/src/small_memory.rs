@@ -1,5 +1,6 @@
-//! Runs the server in a memory cgroup that is small beside its data: puts go on, what would take too
-//! much memory ends in an error, a long upload takes no event loop, and nothing kills the server.
+//! Runs the server in a memory cgroup that is small beside its data: puts go on, what would take
+//! too much memory ends in an error, a long upload takes no event loop, and nothing kills the
+//! server.
 
 #[path = "../../crates/compare/src/cgroup.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which use the rest")]
@@ -43,11 +44,12 @@ const UPLOAD_BYTES_OF_DEBUG: usize = 200 << 20;
 /// A server that says nothing for so long has hung.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Longest time that an event loop may take for a request that needs no record, also beside an upload
-/// and on a busy machine.
+/// Longest time that an event loop may take for a request that needs no record, also beside an
+/// upload and on a busy machine.
 const LOOP_TIME: Duration = Duration::from_secs(5);
 
-/// Connections that ask while an upload comes in: the acceptor gives them to all event loops in turn.
+/// Connections that ask while an upload comes in: the acceptor gives them to all event loops in
+/// turn.
 const ASKING: usize = 8;
 
 /// Runs the tests at the scale of the build; without root it only says that it cannot.

@@ -9,8 +9,8 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when this is dropped, also by a signal that ends the program. No other program
-/// has it meanwhile.
+/// A folder that goes when this is dropped, also by a signal that ends the program. No other
+/// program has it meanwhile.
 pub(super) struct Passing {
     path: PathBuf,
     cleanup: Cleanup,

@@ -2,10 +2,10 @@
 //!
 //! `docs/formats/backup.md` draws the files, `docs/backup.md` says how to use them.
 //!
-//! A copy of a database is made in constant time ([`source`]): a second name for each file of its log.
-//! Such files do not change any more, so those that the [`repository`] has already are not copied
-//! again. What is copied goes to a temporary name, is synced and renamed, and a [`catalog`], which
-//! is written last, makes a backup of it. So whatever is killed leaves the backups before it.
+//! A copy of a database is made in constant time ([`source`]): a second name for each file of its
+//! log. Such files do not change any more, so those that the [`repository`] has already are not
+//! copied again. What is copied goes to a temporary name, is synced and renamed, and a [`catalog`],
+//! which is written last, makes a backup of it. So whatever is killed leaves the backups before it.
 
 mod catalog;
 mod create;

@@ -178,7 +178,8 @@ impl Repository {
         path.metadata().is_ok_and(|metadata| metadata.len() == sums.bytes)
     }
 
-    /// Adds a file that is not known, durably but for its name. With `anew` it is copied even if it is there.
+    /// Adds a file that is not known, durably but for its name. With `anew` it is copied even if it
+    /// is there.
     pub(super) fn add(&self, source: &Path, name: &str, anew: bool) -> Result<Added> {
         let failed = || format!("cannot copy {}", source.display());
         let metadata = source.metadata().with_context(failed)?;
@@ -244,8 +245,8 @@ impl Repository {
         sync_folder(&self.backups())
     }
 
-    /// Removes the files that no backup needs; answers their bytes. Fails if a catalog is damaged, as
-    /// nobody knows what that needs.
+    /// Removes the files that no backup needs; answers their bytes. Fails if a catalog is damaged,
+    /// as nobody knows what that needs.
     pub(crate) fn sweep(&self) -> Result<u64> {
         let catalogs = self.catalogs()?;
         let needed: BTreeSet<String> =
@@ -274,8 +275,8 @@ impl Repository {
         Ok(wrong.map(|(offset, what)| Damage { file, offset, what }))
     }
 
-    /// Reads the files of these backups, each once, and reports what is damaged. Answers the bytes of
-    /// those that are not.
+    /// Reads the files of these backups, each once, and reports what is damaged. Answers the bytes
+    /// of those that are not.
     pub(crate) fn verify(&self, names: &[String], report: &mut dyn FnMut(Damage)) -> Result<u64> {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;

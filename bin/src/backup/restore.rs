@@ -49,7 +49,8 @@ pub(crate) struct Restored {
 }
 
 impl Restore {
-    /// Restores; whatever goes wrong, nothing is there under the database's name that was not before.
+    /// Restores; whatever goes wrong, nothing is there under the database's name that was not
+    /// before.
     pub(crate) fn run(&self, repository: &Repository) -> Result<Restored> {
         let (backup, catalog) = self.choose(repository)?;
         let kind = Kind::of_path(&self.into);

@@ -1,4 +1,5 @@
-//! Where a backup comes from: a copy of a database that a server makes, or of one that nobody serves.
+//! Where a backup comes from: a copy of a database that a server makes, or of one that nobody
+//! serves.
 
 use super::interrupt::Passing;
 use anyhow::{Context, Result, bail, ensure};
@@ -27,8 +28,8 @@ pub(crate) enum Source {
 pub(super) struct Snapshot(Passing);
 
 impl Source {
-    /// Makes the copy for a repository with this id. One that a killed backup into the same repository
-    /// has left is removed first.
+    /// Makes the copy for a repository with this id. One that a killed backup into the same
+    /// repository has left is removed first.
     pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
         match self {
             Self::Database(name) => of_database(name, id),
@@ -118,8 +119,8 @@ fn line_of<'s>(stat: &'s [u8], name: &str) -> Option<&'s [u8]> {
         .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"\t"))
 }
 
-/// The path of a server's database, if it is there on this machine. A relative one is so to the folder
-/// that the server's process is in.
+/// The path of a server's database, if it is there on this machine. A relative one is so to the
+/// folder that the server's process is in.
 fn on_this_machine(database: &Path, stat: &[u8]) -> Option<PathBuf> {
     let path = if database.is_absolute() {
         database.to_owned()

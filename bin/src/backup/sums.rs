@@ -71,8 +71,8 @@ pub(super) fn sums_of(path: &Path, seed: u64) -> Result<Sums> {
     Ok(summing.finish())
 }
 
-/// Shows a file to `visit` as far as it has these sums. Answers the offset of the first byte from which on
-/// it has not, if it has not, and what is wrong there.
+/// Shows a file to `visit` as far as it has these sums. Answers the offset of the first byte from
+/// which on it has not, if it has not, and what is wrong there.
 pub(super) fn read_expected(
     path: &Path,
     seed: u64,

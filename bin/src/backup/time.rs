@@ -12,8 +12,8 @@ pub(super) fn now_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A moment as RFC 3339 has it (`2026-11-21T12:30:08Z`, with any offset), or in seconds or microseconds
-/// since 1970; in microseconds since 1970.
+/// A moment as RFC 3339 has it (`2026-11-21T12:30:08Z`, with any offset), or in seconds or
+/// microseconds since 1970; in microseconds since 1970.
 pub(crate) fn moment(text: &str) -> Result<u64, String> {
     if let Ok(number) = text.parse::<u64>() {
         return Ok(if number < MICROSECONDS_MIN { number * 1_000_000 } else { number });

@@ -48,7 +48,8 @@ struct Create {
     /// Back up this database, which nobody has open, instead of a server's
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     database: Option<String>,
-    /// Folder for the copy that the server makes, on the file system of the database [default: beside it]
+    /// Folder for the copy that the server makes, on the file system of the database [default:
+    /// beside it]
     #[arg(long, value_name = "DIR", conflicts_with = "database")]
     by_way_of: Option<PathBuf>,
     /// Copy everything, also what is in the repository already

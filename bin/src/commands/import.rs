@@ -140,7 +140,8 @@ fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> 
     bail!("line {line}: {error:#}; the {records} records before it were imported")
 }
 
-/// The table that a file of this name is an index of, as Tokyo Cabinet names them: `X.tct.idx.COLUMN.lex`.
+/// The table that a file of this name is an index of, as Tokyo Cabinet names them:
+/// `X.tct.idx.COLUMN.lex`.
 fn table_of_index(path: &Path) -> Option<&str> {
     let (table, rest) = path.to_str()?.split_once(".tct.idx.")?;
     let is_kind =

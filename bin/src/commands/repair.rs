@@ -1,4 +1,5 @@
-//! Commands about damage: of the files of a database that nobody has open, or of one that is served.
+//! Commands about damage: of the files of a database that nobody has open, or of one that is
+//! served.
 
 use super::serve::rate;
 use crate::remote;

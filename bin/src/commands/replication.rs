@@ -48,8 +48,8 @@ pub(super) struct ReplicationArguments {
     /// Stop following where an operation ends otherwise than it did on the master
     #[arg(long, visible_alias = "rcc")]
     check_consistency: bool,
-    /// When to become a copy of the master: never; if there are no records here; or also in place of
-    /// records, where the master's log does not go on behind them
+    /// When to become a copy of the master: never; if there are no records here; or also in place
+    /// of records, where the master's log does not go on behind them
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Seed::Empty)]
     seed: Seed,
     /// Have the copy sent compressed

@@ -36,8 +36,8 @@ pub(super) struct Arguments {
     /// Most event loops [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
-    /// Longest time for a request to come and for its reply to be taken, in seconds, beside what they
-    /// take at 16 KiB per second [default: no limit]
+    /// Longest time for a request to come and for its reply to be taken, in seconds, beside what
+    /// they take at 16 KiB per second [default: no limit]
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Longest wait for the next request, in seconds [default: no limit]
@@ -49,15 +49,15 @@ pub(super) struct Arguments {
     /// Longest request, in bytes
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     request_bytes_max: Option<usize>,
-    /// Longest value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through memory
-    /// [default: --request-bytes-max if given, or else the longest value there may be]
+    /// Longest value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through
+    /// memory [default: --request-bytes-max if given, or else the longest value there may be]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     upload_bytes_max: Option<usize>,
     /// Longest reply, in bytes [default: an eighth of the memory that it may use, up to 1 GiB]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     reply_bytes_max: Option<usize>,
-    /// Most bytes of all half requests and unsent replies together [default: a quarter of the memory
-    /// that it may use, up to 1.06 GiB]
+    /// Most bytes of all half requests and unsent replies together [default: a quarter of the
+    /// memory that it may use, up to 1.06 GiB]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     buffer_bytes_max: Option<usize>,
     /// Most bytes on the disk of all values together that are being put over HTTP [default: 8 GiB]

@@ -28,11 +28,12 @@ use std::sync::Arc;
 /// Several operations lend records to a callback of the caller's, such as [`Database::read`],
 /// [`Database::modify`] and [`Database::for_each`]. Such a callback must not call the database that
 /// called it, neither through this handle nor through a clone, [`Cursor`], [`Transaction`] or
-/// [`Table`] of it: whatever returns a [`Result`] fails with [`Error::Reentrant`] there, of every kind
-/// of database, and does nothing. What else there is may be called: it tells [`Database::len`], [`Database::path`]
-/// and [`Database::appended`], for example, without waiting. Other databases may be called too; two
-/// threads that do so in opposite orders may wait for each other. Visitors of the results of a
-/// query are lent copies and may do more, see [`Table::for_each_result`].
+/// [`Table`] of it: whatever returns a [`Result`] fails with [`Error::Reentrant`] there, of every
+/// kind of database, and does nothing. What else there is may be called: it tells
+/// [`Database::len`], [`Database::path`] and [`Database::appended`], for example, without waiting.
+/// Other databases may be called too; two threads that do so in opposite orders may wait for each
+/// other. Visitors of the results of a query are lent copies and may do more, see
+/// [`Table::for_each_result`].
 ///
 /// [`Transaction`]: crate::Transaction
 #[derive(Clone)]
@@ -217,9 +218,9 @@ impl Database {
         Ok(result)
     }
 
-    /// Opens the value under a key to be read in pieces, if it has `bytes_min` bytes or more and the
-    /// database keeps it in one piece on the disk; else `None`, and [`Database::read`] tells what
-    /// there is.
+    /// Opens the value under a key to be read in pieces, if it has `bytes_min` bytes or more and
+    /// the database keeps it in one piece on the disk; else `None`, and [`Database::read`] tells
+    /// what there is.
     pub fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>> {
         self.enter()?;
         check_key(key)?;
@@ -253,8 +254,8 @@ impl Database {
     }
 
     /// Adds to a little-endian IEEE 754 double and answers the sum. Creates the record if there
-    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long, or the sum is not a
-    /// number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
+    /// is none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long, or the sum is
+    /// not a number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         if let Some(table) = self.engine.as_table() {
             self.enter()?;
@@ -764,9 +765,9 @@ impl Database {
 
     /// Reclaims all dead space now, after what an open database can change of itself was set as
     /// the tuning (`width=100#limsiz=1g`) says; see [`crate::name`]. Fixed-length: what is not
-    /// given stays. On-memory: a cap that is not given is lifted. Hash, fixed-length and tree: a cap on
-    /// bytes that is given is set and then kept to, instead of reclaiming everything now. Tuning that there is not is
-    /// ignored, as the original has it.
+    /// given stays. On-memory: a cap that is not given is lifted. Hash, fixed-length and tree: a
+    /// cap on bytes that is given is set and then kept to, instead of reclaiming everything now.
+    /// Tuning that there is not is ignored, as the original has it.
     pub fn retune(&self, tuning: &str) -> Result<()> {
         self.enter()?;
         let path = self.path();
@@ -796,10 +797,10 @@ impl Database {
     /// Verifies every checksum of the database's files while it is in use, as [`crate::check`] does
     /// of one that nobody has open, and reports each place that is damaged. Nobody waits for it.
     ///
-    /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns the
-    /// most bytes to read per second from then on, or `None` to stop. A segment in which damage was
-    /// found is not given back any more. What is appended meanwhile may be left out; a database in
-    /// memory has no files.
+    /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns
+    /// the most bytes to read per second from then on, or `None` to stop. A segment in which damage
+    /// was found is not given back any more. What is appended meanwhile may be left out; a database
+    /// in memory has no files.
     pub fn verify<'r>(
         &self,
         go_on: &'r mut GoOn<'r>,
@@ -864,8 +865,8 @@ impl Database {
     }
 
     /// Places of its files that did not hold what had been promised when it was opened, or that an
-    /// earlier opening has kept aside. Where there are any, records may be missing, and others may have
-    /// older values; [`crate::check`] finds more, in what opening does not read.
+    /// earlier opening has kept aside. Where there are any, records may be missing, and others may
+    /// have older values; [`crate::check`] finds more, in what opening does not read.
     pub fn damages(&self) -> Vec<crate::Damage> {
         self.engine.damages()
     }

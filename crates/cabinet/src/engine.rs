@@ -100,8 +100,8 @@ pub enum Position {
 
 /// Chooses the moment of a copy: what was changed before the call of its argument is in the copy,
 /// and nothing that is changed after it. It may keep writers from changing anything around that
-/// call, so that what it does beside it belongs to that moment. Where it cannot within a short time it
-/// answers false, without the call, and is asked again.
+/// call, so that what it does beside it belongs to that moment. Where it cannot within a short time
+/// it answers false, without the call, and is asked again.
 pub type Cut<'c> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<bool> + 'c;
 
 /// The [`Cut`] of those who do not mind when it is.
@@ -115,8 +115,9 @@ pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
 
 /// One open database. All methods may be called from any thread at once.
 pub trait Engine: Send + Sync {
-    /// Names the database among those that are open. What wraps an engine returns that of the engine,
-    /// so that a callback of one is known as a callback of the other: see [`crate::Error::Reentrant`].
+    /// Names the database among those that are open. What wraps an engine returns that of the
+    /// engine, so that a callback of one is known as a callback of the other: see
+    /// [`crate::Error::Reentrant`].
     fn identity(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>().addr()
     }
@@ -124,8 +125,9 @@ pub trait Engine: Send + Sync {
     /// Shows the live record under `key` to `visit`; says whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
 
-    /// Opens the value under `key` to be read in pieces, if it has `bytes_min` bytes or more and lies in
-    /// one piece where the engine keeps it; else `None`, and [`Engine::read`] tells what there is.
+    /// Opens the value under `key` to be read in pieces, if it has `bytes_min` bytes or more and
+    /// lies in one piece where the engine keeps it; else `None`, and [`Engine::read`] tells what
+    /// there is.
     fn long_value(&self, _key: &[u8], _bytes_min: usize, _wait: Wait) -> Result<Option<LongValue>> {
         Ok(None)
     }
@@ -155,8 +157,8 @@ pub trait Engine: Send + Sync {
     /// Looks for expired records, where only writes do so by themselves.
     fn find_expired(&self) {}
 
-    /// Where the keys of expired records are named that the engine leaves to others to remove; `None`
-    /// if it removes them itself.
+    /// Where the keys of expired records are named that the engine leaves to others to remove;
+    /// `None` if it removes them itself.
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
         None
     }
@@ -222,8 +224,8 @@ pub trait Engine: Send + Sync {
 
     /// As `optimize`, after what an open database can change of itself was set as the options
     /// say. An option that they do not give stays as it is; so does the cap on bytes of a disk
-    /// database, but a cap of an on-memory one that they do not give is lifted. A disk database whose
-    /// cap was set is not optimized, but brought down to it in the background.
+    /// database, but a cap of an on-memory one that they do not give is lifted. A disk database
+    /// whose cap was set is not optimized, but brought down to it in the background.
     fn retune(&self, _options: &Options) -> Result<()> {
         self.optimize()
     }
@@ -286,7 +288,8 @@ pub trait Engine: Send + Sync {
     /// Calls `listener` whenever the durable position moves, and when syncing has failed for good.
     fn on_durable(&self, _listener: DurableListener) {}
 
-    /// Whether there is a cap on its bytes or, in memory, on its records, so that any of them may go.
+    /// Whether there is a cap on its bytes or, in memory, on its records, so that any of them may
+    /// go.
     fn evicts(&self) -> bool {
         false
     }

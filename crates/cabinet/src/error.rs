@@ -59,8 +59,8 @@ pub enum Error {
         max: usize,
     },
     /// A batch or transaction holds more than [`crate::limits::BATCH_BYTES_MAX`], or takes more
-    /// of a log than [`crate::limits::BATCH_LOG_BYTES_MAX`]; or a row of a table has more entries in
-    /// its indices than [`crate::limits::ROW_ENTRIES_BYTES_MAX`].
+    /// of a log than [`crate::limits::BATCH_LOG_BYTES_MAX`]; or a row of a table has more entries
+    /// in its indices than [`crate::limits::ROW_ENTRIES_BYTES_MAX`].
     #[error("batch of {bytes} bytes is over the limit of {max}")]
     BatchTooLong {
         /// Bytes it would take.
@@ -87,10 +87,12 @@ pub enum Error {
     /// A transaction read a record that another writer has changed since. Nothing was written.
     #[error("a record read in the transaction was changed by another writer")]
     Conflict,
-    /// Only with [`crate::Wait::Never`]: the record is not in memory, or another thread holds its lock.
+    /// Only with [`crate::Wait::Never`]: the record is not in memory, or another thread holds its
+    /// lock.
     #[error("the operation would have to wait")]
     WouldBlock,
-    /// A callback of the database has called it: see [`crate::Database`] for what a callback may call.
+    /// A callback of the database has called it: see [`crate::Database`] for what a callback may
+    /// call.
     #[error("a callback called the database that it was called by: call it after the callback")]
     Reentrant,
     /// Another process (or another handle of this one) has the database open.
@@ -114,8 +116,8 @@ pub enum Error {
     /// The name of a column of a table is empty or too long, or has no value.
     #[error("{0}")]
     BadColumn(String),
-    /// A search that is to remove rows has a part that means nothing, so that it would remove others
-    /// than were meant.
+    /// A search that is to remove rows has a part that means nothing, so that it would remove
+    /// others than were meant.
     #[error("nothing is removed by this search: {0}")]
     BadSearch(String),
     /// There is an index on the column already.

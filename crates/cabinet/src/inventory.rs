@@ -26,8 +26,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Looks at the database in a folder. Fails with [`crate::Error::InUse`] if somebody has it open, and with
-    /// [`crate::Error::Corrupted`] if its manifest is damaged.
+    /// Looks at the database in a folder. Fails with [`crate::Error::InUse`] if somebody has it
+    /// open, and with [`crate::Error::Corrupted`] if its manifest is damaged.
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let files = Files::open(&RealStorage, path)?;

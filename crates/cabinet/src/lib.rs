@@ -44,9 +44,10 @@
 //!
 //! # What it is not
 //!
-//! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by key,
-//! prefix and pattern, and no other process: a database is open in one process at a time. It
-//! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write them.
+//! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by
+//! key, prefix and pattern, and no other process: a database is open in one process at a time. It
+//! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write
+//! them.
 
 mod batch;
 mod check;

@@ -27,8 +27,8 @@ pub const INDEXED_TOKENS_MAX: usize = 16 * 1024;
 /// Characters of a text that a q-gram index holds. Rows with more are read.
 pub const INDEXED_CHARACTERS_MAX: usize = 64 * 1024;
 
-/// Bytes of keys and values of the entries that one row has in all indices of a table together. A row
-/// with more is refused.
+/// Bytes of keys and values of the entries that one row has in all indices of a table together. A
+/// row with more is refused.
 pub const ROW_ENTRIES_BYTES_MAX: usize = 32 << 20;
 
 /// Snippets that are cut out of one value of a table, however long each is.
@@ -37,8 +37,8 @@ pub const SNIPPETS_MAX: usize = 1024;
 /// Conditions of a full-text expression that count.
 pub const EXPRESSION_UNITS_MAX: usize = 32;
 
-/// Lists of rows that one query sorts for phrases of one or two letters. Of conditions with more, rows are
-/// read.
+/// Lists of rows that one query sorts for phrases of one or two letters. Of conditions with more,
+/// rows are read.
 pub const SORTED_PHRASES_MAX: usize = 32;
 
 /// Most bytes of keys and values one batch or transaction may hold.

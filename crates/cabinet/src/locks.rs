@@ -18,9 +18,9 @@
 //! | end of the log, and an append block | a long value, which says so first; whoever begins a segment (creates and allocates a file) | refused while a long value is written, else waited for |
 //! | `structure` of the log | whoever begins or removes a segment | taken by an append that begins a segment, and waited for |
 //!
-//! The last two rows are what is left: an append of an event loop may itself have to begin a segment,
-//! and waits for another thread that does. The background allocates ahead, so that is rare.
-//! The server's own locks of keys are tried in the same way (`update_log/order.rs` there).
+//! The last two rows are what is left: an append of an event loop may itself have to begin a
+//! segment, and waits for another thread that does. The background allocates ahead, so that is
+//! rare. The server's own locks of keys are tried in the same way (`update_log/order.rs` there).
 
 use crate::{Error, Result, Wait};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -12,8 +12,8 @@ use std::ops::{ControlFlow, RangeInclusive};
 /// Any other key fails with [`crate::Error::NoId`], as do ids over [`Numbered::id_max`]. Visitors
 /// are shown the decimal text without zeros in front.
 ///
-/// In a callback of the database [`Numbered::for_each_in`] and [`Numbered::for_each_key_in`] fail with
-/// [`crate::Error::Reentrant`], and `min` and `max` are not known, see [`crate::Database`].
+/// In a callback of the database [`Numbered::for_each_in`] and [`Numbered::for_each_key_in`] fail
+/// with [`crate::Error::Reentrant`], and `min` and `max` are not known, see [`crate::Database`].
 pub trait Numbered {
     /// Longest value, in bytes. What is longer is cut, and nobody told.
     fn width(&self) -> u64;

@@ -4,8 +4,8 @@ use crate::table::IndexDescription;
 use crate::{Clock, Durability, Order, UsableMemory};
 use std::ops::RangeInclusive;
 
-/// Share of the [usable memory](UsableMemory) that the pages of a tree take unless told otherwise, as a
-/// divisor, and its bounds in bytes.
+/// Share of the [usable memory](UsableMemory) that the pages of a tree take unless told otherwise,
+/// as a divisor, and its bounds in bytes.
 const CACHE_SHARE: u64 = 16;
 const CACHE_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=1 << 30;
 
@@ -38,9 +38,9 @@ pub struct Options {
     /// that was, and lexical for a new one.
     pub order: Option<Order>,
     /// Trees: most bytes of pages in memory, beside what is being worked on; `None` is a
-    /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables keep
-    /// changes of their indices in memory beside that, about an eighth of it or 32 MiB, whichever is
-    /// less; up to twice that while they are taken into pages.
+    /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables
+    /// keep changes of their indices in memory beside that, about an eighth of it or 32 MiB,
+    /// whichever is less; up to twice that while they are taken into pages.
     pub cache_bytes: Option<u64>,
     /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
     pub leaf_bytes: Option<u32>,

@@ -51,8 +51,8 @@ pub struct Eviction<'e> {
     pub keys: Range<&'e [u8]>,
     /// Returns how many bytes are still in excess; at 0 it ends.
     pub excess_bytes: &'e dyn Fn() -> u64,
-    /// Removes a record, unless it has another version by now; returns whether it did. It may call the
-    /// engine.
+    /// Removes a record, unless it has another version by now; returns whether it did. It may call
+    /// the engine.
     pub remove: &'e mut dyn FnMut(&[u8], Version) -> Result<bool>,
 }
 
@@ -79,14 +79,14 @@ pub trait Ordered: Engine {
         visit: &mut dyn FnMut(Entry<'_>, usize),
     ) -> Result<bool>;
 
-    /// Where the keys go on behind those that are kept together with this one, and that cannot be read if
-    /// it cannot. `None` if none do.
+    /// Where the keys go on behind those that are kept together with this one, and that cannot be
+    /// read if it cannot. `None` if none do.
     fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }
 
-    /// Bytes of the records and the cap on them, in this order, where there is a cap and the owner of the
-    /// engine is to keep to it, see [`Ordered::evict`].
+    /// Bytes of the records and the cap on them, in this order, where there is a cap and the owner
+    /// of the engine is to keep to it, see [`Ordered::evict`].
     fn owned_cap(&self) -> Option<(u64, u64)> {
         None
     }

@@ -2,12 +2,12 @@
 //!
 //! A record is lent to a callback where it lies: under the lock of its shard, leaf or row, or while
 //! the file that holds it is kept. An operation of the same database in a callback could wait for
-//! that lock for ever, depending on the kind of database, the key and the other threads. So there is
-//! one rule for all kinds, and it does not depend on any of these:
+//! that lock for ever, depending on the kind of database, the key and the other threads. So there
+//! is one rule for all kinds, and it does not depend on any of these:
 //!
-//! - A callback of a database calls no operation of it that may fail, neither through this handle nor
-//!   through a clone, cursor, transaction or table of it: [`Error::Reentrant`] is returned, and nothing
-//!   is done.
+//! - A callback of a database calls no operation of it that may fail, neither through this handle
+//!   nor through a clone, cursor, transaction or table of it: [`Error::Reentrant`] is returned, and
+//!   nothing is done.
 //! - A visitor of the results of a query is lent copies. It may read and change rows, but not set
 //!   indices.
 //! - Other databases may be called. Two threads that nest two databases in opposite orders may wait

@@ -21,8 +21,8 @@ pub struct Salvaged {
     pub unreadable: u64,
     /// Places that were reported.
     pub damages: u64,
-    /// Changes may be missing: records may have older values than they had, or be back after they were
-    /// removed.
+    /// Changes may be missing: records may have older values than they had, or be back after they
+    /// were removed.
     pub may_be_stale: bool,
     /// The list of a tree's leaves could not be used, so that it was made anew of all pages and
     /// changes in its log: more records that were removed may have come back.
@@ -33,9 +33,9 @@ pub struct Salvaged {
 }
 
 /// Copies all that can be read of a database, which no process has open, into another, which for a
-/// table has to be one. Where the newest record of a key cannot be read, an older one may come back.
-/// Writes nothing where the first is, which may be on a file system that is read-only. A tree is put
-/// together in a folder beside the other database, whose name ends in `.salvage`.
+/// table has to be one. Where the newest record of a key cannot be read, an older one may come
+/// back. Writes nothing where the first is, which may be on a file system that is read-only. A tree
+/// is put together in a folder beside the other database, whose name ends in `.salvage`.
 pub fn salvage(
     path: impl AsRef<Path>,
     into: &Database,
@@ -44,8 +44,8 @@ pub fn salvage(
     salvage_as(path, None, into, report)
 }
 
-/// As [`salvage`], of a database of this kind. It needs to be known only if no manifest can be read and
-/// the records do not tell.
+/// As [`salvage`], of a database of this kind. It needs to be known only if no manifest can be read
+/// and the records do not tell.
 pub fn salvage_as(
     path: impl AsRef<Path>,
     kind: Option<name::Kind>,
@@ -109,8 +109,8 @@ pub fn salvage_on(
     Ok(salvaged)
 }
 
-/// The kind of a database, and the order of its keys: as the manifest has it, else as they were given
-/// or as its records tell.
+/// The kind of a database, and the order of its keys: as the manifest has it, else as they were
+/// given or as its records tell.
 fn kind_of(
     remains: &Remains<'_>,
     given: Option<name::Kind>,
@@ -179,8 +179,8 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
     Ok(())
 }
 
-/// Where a tree is put together, which goes away: a folder beside the other database, or memory if that
-/// is there.
+/// Where a tree is put together, which goes away: a folder beside the other database, or memory if
+/// that is there.
 struct Scratch {
     folder: Option<PathBuf>,
 }

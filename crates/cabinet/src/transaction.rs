@@ -2,8 +2,8 @@
 //!
 //! A transaction is optimistic. It takes no locks: it notes the version of every record that it
 //! reads, and on commit hands the changes with these versions to [`Engine::write`], which refuses
-//! all of them if any of these records has changed since. So transactions are serializable as far as
-//! single records go. A scan sees the database as it is, without the transaction's own changes,
+//! all of them if any of these records has changed since. So transactions are serializable as far
+//! as single records go. A scan sees the database as it is, without the transaction's own changes,
 //! and is not checked on commit.
 
 use crate::limits::BATCH_BYTES_MAX;
@@ -203,7 +203,8 @@ impl Buffer {
 }
 
 impl Engine for Buffer {
-    /// So that callbacks of the transaction are callbacks of the database, and the other way around.
+    /// So that callbacks of the transaction are callbacks of the database, and the other way
+    /// around.
     fn identity(&self) -> usize {
         self.target.identity()
     }

@@ -25,8 +25,8 @@ const V2_FOLDER: &str = "/sys/fs/cgroup";
 pub struct UsableMemory {
     /// How much, in bytes.
     pub bytes: u64,
-    /// Whether a control group allows less than the machine has. The pages of files that the process
-    /// reads and writes count too then.
+    /// Whether a control group allows less than the machine has. The pages of files that the
+    /// process reads and writes count too then.
     pub is_limited: bool,
 }
 
@@ -75,8 +75,8 @@ fn group_limit(root: &Path) -> Option<u64> {
     groups.lines().filter_map(|line| limit_of_line(root, line, &mounts)).min()
 }
 
-/// The least limit of the group in a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`, and of those
-/// above it.
+/// The least limit of the group in a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`, and of
+/// those above it.
 fn limit_of_line(root: &Path, line: &str, mounts: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -109,15 +109,15 @@ fn limit_in(path: &Path) -> Option<u64> {
 
 /// A mounted hierarchy of groups.
 struct Mount {
-    /// The group that is seen at the folder: not the first of all in a container without a name space
-    /// for groups.
+    /// The group that is seen at the folder: not the first of all in a container without a name
+    /// space for groups.
     group: PathBuf,
     folder: PathBuf,
 }
 
 impl Mount {
-    /// The first one in the lines of `/proc/self/mountinfo` of which `is_it` holds, given its kind of
-    /// file system and the options of that.
+    /// The first one in the lines of `/proc/self/mountinfo` of which `is_it` holds, given its kind
+    /// of file system and the options of that.
     fn find(mounts: &str, is_it: impl Fn(&str, &str) -> bool, default: &str) -> Self {
         let read = |line: &str| {
             let (mount, system) = line.split_once(" - ")?;

@@ -262,8 +262,8 @@ fn shuffled(count: u32) -> Vec<u32> {
     numbers
 }
 
-/// Fills a disk with small records, removes most of them in no order, and puts again: nobody else gives
-/// space back meanwhile. Whatever is refused, nothing is lost.
+/// Fills a disk with small records, removes most of them in no order, and puts again: nobody else
+/// gives space back meanwhile. Whatever is refused, nothing is lost.
 fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(removals_refused_max: usize) {
     let storage = FaultyStorage::new();
     let mut options = options(Durability::None);
@@ -350,7 +350,8 @@ fn a_full_table_takes_removals_and_then_puts() {
     a_full_disk_takes_removals_and_then_puts::<TableDatabase>(0);
 }
 
-/// Fills a disk with rows that have entries in indices, removes all of them in no order, and puts again.
+/// Fills a disk with rows that have entries in indices, removes all of them in no order, and puts
+/// again.
 #[test]
 fn a_full_table_with_indices_takes_removals_and_then_puts() {
     let storage = FaultyStorage::new();

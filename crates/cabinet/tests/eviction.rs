@@ -71,8 +71,8 @@ fn disk_bytes(folder: &Path) -> u64 {
     files.filter_map(|file| file.unwrap().metadata().ok()).map(|file| file.blocks() * 512).sum()
 }
 
-/// Bytes of all files of a database on a storage of the test's own, with what is set aside in them, but
-/// without those that keep what damage a loss of power has left.
+/// Bytes of all files of a database on a storage of the test's own, with what is set aside in them,
+/// but without those that keep what damage a loss of power has left.
 fn stored_bytes<E: OnDisk>(storage: &FaultyStorage) -> u64 {
     let folder = Path::new(E::PATH);
     let names = storage.list(folder).unwrap();
@@ -718,8 +718,8 @@ fn a_database_on_a_real_disk_is_what_it_was_after_it_was_closed() {
     assert_eq!(present(&database, RECORDS - database.len()..RECORDS) as u64, database.len());
 }
 
-/// An eviction makes names durable, too. A sync beside it is done only when they are: the power may go
-/// as soon as it is.
+/// An eviction makes names durable, too. A sync beside it is done only when they are: the power may
+/// go as soon as it is.
 #[test]
 fn a_sync_beside_an_eviction_covers_the_names_of_the_segments() {
     let storage = FaultyStorage::new();

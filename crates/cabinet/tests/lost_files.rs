@@ -332,8 +332,8 @@ fn removing_the_lock_file_lets_no_second_process_in() {
     assert!(matches!(open(&path), Err(Error::InUse { .. })));
 }
 
-/// A list of segments that was being written when the process was killed, which had begun to open the
-/// database, is no damage; one that was whole before is.
+/// A list of segments that was being written when the process was killed, which had begun to open
+/// the database, is no damage; one that was whole before is.
 #[test]
 fn a_manifest_that_an_opening_was_writing_when_it_was_killed_is_no_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -360,7 +360,8 @@ fn a_manifest_that_an_opening_was_writing_when_it_was_killed_is_no_damage() {
     }
 }
 
-/// A process leaves zeros behind the last record, so a file that ends there was cut by something else.
+/// A process leaves zeros behind the last record, so a file that ends there was cut by something
+/// else.
 #[test]
 fn a_log_that_is_cut_between_two_records_after_a_kill_is_damage() {
     for suffix in ["tch", "tcf"] {

@@ -1,4 +1,5 @@
-//! Sectors that the disk cannot read: each costs what was on it, is reported, and stops nothing else.
+//! Sectors that the disk cannot read: each costs what was on it, is reported, and stops nothing
+//! else.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -216,8 +217,8 @@ fn the_header_of_a_segment_that_cannot_be_read_costs_no_record() {
     test::<Fixed>();
 }
 
-/// A page that is lost where the log is replayed costs the records on it, is reported at each opening and
-/// each check, and what is put then is there.
+/// A page that is lost where the log is replayed costs the records on it, is reported at each
+/// opening and each check, and what is put then is there.
 #[test]
 fn what_is_behind_a_page_that_cannot_be_read_is_replayed() {
     fn test<E: OnDisk>() {

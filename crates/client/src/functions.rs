@@ -54,9 +54,9 @@ pub struct CheckState {
 }
 
 impl Client {
-    /// Has the server verify every checksum of its database, at this most bytes per second if they are
-    /// given, and returns the number of that verification: see [`Client::check_state`]. One that is
-    /// under way goes on, at the new rate.
+    /// Has the server verify every checksum of its database, at this most bytes per second if they
+    /// are given, and returns the number of that verification: see [`Client::check_state`]. One
+    /// that is under way goes on, at the new rate.
     pub fn check(&self, bytes_per_second: Option<u64>) -> Result<u64> {
         let rate = bytes_per_second.map(|rate| rate.to_string());
         let mut arguments = vec!["start"];

@@ -116,9 +116,9 @@ impl<'c> Pipeline<'c> {
         Ok(replies)
     }
 
-    /// Like [`run`](Self::run), but hands out each answer when it comes, so that no more than one is
-    /// held, and each may be as large as the [`Settings`](crate::Settings) allow. An error of `each`
-    /// breaks the connection: nobody has read the other answers.
+    /// Like [`run`](Self::run), but hands out each answer when it comes, so that no more than one
+    /// is held, and each may be as large as the [`Settings`](crate::Settings) allow. An error of
+    /// `each` breaks the connection: nobody has read the other answers.
     pub fn run_each<E: From<Error>>(
         mut self,
         mut each: impl FnMut(Reply) -> std::result::Result<(), E>,

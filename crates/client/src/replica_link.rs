@@ -73,8 +73,9 @@ impl ReplicaLink {
         })
     }
 
-    /// Asks for the identity of the update log of a master of this project, which time stamps belong
-    /// to; `None` of any other, and where there is none. It is for before [`ReplicaLink::ask`].
+    /// Asks for the identity of the update log of a master of this project, which time stamps
+    /// belong to; `None` of any other, and where there is none. It is for before
+    /// [`ReplicaLink::ask`].
     pub fn identity(&mut self) -> Result<Option<String>> {
         self.ask_for(IDENTITY)
     }

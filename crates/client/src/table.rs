@@ -38,10 +38,10 @@ const ORDERS: [&[&str]; 4] =
 /// Which rows of a table are meant, in which order, and how many.
 ///
 /// Operators, kinds of order and numbers are the server's text: `STREQ`, `NUMGE`, `!STRINC`;
-/// `STRASC`, `NUMDESC`. The column with the empty name is the key. Servers leave out a condition that
-/// they do not understand, and find more than was meant. So a search with an unknown operator or
-/// kind of order, or with NUL in one of its parts, is never sent: whatever it is given to fails with
-/// [`Error::BadSearch`].
+/// `STRASC`, `NUMDESC`. The column with the empty name is the key. Servers leave out a condition
+/// that they do not understand, and find more than was meant. So a search with an unknown operator
+/// or kind of order, or with NUL in one of its parts, is never sent: whatever it is given to fails
+/// with [`Error::BadSearch`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     arguments: Vec<Vec<u8>>,
@@ -168,8 +168,8 @@ pub struct Row {
 
 impl Client {
     /// Stores a row of columns, whatever was there. An empty key is replaced by a new identifier.
-    /// Fails on a server whose database is no table. (Tokyo Tyrant stores the name of the first column
-    /// there: [`Client::stat`] says what its database is.)
+    /// Fails on a server whose database is no table. (Tokyo Tyrant stores the name of the first
+    /// column there: [`Client::stat`] says what its database is.)
     pub fn put_row<C: AsRef<[u8]>>(&self, key: &[u8], columns: &[(C, C)]) -> Result<()> {
         self.misc(b"put", 0, &row(key, columns)).map(drop)
     }
@@ -197,8 +197,8 @@ impl Client {
     }
 
     /// Builds an index on a column, or removes it. `kind` is the server's text: `LEX`, `DEC`,
-    /// `TOK`, `QGR`, `OPT` to build it anew, `VOID` to remove it; with `+` in front an index that is
-    /// there is a failure.
+    /// `TOK`, `QGR`, `OPT` to build it anew, `VOID` to remove it; with `+` in front an index that
+    /// is there is a failure.
     pub fn set_index(&self, column: &[u8], kind: &[u8]) -> Result<()> {
         self.misc(b"setindex", 0, &[column, kind]).map(drop)
     }

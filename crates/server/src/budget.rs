@@ -47,7 +47,8 @@ impl Charge {
             used_bytes.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         } else {
             let more = bytes - self.bytes;
-            // What does not fit is not there for a moment either, in which others would find no room.
+            // What does not fit is not there for a moment either, in which others would find no
+            // room.
             let within =
                 |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max_bytes);
             if used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {

@@ -53,9 +53,9 @@ pub struct Config {
     pub connections_max: usize,
     /// Longest request, in bytes.
     pub request_bytes_max: usize,
-    /// Longest body of a PUT that goes to a file on its way, in bytes; shorter than 1 MiB it does not,
-    /// nor does any where the database is in memory. In a tree or table no value may be longer than
-    /// `reply_bytes_max` either: it is in memory with others around it when it is changed.
+    /// Longest body of a PUT that goes to a file on its way, in bytes; shorter than 1 MiB it does
+    /// not, nor does any where the database is in memory. In a tree or table no value may be longer
+    /// than `reply_bytes_max` either: it is in memory with others around it when it is changed.
     pub upload_bytes_max: usize,
     /// Most bytes of all such files together.
     pub spool_bytes_max: usize,
@@ -63,8 +63,8 @@ pub struct Config {
     pub reply_bytes_max: usize,
     /// Replies not yet taken by a client, in bytes, above which no more of its requests are read.
     pub output_bytes_max: usize,
-    /// Most bytes of half requests, and of replies that are made or not sent yet, of all connections
-    /// together.
+    /// Most bytes of half requests, and of replies that are made or not sent yet, of all
+    /// connections together.
     pub buffer_bytes_max: usize,
     /// Longest time that a client takes for a request, from its first byte to its last, and for
     /// taking its replies; what moves at [`crate::BYTES_PER_SECOND_MIN`] may take longer.
@@ -125,8 +125,8 @@ impl Config {
 /// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
 pub const REQUEST_BYTES_MAX: usize = wire::limits::BINARY_ARGUMENT_BYTES_MAX + (1 << 20);
 
-/// Default of [`Config::reply_bytes_max`] where there is memory enough: the longest value and what is
-/// around it.
+/// Default of [`Config::reply_bytes_max`] where there is memory enough: the longest value and what
+/// is around it.
 pub const REPLY_BYTES_MAX: usize = cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
 
 /// Share of the [usable memory](UsableMemory) that it is where there is less, as a divisor, and the

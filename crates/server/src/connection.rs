@@ -186,7 +186,8 @@ impl Connection {
         }
     }
 
-    /// Notes that so many bytes of the replies have been sent. The pieces of a long one are one reply.
+    /// Notes that so many bytes of the replies have been sent. The pieces of a long one are one
+    /// reply.
     #[inline]
     pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
         let is_all = self.output.is_empty() && !self.session.http.is_sending();

@@ -2,8 +2,8 @@
 //!
 //! A command gets the path of a copy, which was made in constant time, so that nobody waits for
 //! it. The original has its writers wait and gives it the path of the database itself. What its
-//! users' scripts make beside that path, as in `cp -r "$1" "$1.$2"`, has to end up beside the database
-//! nevertheless: so the copy has the database's name in a folder of its own beside it, and
+//! users' scripts make beside that path, as in `cp -r "$1" "$1.$2"`, has to end up beside the
+//! database nevertheless: so the copy has the database's name in a folder of its own beside it, and
 //! what the command leaves in that folder is moved out of it.
 
 use crate::shared::Shared;

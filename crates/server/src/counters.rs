@@ -106,8 +106,8 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
-    /// Counts that a client has said who it is, whether or not that is a user. Only the thread whose
-    /// set this is may call it.
+    /// Counts that a client has said who it is, whether or not that is a user. Only the thread
+    /// whose set this is may call it.
     pub(crate) fn count_login(&self, login: Login) {
         self.count(Count::Authentication);
         match login {

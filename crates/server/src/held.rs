@@ -67,8 +67,8 @@ impl Reason {
     }
 }
 
-/// How a client is told that its request was carried out here, but is not acknowledged: as the protocol
-/// of the request has it.
+/// How a client is told that its request was carried out here, but is not acknowledged: as the
+/// protocol of the request has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// These bytes, which say no more than that it failed.

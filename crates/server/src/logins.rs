@@ -1,12 +1,12 @@
 //! Logins: names and passwords are checked at a limited rate from each address that guesses.
 //!
-//! After [`FREE_FAILURES`] of an address its next attempt has to wait, 1 s at first, and twice as long
-//! after each further failure, up to [`WAIT_MAX`]. An attempt before that is refused without a look at
-//! the password. It does not count as a failure, so the wait ends whatever the address sends. An
-//! address that has not failed for [`FORGOTTEN_AFTER`] begins again.
+//! After [`FREE_FAILURES`] of an address its next attempt has to wait, 1 s at first, and twice as
+//! long after each further failure, up to [`WAIT_MAX`]. An attempt before that is refused without a
+//! look at the password. It does not count as a failure, so the wait ends whatever the address
+//! sends. An address that has not failed for [`FORGOTTEN_AFTER`] begins again.
 //!
-//! Failures are in a table of a fixed size. Where many addresses fail, those that failed longest ago
-//! are forgotten. The table is not looked at while no address has failed lately.
+//! Failures are in a table of a fixed size. Where many addresses fail, those that failed longest
+//! ago are forgotten. The table is not looked at while no address has failed lately.
 //!
 //! Lock: one for the table. Nothing else is locked meanwhile.
 
@@ -145,8 +145,8 @@ impl Logins {
         self.attempt(visitor.address, protocol, Instant::now(), check)
     }
 
-    /// Checks the header `Authorization` of a request. One that this connection's last request had too
-    /// need not wait: behind a proxy, many clients have the same address.
+    /// Checks the header `Authorization` of a request. One that this connection's last request had
+    /// too need not wait: behind a proxy, many clients have the same address.
     pub(crate) fn check_header(
         &self,
         users: &Users,

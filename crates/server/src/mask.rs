@@ -1,8 +1,8 @@
 //! Commands that a server refuses: Tokyo Tyrant's `-mask` and `-unmask`.
 //!
 //! A command is refused whichever way it is asked for: through any protocol, and as a function of
-//! `misc`. Other than in Tokyo Tyrant, `allwrite` covers everything that can remove or rewrite records,
-//! so also `optimize`, which may lower a cap, `restore` and `setmst`.
+//! `misc`. Other than in Tokyo Tyrant, `allwrite` covers everything that can remove or rewrite
+//! records, so also `optimize`, which may lower a cap, `restore` and `setmst`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,17 +2,17 @@
 //!
 //! The time counts from the first byte, so a byte now and then does not hold a connection for ever.
 //! What is long may take longer: each byte that has moved gives the time that it takes at
-//! [`BYTES_PER_SECOND_MIN`]. An honest client on a slow line ends its upload or its download, however
-//! long that is. What moved faster gives time in advance, but no more than [`ADVANCE_BYTES_MAX`] do:
-//! a client that has taken gigabytes does not keep the rest for days.
+//! [`BYTES_PER_SECOND_MIN`]. An honest client on a slow line ends its upload or its download,
+//! however long that is. What moved faster gives time in advance, but no more than
+//! [`ADVANCE_BYTES_MAX`] do: a client that has taken gigabytes does not keep the rest for days.
 
 use std::time::Duration;
 
 /// Bytes per second at which a request or a reply may go on beyond its time.
 pub const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
-/// Most bytes that count in advance. A socket takes some megabytes at once, and then nothing until the
-/// client has taken a good part of them.
+/// Most bytes that count in advance. A socket takes some megabytes at once, and then nothing until
+/// the client has taken a good part of them.
 pub const ADVANCE_BYTES_MAX: u64 = 8 << 20;
 
 /// A request that is coming, or a reply that is going. Times are in milliseconds since some moment.

@@ -1,7 +1,8 @@
 //! The records of a server, for a front end that is a crate of its own.
 //!
-//! All methods may wait: for the disk, for the durability that the database promises. What they change is
-//! logged and replicated as what any client changes, and what is masked over HTTP is refused.
+//! All methods may wait: for the disk, for the durability that the database promises. What they
+//! change is logged and replicated as what any client changes, and what is masked over HTTP is
+//! refused.
 
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
@@ -178,7 +179,8 @@ impl Records {
         Ok(self.shared.database.get(&own_key(name))?)
     }
 
-    /// Whether the database has room for names and bytes of the front end's: keys may be ids, and records rows.
+    /// Whether the database has room for names and bytes of the front end's: keys may be ids, and
+    /// records rows.
     fn keeps_own(&self) -> bool {
         let database = &self.shared.database;
         database.as_numbered().is_none() && database.table().is_none()
@@ -207,8 +209,8 @@ impl Records {
         Draft::new(&self.shared)
     }
 
-    /// A draft of the value that there is under a key, to change parts of it, if there is one. It can be
-    /// put while the record is what it is now, and keeps type and time if it has any.
+    /// A draft of the value that there is under a key, to change parts of it, if there is one. It
+    /// can be put while the record is what it is now, and keeps type and time if it has any.
     pub fn draft_of(&self, key: &[u8]) -> Result<Option<Draft>> {
         self.begin(Command::Get, Count::Get)?;
         Ok(self.draft_with(key)?.map(|(mut draft, base)| {
@@ -310,8 +312,8 @@ impl Records {
         Ok(removed)
     }
 
-    /// Stores the value of one record, with its type and time, under another key; says whether there
-    /// was one. Of several values that is the first.
+    /// Stores the value of one record, with its type and time, under another key; says whether
+    /// there was one. Of several values that is the first.
     pub fn copy(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         let copied = self.copy_here(from, to)?;
         self.commit()?;
@@ -327,8 +329,8 @@ impl Records {
         Ok(())
     }
 
-    /// Gives a record another key, in two steps; says whether there was one. What others store meanwhile
-    /// is taken along. Who does this to many calls [`Records::commit`] after the last.
+    /// Gives a record another key, in two steps; says whether there was one. What others store
+    /// meanwhile is taken along. Who does this to many calls [`Records::commit`] after the last.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
         self.check_single(from)?;
@@ -353,9 +355,9 @@ impl Records {
         Ok(Some(base.version))
     }
 
-    /// Visits keys from `from` on, those with `prefix` among them, until `visit` breaks; in the order of
-    /// their bytes where [`Records::is_sorted`], else all keys from the first one on. Keys that the
-    /// server keeps for itself are left out.
+    /// Visits keys from `from` on, those with `prefix` among them, until `visit` breaks; in the
+    /// order of their bytes where [`Records::is_sorted`], else all keys from the first one on. Keys
+    /// that the server keeps for itself are left out.
     pub fn for_each_key(
         &self,
         prefix: &[u8],

@@ -1,8 +1,8 @@
 //! Records that the server keeps for itself among those of its clients.
 //!
 //! Their keys begin with a zero byte, which no line of text has. So they are copied,
-//! logged and replicated as any other record. Over HTTP and WebDAV they are in no listing, and refused. To
-//! other protocols, and to functions of `misc`, they are records.
+//! logged and replicated as any other record. Over HTTP and WebDAV they are in no listing, and
+//! refused. To other protocols, and to functions of `misc`, they are records.
 
 /// What their keys begin with.
 pub(crate) const PREFIX: &[u8] = b"\0tyrant ";

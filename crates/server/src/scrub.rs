@@ -1,11 +1,12 @@
-//! Verifying the checksums of the database while it is served: on a schedule, and when a client asks.
+//! Verifying the checksums of the database while it is served: on a schedule, and when a client
+//! asks.
 //!
-//! One thread does it, of low priority and at a bounded rate; nobody waits for it. Damage goes to the
-//! log, and to the clients that ask for it.
+//! One thread does it, of low priority and at a bounded rate; nobody waits for it. Damage goes to
+//! the log, and to the clients that ask for it.
 //!
-//! The function [`FUNCTION`] of `misc` begins a verification, or joins the one that is under way, and
-//! tells what one has come to; [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md)
-//! has its arguments.
+//! The function [`FUNCTION`] of `misc` begins a verification, or joins the one that is under way,
+//! and tells what one has come to;
+//! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md) has its arguments.
 
 use crate::status::seconds_since_1970;
 use cabinet::{Checked, Damage, Database, Verified};
@@ -111,8 +112,8 @@ impl Scrub {
         }
     }
 
-    /// Has a verification begin, or lets one that is under way go on at this rate; returns its number.
-    /// One that is being stopped is none that goes on.
+    /// Has a verification begin, or lets one that is under way go on at this rate; returns its
+    /// number. One that is being stopped is none that goes on.
     pub(crate) fn begin(&self, bytes_per_second: u64) -> u64 {
         let mut state = self.state.lock();
         self.rate.store(bytes_per_second, Ordering::Relaxed);
@@ -130,8 +131,8 @@ impl Scrub {
         state.phase.is_under_way()
     }
 
-    /// What the last verification has come to, as names and values in turn, and then the damaged places
-    /// from number `from` on, as many as are kept.
+    /// What the last verification has come to, as names and values in turn, and then the damaged
+    /// places from number `from` on, as many as are kept.
     pub(crate) fn tell(&self, from: usize, mut take: impl FnMut(&str)) {
         let state = self.state.lock();
         let Checked { segments, records, bytes, damages, .. } = state.checked;

@@ -71,7 +71,8 @@ impl Cursor {
         Self { position: Some(Position::Start), ..Self::default() }
     }
 
-    /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is there.
+    /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is
+    /// there.
     pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
         let position = database.position_of(key);
         let ordered = matches!(position, Position::Key(_) | Position::Id(_));

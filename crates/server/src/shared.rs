@@ -199,7 +199,8 @@ impl Shared {
         self.serves_paths().then(|| self.takeover.read().clone()).flatten()
     }
 
-    /// Has the connection of this socket taken over; says whether there was room for what goes with it.
+    /// Has the connection of this socket taken over; says whether there was room for what goes with
+    /// it.
     pub(crate) fn hand_over(&self, socket: &OwnedFd, unsent: Vec<u8>, received: Vec<u8>) -> bool {
         let Some(takeover) = self.takeover() else { return true };
         let counted = |bytes| Counted::new(bytes, &self.budget);

@@ -27,7 +27,8 @@ pub(crate) struct Spooled {
 }
 
 impl Spool {
-    /// An empty one, if the database has a folder. What it takes of the disk counts against `budget`.
+    /// An empty one, if the database has a folder. What it takes of the disk counts against
+    /// `budget`.
     pub(crate) fn new(database: &Database, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
         let folder: PathBuf = Some(database.path()).filter(|path| path.is_dir())?;
         let file = RealStorage::temporary(&folder);
@@ -62,8 +63,9 @@ impl Spool {
         Ok(())
     }
 
-    /// Has what was written on its way to the disk, and its pages given up once they are there. Where
-    /// memory is limited they count, and those that have changed cannot be taken from a process.
+    /// Has what was written on its way to the disk, and its pages given up once they are there.
+    /// Where memory is limited they count, and those that have changed cannot be taken from a
+    /// process.
     fn write_back(&mut self, upto: u64) {
         if UsableMemory::of_process().is_limited && upto >= self.written_back + WRITTEN_BACK_BYTES {
             // The pieces before are mostly on the disk by now.

@@ -10,8 +10,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Version of the server.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What clients of memcached are told: the version of memcached that is followed comes first, as some
-/// take a server for one that lacks commands, or for none, by the first numbers of it.
+/// What clients of memcached are told: the version of memcached that is followed comes first, as
+/// some take a server for one that lacks commands, or for none, by the first numbers of it.
 const MEMCACHED_VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
 /// Version of the original's library that clients find here.

@@ -7,10 +7,10 @@
 //! As the original does, an operation is logged that found a record where there should be none, or
 //! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
-//! or an expiry as `misc put` with a third argument, which the original ignores. Of a database with a
-//! cap every change is logged as the record that came of it, and what the cap evicts is not logged:
-//! replicas keep to caps of their own. So is what is added to a record that will expire: whoever
-//! executes that later finds nothing to add to, and would keep what was added for good.
+//! or an expiry as `misc put` with a third argument, which the original ignores. Of a database with
+//! a cap every change is logged as the record that came of it, and what the cap evicts is not
+//! logged: replicas keep to caps of their own. So is what is added to a record that will expire:
+//! whoever executes that later finds nothing to add to, and would keep what was added for good.
 
 #[cfg(test)]
 mod tests;
@@ -133,8 +133,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the records that have expired as far as the database has named them, and logs that, until
-    /// a master decides what has expired, as `is_over` returns.
+    /// Removes the records that have expired as far as the database has named them, and logs that,
+    /// until a master decides what has expired, as `is_over` returns.
     pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
         let (Some(log), Some(expired)) = (&self.log, self.database.expired_keys()) else {
             return Ok(());
@@ -210,8 +210,8 @@ impl Store {
         Ok(())
     }
 
-    /// Length of the value that is there, in bytes, and whether it will expire. Of rows neither counts:
-    /// they do not expire, and their columns are logged one by one.
+    /// Length of the value that is there, in bytes, and whether it will expire. Of rows neither
+    /// counts: they do not expire, and their columns are logged one by one.
     fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
         if self.database.table().is_some() {
             return Ok((0, false));
@@ -225,8 +225,9 @@ impl Store {
         }
     }
 
-    /// Logs what has become of a record. A replica may have a record that was evicted or has expired
-    /// here, or the other way round, and then the same operation would come to something else there.
+    /// Logs what has become of a record. A replica may have a record that was evicted or has
+    /// expired here, or the other way round, and then the same operation would come to something
+    /// else there.
     fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by somebody who may wait.
         if self.logs_whole() {
@@ -459,8 +460,8 @@ impl Store {
     }
 
     /// Copies the database to `path` as it is at some moment of the call, which it answers in
-    /// microseconds since 1970. With a log, all that this has up to then is in the copy, and nothing
-    /// else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
+    /// microseconds since 1970. With a log, all that this has up to then is in the copy, and
+    /// nothing else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
     pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
         let Some(log) = &self.log else {
             self.database.copy_to(path)?;
@@ -566,8 +567,9 @@ impl Store {
         self.database.table().is_none()
     }
 
-    /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as the
-    /// row. A replica may have some that were evicted here, with which the same change would be another.
+    /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as
+    /// the row. A replica may have some that were evicted here, with which the same change would be
+    /// another.
     fn logs_whole(&self) -> bool {
         let has_parts = self.database.has_duplicates() || self.database.table().is_some();
         self.database.evicts() && has_parts

@@ -27,9 +27,9 @@ fn replica(id: u32, folder: &Path, address: SocketAddr) -> Config {
     config
 }
 
-/// Makes the log of a server one that goes on at a time ahead of the clock of this machine, as that of
-/// a server whose clock is wrong. The last entry came from a server, or from a client of this one if that
-/// is 0: then it is something that others lack.
+/// Makes the log of a server one that goes on at a time ahead of the clock of this machine, as that
+/// of a server whose clock is wrong. The last entry came from a server, or from a client of this
+/// one if that is 0: then it is something that others lack.
 fn put_ahead(config: &Config, seconds: u64, master: u16) {
     let log = config.update_log.as_ref().unwrap();
     let mut body = Vec::new();
@@ -203,7 +203,8 @@ fn knows(folder: &Path) -> bool {
     bytes.get(16) == Some(&1)
 }
 
-/// Makes of the folder of a replica what is left by one that was killed before it noted how far it was.
+/// Makes of the folder of a replica what is left by one that was killed before it noted how far it
+/// was.
 fn take_back(folder: &Path, before: &str) {
     std::fs::write(folder.join("rts"), before).unwrap();
     let path = folder.join("rts.lanes");

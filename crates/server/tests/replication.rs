@@ -398,8 +398,8 @@ fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
     assert!(rest.len() < long.len() && rest.ends_with(b"v\r\nEND\r\n"));
 }
 
-/// A master made of a socket: takes a replica, answers what it asked for. It is the original, which has
-/// no such function as it is asked for first.
+/// A master made of a socket: takes a replica, answers what it asked for. It is the original, which
+/// has no such function as it is asked for first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let mut stream = take_replica(listener, b"\x01\0\0\0\0");
     let mut handshake = [0; 14];
@@ -514,16 +514,16 @@ fn update(timestamp_us: u64, request: Request<'_>, succeeded: bool) -> Vec<u8> {
     bytes
 }
 
-/// Makes of the folder of a replica that has executed the operation of `last_us` what is left by one
-/// that was killed before it noted that, and had come to `before_us`.
+/// Makes of the folder of a replica that has executed the operation of `last_us` what is left by
+/// one that was killed before it noted that, and had come to `before_us`.
 fn take_back(folder: &Path, last_us: u64, before_us: u64) {
     fs::write(folder.join("rts"), format!("{before_us}\n")).unwrap();
     let path = folder.join("rts.lanes");
     let notes = fs::read(&path).unwrap();
     let mut words: Vec<_> =
         notes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    // Lines of 8: of the first one, the fourth and fifth are the position; behind those of the lanes
-    // is what was executed of each log.
+    // Lines of 8: of the first one, the fourth and fifth are the position; behind those of the
+    // lanes is what was executed of each log.
     words[3..5].fill(before_us);
     let executed = words.iter_mut().skip(8 * 66);
     let executed: Vec<_> = executed.filter(|word| **word == last_us).collect();

@@ -1,5 +1,5 @@
-//! Clients that send or take a byte now and then: the time is that of a whole request, in every form
-//! of request, and what moves fast enough has the time that it takes.
+//! Clients that send or take a byte now and then: the time is that of a whole request, in every
+//! form of request, and what moves fast enough has the time that it takes.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 

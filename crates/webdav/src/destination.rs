@@ -9,8 +9,8 @@ const DESTINATION: &str = "destination";
 /// Ports that need not be said.
 const DEFAULT_PORTS: [&[u8]; 2] = [b":80", b":443"];
 
-/// Puts the one target of its key in place of the destination, if there is one; fails with the status
-/// that refuses it: 502 if it is on another server (RFC 4918, section 9.8.5).
+/// Puts the one target of its key in place of the destination, if there is one; fails with the
+/// status that refuses it: 502 if it is on another server (RFC 4918, section 9.8.5).
 pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
     let Some(given) = headers.get(DESTINATION).map(HeaderValue::as_bytes) else { return Ok(()) };
     let host = headers.get(HOST).map(HeaderValue::as_bytes);

@@ -1,7 +1,7 @@
 //! Documents of XML that clients send.
 //!
-//! The protocol library takes one apart by a call for each level, and at each level looks at all that it
-//! is in. So a document is gone through before the library sees it.
+//! The protocol library takes one apart by a call for each level, and at each level looks at all
+//! that it is in. So a document is gone through before the library sees it.
 
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
@@ -28,7 +28,8 @@ pub(crate) async fn receive(mut body: Incoming) -> Result<Vec<u8>, StatusCode> {
     if has_few_levels(&document) { Ok(document) } else { Err(StatusCode::BAD_REQUEST) }
 }
 
-/// Whether a document can be taken apart. What is wrong with it otherwise is for the library to say.
+/// Whether a document can be taken apart. What is wrong with it otherwise is for the library to
+/// say.
 pub(crate) fn has_few_levels(document: &[u8]) -> bool {
     let mut levels = 0_usize;
     for event in EventReader::new(document) {

@@ -16,7 +16,8 @@ pub const MEMBERS_MAX: usize = 10_000;
 /// Most bytes of their names.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Most records of a database whose keys are in no order: each look into a folder is one at all keys.
+/// Most records of a database whose keys are in no order: each look into a folder is one at all
+/// keys.
 pub const UNSORTED_MAX: u64 = 1_000_000;
 
 /// What is at a path.
@@ -27,8 +28,8 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// What is at the key of a file, or of a folder without its slash. With `prefers_folder`, and both
-    /// there, it is the folder.
+    /// What is at the key of a file, or of a folder without its slash. With `prefers_folder`, and
+    /// both there, it is the folder.
     pub(crate) fn at(
         records: &Records,
         key: &[u8],

@@ -1,10 +1,10 @@
 //! Requests as they come, checked by the server's own rules before the protocol library sees them.
 //!
-//! A connection that WebDAV has taken over must refuse what a fresh one refuses, and a target must mean
-//! the same on both. So the head of each request is read here too: one that the server would refuse
-//! (a body with two ends, a target that is no path) is replaced by a line that the library answers
-//! with 400 and a close, and each target by the one that every reader takes for the same. Bodies
-//! are followed to their end and stay as they are.
+//! A connection that WebDAV has taken over must refuse what a fresh one refuses, and a target must
+//! mean the same on both. So the head of each request is read here too: one that the server would
+//! refuse (a body with two ends, a target that is no path) is replaced by a line that the library
+//! answers with 400 and a close, and each target by the one that every reader takes for the same.
+//! Bodies are followed to their end and stay as they are.
 
 use std::io;
 use wire::Parse;

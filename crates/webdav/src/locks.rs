@@ -1,7 +1,7 @@
 //! Locks, in memory: who holds one has to ask again after a restart.
 //!
-//! There are few, so they are in a list. Each ends by itself, at the latest [`LOCK_TIME_MAX`] after it was
-//! taken or renewed: a client that has gone must not lock a file for ever.
+//! There are few, so they are in a list. Each ends by itself, at the latest [`LOCK_TIME_MAX`] after
+//! it was taken or renewed: a client that has gone must not lock a file for ever.
 
 use crate::path::{file_key, trimmed};
 use dav_server::davpath::DavPath;

@@ -3,8 +3,8 @@
 use dav_server::davpath::DavPath;
 use dav_server::fs::{FsError, FsResult};
 
-/// Most parts of a path. The library goes through folders by a call for each level, and others may have
-/// made keys with thousands.
+/// Most parts of a path. The library goes through folders by a call for each level, and others may
+/// have made keys with thousands.
 pub const DEPTH_MAX: usize = 100;
 
 /// Fails if a key, of a file or a folder, is below too many folders.

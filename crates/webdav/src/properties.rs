@@ -1,7 +1,7 @@
 //! Properties that clients give to files and folders, in records of the server's own.
 //!
-//! All of a file's are in one record: a JSON array of arrays of a namespace, a prefix, a name, and the
-//! element as it came, of which the first two may be null.
+//! All of a file's are in one record: a JSON array of arrays of a namespace, a prefix, a name, and
+//! the element as it came, of which the first two may be null.
 
 use crate::document::has_few_levels;
 use crate::request::Failure;

@@ -183,8 +183,8 @@ async fn respond(
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
-        // The end of the connection is the end of the body. A response of this version is not said to
-        // keep it open.
+        // The end of the connection is the end of the body. A response of this version is not said
+        // to keep it open.
         *response.version_mut() = Version::HTTP_10;
         response = closing(response);
     }
@@ -276,8 +276,8 @@ fn finite_depth() -> Response<Body> {
     response
 }
 
-/// Returns the refusal to show a folder that has too much in it, which the library would show as empty. What is
-/// below one is looked up here if all of it is to be shown.
+/// Returns the refusal to show a folder that has too much in it, which the library would show as
+/// empty. What is below one is looked up here if all of it is to be shown.
 async fn check_folder(
     state: &State,
     request: &mut hyper::Request<Incoming>,

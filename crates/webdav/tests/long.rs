@@ -1,7 +1,7 @@
 //! Long files over WebDAV go through the disk, not through memory.
 //!
-//! What a process has in memory is measured, so there is one test here: others in the same process would
-//! be measured with it.
+//! What a process has in memory is measured, so there is one test here: others in the same process
+//! would be measured with it.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 

@@ -29,19 +29,20 @@ pub const SEED_IF_TOO_OLD: u32 = 2;
 /// Option of a replica that wants the copy compressed.
 pub const COMPRESS: u32 = 4;
 
-/// Argument of the function that asks whether the master knows the [`Root`]s of its entries. The answer
-/// is how it tells keys apart, which has to be the same for both servers. Masters that do not know roots
-/// answer [`VERSION`].
+/// Argument of the function that asks whether the master knows the [`Root`]s of its entries. The
+/// answer is how it tells keys apart, which has to be the same for both servers. Masters that do
+/// not know roots answer [`VERSION`].
 pub const ROOTS: &[u8] = b"roots";
 
-/// Option of a replica whose time stamp is of another log than the master's: after the master's id it
-/// sends what it has executed, as [`Resume`].
+/// Option of a replica whose time stamp is of another log than the master's: after the master's id
+/// it sends what it has executed, as [`Resume`].
 pub const RESUME: u32 = 8;
 
 /// Option of a replica that is to be sent [`FromMaster::Rooted`] and [`FromMaster::Had`].
 pub const NAME_ROOTS: u32 = 16;
 
-/// Number of partitions that the operations on one key are spread over, and one more for the others.
+/// Number of partitions that the operations on one key are spread over, and one more for the
+/// others.
 pub const LANES: usize = 65;
 
 /// Most logs that a replica has executed entries of.
@@ -92,8 +93,8 @@ pub enum FromMaster<'a> {
         /// The compressed bytes.
         compressed: &'a [u8],
     },
-    /// Only as the first message: entries come from after a time stamp of the master's log. The replica
-    /// has executed everything before, and leaves out what it has executed of those.
+    /// Only as the first message: entries come from after a time stamp of the master's log. The
+    /// replica has executed everything before, and leaves out what it has executed of those.
     Switch {
         /// In microseconds since 1970.
         timestamp_us: u64,
@@ -105,8 +106,8 @@ pub enum FromMaster<'a> {
         /// The entry.
         message: Message<'a>,
     },
-    /// The logs of which there are entries in the master's, each with a time stamp up to which the replica
-    /// has all of them with what came before this.
+    /// The logs of which there are entries in the master's, each with a time stamp up to which the
+    /// replica has all of them with what came before this.
     Had {
         /// Pairs of numbers, as bytes.
         pairs: &'a [u8],
@@ -181,8 +182,8 @@ impl Resume {
         }
     }
 
-    /// Appends it to `out`, as [`Resume::parse`] reads it; [`Invalid::TooLarge`] with `out` as it was
-    /// if there are more logs than [`ROOT_LOGS_MAX`].
+    /// Appends it to `out`, as [`Resume::parse`] reads it; [`Invalid::TooLarge`] with `out` as it
+    /// was if there are more logs than [`ROOT_LOGS_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         if self.had.len() > ROOT_LOGS_MAX {
             return Err(Invalid::TooLarge);

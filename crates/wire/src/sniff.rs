@@ -20,9 +20,9 @@ pub enum Protocol {
 /// Protocol of the request at the start of `bytes`; `None` if that takes more bytes.
 ///
 /// As in Tokyo Tyrant, the question is open again with each request of a connection. The first byte
-/// tells a binary protocol; else the first token tells memcached, and the third HTTP. A line that ends
-/// in a version of HTTP is a bad request of HTTP: what follows it may be a body, which a browser can be
-/// made to send, and must not be taken for commands.
+/// tells a binary protocol; else the first token tells memcached, and the third HTTP. A line that
+/// ends in a version of HTTP is a bad request of HTTP: what follows it may be a body, which a
+/// browser can be made to send, and must not be taken for commands.
 #[inline]
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Protocol> {

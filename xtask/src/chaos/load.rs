@@ -14,8 +14,8 @@ const DEPTH: usize = 32;
 /// Keys of each kind that a client has.
 const KEYS: u64 = 500;
 
-/// Length of a list at its beginning, in bytes: what is added to one this long is replicated as that,
-/// not as the whole list.
+/// Length of a list at its beginning, in bytes: what is added to one this long is replicated as
+/// that, not as the whole list.
 const LIST_BYTES_MIN: usize = 128;
 
 /// Longest value that is set, in bytes.

@@ -1,6 +1,6 @@
-//! Servers that follow each other, on hosts of their own, to which everything happens that can: they
-//! are killed and started again, their links are cut, throttled and delayed, their clocks are wrong. Once
-//! that ends, they have to be equal record by record.
+//! Servers that follow each other, on hosts of their own, to which everything happens that can:
+//! they are killed and started again, their links are cut, throttled and delayed, their clocks are
+//! wrong. Once that ends, they have to be equal record by record.
 
 mod host;
 mod load;

@@ -1,6 +1,7 @@
-//! A master that waits for its replica is killed under load, and the replica takes its place: nothing
-//! that was acknowledged may be missing there. Another replica, which was killed before, goes on at the new
-//! master, which is killed meanwhile: it may execute nothing twice and miss nothing.
+//! A master that waits for its replica is killed under load, and the replica takes its place:
+//! nothing that was acknowledged may be missing there. Another replica, which was killed before,
+//! goes on at the new master, which is killed meanwhile: it may execute nothing twice and miss
+//! nothing.
 
 use super::host::{Host, PORT};
 use super::network::{Link, Network, address};
@@ -115,8 +116,8 @@ pub(super) fn run(
     Ok(total)
 }
 
-/// Does something while a client adds to records, and goes on adding for a while after it unless the server
-/// has gone.
+/// Does something while a client adds to records, and goes on adding for a while after it unless
+/// the server has gone.
 fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

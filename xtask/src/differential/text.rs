@@ -70,8 +70,8 @@ fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Resul
 /// - numbers for compare-and-swap (`cN` of the meta commands, the last number of a `VALUE` of
 ///   `gets`, `cas=N` of `me`): each is replaced by how many others were seen before it, so that
 ///   what is the same number to one is the same to the other;
-/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to [`SLACK_SECONDS`] less are
-///   the same time, as those in conversations are multiples of 100;
+/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to [`SLACK_SECONDS`] less
+///   are the same time, as those in conversations are multiples of 100;
 /// - the class of sizes (`cls=`), which memcached alone has, and its version;
 /// - the words for a line that is refused, see [`is_refusal`].
 fn normalise(answer: &[u8], seen: &mut Seen) -> String {
@@ -126,8 +126,8 @@ fn normalise(answer: &[u8], seen: &mut Seen) -> String {
 /// changed since 1.6.18, with which it is compared here. The new ones are in the test of the
 /// conversations that were captured from 1.6.45.
 ///
-/// Beside these words 1.6.45 changed what the conversations here leave out: it takes off the data of
-/// a storing line that it refuses; it ignores tokens too many; `gat` wants a key; a key over 250
+/// Beside these words 1.6.45 changed what the conversations here leave out: it takes off the data
+/// of a storing line that it refuses; it ignores tokens too many; `gat` wants a key; a key over 250
 /// bytes in `get`; `C` of `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record; `!` as a flag.
 fn is_refusal(line: &str) -> bool {
     [
@@ -198,8 +198,8 @@ impl Conversation {
             for _ in 0..BATCH_REQUESTS {
                 let request = request(&mut random);
                 // memcached changes a number in its place, and keeps its length, unless an answer
-                // that shows it is still on its way. This has it send all answers, and ends the rest
-                // of data that were too long.
+                // that shows it is still on its way. This has it send all answers, and ends the
+                // rest of data that were too long.
                 let is_sum =
                     [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
                 if is_sum {

@@ -19,7 +19,8 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    /// Starts a server of the database `name`, with further options, in a new folder below `parent`.
+    /// Starts a server of the database `name`, with further options, in a new folder below
+    /// `parent`.
     pub(super) fn start(parent: &Path, name: &str, options: &[&str]) -> Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);

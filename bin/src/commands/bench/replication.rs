@@ -1,5 +1,5 @@
-//! What a replica costs its master, and whether it keeps up: the same inserts into a server without a
-//! replica and with one, all on this machine.
+//! What a replica costs its master, and whether it keeps up: the same inserts into a server without
+//! a replica and with one, all on this machine.
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;

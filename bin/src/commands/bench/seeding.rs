@@ -1,5 +1,5 @@
-//! What clients of a master notice while an empty replica becomes a copy of it, and whether the copy is
-//! equal: all on this machine.
+//! What clients of a master notice while an empty replica becomes a copy of it, and whether the
+//! copy is equal: all on this machine.
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;

@@ -3,8 +3,8 @@
 //! A table of hashes does not have the keys: only the record tells whether it is the one that is
 //! sought. Where it is damaged that cannot be told, so the search goes on. If no record is the
 //! key's, the damaged one is taken for it: a read fails, rather than to say that there is nothing,
-//! and a put or a removal takes its place in the index. In the log the new record, or the tombstone,
-//! comes behind it, so that nothing older comes back.
+//! and a put or a removal takes its place in the index. In the log the new record, or the
+//! tombstone, comes behind it, so that nothing older comes back.
 //!
 //! It may still be another key's, of which a hash has the same 34 bits. Where the key in the record
 //! has them, its bytes are as they were written, and it is told from the one that is sought.
@@ -30,8 +30,8 @@ fn belongs<I: Index>(index: &I, key: &[u8], place: Place<I>) -> bool {
     index.place(key).is_some_and(|own| own.shard == place.shard && own.tag == place.tag)
 }
 
-/// Compares a record with a key, without a note of damage: an entry of a checkpoint may point beyond
-/// what the power left of the log.
+/// Compares a record with a key, without a note of damage: an entry of a checkpoint may point
+/// beyond what the power left of the log.
 pub(super) fn compare<I: Index>(
     index: &I,
     salt: u32,
@@ -72,8 +72,9 @@ impl<I: Index> Indexed<I> {
         self.with(segments, location, wait, Check::Whole, |_| ())
     }
 
-    /// Returns the damage that verifying a record has found, if the record may be the one of a key at
-    /// its place; `None` if it is another key's, or whole. Fails with an error that is no damage.
+    /// Returns the damage that verifying a record has found, if the record may be the one of a key
+    /// at its place; `None` if it is another key's, or whole. Fails with an error that is no
+    /// damage.
     #[cold]
     pub(super) fn doubt(
         &self,

@@ -18,8 +18,8 @@ impl<I: Index> Indexed<I> {
         self.shards[shard].try_read()
     }
 
-    /// The same. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long, and
-    /// that must not be waited for.
+    /// The same. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long,
+    /// and that must not be waited for.
     #[inline]
     pub(crate) fn table_for(
         &self,

@@ -136,8 +136,8 @@ impl<I: Index> Indexed<I> {
         })
     }
 
-    /// Looks a key up in its shard's table. Where no record is the key's, one that is damaged may be:
-    /// that is what is found then.
+    /// Looks a key up in its shard's table. Where no record is the key's, one that is damaged may
+    /// be: that is what is found then.
     #[inline]
     fn find(
         &self,
@@ -476,8 +476,8 @@ impl<I: Index> Indexed<I> {
         }
     }
 
-    /// Runs `attempt` when there is space. With a cap, a disk that others have filled is no reason to
-    /// fail while there is something to evict. The caller holds no lock.
+    /// Runs `attempt` when there is space. With a cap, a disk that others have filled is no reason
+    /// to fail while there is something to evict. The caller holds no lock.
     #[inline]
     fn with_space<T>(&self, wait: Wait, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         self.wait_for_space(wait)?;

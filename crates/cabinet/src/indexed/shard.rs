@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[repr(align(64))]
 pub(super) struct Shard<T: Table> {
     table: RwLock<T>,
-    /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock may
-    /// ask for them.
+    /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock
+    /// may ask for them.
     entries: AtomicUsize,
     /// The last record that made the table forget a key: a tombstone, or one that expired. What
     /// is put under a key that the table does not have has to come behind it. Changes under the

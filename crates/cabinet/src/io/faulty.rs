@@ -127,8 +127,8 @@ impl FaultyStorage {
         &self.faults
     }
 
-    /// Has reads of these bytes of a file fail with an input/output error until they are written over
-    /// whole. A mapping shows zeros there.
+    /// Has reads of these bytes of a file fail with an input/output error until they are written
+    /// over whole. A mapping shows zeros there.
     pub fn lose_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         let state = self.state.lock();
         let file = state.live.get(path).ok_or_else(not_found)?;

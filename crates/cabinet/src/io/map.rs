@@ -270,8 +270,8 @@ impl Appender {
         true
     }
 
-    /// As `append`, of what is long: `each` is called for every `piece_bytes` of it with where in the
-    /// file they begin and end, once they are there.
+    /// As `append`, of what is long: `each` is called for every `piece_bytes` of it with where in
+    /// the file they begin and end, once they are there.
     #[must_use]
     pub fn append_pieces(
         &mut self,

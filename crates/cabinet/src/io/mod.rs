@@ -1,7 +1,8 @@
 //! The border to the operating system: files, mappings, and a storage that fails on purpose.
 //!
-//! All unsafe code of the library is in [`map`] and [`words`]. Everything above works through [`Storage`] and
-//! [`File`], so that the same log runs on a real disk and on one whose power fails at will.
+//! All unsafe code of the library is in [`map`] and [`words`]. Everything above works through
+//! [`Storage`] and [`File`], so that the same log runs on a real disk and on one whose power fails
+//! at will.
 
 mod faulty;
 mod map;
@@ -59,16 +60,16 @@ pub trait Storage: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file a second name, which must not exist. Not every file system can, and none can that
-    /// of another.
+    /// Gives a file a second name, which must not exist. Not every file system can, and none can
+    /// that of another.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
-    /// Takes the lock of the directory that `path`, the lock file, is in until the answer is dropped.
-    /// Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
+    /// Takes the lock of the directory that `path`, the lock file, is in until the answer is
+    /// dropped. Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
-    /// Takes the lock of a directory that has no lock file, without making one. `None` where that cannot
-    /// be done.
+    /// Takes the lock of a directory that has no lock file, without making one. `None` where that
+    /// cannot be done.
     fn lock_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         Ok(None)
     }
@@ -102,8 +103,8 @@ pub trait File: Send + Sync {
     fn prepare(&self, map: &Map, length: u64) -> io::Result<()> {
         self.allocate(map, length)
     }
-    /// Gives blocks back that were allocated for a map beyond what is written and `kept` bytes more.
-    /// Nobody appends meanwhile.
+    /// Gives blocks back that were allocated for a map beyond what is written and `kept` bytes
+    /// more. Nobody appends meanwhile.
     fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
         let end = map.backed().min(map.written() + kept);
         map.set_backed(end);

@@ -2,11 +2,11 @@
 //!
 //! A database that is opened for reading only is recovered as any other: a torn tail is cut, a new
 //! segment is begun, the manifest is rewritten. All of that happens to the files as this storage
-//! shows them, and is gone with it. So one recovery serves both, and the files stay byte for byte what
-//! they were, also on a file system that is read-only.
+//! shows them, and is gone with it. So one recovery serves both, and the files stay byte for byte
+//! what they were, also on a file system that is read-only.
 //!
-//! A file that is only read costs no memory beyond its mapping. One that is changed, or mapped for more
-//! than it has, is copied into memory first: of a log that is the last segment.
+//! A file that is only read costs no memory beyond its mapping. One that is changed, or mapped for
+//! more than it has, is copied into memory first: of a log that is the last segment.
 
 use super::{File, Map, Open, RealStorage, Storage, directory_of};
 use parking_lot::Mutex;
@@ -135,8 +135,8 @@ impl Storage for OverlayStorage {
         Ok(u64::MAX)
     }
 
-    /// Holds off those who write, not those who read. Takes the lock of the lock file, if there is one,
-    /// and of its directory, which stays one when the file is removed.
+    /// Holds off those who write, not those who read. Takes the lock of the lock file, if there is
+    /// one, and of its directory, which stays one when the file is removed.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
         let share = FlockOperation::NonBlockingLockShared;
         let file = match fs::File::open(path) {
@@ -148,7 +148,8 @@ impl Storage for OverlayStorage {
             rustix::fs::flock(file, share)?;
         }
         let directory = fs::File::open(directory_of(path))?;
-        // Any other failure is that of a file system of a network, not all of which lock directories.
+        // Any other failure is that of a file system of a network, not all of which lock
+        // directories.
         if rustix::fs::flock(&directory, share) == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(io::ErrorKind::WouldBlock.into());
         }

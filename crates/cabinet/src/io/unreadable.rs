@@ -18,7 +18,8 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
 }
 
 /// Reads until the buffer is full or the file ends. Pages that the disk cannot read are zeros, and
-/// their offsets in the file are added to `unreadable`, in order. Returns the number of bytes filled.
+/// their offsets in the file are added to `unreadable`, in order. Returns the number of bytes
+/// filled.
 pub(crate) fn read_around(
     file: &dyn File,
     buffer: &mut [u8],

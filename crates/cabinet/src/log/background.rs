@@ -39,8 +39,8 @@ pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
 /// An engine, as its background threads see it.
 pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     fn log(&self) -> &Log;
-    /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the next
-    /// time.
+    /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the
+    /// next time.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
     /// Writes a checkpoint.
     fn checkpoint(&self) -> Result<()>;
@@ -246,7 +246,8 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     if !matches!(compacted, Ok(()) | Err(Error::NoSpace { .. })) {
         return compacted;
     }
-    // On a full disk, too: there may be room for these, and there is something to be gained by them.
+    // On a full disk, too: there may be room for these, and there is something to be gained by
+    // them.
     if go_on() && engine.is_checkpoint_due() {
         engine.checkpoint()?;
     }
@@ -309,8 +310,8 @@ impl Log {
         }
     }
 
-    /// Has what was appended on its way to the disk. Where memory is limited, the pages of files count,
-    /// and those that have changed cannot be taken from a process before they were written.
+    /// Has what was appended on its way to the disk. Where memory is limited, the pages of files
+    /// count, and those that have changed cannot be taken from a process before they were written.
     fn write_back_early(&self, active: &Segment, end: usize) {
         let always_syncs = self.settings.durability == Durability::Always;
         if always_syncs || !UsableMemory::of_process().is_limited {

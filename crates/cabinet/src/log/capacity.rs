@@ -136,8 +136,8 @@ impl Capacity {
 }
 
 impl Log {
-    /// Bytes of the disk that are left free for the next checkpoint: its pages and its list, and a part
-    /// of what is alive, so that pages can be moved.
+    /// Bytes of the disk that are left free for the next checkpoint: its pages and its list, and a
+    /// part of what is alive, so that pages can be moved.
     pub(crate) fn kept_free_bytes(&self) -> u64 {
         if !self.capacity.needs_space.load(Ordering::Relaxed) {
             return 0;
@@ -147,8 +147,8 @@ impl Log {
         self.checkpoint_needs_bytes().saturating_add(moved)
     }
 
-    /// Bytes that the next checkpoint takes: its pages, its list, and what is left of the segments that
-    /// it begins and ends with.
+    /// Bytes that the next checkpoint takes: its pages, its list, and what is left of the segments
+    /// that it begins and ends with.
     pub(crate) fn checkpoint_needs_bytes(&self) -> u64 {
         let list = self.capacity.checkpoint_bytes.load(Ordering::Relaxed);
         self.capacity.unwritten_bytes().saturating_add(list + 2 * self.next_capacity() as u64)
@@ -206,9 +206,9 @@ impl Log {
         bytes_max.saturating_sub(taken + beside + next) / next
     }
 
-    /// Returns how many bytes of a segment that is to go there will be room for without it, if it is
-    /// longer than those of the cap: where the cap was lowered, one segment may hold more than all
-    /// that has to go. What a checkpoint takes shrinks with the records.
+    /// Returns how many bytes of a segment that is to go there will be room for without it, if it
+    /// is longer than those of the cap: where the cap was lowered, one segment may hold more than
+    /// all that has to go. What a checkpoint takes shrinks with the records.
     pub(super) fn room_for_part_of(&self, segment: &Segment) -> u64 {
         let Some(bytes_max) = self.capacity.bytes_max() else { return 0 };
         if segment.bytes() <= self.capacity.segment_bytes_max() as u64 {

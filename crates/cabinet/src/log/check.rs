@@ -46,8 +46,8 @@ pub(crate) struct Files<'s> {
 /// Keeps others from opening a database.
 pub(super) type Lock = Box<dyn std::any::Any + Send + Sync>;
 
-/// Locks a database with these files, to look at it only. Where there is no lock file none is made: then
-/// the directory alone is locked.
+/// Locks a database with these files, to look at it only. Where there is no lock file none is made:
+/// then the directory alone is locked.
 pub(super) fn lock_to_look(
     storage: &dyn Storage,
     directory: &Path,
@@ -126,13 +126,14 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Takes it that the log had been synced behind a record at this place, which the checkpoint lists.
+    /// Takes it that the log had been synced behind a record at this place, which the checkpoint
+    /// lists.
     pub(crate) fn note_listed(&mut self, place: Place) {
         self.promise.prove((place.0, place.1 + 1));
     }
 
-    /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`, and
-    /// what cannot to `report`; headers are looked at in all.
+    /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`,
+    /// and what cannot to `report`; headers are looked at in all.
     pub(crate) fn walk_those(
         &self,
         wanted: &dyn Fn(u64) -> bool,

@@ -35,11 +35,12 @@ const SCARCE_DEAD_BYTES: u64 = 64 << 10;
 /// Share of tombstones above which the oldest segment is compacted.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
 
-/// Snapshots seal segments that are short: so many may be there at a time, as each takes a file, a mapping and
-/// a slot.
+/// Snapshots seal segments that are short: so many may be there at a time, as each takes a file, a
+/// mapping and a slot.
 pub(crate) const SHORT_SEGMENTS_MAX: u64 = 128;
 
-/// A segment below this is short, if it has room for four times as much; or below this share of the log.
+/// A segment below this is short, if it has room for four times as much; or below this share of the
+/// log.
 const SHORT_BYTES: u64 = 1 << 20;
 const SHORT_SHARE: u64 = 8192;
 
@@ -300,8 +301,8 @@ impl Log {
                     segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
                     return Ok(());
                 }
-                // Of a record here it cannot be told whether it has something to hold down: damage is
-                // in the way, elsewhere, and noted there.
+                // Of a record here it cannot be told whether it has something to hold down: damage
+                // is in the way, elsewhere, and noted there.
                 Err(ScanError::Visit(Error::Corrupted { .. })) => {
                     segment.spare();
                     return Ok(());
@@ -328,8 +329,8 @@ impl Log {
         Ok(())
     }
 
-    /// Shows the expired records of a segment to `visit`, which says whether one stays, and notes when
-    /// to look again.
+    /// Shows the expired records of a segment to `visit`, which says whether one stays, and notes
+    /// when to look again.
     pub(crate) fn sweep_segment(
         &self,
         segment: &Arc<Segment>,

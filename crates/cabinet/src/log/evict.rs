@@ -9,8 +9,8 @@
 //! segment hold nothing down. The file goes first, and only then do its records leave the index:
 //! whoever was told that a record is not there finds it so after a crash, too.
 //!
-//! Where a cap was lowered, a segment may be much longer than those of the cap, and more may be in it
-//! than has to go. Then the newest of its records move too, as many as there is room for.
+//! Where a cap was lowered, a segment may be much longer than those of the cap, and more may be in
+//! it than has to go. Then the newest of its records move too, as many as there is room for.
 //!
 //! Dead bytes are better taken than live records: where a segment is mostly dead it is compacted
 //! instead, and above the share of dead bytes that the log is held to so is any. Thus expired

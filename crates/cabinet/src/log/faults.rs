@@ -6,14 +6,14 @@
 //!
 //! # What is verified when
 //!
-//! Records of hash and fixed-length databases: the checksum of each record whose value is read, each
-//! time. Where only the key is wanted (a put, a list of keys) it is compared with the hash or the id
-//! that the index has for it.
+//! Records of hash and fixed-length databases: the checksum of each record whose value is read,
+//! each time. Where only the key is wanted (a put, a list of keys) it is compared with the hash or
+//! the id that the index has for it.
 //!
-//! Pages of trees: whenever one is brought into memory. A page that is searched where it lies in the
-//! mapping is verified once in a period, as that costs several times what the search does. A period
-//! ends when the segment was not wholly in memory, so that its bytes may have come from the disk
-//! since, and after [`TRUST_INTERVAL`]. In a segment with damage each read is verified.
+//! Pages of trees: whenever one is brought into memory. A page that is searched where it lies in
+//! the mapping is verified once in a period, as that costs several times what the search does. A
+//! period ends when the segment was not wholly in memory, so that its bytes may have come from the
+//! disk since, and after [`TRUST_INTERVAL`]. In a segment with damage each read is verified.
 
 use super::Log;
 use super::segment::Segment;
@@ -40,7 +40,8 @@ pub(crate) struct Faults {
     logged_ms: AtomicU64,
     /// Reads that failed since then.
     unlogged: AtomicU64,
-    /// The segment holds a record of which damage elsewhere keeps from telling whether it is needed.
+    /// The segment holds a record of which damage elsewhere keeps from telling whether it is
+    /// needed.
     is_spared: AtomicBool,
     /// Number of the period for which a checksum that matched is trusted, but for the lowest bit.
     period: AtomicU32,
@@ -87,14 +88,15 @@ impl Segment {
         self.faults.is_spared.store(true, Ordering::Relaxed);
     }
 
-    /// Number of the present period, never 0: for so long a checksum that matched is trusted. 0 where
-    /// none is, because something in the segment did not match.
+    /// Number of the present period, never 0: for so long a checksum that matched is trusted. 0
+    /// where none is, because something in the segment did not match.
     #[inline]
     pub(crate) fn period(&self) -> u32 {
         if self.is_damaged() { 0 } else { self.faults.period.load(Ordering::Relaxed) | 1 }
     }
 
-    /// Begins a period if the segment was not all in memory, or the last one has lasted long enough.
+    /// Begins a period if the segment was not all in memory, or the last one has lasted long
+    /// enough.
     pub(super) fn renew_period(&self, is_resident: bool) {
         let now_ms = START.elapsed().as_millis() as u64;
         let began_ms = self.faults.period_began_ms.load(Ordering::Relaxed);

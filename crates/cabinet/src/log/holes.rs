@@ -10,8 +10,8 @@
 //! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing was written |
 //! | elsewhere | damage | loss of what no power failure spares |
 //!
-//! Behind damage the walk goes on with the next record. Behind what was lost with the power the rest
-//! of the segment is left out, so that no batch comes back in parts.
+//! Behind damage the walk goes on with the next record. Behind what was lost with the power the
+//! rest of the segment is left out, so that no batch comes back in parts.
 
 use super::manifest::{Contents, State};
 use super::record::Record;
@@ -80,14 +80,16 @@ impl Extent {
 /// What the last process that had the database open had promised to keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
-    /// It closed the database: everything up to there. What is behind was appended after another opening,
-    /// of which the power took the note.
+    /// It closed the database: everything up to there. What is behind was appended after another
+    /// opening, of which the power took the note.
     Closed { end: Place, proven: Place },
-    /// It was killed: everything, since the system has it; only what was being appended may be torn.
+    /// It was killed: everything, since the system has it; only what was being appended may be
+    /// torn.
     Killed { proven: Place, has_margin: bool },
     /// The power went: what had been synced. Segments up to `through` were, whole.
     PowerLost { through: u64, proven: Place },
-    /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for whole.
+    /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for
+    /// whole.
     Unknown { proven: Place },
 }
 
@@ -130,15 +132,15 @@ impl Promise {
         }
     }
 
-    /// Whether there had been something that the disk cannot read any more: a process that is killed
-    /// leaves nothing of that kind.
+    /// Whether there had been something that the disk cannot read any more: a process that is
+    /// killed leaves nothing of that kind.
     fn covers_unreadable(&self, what: Option<&str>) -> bool {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
     }
 
-    /// What is at the end of the log, in a file of this length, if no process leaves it that is killed.
-    /// It appends only where the file has room, so a record that is cut is none; and behind the last
-    /// record there is a margin.
+    /// What is at the end of the log, in a file of this length, if no process leaves it that is
+    /// killed. It appends only where the file has room, so a record that is cut is none; and behind
+    /// the last record there is a margin.
     pub(super) fn beyond_a_kill(&self, stop: &Stop, length: u64) -> Option<&'static str> {
         let Self::Killed { has_margin, .. } = *self else { return None };
         match stop.what {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Bytes that are read at once to verify a checksum.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A value in the log, open to be read in pieces. It stays as it is, whatever becomes of its record,
-/// and takes no memory. Reading may wait for the disk.
+/// A value in the log, open to be read in pieces. It stays as it is, whatever becomes of its
+/// record, and takes no memory. Reading may wait for the disk.
 #[derive(Clone)]
 pub struct LongValue {
     segment: Arc<Segment>,
@@ -60,7 +60,8 @@ impl LongValue {
         self.version
     }
 
-    /// Fills `piece` with what stands from `offset` of the value on, without a look at the checksum.
+    /// Fills `piece` with what stands from `offset` of the value on, without a look at the
+    /// checksum.
     pub fn read(&self, offset: u64, piece: &mut [u8]) -> Result<()> {
         let within = offset.checked_add(piece.len() as u64).is_some_and(|end| end <= self.bytes);
         if !within {

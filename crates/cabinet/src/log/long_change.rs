@@ -1,8 +1,8 @@
 //! Changes of long values, which hold locks for as long as it takes to copy them.
 //!
 //! Whoever may wait does. A thread that must not (an event loop of the server) looks at
-//! [`Pressure::LONG`] before it takes a lock, and has its operation done by one that may. So a change
-//! says that it has begun, and leaves those a moment that were about to take a lock.
+//! [`Pressure::LONG`] before it takes a lock, and has its operation done by one that may. So a
+//! change says that it has begun, and leaves those a moment that were about to take a lock.
 //!
 //! Such a record is written in pieces, each of which is on its way to the disk when the next one
 //! comes: where memory is [limited](UsableMemory), the pages of a file count, and those that have

@@ -15,16 +15,16 @@
 //!   segments out or relies on none being taken out.
 //! - A lane's lock is held by the thread that appends to it, all of them while none may be open.
 //! - A segment's `growing` is held while blocks are allocated ahead for it, or cut off.
-//! - Order: `maintenance`, then an engine's own locks, then `sync`, the lanes, `tail`, `structure`, and
-//!   last the manifest's.
+//! - Order: `maintenance`, then an engine's own locks, then `sync`, the lanes, `tail`, `structure`,
+//!   and last the manifest's.
 //! - Readers take no lock: they load the set of segments, which keeps each one mapped.
 //!   An engine loads it while it holds the lock that protects the location, and compaction takes
 //!   a segment out only after it has changed every such location under the same lock.
 //!
 //! # Cost of an append
 //!
-//! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and the
-//! checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
+//! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and
+//! the checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
 //! change is on cache lines of its own, so that they do not take away what readers need.
 
 mod append;

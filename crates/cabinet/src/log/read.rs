@@ -94,8 +94,8 @@ pub(crate) fn with_record<T>(
     read_record::<T, true>(segment, salt, offset, wait, check, visit)
 }
 
-/// As [`with_record`], but without a note of damage: for those who look whether there is a record at
-/// all. `None` if there is none.
+/// As [`with_record`], but without a note of damage: for those who look whether there is a record
+/// at all. `None` if there is none.
 pub(crate) fn peek_record<T>(
     segments: &Segments,
     salt: u32,

@@ -24,8 +24,8 @@
 //! chooses. The value of a batch is the records it joins; its own
 //! checksum covers its header only, since each of those has one. The same is true of a block,
 //! whose records are independent of each other and need not fill it, and of a filler, whose value
-//! means nothing. The value of a sync mark is the number of a segment and a byte offset in it, 8 bytes
-//! each: everything in the log before that place was synced when the mark was written.
+//! means nothing. The value of a sync mark is the number of a segment and a byte offset in it, 8
+//! bytes each: everything in the log before that place was synced when the mark was written.
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Compression, Meta};

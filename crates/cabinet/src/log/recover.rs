@@ -1,13 +1,13 @@
 //! Opening a log: what the last process left behind becomes a log again.
 //!
 //! 1. The manifest says whose segments these are, and which must be there; see [`super::survey`].
-//! 2. Segments are opened, oldest first; those before the last one that clears are removed. A missing
-//!    one gets a placeholder, so that what pointed into it is an error and not nothing.
+//! 2. Segments are opened, oldest first; those before the last one that clears are removed. A
+//!    missing one gets a placeholder, so that what pointed into it is an error and not nothing.
 //! 3. A checkpoint, if there is a good one, gives the engine its index as it was at some
 //!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
-//! 4. Holes are told apart, see [`super::holes`]. Append blocks that were not filled are filled. A torn
-//!    tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes on
-//!    behind it. Where it is the disk that cannot read, nothing is written.
+//! 4. Holes are told apart, see [`super::holes`]. Append blocks that were not filled are filled. A
+//!    torn tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes
+//!    on behind it. Where it is the disk that cannot read, nothing is written.
 
 use super::capacity::Capacity;
 use super::checkpoint::Checkpoint;
@@ -254,7 +254,8 @@ impl Recovery {
         self.damages.push(damage);
     }
 
-    /// Notes that the checkpoint lists a record at this place: it was on the disk before the list was.
+    /// Notes that the checkpoint lists a record at this place: it was on the disk before the list
+    /// was.
     pub(crate) fn note_listed(&mut self, place: Place) {
         let end = (place.0, place.1 + 1);
         self.promise.prove(end);
@@ -383,8 +384,9 @@ impl Recovery {
                         || reaches_end && (hole.number, hole.offset) < self.listed_end
                     {
                         // It may not be possible to write there, nor to cut the file, and another
-                        // time the disk may read it; and what comes to a listed place would be taken for
-                        // what was there. So it stays, and the log goes on in a new segment.
+                        // time the disk may read it; and what comes to a listed place would be
+                        // taken for what was there. So it stays, and the log goes on in a new
+                        // segment.
                         segment.damaged.store(true, Ordering::Relaxed);
                         if reaches_end {
                             self.skip_sequences();
@@ -413,8 +415,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Places behind the checkpoint's position of which an earlier opening has kept aside what was there,
-    /// and did not come to its end: what they held may be missed by what follows.
+    /// Places behind the checkpoint's position of which an earlier opening has kept aside what was
+    /// there, and did not come to its end: what they held may be missed by what follows.
     pub(crate) fn kept_aside(&self) -> Result<Vec<(Place, Fate)>> {
         let failed = |error| error_at("list", &self.directory, error);
         let names = self.storage.list(&self.directory).map_err(failed)?;
@@ -435,8 +437,9 @@ impl Recovery {
         Ok(names.iter().filter_map(place_in).collect())
     }
 
-    /// Keeps aside what was lost with the power, as far as that is reasonable: it was never promised, so
-    /// that it must not take the space of a capped log, nor keep a database on a full disk shut.
+    /// Keeps aside what was lost with the power, as far as that is reasonable: it was never
+    /// promised, so that it must not take the space of a capped log, nor keep a database on a full
+    /// disk shut.
     fn keep_lost(&self, segment: &Segment, hole: &Hole, is_last: bool) -> Result<()> {
         if self.settings.capacity_bytes != 0 {
             return Ok(());

@@ -143,8 +143,8 @@ impl Log {
     /// Allocates blocks for at least `needed` bytes of a segment.
     pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
         let allocate = |bytes: usize| {
-            // With syncs all the time, prepared pages would be written twice; so would those of a long
-            // record, which takes its time anyway.
+            // With syncs all the time, prepared pages would be written twice; so would those of a
+            // long record, which takes its time anyway.
             let is_long = needed.saturating_sub(segment.map.backed()) >= LONG_CHANGE_BYTES;
             if self.settings.durability == Durability::None && !is_long {
                 segment.file.prepare(&segment.map, bytes as u64)

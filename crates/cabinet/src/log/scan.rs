@@ -80,8 +80,8 @@ impl Scanner {
         self.has_met_unreadable
     }
 
-    /// The greatest place up to which the log had been synced, as sync marks have it that were met so
-    /// far.
+    /// The greatest place up to which the log had been synced, as sync marks have it that were met
+    /// so far.
     pub(crate) fn synced(&self) -> (u64, u64) {
         self.synced
     }
@@ -192,8 +192,8 @@ impl Scanner {
         }
     }
 
-    /// Returns whether nothing was written from a stop to the end: a process that is killed before it has
-    /// cut a sealed segment leaves zeros there.
+    /// Returns whether nothing was written from a stop to the end: a process that is killed before
+    /// it has cut a sealed segment leaves zeros there.
     pub(crate) fn is_at_unused_end(&mut self, stop: &Stop) -> io::Result<bool> {
         let is_unwritten = stop.what.is_none() && stop.block_end.is_none();
         Ok(is_unwritten && !self.find_next()? && !self.has_met_unreadable)
@@ -206,8 +206,8 @@ impl Scanner {
         }
     }
 
-    /// After a stop: goes on to where the damaged record ends if its lengths are good, since bytes in
-    /// it may look like a record; else to the next place where a record begins, if there is one.
+    /// After a stop: goes on to where the damaged record ends if its lengths are good, since bytes
+    /// in it may look like a record; else to the next place where a record begins, if there is one.
     pub(crate) fn find_next(&mut self) -> io::Result<bool> {
         let (stopped_at, block_end) = (self.next, self.block_end);
         if let Some(end) = self.supposed_end()? {
@@ -268,8 +268,8 @@ impl Scanner {
         }
     }
 
-    /// From here on: the next place where a record begins, if there is one. Reading there is bounded:
-    /// bytes that look like the lengths of long records many times over end it.
+    /// From here on: the next place where a record begins, if there is one. Reading there is
+    /// bounded: bytes that look like the lengths of long records many times over end it.
     fn find(&mut self) -> io::Result<bool> {
         let mut checked = 0;
         loop {

@@ -44,8 +44,8 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
 /// Most segments a log can have at a time.
 pub(crate) const SEGMENTS_MAX: usize = 1 << SLOT_BITS;
 
-/// Zeros that the file of the segment that is appended to has behind the last record at least, until
-/// the log is closed: after a kill, a file with fewer of them was cut by something else.
+/// Zeros that the file of the segment that is appended to has behind the last record at least,
+/// until the log is closed: after a kill, a file with fewer of them was cut by something else.
 pub(crate) const MARGIN_BYTES: usize = 64;
 
 /// Highest number of a segment: far above what any log comes to.
@@ -129,8 +129,8 @@ impl LiveBytes {
         self.0[super::lane::of_thread() % self.0.len()].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The sum. Counts come from a checkpoint that writers ran beside, so they may be off by the changes
-    /// of that moment after a crash, but never below zero.
+    /// The sum. Counts come from a checkpoint that writers ran beside, so they may be off by the
+    /// changes of that moment after a crash, but never below zero.
     pub(crate) fn get(&self) -> u64 {
         let sum: i64 = self.0.iter().map(|part| part.load(Ordering::Relaxed)).sum();
         sum.max(0) as u64
@@ -327,8 +327,8 @@ pub(crate) fn read_header(file: &dyn File, identity: &Identity) -> io::Result<He
     Ok(HeaderFound { header: SegmentHeader::decode(&bytes, identity), is_blank })
 }
 
-/// Returns the first bytes of a file, or as many as there are, and whether the disk could read all of
-/// them: the others are zeros.
+/// Returns the first bytes of a file, or as many as there are, and whether the disk could read all
+/// of them: the others are zeros.
 pub(super) fn read_beginning(file: &dyn File, bytes: usize) -> io::Result<(Vec<u8>, bool)> {
     let mut buffer = vec![0; bytes];
     let mut unreadable = Vec::new();

@@ -1,8 +1,9 @@
 //! Snapshots: a copy of the log as it is at one moment, in constant time.
 //!
 //! Sealed segments do not change, so a second name for each is a copy. The copy gets an active
-//! segment of its own: nothing is ever appended to a file that has two names. On another file system
-//! files cannot have one: there they are copied, and may be removed meanwhile, since they are open.
+//! segment of its own: nothing is ever appended to a file that has two names. On another file
+//! system files cannot have one: there they are copied, and may be removed meanwhile, since they
+//! are open.
 
 use super::room::Sealed;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
@@ -118,8 +119,8 @@ impl Log {
         self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 
-    /// What the manifest of the copy says: it is as if it had been closed at the beginning of its own
-    /// segment. A segment that is missing is so in the copy, too.
+    /// What the manifest of the copy says: it is as if it had been closed at the beginning of its
+    /// own segment. A segment that is missing is so in the copy, too.
     fn contents_of_copy(&self, sealed: Sealed) -> manifest::Contents {
         let own = sealed.before;
         let mut contents = self.manifest.contents();
@@ -157,8 +158,8 @@ impl Log {
         Ok(sources)
     }
 
-    /// Adds the files in which openings have kept damage aside: the copy lacks what they held, too, and
-    /// must not be taken for whole.
+    /// Adds the files in which openings have kept damage aside: the copy lacks what they held, too,
+    /// and must not be taken for whole.
     fn add_kept_aside(&self, path: &Path, sources: &mut Vec<Source>) -> Result<()> {
         let listed = self.storage.list(&self.directory);
         let names = listed.map_err(|error| error_at("list", &self.directory, error))?;

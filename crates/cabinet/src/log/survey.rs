@@ -2,8 +2,8 @@
 //!
 //! It changes nothing. Opening acts on it, checking only reports it.
 //!
-//! - A segment is known by its header, whatever its file is called. Where the header is damaged, the
-//!   file's name tells the number and the manifest the rest.
+//! - A segment is known by its header, whatever its file is called. Where the header is damaged,
+//!   the file's name tells the number and the manifest the rest.
 //! - A segment that the manifest names and that was promised is missing if it is not there; see
 //!   [`Promise`].
 //! - A file that the manifest does not name was being removed, if its number is below the highest
@@ -179,8 +179,8 @@ impl Survey {
         };
         let by_header = counting.iter().rev().find(|(number, one)| clears(number, one));
         let mut first = by_header.map_or(0, |(number, _)| *number);
-        // A header that is good says itself whether it clears; the manifest speaks for one that is not
-        // there.
+        // A header that is good says itself whether it clears; the manifest speaks for one that is
+        // not there.
         if contents.clears > first
             && !counting.contains_key(&contents.clears)
             && contents.segments.contains_key(&contents.clears)
@@ -343,7 +343,8 @@ impl Candidate {
     }
 }
 
-/// Gives files the names that their headers ask for: by way of others, since two may have each other's.
+/// Gives files the names that their headers ask for: by way of others, since two may have each
+/// other's.
 pub(super) fn give_right_names(
     storage: &dyn Storage,
     directory: &Path,

@@ -15,8 +15,8 @@ impl Log {
         self.sync_with(true)
     }
 
-    /// As [`Log::sync`]. With `mark`, a sync that has something to do begins with a mark of how far the
-    /// last one had come: after a loss of power that proves what was on the disk.
+    /// As [`Log::sync`]. With `mark`, a sync that has something to do begins with a mark of how far
+    /// the last one had come: after a loss of power that proves what was on the disk.
     pub(super) fn sync_with(&self, mark: bool) -> Result<LogPosition> {
         let mut synced = self.sync.lock();
         self.commit.check()?;
@@ -72,8 +72,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the names of files durable, if they have changed. The lock is that of `sync`: a sync that
-    /// finds no change must not end before the names are on the disk.
+    /// Makes the names of files durable, if they have changed. The lock is that of `sync`: a sync
+    /// that finds no change must not end before the names are on the disk.
     pub(super) fn sync_directory(&self, _syncing: &MutexGuard<'_, Option<Place>>) -> Result<()> {
         if self.directory_changed.swap(false, Ordering::AcqRel)
             && let Err(error) = self.storage.sync_dir(&self.directory)

@@ -134,8 +134,8 @@ impl Shard {
         self.records.len() - self.vacant.len() - spared
     }
 
-    /// Removes a record that is little used, but none in the places `spare`, which are in order, each
-    /// once. There are [others](Self::others). `tag_of` hashes a key.
+    /// Removes a record that is little used, but none in the places `spare`, which are in order,
+    /// each once. There are [others](Self::others). `tag_of` hashes a key.
     pub(super) fn evict(
         &mut self,
         spare: &[u32],

@@ -1,14 +1,15 @@
 //! The cap on the bytes of a table: over it go the rows that were neither read nor written lately.
 //!
-//! The tree beneath knows which rows these are ([`crate::Ordered::evict`]). Each is removed as by any
-//! other change, so its entries go with it, and a crash leaves a row with its entries or neither.
+//! The tree beneath knows which rows these are ([`crate::Ordered::evict`]). Each is removed as by
+//! any other change, so its entries go with it, and a crash leaves a row with its entries or
+//! neither.
 //!
-//! Rows, blocks of entries and the table's notes count. A part of the cap is left for what a change does
-//! not free, or does not take, at once: the notes of rows whose entries are in memory, and the
+//! Rows, blocks of entries and the table's notes count. A part of the cap is left for what a change
+//! does not free, or does not take, at once: the notes of rows whose entries are in memory, and the
 //! changes of these entries. Both are taken into blocks the earlier the lower the cap is.
 //!
-//! A writer evicts before it takes a lock. The lock of the eviction comes before all others of the table but
-//! `building`.
+//! A writer evicts before it takes a lock. The lock of the eviction comes before all others of the
+//! table but `building`.
 
 use super::write::RowChange;
 use super::{Table, keys};
@@ -19,7 +20,8 @@ use crate::{Error, Ordered, Result, Version, Wait};
 /// Part of the cap that is left for changes of entries and their notes.
 const UNFLUSHED_OF_CAP: u64 = 8;
 
-/// The changes of entries in memory, and their notes, are taken into blocks from this part of the cap on.
+/// The changes of entries in memory, and their notes, are taken into blocks from this part of the
+/// cap on.
 pub(super) const BUDGET_OF_CAP: u64 = 32;
 
 impl Table {
@@ -67,8 +69,8 @@ impl Table {
         Ok(())
     }
 
-    /// Removes a row that still has this version. One that cannot be read, or whose entries cannot be
-    /// removed, stays.
+    /// Removes a row that still has this version. One that cannot be read, or whose entries cannot
+    /// be removed, stays.
     fn evict_row(&self, primary: &[u8], version: Version) -> Result<bool> {
         let removed = self.change_within_cap(primary, Wait::Block, &mut |old| {
             let is_old = old.is_some_and(|(_, of_row)| of_row == version);

@@ -1,17 +1,18 @@
 //! The table database (`.tct`): rows of columns, indices over columns, queries.
 //!
 //! Rows and the entries of all indices are in one engine that keeps its keys in order: rows as
-//! records, entries in [`entries`], of which those of the latest changes are in memory. A row and its
-//! entries change together or not at all, whatever happens to the process. `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean
-//! and how they are answered.
+//! records, entries in [`entries`], of which those of the latest changes are in memory. A row and
+//! its entries change together or not at all, whatever happens to the process.
+//! `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean and how they
+//! are answered.
 //!
 //! # Locks
 //!
 //! In the order in which they are taken: `building` (one index at a time is built or
-//! removed); that of eviction, where the table has a cap; `structure` (the list of indices: for reading by every change of a row, for writing
-//! for the moment in which the list changes); a stripe (changes of one row queue there); those of
-//! the entries; then those of the engine. A query holds none but, for reading, those of the indices it may walk, so
-//! that their entries stay.
+//! removed); that of eviction, where the table has a cap; `structure` (the list of indices: for
+//! reading by every change of a row, for writing for the moment in which the list changes); a
+//! stripe (changes of one row queue there); those of the entries; then those of the engine. A query
+//! holds none but, for reading, those of the indices it may walk, so that their entries stay.
 
 mod accents;
 mod access;
@@ -447,7 +448,8 @@ impl Table {
         Ok(())
     }
 
-    /// Where temporary files go: into the folder of the database, if it has one that may be written to.
+    /// Where temporary files go: into the folder of the database, if it has one that may be written
+    /// to.
     fn temporary_folder(&self) -> PathBuf {
         let path = self.engine.path();
         if path.is_dir() && !self.is_read_only { path } else { std::env::temp_dir() }

@@ -65,8 +65,8 @@ const PRESENT: u8 = 0;
 const LACKING: u8 = 1;
 
 impl Order {
-    /// Bytes that sort as the value of a row in this order does, and of which none are the beginning
-    /// of others.
+    /// Bytes that sort as the value of a row in this order does, and of which none are the
+    /// beginning of others.
     pub(super) fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
         let Some(value) = value else { return vec![LACKING] };
         let mut key = vec![PRESENT];

@@ -1,8 +1,8 @@
 //! How a query is answered: which index leads to the rows, and what is left to be tested and
 //! sorted.
 //!
-//! The index with the fewest entries for its condition leads; how many those are is counted, up to a
-//! bound. Lists in the order of primary keys are intersected with it. What no index answers is
+//! The index with the fewest entries for its condition leads; how many those are is counted, up to
+//! a bound. Lists in the order of primary keys are intersected with it. What no index answers is
 //! tested on the rows. If few results are wanted in the order of an indexed column, and the
 //! conditions leave many rows, that index is walked instead of sorting.
 
@@ -39,8 +39,8 @@ pub(super) struct Plan {
     pub(super) residual: Vec<usize>,
     /// Whether the driver meets rows in the order that the query asks for.
     pub(super) is_in_order: bool,
-    /// Whether, behind the rows that the driver leads to, those follow that lack the column that the
-    /// query orders by.
+    /// Whether, behind the rows that the driver leads to, those follow that lack the column that
+    /// the query orders by.
     pub(super) lacking_follow: bool,
     /// Lines of the hint.
     pub(super) hint: Vec<String>,

@@ -1,8 +1,8 @@
 //! Opening a table of which a part is lost: what can be told is set right, and what cannot is said.
 //!
-//! Rows say everything. Where changes of the tree beneath were lost to damage, rows that are left may
-//! have other entries than the blocks of the indices, so all blocks go and are made anew. The tree leaves a
-//! note for that, which stays until it is done.
+//! Rows say everything. Where changes of the tree beneath were lost to damage, rows that are left
+//! may have other entries than the blocks of the indices, so all blocks go and are made anew. The
+//! tree leaves a note for that, which stays until it is done.
 
 use super::cursor::KeyRange;
 use super::index::build::remove_blocks;
@@ -28,8 +28,8 @@ pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
     }
 }
 
-/// Identifiers up to this one are told from keys of rows. A greater one would take centuries to come to, and
-/// as a seed it would leave none.
+/// Identifiers up to this one are told from keys of rows. A greater one would take centuries to
+/// come to, and as a seed it would leave none.
 const TOLD_UID_MAX: u64 = u64::MAX / 2;
 
 /// The identifier that a row may have got for its key.
@@ -74,8 +74,8 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     Ok(survey)
 }
 
-/// Removes the entries of all indices, and what would have them brought up to date: it may be from before a
-/// loss that is later than the rows.
+/// Removes the entries of all indices, and what would have them brought up to date: it may be from
+/// before a loss that is later than the rows.
 pub(super) fn forget_entries(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     if is_read_only {
         return Err(Error::NotSupported(format!(

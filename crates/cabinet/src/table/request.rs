@@ -13,9 +13,9 @@
 //! | `next` | what follows belongs to another query |
 //! | `mstype` | how the results of several queries are put together |
 //!
-//! Tokyo Tyrant leaves out what means nothing, such as a condition with an unknown operator. So does
-//! a search that only reads. One that removes what it finds would remove more than was meant, and
-//! fails: [`SearchRequest::flaw`].
+//! Tokyo Tyrant leaves out what means nothing, such as a condition with an unknown operator. So
+//! does a search that only reads. One that removes what it finds would remove more than was meant,
+//! and fails: [`SearchRequest::flaw`].
 
 use super::condition::Condition;
 use super::number::Number;
@@ -36,8 +36,8 @@ pub struct SearchRequest {
     pub queries: Vec<Query>,
     /// How the results of several queries are put together.
     pub operation: SetOperation,
-    /// Rows are answered instead of keys, with these columns, or (an empty list) with all. The empty
-    /// name is the primary key.
+    /// Rows are answered instead of keys, with these columns, or (an empty list) with all. The
+    /// empty name is the primary key.
     pub columns: Option<Vec<Vec<u8>>>,
     /// Remove the rows found.
     pub out: bool,
@@ -52,15 +52,16 @@ pub struct SearchRequest {
 /// What a search answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchAnswer {
-    /// Keys, rows (names and values joined by NUL), or a number; then the hint, if it was asked for.
+    /// Keys, rows (names and values joined by NUL), or a number; then the hint, if it was asked
+    /// for.
     pub elements: Vec<Vec<u8>>,
     /// What was done.
     pub report: Report,
 }
 
 impl SearchRequest {
-    /// Reads the arguments of `search` and `metasearch`. Leaves out what means nothing, and notes it in
-    /// [`SearchRequest::flaw`].
+    /// Reads the arguments of `search` and `metasearch`. Leaves out what means nothing, and notes
+    /// it in [`SearchRequest::flaw`].
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut request = Self { queries: vec![Query::new()], ..Self::default() };
         for argument in arguments {
@@ -157,9 +158,9 @@ fn integer(text: &[u8]) -> i64 {
 }
 
 impl Table {
-    /// Answers a search. Fails with [`Error::BadSearch`] if it is to remove rows and has a flaw, with
-    /// [`Error::ValueTooLong`] if the elements are longer than [`VALUE_BYTES_MAX`] together; rows that
-    /// were removed until then stay removed.
+    /// Answers a search. Fails with [`Error::BadSearch`] if it is to remove rows and has a flaw,
+    /// with [`Error::ValueTooLong`] if the elements are longer than [`VALUE_BYTES_MAX`] together;
+    /// rows that were removed until then stay removed.
     pub fn answer(&self, request: &SearchRequest) -> Result<SearchAnswer> {
         self.answer_removing(request, |_| ())
     }

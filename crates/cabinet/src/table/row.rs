@@ -8,8 +8,8 @@ use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
-/// Columns that are searched one by one. More are looked up, so that a row of very many takes no more
-/// time for each.
+/// Columns that are searched one by one. More are looked up, so that a row of very many takes no
+/// more time for each.
 const SEARCHED_COLUMNS_MAX: usize = 16;
 
 /// A row of a table: values by the names of their columns. Names are unique and not empty.

@@ -25,9 +25,9 @@ type Take<'t> = dyn FnMut(&[u8], Option<Vec<u8>>) -> Result<ControlFlow<()>> + '
 const STEP_MATCHES: usize = 256;
 
 impl Table {
-    /// Shows the primary keys of the rows that a query asks for, in its order, to `visit`, until that
-    /// breaks. `visit` may read and change rows of the table; to set an index fails there, with
-    /// [`crate::Error::Reentrant`].
+    /// Shows the primary keys of the rows that a query asks for, in its order, to `visit`, until
+    /// that breaks. `visit` may read and change rows of the table; to set an index fails there,
+    /// with [`crate::Error::Reentrant`].
     pub fn for_each_result(
         &self,
         query: &Query,

@@ -9,8 +9,8 @@ use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, Order, Result};
 
 impl Table {
-    /// Stores the rows that can be read of a damaged table, builds its indices anew, and goes on with
-    /// its identifiers. Indices whose definition cannot be read are not built.
+    /// Stores the rows that can be read of a damaged table, builds its indices anew, and goes on
+    /// with its identifiers. Indices whose definition cannot be read are not built.
     pub(crate) fn salvage(
         &self,
         remains: &Remains<'_>,

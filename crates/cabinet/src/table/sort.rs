@@ -92,7 +92,8 @@ impl Sorter {
         }
     }
 
-    /// Adds an item. No key may be the beginning of another one, unless payloads go on in its order.
+    /// Adds an item. No key may be the beginning of another one, unless payloads go on in its
+    /// order.
     pub(super) fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         self.count += 1;
         self.batch.push(key, payload);

@@ -1,9 +1,9 @@
 //! Changes of rows, with the entries of their indices.
 //!
-//! A row changes in one batch of the engine beneath with the record from which a crash would have its
-//! entries made anew; the batch expects the row at the version that the entries were made from.
-//! Writers of one row queue at a lock first, one of a few hundred by the hash of the primary key, so
-//! that the expectation seldom fails, and the entries of a row change in the order of its
+//! A row changes in one batch of the engine beneath with the record from which a crash would have
+//! its entries made anew; the batch expects the row at the version that the entries were made from.
+//! Writers of one row queue at a lock first, one of a few hundred by the hash of the primary key,
+//! so that the expectation seldom fails, and the entries of a row change in the order of its
 //! changes.
 
 use super::Table;
@@ -280,8 +280,8 @@ fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Op
     batch.changes.push((key, change));
 }
 
-/// What changes in the entries of indices when a row becomes another one. Notes in the batch where not
-/// all of a value is in its entry.
+/// What changes in the entries of indices when a row becomes another one. Notes in the batch where
+/// not all of a value is in its entry.
 fn entries_changes(
     batch: &mut Batch,
     indices: &[Arc<Index>],

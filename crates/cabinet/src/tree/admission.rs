@@ -1,11 +1,11 @@
 //! Which changes may be made behind a loss.
 //!
-//! What is lost of a log may have been changes of any key. Behind what was lost with the power, and so
-//! had never been promised, nothing is applied: the tree is what it was once. Behind damage it goes on
-//! with what says by itself what a key has afterwards ([`Operation::is_absolute`]), and from there
-//! on with the other changes of that key. A change that may rest on one that is lost (the third of the
-//! duplicates is removed) could hit another record than it did, so there the tree does not
-//! open.
+//! What is lost of a log may have been changes of any key. Behind what was lost with the power, and
+//! so had never been promised, nothing is applied: the tree is what it was once. Behind damage it
+//! goes on with what says by itself what a key has afterwards ([`Operation::is_absolute`]), and
+//! from there on with the other changes of that key. A change that may rest on one that is lost
+//! (the third of the duplicates is removed) could hit another record than it did, so there the tree
+//! does not open.
 
 use super::redo::Operation;
 use crate::log::Recovery;
@@ -25,8 +25,8 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Those that a replay has met, and those that an earlier opening has kept aside, which did not come
-    /// to its end.
+    /// Those that a replay has met, and those that an earlier opening has kept aside, which did not
+    /// come to its end.
     pub(super) fn of(recovery: &Recovery) -> Result<Self> {
         let mut losses = Self::default();
         let met = recovery.holes.iter().map(|hole| ((hole.number, hole.offset), hole.fate));
@@ -51,8 +51,8 @@ impl Losses {
     }
 }
 
-/// The first number that no segment has, from where the replay begins up to the last. One that had been
-/// promised has a placeholder.
+/// The first number that no segment has, from where the replay begins up to the last. One that had
+/// been promised has a placeholder.
 fn first_gap(recovery: &Recovery) -> Option<u64> {
     let there: BTreeSet<u64> = recovery.segments.iter().map(|segment| segment.number).collect();
     let from = recovery.checkpoint.as_ref().map(|checkpoint| checkpoint.replay_segment);

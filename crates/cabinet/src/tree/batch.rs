@@ -11,8 +11,8 @@ use crate::{Batch, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 
-/// How often pages are read before the locks are taken, and may be out of memory again by then. After
-/// that they are read under the locks.
+/// How often pages are read before the locks are taken, and may be out of memory again by then.
+/// After that they are read under the locks.
 const TRIES_MAX: usize = 3;
 
 /// One change as it will be written.

@@ -1,8 +1,8 @@
 //! The cap on records: over it the smallest keys go.
 //!
 //! As in Tokyo Cabinet it is looked at when a leaf is divided, so there may be as many records more
-//! as a leaf has. Removing the first ones may read their pages from the disk. A writer that must not
-//! wait for that leaves it to the next one, which then may have to be one that may.
+//! as a leaf has. Removing the first ones may read their pages from the disk. A writer that must
+//! not wait for that leaves it to the next one, which then may have to be one that may.
 
 use super::Shared;
 use super::redo::Operation;

@@ -218,8 +218,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives space back on a full disk, for a writer, if so much was changed since the last checkpoint
-    /// that it is worth one. What prevents that is no failure of the write.
+    /// Gives space back on a full disk, for a writer, if so much was changed since the last
+    /// checkpoint that it is worth one. What prevents that is no failure of the write.
     pub(super) fn reclaim(&self) {
         let _structure = self.structure.lock();
         // Whoever had the lock before may have done it.
@@ -233,8 +233,8 @@ impl Shared {
         self.log.give_up_reclaiming();
     }
 
-    /// Waits for the checkpoint that is overdue, or writes it, for a writer of a tree with a cap on bytes.
-    /// A full disk is no failure of the write.
+    /// Waits for the checkpoint that is overdue, or writes it, for a writer of a tree with a cap on
+    /// bytes. A full disk is no failure of the write.
     pub(super) fn catch_up(&self) -> Result<()> {
         let _structure = self.structure.lock();
         let is_behind = self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed);
@@ -250,9 +250,9 @@ impl Shared {
         }
     }
 
-    /// Whether a checkpoint on a full disk has the space that it takes, and gives back more than its
-    /// pages, or, where a put was refused, a good part of them. One that comes too early would write
-    /// pages that removals are about to make smaller.
+    /// Whether a checkpoint on a full disk has the space that it takes, and gives back more than
+    /// its pages, or, where a put was refused, a good part of them. One that comes too early would
+    /// write pages that removals are about to make smaller.
     pub(super) fn is_worth_reclaiming(&self) -> bool {
         if !self.reclaimed.lock().is_due(self.log.appended())
             || self.log.checkpoint_needs_bytes() > self.log.free_bytes()

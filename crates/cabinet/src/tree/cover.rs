@@ -1,8 +1,8 @@
 //! Which page of a damaged log is to be believed of each key.
 //!
-//! A page is all that there was between its first key and its last when it was written; one that the
-//! checkpoint lists even of all keys of its leaf. Of the pages that reach over a key, the one that has
-//! seen the latest redo has its last state; of equals, all have the same.
+//! A page is all that there was between its first key and its last when it was written; one that
+//! the checkpoint lists even of all keys of its leaf. Of the pages that reach over a key, the one
+//! that has seen the latest redo has its last state; of equals, all have the same.
 
 use super::checkpoint::Line;
 use crate::log::Location;
@@ -82,8 +82,8 @@ enum Rank {
 }
 
 impl Cover {
-    /// `checkpointed` is the sequence number that the last checkpoint began at, if that is known. A log
-    /// that `is_whole` has all changes that there ever were.
+    /// `checkpointed` is the sequence number that the last checkpoint began at, if that is known. A
+    /// log that `is_whole` has all changes that there ever were.
     pub(super) fn new(
         pages: Vec<Seen>,
         leaves: &Leaves,

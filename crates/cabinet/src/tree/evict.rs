@@ -3,20 +3,20 @@
 //! The cap bounds the bytes of all pages, before compression. The files exceed it by the dead pages
 //! and the redo that checkpoints remove, which come the sooner the lower the cap is.
 //!
-//! Eviction is CLOCK: a hand goes through the leaves in the order of keys, around and around. A leaf
-//! of which a record was read or overwritten since the hand last came by is spared. Of the others go
-//! the keys of the older half, with all their duplicates: those last written before the horizon of the
-//! round, which is the median of some leaves. A leaf that was found to have nothing so old is passed
-//! without its page being read. One batch of the log removes the keys of a leaf, so that replaying
-//! brings none of them back.
+//! Eviction is CLOCK: a hand goes through the leaves in the order of keys, around and around. A
+//! leaf of which a record was read or overwritten since the hand last came by is spared. Of the
+//! others go the keys of the older half, with all their duplicates: those last written before the
+//! horizon of the round, which is the median of some leaves. A leaf that was found to have nothing
+//! so old is passed without its page being read. One batch of the log removes the keys of a leaf,
+//! so that replaying brings none of them back.
 //!
 //! A writer that finds the tree over its cap evicts before it writes, and a little more than it has
 //! to, so that one write in many waits. What an event loop may not wait for goes to another thread.
 //! The hand's lock comes before those of leaves.
 //!
 //! The records of a table depend on each other, so a table keeps its tree to the cap: the hand goes
-//! through the rows only and names them to the table ([`crate::Ordered::evict`]), which removes each
-//! with its entries. Then the hand's lock comes before those of the table.
+//! through the rows only and names them to the table ([`crate::Ordered::evict`]), which removes
+//! each with its entries. Then the hand's lock comes before those of the table.
 //!
 //! The redo is bounded, too: where checkpoints cannot keep up, a writer waits for one or writes it.
 
@@ -271,8 +271,8 @@ impl Shared {
         }
     }
 
-    /// Evicts what is over the cap. After much, which a lowered cap brings about, a checkpoint gives
-    /// the space back.
+    /// Evicts what is over the cap. After much, which a lowered cap brings about, a checkpoint
+    /// gives the space back.
     pub(super) fn keep_to_byte_cap(&self) -> Result<()> {
         if !self.cap.is_over() {
             return Ok(());
@@ -370,8 +370,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The version before which the older half of all bytes was written, or as much as has to go, as
-    /// far as some leaves can tell. Only these keys count.
+    /// The version before which the older half of all bytes was written, or as much as has to go,
+    /// as far as some leaves can tell. Only these keys count.
     fn horizon(&self, keys: Option<Range<&[u8]>>, excess_bytes: u64) -> Result<Version> {
         let handles = self.directory.read().sample(SAMPLED_LEAVES, keys.clone());
         let mut written = Vec::new();
@@ -403,8 +403,8 @@ impl Shared {
         Ok(horizon.map_or(u64::MAX, |(version, _)| version))
     }
 
-    /// The keys of a locked leaf of which nothing was written since a version, with the version of what
-    /// was written last.
+    /// The keys of a locked leaf of which nothing was written since a version, with the version of
+    /// what was written last.
     fn old_keys(
         &self,
         handle: &Handle,

@@ -80,8 +80,8 @@ impl Shared {
         self.checkpoint(true)
     }
 
-    /// Returns the bytes of redo after which a checkpoint is due, and notes from how many on writers are
-    /// slowed down.
+    /// Returns the bytes of redo after which a checkpoint is due, and notes from how many on
+    /// writers are slowed down.
     pub(super) fn note_due_bytes(&self) -> u64 {
         let due_bytes = self.due_bytes();
         if self.is_tended.load(Ordering::Relaxed) {

@@ -14,8 +14,8 @@
 //! is held for searches, and for divisions and joins of leaves, never while waiting for
 //! another. Whoever holds several leaves has taken them in ascending order.
 //!
-//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others. Which of them an
-//! event loop waits for is in [`crate::locks`].
+//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others. Which of them
+//! an event loop waits for is in [`crate::locks`].
 //!
 //! # Cost
 //!

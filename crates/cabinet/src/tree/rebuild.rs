@@ -3,13 +3,13 @@
 //! Of each key the page is believed that knows its last state ([`super::cover`]), and then the
 //! redo after that page is applied: all that is whole, also behind holes.
 //!
-//! What comes of it is what there was, but for what the holes had: a key of which the last change is
-//! lost has an older value, or is back. Where the list of leaves is lost, too, a record that was
+//! What comes of it is what there was, but for what the holes had: a key of which the last change
+//! is lost has an older value, or is back. Where the list of leaves is lost, too, a record that was
 //! removed comes back if the redo that said so is gone, and if no newer page reaches over its
-//! key. A page that is not the newest of its leaf may hold such records; they are left out if the newest
-//! was written before the checkpoint was (then whatever had moved from it into another leaf was
-//! written too), else they are kept and counted as doubtful. Of a leaf that was joined to another
-//! nothing says that it was.
+//! key. A page that is not the newest of its leaf may hold such records; they are left out if the
+//! newest was written before the checkpoint was (then whatever had moved from it into another leaf
+//! was written too), else they are kept and counted as doubtful. Of a leaf that was joined to
+//! another nothing says that it was.
 
 use super::checkpoint::unpack;
 use super::cover::{Cover, Leaves, Seen, Trust};
@@ -29,8 +29,8 @@ use std::collections::HashSet;
 pub(crate) struct Rebuilt {
     /// The list of leaves could not be used, and the log does not begin with the first change.
     pub(crate) is_list_lost: bool,
-    /// Records that may have been removed, moved or changed since the page that they were found in, and
-    /// changes that may have been made to another duplicate.
+    /// Records that may have been removed, moved or changed since the page that they were found in,
+    /// and changes that may have been made to another duplicate.
     pub(crate) doubtful: u64,
     /// Pages and changes that could be read but mean nothing.
     pub(crate) unreadable: u64,

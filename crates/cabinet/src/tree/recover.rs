@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Bounds of the size of leaves, in bytes.
 const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<usize> = 256..=64 << 10;
 
-/// Opens or creates a tree, which may be all there is of another kind of database. A record with the
-/// key `note` is stored in it if changes were lost between others that are there.
+/// Opens or creates a tree, which may be all there is of another kind of database. A record with
+/// the key `note` is stored in it if changes were lost between others that are there.
 pub(super) fn open(
     storage: Arc<dyn Storage>,
     path: &Path,
@@ -140,9 +140,9 @@ fn recover(
         shared.put(key, b"", Meta::NONE, Wait::Block)?;
     }
     if is_new || losses.are_any() {
-        // What is appended from here on must not stand behind a loss. And from here on there always is
-        // a list, so that a log of which the power has taken the beginning is told from one whose
-        // list is lost.
+        // What is appended from here on must not stand behind a loss. And from here on there always
+        // is a list, so that a log of which the power has taken the beginning is told from one
+        // whose list is lost.
         shared.checkpoint(false)?;
     }
     if options.capacity_bytes != 0 {
@@ -200,8 +200,8 @@ fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>>
     Ok(lines)
 }
 
-/// A segment that ends before a page in it does is damaged: nothing is appended there, where it would be
-/// taken for that page.
+/// A segment that ends before a page in it does is damaged: nothing is appended there, where it
+/// would be taken for that page.
 fn note_short(recovery: &mut Recovery, lines: &[Line]) {
     let mut damages = Vec::new();
     for line in lines {
@@ -252,7 +252,8 @@ pub(crate) fn order_of(nature: &Nature) -> Option<Order> {
 }
 
 impl Shared {
-    /// Applies redo, each record unless its leaf has seen it; returns how many records are left out.
+    /// Applies redo, each record unless its leaf has seen it; returns how many records are left
+    /// out.
     fn replay(&self, redo: Vec<Location>, losses: &Losses, kind: StoredKind) -> Result<u64> {
         let segments = self.log.segments();
         let mut admission = Admission::new(losses, kind != StoredKind::Table);

@@ -10,8 +10,9 @@
 //!
 //! Each is applied exactly once: a page knows the last one that it has seen.
 //!
-//! Set and remove all say what the key has afterwards, whatever it had before. So they can be applied
-//! behind a hole in the log, too; the others only where all changes of the key before are known.
+//! Set and remove all say what the key has afterwards, whatever it had before. So they can be
+//! applied behind a hole in the log, too; the others only where all changes of the key before are
+//! known.
 
 use super::page::Page;
 use crate::{Entry, Meta, Order, Version};
@@ -55,8 +56,8 @@ impl Operation {
         }
     }
 
-    /// The same operation on a key that has so many records, said without regard to them if that can
-    /// be.
+    /// The same operation on a key that has so many records, said without regard to them if that
+    /// can be.
     pub(super) fn on(self, records: usize) -> Self {
         match (self, records) {
             (Self::Insert(0), 0) | (Self::Replace(0), 1) => Self::Set,

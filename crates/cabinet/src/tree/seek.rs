@@ -201,8 +201,8 @@ impl Shared {
     }
 
     /// Goes from leaf to leaf until `choose` finds something. `locate` gets the bound that the leaf
-    /// before came with, or nothing at first. Leaves without records stay until the next checkpoint:
-    /// there may be more of them than a thread goes through that must not wait.
+    /// before came with, or nothing at first. Leaves without records stay until the next
+    /// checkpoint: there may be more of them than a thread goes through that must not wait.
     fn through(
         &self,
         wait: Wait,

@@ -81,8 +81,8 @@ pub(crate) struct Damaged {
     pub(crate) unreadable: Vec<(String, Range<usize>)>,
     /// The names that files had, by those that they have.
     renamed: BTreeMap<String, String>,
-    /// It is at the end of the log, where a process that is killed leaves the like: of that no program can
-    /// tell that it was whole once.
+    /// It is at the end of the log, where a process that is killed leaves the like: of that no
+    /// program can tell that it was whole once.
     pub(crate) is_like_a_torn_tail: bool,
 }
 

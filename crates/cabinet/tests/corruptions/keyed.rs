@@ -181,7 +181,8 @@ fn one(kind: &Kind, seed: u64) {
     // Opening reads no more than it has to, so checking may find more, but not less.
     let at_opening = opened.database.damages();
     for damage in &at_opening {
-        // A checkpoint may be of a place on the page that is lost, of which checking finds the beginning.
+        // A checkpoint may be of a place on the page that is lost, of which checking finds the
+        // beginning.
         let is_on_lost_page = |other: &&Damage| {
             other.file == damage.file && other.what == damage.what && other.offset < damage.offset
         };
@@ -204,8 +205,8 @@ fn one(kind: &Kind, seed: u64) {
             Err(error) => panic!("{context}: {error}"),
         }
     }
-    // What was being appended by a process that is killed may be torn in its last record, and behind that
-    // nothing is written: damage that looks so is not to be told from it.
+    // What was being appended by a process that is killed may be torn in its last record, and
+    // behind that nothing is written: damage that looks so is not to be told from it.
     let looks_unwritten = is_killed && context.contains("zeros");
     let tolerated = match looks_unwritten {
         true => KEYS,

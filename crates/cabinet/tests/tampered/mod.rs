@@ -66,7 +66,8 @@ fn record(key: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
     (key.to_string().into_bytes(), value.into_bytes())
 }
 
-/// A database that was closed, one that was killed some time after a checkpoint, and what they hold.
+/// A database that was closed, one that was killed some time after a checkpoint, and what they
+/// hold.
 fn bases<E: OnDisk>() -> ([Files; 2], History) {
     let storage = FaultyStorage::new();
     let (engine, database) = open_on::<E>(&storage).unwrap();

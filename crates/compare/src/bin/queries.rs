@@ -1,5 +1,5 @@
-//! Loads the same rows into cabinet's table and into Tokyo Cabinet's, with the same four indices, and
-//! asks both the same questions in turn; prints times, ratios, rows found, and what was read.
+//! Loads the same rows into cabinet's table and into Tokyo Cabinet's, with the same four indices,
+//! and asks both the same questions in turn; prints times, ratios, rows found, and what was read.
 
 use anyhow::{Context as _, Result, ensure};
 use cabinet::Options;

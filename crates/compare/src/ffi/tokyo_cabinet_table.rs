@@ -63,8 +63,8 @@ pub struct TableDatabase {
     handle: NonNull<Tctdb>,
 }
 
-/// A query: conditions (column, operator, operand), an order (column, kind), most results. The numbers
-/// are the library's.
+/// A query: conditions (column, operator, operand), an order (column, kind), most results. The
+/// numbers are the library's.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// Columns, operators, operands.

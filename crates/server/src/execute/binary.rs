@@ -51,8 +51,9 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
-/// Whether a client would take the answer that a request has failed for one that says that there is no
-/// record, or no more of them. Where a record could not be read the connection is closed instead.
+/// Whether a client would take the answer that a request has failed for one that says that there is
+/// no record, or no more of them. Where a record could not be read the connection is closed
+/// instead.
 fn has_no_word_for_failure(request: &Request<'_>) -> bool {
     matches!(
         request,

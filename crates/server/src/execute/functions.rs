@@ -25,8 +25,8 @@ pub(super) fn exists(name: &[u8], kind: Option<Kind>) -> bool {
     }
 }
 
-/// Returns the command that does the same as a function: a mask that refuses the one refuses the other.
-/// A function that no command stands for is a call of `misc` alone.
+/// Returns the command that does the same as a function: a mask that refuses the one refuses the
+/// other. A function that no command stands for is a call of `misc` alone.
 pub(super) fn command<'a>(
     name: &[u8],
     mut arguments: impl Iterator<Item = &'a [u8]>,

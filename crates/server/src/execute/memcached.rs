@@ -219,8 +219,8 @@ fn get_and_touch(
     Ok(())
 }
 
-/// Sets the expiry of a record, and lends it as it was to `visit`, without which nothing is done. The
-/// number for compare-and-swap stays.
+/// Sets the expiry of a record, and lends it as it was to `visit`, without which nothing is done.
+/// The number for compare-and-swap stays.
 fn touch<T>(
     context: &mut Context<'_>,
     operation: &'static str,

@@ -35,12 +35,12 @@ use wire::Parse;
 /// that the other connections of the loop get their turn.
 const INLINE_KEYS_MAX: usize = 1024;
 
-/// Length of a reply, in bytes, above which a request on many keys is left to the pool, for the same
-/// reason.
+/// Length of a reply, in bytes, above which a request on many keys is left to the pool, for the
+/// same reason.
 const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Length of a reply, in bytes, above which it counts against the memory of all connections while it is
-/// made, and the steps in which it does.
+/// Length of a reply, in bytes, above which it counts against the memory of all connections while
+/// it is made, and the steps in which it does.
 const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
 /// What executing a request needs beside its bytes.
@@ -109,7 +109,8 @@ pub(crate) enum Next {
 enum Halt {
     /// It would have to wait.
     Blocked,
-    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is room for.
+    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is room
+    /// for.
     TooLong,
 }
 
@@ -155,8 +156,8 @@ impl<'a> Context<'a> {
         if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
     }
 
-    /// Ends a request that changes so many records one by one, if it may have to wait between two of
-    /// them: what it had changed by then would be changed, or removed, once more.
+    /// Ends a request that changes so many records one by one, if it may have to wait between two
+    /// of them: what it had changed by then would be changed, or removed, once more.
     #[inline]
     fn wait_before_changing(&self, records: usize) -> Result<(), Halt> {
         if records > 1 { self.wait() } else { Ok(()) }

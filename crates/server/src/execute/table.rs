@@ -12,8 +12,8 @@ use cabinet::table::{IndexChange, Row, SearchRequest, Table};
 /// The value that a put of the binary protocol stores.
 ///
 /// In a table, Tokyo Tyrant drops a name without a value behind the last column, and so does this.
-/// It also drops one that is all there is, so that nothing is stored; here that is a failure, unless
-/// another server has logged it.
+/// It also drops one that is all there is, so that nothing is stored; here that is a failure,
+/// unless another server has logged it.
 #[inline]
 pub(super) fn value_to_put<'v>(context: &Context<'_>, value: &'v [u8]) -> &'v [u8] {
     if context.shared.kind != Some(Kind::Table) {

@@ -1,9 +1,9 @@
 //! Executing what a master sends, on all cores.
 //!
-//! The thread that receives operations gathers what has arrived in batches. Each worker goes through
-//! every batch, in their order, and executes the operations of its own lanes, see [`super::lanes`]. So
-//! operations on one key keep their order. An operation on more than one key waits until everything
-//! before it is done, and is executed before anything behind it.
+//! The thread that receives operations gathers what has arrived in batches. Each worker goes
+//! through every batch, in their order, and executes the operations of its own lanes, see
+//! [`super::lanes`]. So operations on one key keep their order. An operation on more than one key
+//! waits until everything before it is done, and is executed before anything behind it.
 //!
 //! A batch is done when all workers have gone through it. Then the update log is written for all of
 //! its operations at once, and so is the position. Few operations that find the workers idle are
@@ -321,7 +321,8 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Names the keys of operations to the database, so that the cache misses of finding them overlap.
+    /// Names the keys of operations to the database, so that the cache misses of finding them
+    /// overlap.
     fn look_ahead(&self, batch: &Batch, updates: &[&Update]) {
         let mut keys = [&[][..]; KEYS_AHEAD_MAX];
         let mut count = 0;
@@ -391,7 +392,8 @@ impl<'a> Applier<'a> {
         self.note_roots()
     }
 
-    /// Has the update log note where entries were made first, if it does not. Nothing may be under way.
+    /// Has the update log note where entries were made first, if it does not. Nothing may be under
+    /// way.
     pub(super) fn note_roots(&self) -> Result<(), End> {
         if let Some(log) = &self.shared.update_log
             && self.names.tells_roots

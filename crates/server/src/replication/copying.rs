@@ -1,8 +1,8 @@
 //! A replica's side of seeding: its database becomes a copy of the master's.
 //!
-//! From before its records are removed until the copy is whole and on disk there is a mark beside the
-//! position: a replica that is killed meanwhile begins again. Clients may read what is there already,
-//! and `stat` says that it is not all.
+//! From before its records are removed until the copy is whole and on disk there is a mark beside
+//! the position: a replica that is killed meanwhile begins again. Clients may read what is there
+//! already, and `stat` says that it is not all.
 
 use super::follower::{End, State};
 use super::path::out_of_place;
@@ -70,8 +70,8 @@ impl<'a> Copying<'a> {
         Source { origin: self.master_id, master: self.master_id, root: None }
     }
 
-    /// Executes an operation that makes a record as it is, or an entry of the master's log, which may
-    /// be about a record that is not here yet.
+    /// Executes an operation that makes a record as it is, or an entry of the master's log, which
+    /// may be about a record that is not here yet.
     pub(super) fn take(
         &mut self,
         repeater: &mut Repeater<'_>,

@@ -248,8 +248,8 @@ impl Follower {
         orders
     }
 
-    /// Follows nobody from now on, also after a restart; comes back when everything is executed that
-    /// was received. `None` if there is no master, or nothing that could be one.
+    /// Follows nobody from now on, also after a restart; comes back when everything is executed
+    /// that was received. `None` if there is no master, or nothing that could be one.
     pub(super) fn promote(&self) -> Option<Promoted> {
         self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;

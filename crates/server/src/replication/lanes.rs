@@ -1,11 +1,12 @@
 //! Which operations a replica has executed, by the logs in which they were made first.
 //!
-//! Operations are spread over lanes by their keys. Those of a lane are executed in their order, those of
-//! different lanes are not. So for each log the file has a time stamp up to which everything is executed,
-//! and one for each lane that is at least that. Each lane also notes which operation it begins. The file is
-//! mapped and outlives a process that is killed. Of what comes again after that, each lane knows what it
-//! has executed, but for one operation that it had begun. Where executing that one twice would show, the
-//! state of its records before it is noted too, and compared.
+//! Operations are spread over lanes by their keys. Those of a lane are executed in their order,
+//! those of different lanes are not. So for each log the file has a time stamp up to which
+//! everything is executed, and one for each lane that is at least that. Each lane also notes which
+//! operation it begins. The file is mapped and outlives a process that is killed. Of what comes
+//! again after that, each lane knows what it has executed, but for one operation that it had begun.
+//! Where executing that one twice would show, the state of its records before it is noted too, and
+//! compared.
 //!
 //! Of a master that does not know roots, all entries count as made first in its log.
 //!
@@ -66,8 +67,8 @@ pub(super) struct Begun {
 }
 
 impl Lanes {
-    /// Opens the file of a replica that has come to one of these positions. Answers also whether it was
-    /// there with one.
+    /// Opens the file of a replica that has come to one of these positions. Answers also whether it
+    /// was there with one.
     pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, bool)> {
         let lanes = Self(Words::open(path, WORDS)?);
         let life = life()?;
@@ -83,8 +84,8 @@ impl Lanes {
         Ok((lanes, is_noted))
     }
 
-    /// Reads what the file of a replica says that has come to `position_us`; `None` if that is nothing,
-    /// or not everything that was executed.
+    /// Reads what the file of a replica says that has come to `position_us`; `None` if that is
+    /// nothing, or not everything that was executed.
     pub(super) fn read(path: &Path, position_us: u64) -> Option<Vec<Had>> {
         let bytes = std::fs::read(path).ok()?;
         let words: Vec<u64> =
@@ -146,7 +147,8 @@ impl Lanes {
         self.line(0)[COMPLETE].store(is_complete.into(), Release);
     }
 
-    /// Where the notes of a log are, which begin now if there were none. `None` if there are too many.
+    /// Where the notes of a log are, which begin now if there were none. `None` if there are too
+    /// many.
     pub(super) fn slot(&self, log: u64) -> Option<usize> {
         let is_of = |wanted: u64| {
             (0..ROOT_LOGS_MAX).find(|slot| self.log(*slot)[LOG].load(Acquire) == wanted)

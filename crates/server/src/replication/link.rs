@@ -197,8 +197,8 @@ impl<'l> Link<'l> {
         self.stream(feed)
     }
 
-    /// Up to where this log has nothing that a replica lacks which has executed that elsewhere; `None` if
-    /// that is not known.
+    /// Up to where this log has nothing that a replica lacks which has executed that elsewhere;
+    /// `None` if that is not known.
     fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
         let (log, replication) = (self.log, &self.shared.replication);
         // In this order: everything that was executed is in the log then.
@@ -224,8 +224,8 @@ impl<'l> Link<'l> {
         Ok(found)
     }
 
-    /// Lets a replica hear that this server is there, that has waited for a second. Fails if there is
-    /// nobody to serve any more.
+    /// Lets a replica hear that this server is there, that has waited for a second. Fails if there
+    /// is nobody to serve any more.
     fn beat(&mut self, timestamp_us: u64, remaining: u64) -> Result<(), Failure> {
         if !self.outlet.is_due() {
             return Ok(());

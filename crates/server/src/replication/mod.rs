@@ -1,9 +1,10 @@
 //! Replication on the original's wire, described in `docs/replication.md`.
 //!
-//! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes what it
-//! receives, [`restore`] executes an update log that is there as files. Between two servers of this
-//! project there is more: [`link`] is the master's side of it, [`seeder`] copies all records,
-//! [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] has clients wait for replicas.
+//! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes
+//! what it receives, [`restore`] executes an update log that is there as files. Between two servers
+//! of this project there is more: [`link`] is the master's side of it, [`seeder`] copies all
+//! records, [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] has clients wait
+//! for replicas.
 
 mod apply;
 mod batch;
@@ -151,8 +152,8 @@ impl Replication {
         figures
     }
 
-    /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Returns whether it can
-    /// be done; without a master, when everything is executed that was received.
+    /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Returns whether it
+    /// can be done; without a master, when everything is executed that was received.
     pub(crate) fn set_master(&self, host: &[u8], port: u32, from_us: u64, options: u32) -> bool {
         let Some(follower) = &self.follower else {
             if host.is_empty() {

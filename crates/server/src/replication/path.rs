@@ -235,8 +235,8 @@ impl Path<'_> {
         adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
     }
 
-    /// Lets the database become a copy, if it has asked for that and the master begins with it. Returns
-    /// where in the master's log it goes on, if the master says so.
+    /// Lets the database become a copy, if it has asked for that and the master begins with it.
+    /// Returns where in the master's log it goes on, if the master says so.
     fn seed(
         &self,
         link: &mut ReplicaLink,

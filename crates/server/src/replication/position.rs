@@ -1,9 +1,9 @@
 //! How far a replica has come, in the file of `-rts`.
 //!
-//! The file holds the time stamp of the last operation before which all are executed, in decimal, and
-//! a line end, as the original's. It is written after each batch of operations; what was executed
-//! beyond it, and of which log, is in [`Lanes`], in a file beside (`.lanes`). The identity of the master's log is beside
-//! too (`.log`). While the database becomes a copy of the
+//! The file holds the time stamp of the last operation before which all are executed, in decimal,
+//! and a line end, as the original's. It is written after each batch of operations; what was
+//! executed beyond it, and of which log, is in [`Lanes`], in a file beside (`.lanes`). The identity
+//! of the master's log is beside too (`.log`). While the database becomes a copy of the
 //! master's, there is a file `.seeding` beside.
 
 use super::lanes::Lanes;
@@ -64,8 +64,8 @@ impl Place {
     }
 }
 
-/// What the replica that has its position there has executed, as the files say at present; nothing if that
-/// is not known.
+/// What the replica that has its position there has executed, as the files say at present; nothing
+/// if that is not known.
 pub(super) fn had(path: &Path) -> Vec<Had> {
     let read = || {
         let text = std::fs::read_to_string(path).ok()?;
@@ -153,8 +153,8 @@ impl Position {
         with_position(self.lanes.logs(), log, self.timestamp_us)
     }
 
-    /// It goes on in another log, where what was executed beyond is known. Also a process that is killed
-    /// has either place.
+    /// It goes on in another log, where what was executed beyond is known. Also a process that is
+    /// killed has either place.
     pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
         // What comes next is not behind the last place in the old log.
         let had = self.had();
@@ -171,7 +171,8 @@ impl Position {
         self.log.as_deref()
     }
 
-    /// Whether it is a place in another log than this one, or in one while that is not known of this one.
+    /// Whether it is a place in another log than this one, or in one while that is not known of
+    /// this one.
     pub(super) fn is_of_another_log(&self, identity: Option<&str>) -> bool {
         self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| Some(&**log) != identity)
     }

@@ -1,5 +1,6 @@
-//! What remains of a replica that was promoted: a file beside that of its position (`.promoted`) with the
-//! master that it no longer follows. Without it a restart with the same options would follow that again.
+//! What remains of a replica that was promoted: a file beside that of its position (`.promoted`)
+//! with the master that it no longer follows. Without it a restart with the same options would
+//! follow that again.
 
 use super::follower::Master;
 use super::position::{beside, sync_folder};

@@ -1,11 +1,11 @@
 //! Seeding a replica: a copy of all records, while they change.
 //!
 //! The records are read one by one, each while nobody changes it, together with the time stamp of
-//! the last entry of the log. The log is sent along, from where it was when the copy began, and each
-//! record comes behind the entries that it has in it: it makes good whatever the replica
-//! made of them. Entries behind it are executed upon it. So when all have been read, the replica has what
-//! the master has; nobody was held up for longer than it takes to read a record, and nothing
-//! was written down.
+//! the last entry of the log. The log is sent along, from where it was when the copy began, and
+//! each record comes behind the entries that it has in it: it makes good whatever the replica
+//! made of them. Entries behind it are executed upon it. So when all have been read, the replica
+//! has what the master has; nobody was held up for longer than it takes to read a record, and
+//! nothing was written down.
 //!
 //! It is done on a thread of low priority, because it takes as much of a processor as it is given.
 

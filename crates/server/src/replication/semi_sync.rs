@@ -1,8 +1,8 @@
 //! Clients wait until so many replicas have their changes on disk.
 //!
-//! Their replies are held by the event loops, as those are that wait for the disk. Where replicas stay
-//! away for too long it is given up, until they have caught up again: changes are then refused, or
-//! acknowledged without them.
+//! Their replies are held by the event loops, as those are that wait for the disk. Where replicas
+//! stay away for too long it is given up, until they have caught up again: changes are then
+//! refused, or acknowledged without them.
 
 use crate::port::Port;
 use crate::update_log::now_us;
@@ -142,8 +142,8 @@ impl SemiSync {
     pub(super) fn confirm(&self, durable_us: &[u64], end_us: u64) {
         let Settings { replicas, timeout, .. } = self.settings;
         let confirmed_us = durable_us.get(replicas - 1).copied().unwrap_or(0);
-        // What is not there yet is not confirmed, whatever they say. Of a log without entries they have
-        // everything up to 1.
+        // What is not there yet is not confirmed, whatever they say. Of a log without entries they
+        // have everything up to 1.
         let confirmed_us = confirmed_us.min(end_us.max(1));
         let mut presence = self.presence.lock();
         presence.note(durable_us.len(), replicas);

@@ -64,8 +64,8 @@ impl<'s> WholeMessages<'s> {
         Ok(())
     }
 
-    /// Waits until there is room. Returns how many bytes the socket takes at once then, after it was
-    /// given as much room as can be for a message of `wanted` bytes.
+    /// Waits until there is room. Returns how many bytes the socket takes at once then, after it
+    /// was given as much room as can be for a message of `wanted` bytes.
     fn await_room(&self, wanted: usize) -> Result<usize> {
         let mut buffer = socket_send_buffer_size(self.stream)?;
         if wanted > buffer / FREE_PART && wanted <= ENLARGED_FOR_BYTES_MAX {

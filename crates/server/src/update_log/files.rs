@@ -63,12 +63,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the log in `folder`, which is made if it is not there, and goes on in the last file. Fails
-    /// if somebody else has it open.
+    /// Opens the log in `folder`, which is made if it is not there, and goes on in the last file.
+    /// Fails if somebody else has it open.
     /// A new file begins after an entry that reaches `file_bytes_max`; 0 is no limit.
     ///
-    /// An entry at the very end that a crash left unfinished is cut off, and the log says so. If the
-    /// last file has something else in it than entries, it stays as it is and a new one begins.
+    /// An entry at the very end that a crash left unfinished is cut off, and the log says so. If
+    /// the last file has something else in it than entries, it stays as it is and a new one begins.
     pub fn open(folder: &Path, file_bytes_max: u64) -> Result<Self> {
         if !folder.is_dir() {
             let failed = |source| Error::Io { operation: "make", path: folder.to_owned(), source };

@@ -48,8 +48,9 @@ impl UpdateLog {
         self.buffer.lock().lines.is_noting
     }
 
-    /// From now on entries get lines that come with their roots. The database has executed of each log
-    /// what is before a time stamp, and maybe some up to it; nothing of any other. Nothing may be under way.
+    /// From now on entries get lines that come with their roots. The database has executed of each
+    /// log what is before a time stamp, and maybe some up to it; nothing of any other. Nothing may
+    /// be under way.
     pub(crate) fn note_roots(&self, logs: Vec<(u64, u64)>) -> Result<()> {
         if !self.write() {
             return Ok(());
@@ -63,8 +64,8 @@ impl UpdateLog {
         Ok(())
     }
 
-    /// The same of a server that follows nobody: whatever is in its log counts as made first here, if that
-    /// was not known.
+    /// The same of a server that follows nobody: whatever is in its log counts as made first here,
+    /// if that was not known.
     pub(crate) fn note_own(&self) -> Result<()> {
         let Some(own) = self.name() else { return Ok(()) };
         if self.buffer.lock().lines.is_broken && self.write() {
@@ -85,8 +86,8 @@ impl UpdateLog {
         self.break_places(own_us)
     }
 
-    /// Nothing of what is in the log is in the database any more, which becomes a copy of another. The log
-    /// is another one from then on: what its replicas have executed is no part of it.
+    /// Nothing of what is in the log is in the database any more, which becomes a copy of another.
+    /// The log is another one from then on: what its replicas have executed is no part of it.
     pub(crate) fn begin_copy(&self) -> Result<()> {
         if self.last_entry_us() > 0 {
             let identity = identity::renew(&self.settings.folder)?;
@@ -103,7 +104,8 @@ impl UpdateLog {
         places.save(Had { own_us, ..Had::default() })
     }
 
-    /// Notes what is known of entries before they are written. Lines can be given again after an error.
+    /// Notes what is known of entries before they are written. Lines can be given again after an
+    /// error.
     pub(super) fn write_lines(&self, lines: &[u8]) -> Result<()> {
         let mut places = self.places.lock();
         let (is_broken, own_us) = {
@@ -134,9 +136,9 @@ impl UpdateLog {
         }
     }
 
-    /// The logs that entries here were made first in, with time stamps up to which the database has executed
-    /// everything of them, as `had` says of it; `None` if that is not known. This log is one of them if it has
-    /// entries of clients, with everything up to `own_us`.
+    /// The logs that entries here were made first in, with time stamps up to which the database has
+    /// executed everything of them, as `had` says of it; `None` if that is not known. This log is
+    /// one of them if it has entries of clients, with everything up to `own_us`.
     pub(crate) fn bases(&self, had: &[Executed], own_us: u64) -> Option<Vec<(u64, u64)>> {
         let own = (self.name()?, own_us.max(1));
         let places = self.places.lock();
@@ -155,8 +157,8 @@ impl UpdateLog {
         is_whole.then(|| others.chain(has_own.then_some(own)).collect())
     }
 
-    /// Up to where this log has nothing that a replica lacks that has executed `had`; `None` if that is
-    /// not known. Everything logged so far is in the files then.
+    /// Up to where this log has nothing that a replica lacks that has executed `had`; `None` if
+    /// that is not known. Everything logged so far is in the files then.
     pub(crate) fn resumption(&self, had: &[Executed]) -> Result<Option<u64>> {
         let (Some(own), true) = (self.name(), self.write()) else { return Ok(None) };
         let tail_us = self.tail().timestamp_us;

@@ -16,8 +16,8 @@ impl<'l> Stand<'l> {
         Self { log, _locks: locks }
     }
 
-    /// Time stamp of the last entry, in microseconds since 1970: what comes behind it is about other
-    /// records, or about what they will be.
+    /// Time stamp of the last entry, in microseconds since 1970: what comes behind it is about
+    /// other records, or about what they will be.
     pub(crate) fn timestamp_us(&self) -> u64 {
         self.log.last_entry_us()
     }

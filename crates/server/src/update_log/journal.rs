@@ -2,10 +2,10 @@
 //! the log yet, and changes that were made but not logged.
 //!
 //! The journal is a mapped file, so what is appended to it outlives the process at once. A change
-//! notes first which record it is about to make; then comes its entry, then that it is done. After a
-//! kill the entries that the log lacks are added to it, and the records of changes that were not done
-//! are logged as they are: nobody knows whether they were changed, and what they are is right in
-//! either case.
+//! notes first which record it is about to make; then comes its entry, then that it is done. After
+//! a kill the entries that the log lacks are added to it, and the records of changes that were not
+//! done are logged as they are: nobody knows whether they were changed, and what they are is right
+//! in either case.
 //!
 //! It goes on in a new file when one is full. The old one is removed when its entries are in the
 //! log. It is for a killed process only: after the system itself has stopped it is ignored.
@@ -115,8 +115,8 @@ impl Recovered {
         Ok(recovered)
     }
 
-    /// Whether entries may be missing, or something from another server may come into the log without
-    /// its root; and the time stamp of the first entry of a client, 0 without any.
+    /// Whether entries may be missing, or something from another server may come into the log
+    /// without its root; and the time stamp of the first entry of a client, 0 without any.
     pub(super) fn roots(&self) -> (bool, u64) {
         let is_foreign = |subject: &Vec<u8>| subject.get(2..4) != Some(&[0, 0]);
         let mut is_broken = self.unfinished.values().any(is_foreign);

@@ -136,8 +136,8 @@ pub(crate) struct UpdateLog {
     identity: Mutex<Option<String>>,
 }
 
-/// A moment of a log, as time stamps between those of the entries before it and those of the entries
-/// after it.
+/// A moment of a log, as time stamps between those of the entries before it and those of the
+/// entries after it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     /// That of the last entry, if there is one.
@@ -284,8 +284,8 @@ impl UpdateLog {
         &self.keeper
     }
 
-    /// Begins a change: it is ended by dropping what this answers, after [`Held::append`]. Fails while
-    /// the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
+    /// Begins a change: it is ended by dropping what this answers, after [`Held::append`]. Fails
+    /// while the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
     /// to wait and must not.
     pub(crate) fn begin(
         &self,
@@ -322,8 +322,8 @@ impl UpdateLog {
         Ok(Held::new(self, change, locks))
     }
 
-    /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot be
-    /// said.
+    /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot
+    /// be said.
     pub(crate) fn check_value(&self, bytes: usize) -> cabinet::Result<()> {
         let max = self.value_bytes_max;
         if bytes > max { Err(cabinet::Error::ValueTooLong { bytes, max }) } else { Ok(()) }
@@ -363,8 +363,8 @@ impl UpdateLog {
         }
     }
 
-    /// Puts an entry into the buffer. Time stamps rise from entry to entry, whatever the clock does.
-    /// Says whether a process that is killed leaves it in the journal, where there is one.
+    /// Puts an entry into the buffer. Time stamps rise from entry to entry, whatever the clock
+    /// does. Says whether a process that is killed leaves it in the journal, where there is one.
     fn append(&self, source: Source, operation: &Operation<'_>) -> bool {
         let mut buffer = self.buffer.lock();
         let timestamp_us = now_us().max(buffer.last_timestamp_us.saturating_add(1));
@@ -515,8 +515,8 @@ impl UpdateLog {
     }
 
     /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
-    /// and removes files that are no longer kept. `settle` is to log what became of changes that were
-    /// under way when the process was killed before, if that could not be done at once;
+    /// and removes files that are no longer kept. `settle` is to log what became of changes that
+    /// were under way when the process was killed before, if that could not be done at once;
     /// `each` is called each time, with how often it was.
     pub(crate) fn look_after(
         &self,
@@ -543,8 +543,8 @@ impl UpdateLog {
         }
     }
 
-    /// Writes what there is when nobody changes anything any more. If all of it is in the file, there
-    /// is nothing that the journal would be needed for.
+    /// Writes what there is when nobody changes anything any more. If all of it is in the file,
+    /// there is nothing that the journal would be needed for.
     pub(crate) fn close(&self) {
         if !self.write() {
             return;
@@ -574,8 +574,8 @@ fn count_entries(mut entries: &[u8]) -> u64 {
     count
 }
 
-/// Whether the log in a folder begins with an entry of another server, and the time stamp of the first one
-/// that is no other server's, 0 without any.
+/// Whether the log in a folder begins with an entry of another server, and the time stamp of the
+/// first one that is no other server's, 0 without any.
 fn first_own(folder: &Path) -> Result<(bool, u64)> {
     let mut is_first_foreign = false;
     if let Some(&file) = files::numbers(folder)?.first() {

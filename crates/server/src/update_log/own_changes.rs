@@ -1,8 +1,8 @@
 //! When this server last changed which records of its own accord: for finding those that another
 //! server changed at the same time.
 //!
-//! A table of fixed size: it forgets a change when another record takes its place, so a conflict may be
-//! missed where more records than there are places are changed while the servers are apart.
+//! A table of fixed size: it forgets a change when another record takes its place, so a conflict
+//! may be missed where more records than there are places are changed while the servers are apart.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,13 +1,14 @@
 //! Where each entry was made first that came from another server.
 //!
-//! A server gives its entries time stamps of its own. So that a replica can go on in this log that has
-//! executed some of its entries elsewhere, there is a line for each entry that came with its root: its time
-//! stamp here, and the log and time stamp where it was made first. The lines are in files `roots.00000001` and
-//! so on, each of which begins with the highest time stamp of each log in the lines before it. Entries
-//! without a line count as made first here.
+//! A server gives its entries time stamps of its own. So that a replica can go on in this log that
+//! has executed some of its entries elsewhere, there is a line for each entry that came with its
+//! root: its time stamp here, and the log and time stamp where it was made first. The lines are in
+//! files `roots.00000001` and so on, each of which begins with the highest time stamp of each log
+//! in the lines before it. Entries without a line count as made first here.
 //!
-//! The file `had` says since when every entry that came from another server has a line, and what was
-//! executed of each log before. It is not there in the log of a server that was never a replica.
+//! The file `had` says since when every entry that came from another server has a line, and what
+//! was executed of each log before. It is not there in the log of a server that was never a
+//! replica.
 
 use super::{Error, Result};
 use std::collections::BTreeMap;
@@ -116,9 +117,10 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Opens those in the folder of a log that ends with `last_us`. An entry that a line may be missing of
-    /// has come since they were written if `is_broken`, or the log may have lost entries, as `has_lost`
-    /// says; `own_us` is the first one of a client that has come, if it is not 0.
+    /// Opens those in the folder of a log that ends with `last_us`. An entry that a line may be
+    /// missing of has come since they were written if `is_broken`, or the log may have lost
+    /// entries, as `has_lost` says; `own_us` is the first one of a client that has come, if it is
+    /// not 0.
     pub(super) fn open(
         folder: &Path,
         last_us: u64,
@@ -341,9 +343,9 @@ fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Time stamp of the first entry behind `floor_us` with a line that is not within `bases`, which are the
-/// time stamps up to which those of each log are wanted by nobody. `None` if lines were removed that may
-/// have been of such entries.
+/// Time stamp of the first entry behind `floor_us` with a line that is not within `bases`, which
+/// are the time stamps up to which those of each log are wanted by nobody. `None` if lines were
+/// removed that may have been of such entries.
 pub(super) fn first_beyond(
     folder: &Path,
     floor_us: u64,

@@ -75,7 +75,8 @@ impl Reader {
         self.number
     }
 
-    /// Fails with [`Error::Missing`] if not all files are there from the one that it has come to on.
+    /// Fails with [`Error::Missing`] if not all files are there from the one that it has come to
+    /// on.
     pub fn expect_all_files(&self) -> Result<()> {
         let numbers = numbers(&self.folder)?.into_iter().filter(|number| *number >= self.number);
         match (self.number..).zip(numbers).find(|(expected, number)| expected != number) {

@@ -1,7 +1,8 @@
 //! Beginning to log: what a killed process has left in its journal comes first.
 //!
-//! A full disk is no reason not to start: a server serves reads then, and refuses changes. What has to be
-//! written first is kept until there is space, and the old journal stays where it is until then.
+//! A full disk is no reason not to start: a server serves reads then, and refuses changes. What has
+//! to be written first is kept until there is space, and the old journal stays where it is until
+//! then.
 
 use super::failed::is_full;
 use super::journal::{Journal, Recovered, Unfinished};
@@ -15,7 +16,8 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Reads what a killed process has left in the folder of a log that ends with `last_timestamp_us`.
+    /// Reads what a killed process has left in the folder of a log that ends with
+    /// `last_timestamp_us`.
     pub(super) fn of(folder: &Path, last_timestamp_us: u64) -> Result<Self> {
         let folder = folder.to_owned();
         let recovered = Recovered::of(&folder, last_timestamp_us).map_err(|source| Error::Io {
@@ -40,8 +42,8 @@ impl Start {
         (is_broken, own_us, self.recovered.is_of_other_life())
     }
 
-    /// Adds the entries to the files that these lack, and begins a journal. Returns it and the changes
-    /// that were under way. May be tried again after an error.
+    /// Adds the entries to the files that these lack, and begins a journal. Returns it and the
+    /// changes that were under way. May be tried again after an error.
     pub(super) fn attempt(&mut self, files: &mut Files) -> Result<(Journal, Vec<Unfinished>)> {
         files.write(&mut self.recovered.entries)?;
         let path = self.folder.clone();
@@ -59,8 +61,8 @@ pub(super) fn is_of_full_disk(error: &Error) -> bool {
 }
 
 impl UpdateLog {
-    /// Tries again to begin, if the disk was full. Once it has, `settle` is to log what became of the
-    /// changes that were under way.
+    /// Tries again to begin, if the disk was full. Once it has, `settle` is to log what became of
+    /// the changes that were under way.
     pub(super) fn resume(&self, settle: impl Fn(&[Unfinished])) {
         let unfinished = {
             let mut start = self.start.lock();

@@ -195,8 +195,8 @@ impl Client {
         head
     }
 
-    /// Sends a request and expects this reply next, in which a time of 500 seconds may be what is left
-    /// of it.
+    /// Sends a request and expects this reply next, in which a time of 500 seconds may be what is
+    /// left of it.
     pub(crate) fn exchange_in_time(&mut self, request: &str, reply: &str) {
         self.send(request.as_bytes());
         let received = String::from_utf8(self.read(reply.len())).unwrap();

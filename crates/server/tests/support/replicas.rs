@@ -48,8 +48,8 @@ pub(crate) fn start_master(folder: &Path) -> (Running, Database) {
     (start_with(logging(1, folder), database.clone()), database)
 }
 
-/// For a master that is made of a socket: takes a replica, which asks first whether the master is of
-/// this project, and answers that.
+/// For a master that is made of a socket: takes a replica, which asks first whether the master is
+/// of this project, and answers that.
 pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -50,8 +50,8 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Whether a list has this tag, which is strong and in quotes. One that is marked as weak counts only
-/// where `weakly`.
+/// Whether a list has this tag, which is strong and in quotes. One that is marked as weak counts
+/// only where `weakly`.
 fn lists(list: &[u8], tag: &str, weakly: bool) -> bool {
     let mut rest = list;
     loop {

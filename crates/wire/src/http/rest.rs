@@ -3,8 +3,8 @@
 use super::body::{BodyLength, Stop, chunk_line, trailer};
 use crate::{Invalid, Parse};
 
-/// What is still to come of a body. It is small and copied freely: a piece can be looked at before it
-/// is taken.
+/// What is still to come of a body. It is small and copied freely: a piece can be looked at before
+/// it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestOfBody(State);
 
@@ -38,8 +38,8 @@ impl RestOfBody {
         self.0 == State::Nothing
     }
 
-    /// Takes what stands at the beginning of `bytes`: data, or what is around them, which is answered as
-    /// no data. The length in `Complete` is that of all that was taken.
+    /// Takes what stands at the beginning of `bytes`: data, or what is around them, which is
+    /// answered as no data. The length in `Complete` is that of all that was taken.
     pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Parse<&'a [u8]> {
         match self.next(bytes) {
             Ok((data, length)) => Parse::Complete(data, length),

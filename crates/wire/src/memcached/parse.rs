@@ -165,8 +165,8 @@ struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Fails if there are too few. Those beyond the most are ignored, but for a `noreply`: memcached
-    /// takes it as the last token only, Tokyo Tyrant anywhere among them.
+    /// Fails if there are too few. Those beyond the most are ignored, but for a `noreply`:
+    /// memcached takes it as the last token only, Tokyo Tyrant anywhere among them.
     #[inline]
     fn new(
         dialect: Dialect,

@@ -75,7 +75,8 @@ pub(in crate::log) struct Contents {
     pub(super) generation: u64,
     /// There is another copy.
     pub(super) is_paired: bool,
-    /// The file of the last segment has [`crate::log::segment::MARGIN_BYTES`] behind its last record.
+    /// The file of the last segment has [`crate::log::segment::MARGIN_BYTES`] behind its last
+    /// record.
     pub(in crate::log) has_margin: bool,
     pub(in crate::log) state: State,
     pub(in crate::log) boot: [u8; 16],

@@ -176,8 +176,8 @@ pub(super) fn create(storage: &dyn Storage, directory: &Path, nature: &Nature) -
     Ok(Found { contents, best: 0, to_heal: [false; 2], damages: Vec::new() })
 }
 
-/// Makes both copies, each by renaming: the first one last, without which a directory is no database
-/// for those who only look at names. Returns what they say.
+/// Makes both copies, each by renaming: the first one last, without which a directory is no
+/// database for those who only look at names. Returns what they say.
 pub(super) fn write(
     storage: &dyn Storage,
     directory: &Path,
@@ -207,7 +207,8 @@ fn write_copy(
     })
 }
 
-/// Replaces a file by one with what `fill` writes into it, durably, and either wholly or not at all.
+/// Replaces a file by one with what `fill` writes into it, durably, and either wholly or not at
+/// all.
 pub(super) fn replace_with(
     storage: &dyn Storage,
     directory: &Path,

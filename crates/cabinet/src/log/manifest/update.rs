@@ -78,8 +78,9 @@ impl Manifest {
         let copies = [open(NAMES[0])?, open(NAMES[1])?];
         let inner = Inner { contents, durable, is_busy: false, is_dirty: true };
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
-        // Before anything is appended: a segment that is appended to again has no length any more, and
-        // what a later sync promises behind its old one must not be cut off after a loss of power.
+        // Before anything is appended: a segment that is appended to again has no length any more,
+        // and what a later sync promises behind its old one must not be cut off after a loss of
+        // power.
         manifest.change_durably(Synced::One, |_| ())?;
         Ok(manifest)
     }
@@ -158,8 +159,8 @@ impl Log {
         Ok(())
     }
 
-    /// Notes that a segment is begun, and how long the one before it has become. The caller holds the
-    /// tail. Where that fails, the segment is known by its header.
+    /// Notes that a segment is begun, and how long the one before it has become. The caller holds
+    /// the tail. Where that fails, the segment is known by its header.
     pub(in crate::log) fn note_begun(
         &self,
         number: u64,

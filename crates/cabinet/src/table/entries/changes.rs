@@ -57,8 +57,8 @@ fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
 }
 
 impl Changes {
-    /// Room for the entries of a row as many are. Of one with more than [`ROW_ENTRIES_BYTES_MAX`] only
-    /// so many come that it shows.
+    /// Room for the entries of a row as many are. Of one with more than [`ROW_ENTRIES_BYTES_MAX`]
+    /// only so many come that it shows.
     pub(in crate::table) fn of_row() -> Self {
         Self {
             bytes: Vec::with_capacity(2048),

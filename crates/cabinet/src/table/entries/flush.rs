@@ -8,12 +8,14 @@ use crate::table::keys;
 use crate::{Batch, Engine, Meta, Result};
 use std::sync::Arc;
 
-/// Bytes of blocks that are written at once, and of changes that are taken into one block at once, about.
+/// Bytes of blocks that are written at once, and of changes that are taken into one block at once,
+/// about.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some of
-/// them taken in and others not meanwhile. Each may be taken in a second time. `advance` hears now and
-/// then how many are left. With `removes` it takes the space that a full disk has for removals.
+/// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some
+/// of them taken in and others not meanwhile. Each may be taken in a second time. `advance` hears
+/// now and then how many are left. With `removes` it takes the space that a full disk has for
+/// removals.
 pub(super) fn flush(
     engine: &dyn Engine,
     runs: &[Arc<Changes>],
@@ -67,8 +69,8 @@ pub(super) fn flush(
     if batch.is_empty() { Ok(()) } else { engine.write(&batch) }
 }
 
-/// Writes the entries of a block with the changes that belong there, about as many as one batch is to
-/// hold; answers the first change that does not belong there, or comes later.
+/// Writes the entries of a block with the changes that belong there, about as many as one batch is
+/// to hold; answers the first change that does not belong there, or comes later.
 ///
 /// Few keys are compared: those of a block say themselves what they share with the one before,
 /// and if that is more or less than what the change shares with it, that tells the order.
@@ -124,8 +126,8 @@ fn weave<'c>(
     change
 }
 
-/// Writes the entry at which the block stands, and goes to the next; says whether there is one. `follows`
-/// tells whether the last one written is the one before in the block.
+/// Writes the entry at which the block stands, and goes to the next; says whether there is one.
+/// `follows` tells whether the last one written is the one before in the block.
 fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool {
     let (key, value) = block.entry();
     if *follows {

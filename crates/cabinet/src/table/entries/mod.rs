@@ -1,16 +1,16 @@
 //! The entries of indices: in blocks, and those that have changed lately in memory.
 //!
 //! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
-//! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that they
-//! belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`] shows both together. What a crash
-//! would lose is made anew from the [`journal`].
+//! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
+//! they belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`]
+//! shows both together. What a crash would lose is made anew from the [`journal`].
 //!
 //! # Locks
 //!
 //! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by
-//! who changes a row, until its changes are in memory; for writing, for a moment, by a flush, which so
-//! knows that all changes that the journal has by then are in memory); `state`. Whoever takes them
-//! may hold the table's `structure` and a stripe.
+//! who changes a row, until its changes are in memory; for writing, for a moment, by a flush, which
+//! so knows that all changes that the journal has by then are in memory); `state`. Whoever takes
+//! them may hold the table's `structure` and a stripe.
 
 mod block;
 mod changes;
@@ -39,8 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const CACHE_SHARE: u64 = 8;
 const BUDGET_BYTES_MAX: u64 = 32 << 20;
 
-/// On a full disk, on which changes cannot be taken into blocks, removals go on until so many times as
-/// many are in memory.
+/// On a full disk, on which changes cannot be taken into blocks, removals go on until so many times
+/// as many are in memory.
 const FULL_DISK_BUDGETS: usize = 4;
 
 /// Changes are sorted when they have come to so many bytes, at the latest.
@@ -49,7 +49,8 @@ const RUN_BYTES: usize = 4 << 20;
 /// Entries of a table.
 pub(super) struct Entries {
     engine: Arc<dyn Engine>,
-    /// Changes in memory, and notes of a table with a cap, are taken into blocks from so many bytes on.
+    /// Changes in memory, and notes of a table with a cap, are taken into blocks from so many bytes
+    /// on.
     budget_bytes: AtomicUsize,
     /// As above, without a cap.
     budget_bytes_max: usize,
@@ -218,8 +219,8 @@ impl Entries {
         state.runs.clone()
     }
 
-    /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another thread
-    /// that does it already, unless these cannot keep up. The caller holds no stripe.
+    /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another
+    /// thread that does it already, unless these cannot keep up. The caller holds no stripe.
     pub(super) fn make_room(&self) -> Result<()> {
         let (bytes, budget_bytes) = (self.used_bytes(), self.budget_bytes());
         if bytes <= budget_bytes {
@@ -249,8 +250,8 @@ impl Entries {
         }
     }
 
-    /// Fails where the disk is too full to make room in memory, unless rows are only removed, for which
-    /// some more memory may be taken.
+    /// Fails where the disk is too full to make room in memory, unless rows are only removed, for
+    /// which some more memory may be taken.
     pub(super) fn check_full(&self, is_full: bool, removes: bool) -> Result<()> {
         let is_within = || self.used_bytes() <= FULL_DISK_BUDGETS * self.budget_bytes();
         if is_full && !(removes && is_within()) {

@@ -1,8 +1,8 @@
 //! What blocks are called: the number of their index, and up to which key they go.
 //!
 //! A block has the entries up to its name that are behind the name of the block before it. So the
-//! block that an entry belongs to is the first one at or after it, and a block that is divided keeps
-//! its name for its last part. The last block of an index goes up to the end.
+//! block that an entry belongs to is the first one at or after it, and a block that is divided
+//! keeps its name for its last part. The last block of an index goes up to the end.
 
 /// The byte behind the number of the index.
 const UP_TO: u8 = 0;

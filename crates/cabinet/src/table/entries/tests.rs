@@ -156,7 +156,8 @@ fn is_damaged(error: crate::Error) -> bool {
     matches!(error, crate::Error::Corrupted { .. })
 }
 
-/// Writes rows of an entry each until their changes have taken `budgets` times the budget of memory.
+/// Writes rows of an entry each until their changes have taken `budgets` times the budget of
+/// memory.
 fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u32> {
     let mut written = 0;
     let mut bytes = 0;

@@ -1,8 +1,8 @@
 //! Building and removing indices while the table is in use.
 //!
 //! A new index is made known to writers first, who keep its entries from then on, and not to
-//! queries. Then the rows are gone through in bounded steps; each row is kept from changing while its
-//! entries are made. When all have theirs, and these are in their blocks, one
+//! queries. Then the rows are gone through in bounded steps; each row is kept from changing while
+//! its entries are made. When all have theirs, and these are in their blocks, one
 //! batch puts the new definition in the place of the old one. Until then, and while the entries of
 //! an old index are being removed, a record says that the entries of that number are to
 //! go: so whatever is left by a crash is removed at the next opening, and never used.

@@ -1,8 +1,9 @@
 //! Indices: entries that lead from what is in a column to the rows that have it there.
 //!
-//! All entries of an index are in blocks, which are records of the table's one engine under the number
-//! of the index (`docs/formats/table.md`). With a row changes, in one batch, the note from which its
-//! entries would be made anew after a crash; the entries follow by way of memory (`super::entries`).
+//! All entries of an index are in blocks, which are records of the table's one engine under the
+//! number of the index (`docs/formats/table.md`). With a row changes, in one batch, the note from
+//! which its entries would be made anew after a crash; the entries follow by way of memory
+//! (`super::entries`).
 
 pub(super) mod build;
 mod check;

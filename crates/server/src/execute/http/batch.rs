@@ -92,7 +92,8 @@ pub(super) fn batch(
     Ok(())
 }
 
-/// What a line may have. It is read into nothing else, for as a tree it would be dozens of times as long.
+/// What a line may have. It is read into nothing else, for as a tree it would be dozens of times as
+/// long.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {

@@ -5,8 +5,8 @@ use wire::Parse;
 use wire::http::path::path_key;
 use wire::http::{Head, Method, Status, head, reply};
 
-/// Hands the connection over if the request at the beginning of `input` is one of WebDAV's, or refuses
-/// it if it would change what a WebDAV client has locked.
+/// Hands the connection over if the request at the beginning of `input` is one of WebDAV's, or
+/// refuses it if it would change what a WebDAV client has locked.
 pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let takeover = context.shared.takeover()?;
     let Parse::Complete(head, _) = head(input) else { return None };

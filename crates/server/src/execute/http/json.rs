@@ -23,7 +23,8 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// The bytes of a key or a value that is read. Nothing else that JSON may have in its place is held.
+/// The bytes of a key or a value that is read. Nothing else that JSON may have in its place is
+/// held.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 

@@ -25,8 +25,8 @@ struct Wanted {
     limit: usize,
 }
 
-/// The query of a request for a list. It takes a client that accepts JSON by name, because to others
-/// the whole target is a key.
+/// The query of a request for a list. It takes a client that accepts JSON by name, because to
+/// others the whole target is a key.
 pub(super) fn query<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     let query = head.target.strip_prefix(b"/?list")?;
     let accepts = head.header("Accept").is_some_and(|accept| {
@@ -94,8 +94,8 @@ struct Page {
     next: Option<Vec<u8>>,
 }
 
-/// Keys in the order of the database, which is that of the bytes in trees, and in hash databases none
-/// that means anything, but always the same.
+/// Keys in the order of the database, which is that of the bytes in trees, and in hash databases
+/// none that means anything, but always the same.
 fn page(database: &Database, wanted: &Wanted) -> Result<Page> {
     let is_sorted = database.order() == Some(Order::Lexical);
     let mut position = match &wanted.after {

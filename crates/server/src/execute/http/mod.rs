@@ -1,4 +1,5 @@
-//! HTTP/1.x: the target is a key, the body a value. Where WebDAV is served too, the target is a path.
+//! HTTP/1.x: the target is a key, the body a value. Where WebDAV is served too, the target is a
+//! path.
 
 mod batch;
 mod freshness;
@@ -119,7 +120,8 @@ fn refusal(invalid: Invalid) -> Status {
     }
 }
 
-/// What is under way on a connection: a request that is not all there, or a reply that is not all sent.
+/// What is under way on a connection: a request that is not all there, or a reply that is not all
+/// sent.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     progress: Progress,
@@ -147,7 +149,8 @@ impl Exchange {
         matches!(self.transfer.as_deref(), Some(Transfer::Upload(_)))
     }
 
-    /// Whether a value is being sent. The next piece is made of no input, once the last one has gone.
+    /// Whether a value is being sent. The next piece is made of no input, once the last one has
+    /// gone.
     #[inline]
     pub(crate) fn is_sending(&self) -> bool {
         matches!(self.transfer.as_deref(), Some(Transfer::Download(_)))

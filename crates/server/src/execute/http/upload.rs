@@ -1,7 +1,7 @@
 //! A long body of a PUT, which goes to a file as it comes.
 //!
-//! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once all is
-//! there, stores the value from the file. Nothing of it stays in memory.
+//! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once
+//! all is there, stores the value from the file. Nothing of it stays in memory.
 
 use super::{Exchange, Transfer, announce, refusal, write};
 use crate::counters::Count;

@@ -137,8 +137,8 @@ fn classes(argument: &[u8]) -> Option<bool> {
     Some(is_first)
 }
 
-/// Lists all records, with what is known of them or by their keys alone. Where that fails the answer is
-/// the failure, and nothing follows: returns false.
+/// Lists all records, with what is known of them or by their keys alone. Where that fails the
+/// answer is the failure, and nothing follows: returns false.
 fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Result<bool, Halt> {
     context.wait()?;
     context.shared.hits.activate();

@@ -1,17 +1,17 @@
-//! Where a server is.
+//! Server addresses: parses `host:port` and the paths of Unix sockets.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::Error;
 
-/// The port of servers that have no other.
+/// Default TCP port of a server.
 const DEFAULT_PORT: u16 = 1978;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A name or an IP address, and a port.
+    /// Host and port.
     Tcp {
         /// Name or IP address, without brackets.
         host: String,
@@ -25,9 +25,9 @@ pub enum Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// `host:port`, as the original writes it: what follows a `#` is ignored, without a port it is
-    /// 1978, without a host 127.0.0.1. IPv6 addresses stand in brackets. What has a slash in it is
-    /// the path of a Unix socket.
+    /// Parses `host:port` as Tokyo Tyrant writes it. Text from a `#` on is ignored. The default
+    /// port is 1978 and the default host 127.0.0.1. IPv6 addresses are in brackets. Text that
+    /// contains a slash is the path of a Unix socket.
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.contains('/') {
             return Ok(Address::Unix(text.into()));
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_of_the_original_are_understood() {
+    fn tokyo_tyrant_address_expressions_are_parsed() {
         for (text, host, port) in [
             ("example.org:1979", "example.org", 1979),
             ("example.org", "example.org", 1978),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port_is_refused() {
+    fn invalid_ports_are_rejected() {
         for text in ["host:", "host:x", "host:65536", "host:-1", "[::1]1978", "::1"] {
             assert!(matches!(text.parse::<Address>(), Err(Error::InvalidOperation)), "{text}");
         }

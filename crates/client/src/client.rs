@@ -1,4 +1,4 @@
-//! The commands of the protocol, one method each.
+//! The client: one method per command of the protocol.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +14,10 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 
 /// A connection to a server.
 ///
-/// It can be shared between threads, which then wait for each other; a [`Pool`](crate::Pool)
-/// serves them side by side. After an [`Error::Send`] or [`Error::Receive`] the connection is
-/// broken, and every operation is an [`Error::InvalidOperation`] until [`Client::reconnect`].
-/// Keys and values beyond 256 MiB are an [`Error::InvalidOperation`] that breaks nothing.
+/// A client can be shared between threads, which then wait for each other; a [`Pool`](crate::Pool)
+/// serves threads in parallel. An [`Error::Send`] or [`Error::Receive`] breaks the connection:
+/// every later operation returns [`Error::InvalidOperation`] until [`Client::reconnect`]. Keys and
+/// values over 256 MiB return [`Error::InvalidOperation`] and leave the connection usable.
 pub struct Client {
     address: Address,
     settings: Settings,
@@ -35,31 +35,32 @@ impl Client {
         Self::connect(path)
     }
 
-    /// Connects.
+    /// Connects with the given [`Settings`].
     pub fn connect_with(address: impl Into<Address>, settings: Settings) -> Result<Self> {
         let address = address.into();
         let connection = Mutex::new(Connection::open(&address, &settings)?);
         Ok(Self { address, settings, connection })
     }
 
-    /// Replaces the connection by a new one.
+    /// Replaces the connection with a new one.
     pub fn reconnect(&self) -> Result<()> {
         *self.connection.lock() = Connection::open(&self.address, &self.settings)?;
         Ok(())
     }
 
-    /// Whether an operation was cut off and left the connection of no use.
+    /// Returns whether an interrupted operation has left the connection unusable.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.connection.lock().is_broken()
     }
 
-    /// Whether an idle connection is still open.
+    /// Returns whether an idle connection is still open.
     pub(crate) fn is_alive(&self) -> bool {
         self.connection.lock().is_alive()
     }
 
-    /// Requests to be sent together. The connection belongs to it for as long as it lives.
+    /// Returns a pipeline of requests to send together. It locks the connection until it is
+    /// dropped.
     pub fn pipeline(&self) -> Pipeline<'_> {
         Pipeline::new(self.connection.lock())
     }
@@ -76,7 +77,7 @@ impl Client {
         connection.exchange(&bytes, read)
     }
 
-    /// Calls what should succeed.
+    /// Sends a request whose failure is an error.
     fn run(&self, request: &Request<'_>) -> Result<()> {
         match self.call(request, Connection::status)? {
             true => Ok(()),
@@ -89,37 +90,37 @@ impl Client {
         self.run(&Request::Put { key, value })
     }
 
-    /// Stores a record if there is none; whether it did.
+    /// Stores a record if the key is new. Returns whether it was stored.
     pub fn put_keep(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.call(&Request::PutKeep { key, value }, Connection::status)
     }
 
-    /// Appends to a record, which is created if there is none.
+    /// Appends to a record, or creates it.
     pub fn put_cat(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.run(&Request::PutCat { key, value })
     }
 
-    /// Appends to a record and keeps the last `width` bytes of it.
+    /// Appends to a record, then keeps only its last `width` bytes.
     pub fn put_shift(&self, key: &[u8], value: &[u8], width: u32) -> Result<()> {
         self.run(&Request::PutShift { key, value, width })
     }
 
-    /// Stores a record without waiting for an answer: there is none, even of a failure.
+    /// Stores a record without waiting. The server sends no response, not even on failure.
     pub fn put_no_reply(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.call(&Request::PutNoReply { key, value }, |_| Ok(()))
     }
 
-    /// Removes a record; whether there was one.
+    /// Removes a record. Returns whether it existed.
     pub fn out(&self, key: &[u8]) -> Result<bool> {
         self.call(&Request::Out { key }, Connection::status)
     }
 
-    /// The value of a record.
+    /// Returns the value of a record.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.call(&Request::Get { key }, |connection| connection.success(Connection::string))
     }
 
-    /// The records there are among these keys, in the order of the keys.
+    /// Returns the records that exist among these keys, in the order of the keys.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Pair>> {
         let keys = strings(keys)?;
         let request = Request::GetMany(keys.strings());
@@ -127,22 +128,22 @@ impl Client {
             .ok_or(Error::Miscellaneous)
     }
 
-    /// The size of a value, in bytes.
+    /// Returns the size of a value, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<u32>> {
         self.call(&Request::ValueSize { key }, |connection| connection.success(Connection::word))
     }
 
-    /// Starts the iterator, of which the database has one for everybody.
+    /// Starts the iterator. A database has a single one, which all clients share.
     pub fn iter_init(&self) -> Result<()> {
         self.run(&Request::IterInit)
     }
 
-    /// The next key of the iterator, `None` at the end.
+    /// Returns the iterator's next key, `None` at the end.
     pub fn iter_next(&self) -> Result<Option<Vec<u8>>> {
         self.call(&Request::IterNext, |connection| connection.success(Connection::string))
     }
 
-    /// Keys that begin with `prefix`, at most `max`.
+    /// Returns at most `max` keys that begin with `prefix`.
     pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
         let max = max.map_or(-1, |max| i32::try_from(max).unwrap_or(i32::MAX));
         let request = Request::KeysWithPrefix { prefix, max };
@@ -150,16 +151,17 @@ impl Client {
             .ok_or(Error::Miscellaneous)
     }
 
-    /// Adds to an integer, which is 0 if there is no record, and returns the sum.
-    /// [`Error::ExistingRecord`] if the record is no integer.
+    /// Adds to an integer and returns the sum. A missing record counts as 0. Returns
+    /// [`Error::ExistingRecord`] if the record is not an integer.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
         let request = Request::AddInt { key, addend };
         self.call(&request, |connection| connection.success(Connection::sum))?
             .ok_or(Error::ExistingRecord)
     }
 
-    /// Adds to a double, which is 0 if there is no record, and returns the sum. 12 decimals of
-    /// either travel. [`Error::ExistingRecord`] if the record is no double.
+    /// Adds to a double and returns the sum. A missing record counts as 0. The protocol carries 12
+    /// decimals of the addend and of the sum. Returns [`Error::ExistingRecord`] if the record is
+    /// not a double.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         let (integral, fractional) = double_to_parts(addend);
         let request = Request::AddDouble { key, integral, fractional };
@@ -167,14 +169,14 @@ impl Client {
             .ok_or(Error::ExistingRecord)
     }
 
-    /// Calls a function of the server's script. `options`: 1 locks the record, 2 everything.
+    /// Calls a function of the server's script. `options`: 1 locks the record, 2 locks everything.
     pub fn ext(&self, name: &[u8], options: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let request = Request::Ext { name, options, key, value };
         self.call(&request, |connection| connection.success(Connection::string))?
             .ok_or(Error::Miscellaneous)
     }
 
-    /// Calls a versatile function. `options`: 1 leaves the update log out.
+    /// Calls a versatile function. `options`: 1 keeps the call out of the update log.
     pub fn misc<A: AsRef<[u8]>>(
         &self,
         name: &[u8],
@@ -194,7 +196,7 @@ impl Client {
         self.run(&Request::Sync)
     }
 
-    /// Optimizes the database, with tuning like `#bnum=1000` or none.
+    /// Optimizes the database. `parameters` are tuning parameters like `#bnum=1000`, or empty.
     pub fn optimize(&self, parameters: &[u8]) -> Result<()> {
         self.run(&Request::Optimize { parameters })
     }
@@ -204,19 +206,20 @@ impl Client {
         self.run(&Request::Vanish)
     }
 
-    /// Copies the database to a path of the server's.
+    /// Copies the database to a path on the server.
     pub fn copy(&self, path: &[u8]) -> Result<()> {
         self.run(&Request::Copy { path })
     }
 
-    /// Restores the database from update logs in a folder of the server's, from a time stamp in
-    /// microseconds since 1970 on. `options`: 1 checks consistency.
+    /// Restores the database from the update logs in a folder on the server, starting at
+    /// `timestamp_us`, in microseconds since 1970. `options`: 1 checks consistency.
     pub fn restore(&self, path: &[u8], timestamp_us: u64, options: u32) -> Result<()> {
         self.run(&Request::Restore { path, timestamp_us, options })
     }
 
-    /// Makes the server follow a master, or none with an empty host, from a time stamp in
-    /// microseconds since 1970 on, or from where it was with 0. `options`: 1 checks consistency.
+    /// Makes the server follow a master, starting at `timestamp_us`, in microseconds since 1970.
+    /// With 0 it resumes from its last entry. An empty host ends replication. `options`: 1 checks
+    /// consistency.
     pub fn set_master(
         &self,
         host: &[u8],
@@ -227,12 +230,12 @@ impl Client {
         self.run(&Request::SetMaster { host, port: port.into(), timestamp_us, options })
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn count(&self) -> Result<u64> {
         self.total(&Request::Count)
     }
 
-    /// Size of the database, in bytes.
+    /// Returns the size of the database, in bytes.
     pub fn size(&self) -> Result<u64> {
         self.total(&Request::Size)
     }
@@ -242,7 +245,7 @@ impl Client {
             .ok_or(Error::Miscellaneous)
     }
 
-    /// Status of the server: lines of a name, a TAB and a value.
+    /// Returns the status of the server: lines of a name, a TAB and a value.
     pub fn stat(&self) -> Result<Vec<u8>> {
         self.call(&Request::Stat, |connection| connection.success(Connection::string))?
             .ok_or(Error::Miscellaneous)

@@ -1,4 +1,4 @@
-//! One connection: bytes of requests out, responses in.
+//! One connection: sends the bytes of requests and reads responses.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use crate::{Address, Error, Result, Settings};
 
-/// A response to a list command is refused where it could take more memory than it may; each
-/// element of it takes so many bytes beside its own.
+/// Memory that each element of a list takes beside its own bytes. It counts towards the limit of a
+/// response.
 const ELEMENT_BYTES: usize = size_of::<Vec<u8>>();
 
-/// Most bytes taken from the allocator for a string before any of it has come.
+/// Most bytes allocated for a string before any of it has been received.
 const STRING_BYTES_TRUSTED: usize = 64 << 10;
 
-/// A connection. It is broken once a response is not read to its end: what comes next would be
-/// taken for the answer to another request.
+/// A connection. It is broken once a response is not read to its end: the rest would be taken for
+/// the response to the next request.
 pub(crate) struct Connection {
     stream: BufReader<Stream>,
     response_bytes_max: usize,
-    /// What is left of that for the exchange under way.
+    /// Bytes that the current exchange may still take.
     budget: usize,
     broken: bool,
 }
@@ -38,18 +38,19 @@ impl Connection {
         self.broken
     }
 
-    /// Whether the server has kept an idle connection. It may still go before the next request.
+    /// Returns whether the server has kept an idle connection open. It may still close it before
+    /// the next request.
     pub(crate) fn is_alive(&mut self) -> bool {
-        // Bytes that nobody asked for are no better than an end.
+        // Unsolicited bytes are as bad as the end of the stream.
         !self.broken && self.stream.buffer().is_empty() && self.stream.get_mut().is_quiet()
     }
 
-    /// Begins an exchange whose responses are limited together.
+    /// Begins an exchange whose responses share one limit.
     pub(crate) fn begin_exchange(&mut self) {
         self.budget = self.response_bytes_max;
     }
 
-    /// Sends some requests and reads the responses with `read`.
+    /// Sends requests and reads their responses with `read`.
     pub(crate) fn exchange<T>(
         &mut self,
         requests: &[u8],
@@ -79,7 +80,7 @@ impl Connection {
         Ok(array)
     }
 
-    /// Whether the request was carried out.
+    /// Reads the status of a response. Returns whether the request succeeded.
     pub(crate) fn status(&mut self) -> io::Result<bool> {
         match self.array()? {
             [wire::binary::reply::OK] => Ok(true),
@@ -88,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// What `read` finds if the request was carried out.
+    /// Reads a response with `read` if the request succeeded.
     pub(crate) fn success<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> io::Result<T>,
@@ -146,7 +147,7 @@ impl Connection {
     }
 }
 
-/// A wait that took too long is known to the system as an operation that would block.
+/// Turns `WouldBlock`, which the system returns for a timeout, into `TimedOut`.
 fn named(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
@@ -188,7 +189,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Another handle of the same socket.
+    /// Returns another handle of the same socket.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
@@ -196,9 +197,9 @@ impl Stream {
         }
     }
 
-    /// Ends it for all its handles.
+    /// Shuts the socket down for all its handles.
     pub(crate) fn shut_down(&self) {
-        // It can only fail if the stream has ended already.
+        // It can only fail if the stream has already ended.
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -219,7 +220,7 @@ impl Stream {
         }
     }
 
-    /// Longest wait for something to read from now on.
+    /// Sets the longest wait for bytes to read.
     pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
@@ -234,7 +235,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is open and has nothing to read.
+    /// Returns whether the stream is open and has nothing to read.
     fn is_quiet(&mut self) -> bool {
         let read = self.set_nonblocking(true).and_then(|()| self.read(&mut [0]));
         let would_block = read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);

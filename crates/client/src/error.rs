@@ -1,4 +1,4 @@
-//! What can go wrong, in the original client's words.
+//! Errors: the codes and messages of Tokyo Tyrant's client.
 
 use std::io;
 
@@ -9,29 +9,29 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The arguments cannot be sent, or the connection broke in an earlier operation.
+    /// The arguments cannot be sent, or an earlier operation broke the connection.
     #[error("invalid operation")]
     InvalidOperation,
-    /// The name of the server has no address.
+    /// The host name does not resolve.
     #[error("host not found")]
     HostNotFound(#[source] io::Error),
-    /// None of the addresses took the connection in time.
+    /// No address accepted the connection in time.
     #[error("connection refused")]
     ConnectionRefused(#[source] io::Error),
-    /// The request could not be sent.
+    /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
-    /// The response did not come, or was not one.
+    /// The response did not arrive, or is invalid.
     #[error("recv error")]
     Receive(#[source] io::Error),
-    /// There is a record that the operation cannot work with.
+    /// The existing record does not fit the operation.
     #[error("existing record")]
     ExistingRecord,
-    /// There is no such record. Operations of this library say so by what they return; the error
-    /// is for callers who want to treat it as one.
+    /// The record does not exist. Operations of this library return `None` or `false` instead; the
+    /// error is for callers that need one.
     #[error("no record found")]
     NoRecordFound,
-    /// A search has a part that means nothing. Nothing was sent.
+    /// A part of a search is invalid. Nothing was sent.
     #[error("{0}")]
     BadSearch(String),
     /// The server failed or refused.
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number of the error; 0 is the original's success.
+    /// Returns the number of the error. In Tokyo Tyrant 0 is success.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_messages_are_the_originals() {
+    fn codes_and_messages_match_tokyo_tyrant() {
         let io = || io::Error::from(io::ErrorKind::Other);
         for (error, code, message) in [
             (Error::InvalidOperation, 1, "invalid operation"),

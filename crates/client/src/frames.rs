@@ -1,4 +1,4 @@
-//! Messages one after the other, out of a stream of bytes.
+//! Frames: splits a stream of bytes into messages.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -7,35 +7,35 @@ use wire::{Invalid, Parse};
 use crate::connection::Stream;
 use crate::{Error, Result};
 
-/// Bytes read at once, unless a message is longer.
+/// Bytes per read, unless a message is longer.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What was read of a stream, and how much of it was given out.
+/// Received bytes of a stream, and how many of them have been returned.
 #[derive(Default)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
     taken: usize,
-    /// Where the message begins that was given out last.
-    given: usize,
+    /// Start of the message returned last.
+    last_start: usize,
 }
 
 impl Frames {
-    /// What was read and not given out.
+    /// Returns the received bytes after the message returned last.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }
 
-    /// The message that was given out last.
-    pub(crate) fn given(&self) -> &[u8] {
-        &self.buffer[self.given..self.taken]
+    /// Returns the bytes of the message returned last.
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.buffer[self.last_start..self.taken]
     }
 
-    /// Has it come again.
+    /// Makes `next` return the last message again.
     pub(crate) fn put_back(&mut self) {
-        self.taken = self.given;
+        self.taken = self.last_start;
     }
 
-    /// The bytes of the next message, which `parse` recognises; waits for them.
+    /// Returns the bytes of the next message, as `parse` delimits it. Blocks until it has arrived.
     pub(crate) fn next(
         &mut self,
         stream: &mut Stream,
@@ -44,9 +44,9 @@ impl Frames {
         loop {
             match parse(self.rest()) {
                 Parse::Complete((), length) => {
-                    self.given = self.taken;
+                    self.last_start = self.taken;
                     self.taken += length;
-                    return Ok(self.given());
+                    return Ok(self.last());
                 }
                 Parse::Incomplete(needed) => self.fill(stream, needed).map_err(Error::Receive)?,
                 Parse::Invalid(invalid) => return Err(refusal(invalid)),
@@ -54,12 +54,12 @@ impl Frames {
         }
     }
 
-    /// Reads once, at least a byte.
+    /// Reads once, at least one byte.
     fn fill(&mut self, stream: &mut Stream, needed: usize) -> io::Result<()> {
         self.buffer.drain(..self.taken);
-        (self.given, self.taken) = (0, 0);
+        (self.last_start, self.taken) = (0, 0);
         let have = self.buffer.len();
-        // Grows by what comes, whatever a message announces.
+        // Grows with the bytes received, whatever length a message announces.
         let room = needed.saturating_sub(have).clamp(CHUNK_BYTES, 16 * CHUNK_BYTES);
         self.buffer.resize(have + room, 0);
         let read = stream.read(&mut self.buffer[have..]);
@@ -74,7 +74,7 @@ impl Frames {
     }
 }
 
-/// A message of which it is known that it is whole.
+/// Unwraps a message known to be complete.
 pub(crate) fn parsed<T>(parse: Parse<T>) -> Result<T> {
     match parse {
         Parse::Complete(message, _) => Ok(message),
@@ -85,13 +85,13 @@ pub(crate) fn parsed<T>(parse: Parse<T>) -> Result<T> {
 
 pub(crate) fn refusal(invalid: Invalid) -> Error {
     let what = match invalid {
-        Invalid::TooLarge => "an update over the limit",
-        Invalid::UnknownCommand | Invalid::BadParameters => "no update",
+        Invalid::TooLarge => "the update is over the limit",
+        Invalid::UnknownCommand | Invalid::BadParameters => "the message is not an update",
     };
     Error::Receive(io::Error::new(ErrorKind::InvalidData, what))
 }
 
-/// The id of a master, which is the first thing that it says; `known` once it has come.
+/// Reads the id of a master, the first bytes that it sends, unless it is `known` already.
 pub(crate) fn read_server_id(stream: &mut Stream, known: &mut Option<u32>) -> Result<u32> {
     if let Some(server_id) = *known {
         return Ok(server_id);

@@ -1,13 +1,13 @@
-//! Versatile functions that every kind of database has, or those whose keys are in order.
+//! Versatile functions of every kind of database, and of those with ordered keys.
 
 use crate::client::Pair;
 use crate::{Client, Error, Result};
 
-/// Option of functions that only read: they stay out of the update log.
+/// Option of functions that only read: keeps them out of the update log.
 pub(crate) const UNLOGGED: u32 = 1;
 
-/// A number of records as the functions take it, where 0 is all of them.
-fn most(max: Option<usize>) -> String {
+/// Returns a maximum as the functions take it, with 0 for no limit.
+fn max_text(max: Option<usize>) -> String {
     max.unwrap_or(0).to_string()
 }
 
@@ -15,14 +15,14 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Elements that are keys and values in turn.
+/// Groups elements that alternate between keys and values.
 pub(crate) fn pairs(elements: Vec<Vec<u8>>) -> Vec<Pair> {
     let mut elements = elements.into_iter();
     let pair = || Some((elements.next()?, elements.next()?));
     std::iter::from_fn(pair).collect()
 }
 
-/// What a function found that fails where there is nothing, or for any other reason.
+/// Returns `None` if a function failed, which it does for a missing record or for any other reason.
 pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -31,32 +31,32 @@ pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// What a verification of a server's checksums has come to.
+/// State of a verification of a server's checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckState {
-    /// Its number.
+    /// Number of the verification.
     pub run: u64,
-    /// `running`, `finished`, `stopped`, `failed`; `idle` where there was none.
+    /// `running`, `finished`, `stopped` or `failed`; `idle` if there was none.
     pub state: Vec<u8>,
-    /// Why it has failed.
+    /// Reason of a failure.
     pub error: Vec<u8>,
-    /// Segments of the log so far.
+    /// Segments of the log verified so far.
     pub segments: u64,
-    /// Records in them, dead ones included.
+    /// Records verified so far, dead ones included.
     pub records: u64,
-    /// Bytes of those.
+    /// Bytes of those records.
     pub bytes: u64,
-    /// Damaged places so far.
+    /// Damaged ranges found so far.
     pub damages: u64,
-    /// The damaged places that were asked for, each with file, byte offset and what was found; the
-    /// server keeps the first 1000.
+    /// The requested damaged ranges, each with file, byte offset and description. The server keeps
+    /// the first 1000.
     pub damage: Vec<Vec<u8>>,
 }
 
 impl Client {
-    /// Has the server verify every checksum of its database, at this most bytes per second if they
-    /// are given, and returns the number of that verification: see [`Client::check_state`]. One
-    /// that is under way goes on, at the new rate.
+    /// Starts a verification of every checksum of the server's database and returns its number. See
+    /// [`Client::check_state`]. `bytes_per_second` limits the rate. A running verification
+    /// continues at the new rate.
     pub fn check(&self, bytes_per_second: Option<u64>) -> Result<u64> {
         let rate = bytes_per_second.map(|rate| rate.to_string());
         let mut arguments = vec!["start"];
@@ -65,7 +65,7 @@ impl Client {
         answer.first().and_then(|run| number(run)).ok_or(Error::Miscellaneous)
     }
 
-    /// What the last verification has come to, with the damaged places from number `from` on.
+    /// Returns the state of the last verification, with the damaged ranges from number `from` on.
     pub fn check_state(&self, from: usize) -> Result<CheckState> {
         let answer = self.misc(b"check", UNLOGGED, &["state", &from.to_string()])?;
         let mut state = CheckState::default();
@@ -80,56 +80,56 @@ impl Client {
                 b"state" => state.state = value,
                 b"error" => state.error = value,
                 b"damage" => state.damage.push(value),
-                // Of a later version.
+                // From a later version.
                 _ => {}
             }
         }
         Ok(state)
     }
 
-    /// Has the server stop the verification that is under way.
+    /// Stops the running verification.
     pub fn check_stop(&self) -> Result<()> {
         self.misc(b"check", UNLOGGED, &["stop"]).map(drop)
     }
 
-    /// Stores a value behind those that a key has. Only a tree has such duplicates.
+    /// Stores a value after the existing values of a key. Only a tree has such duplicates.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.misc(b"putdup", 0, &[key, value]).map(drop)
     }
 
-    /// Stores a value in front of those that a key has.
+    /// Stores a value before the existing values of a key.
     pub fn put_duplicate_front(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.misc(b"putdupback", 0, &[key, value]).map(drop)
     }
 
-    /// All values of a key of a tree, none if there is no such key.
+    /// Returns all values of a key of a tree, none if the key does not exist.
     pub fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(found(self.misc(b"get", UNLOGGED, &[key]))?.unwrap_or_default())
     }
 
-    /// Removes all values of these keys of a tree. Keys that are not there do not count.
+    /// Removes all values of these keys of a tree. Missing keys are ignored.
     pub fn out_all<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
         self.misc(b"outlist", 0, keys).map(drop)
     }
 
-    /// Records from `begin` on and before `end`, at most `max`, where keys are in order. An empty
-    /// `begin` is the first key, no `end` is behind the last.
+    /// Returns at most `max` records from `begin` on and before `end`, if keys are ordered. An
+    /// empty `begin` is the first key; without `end` the range is unbounded.
     pub fn range(&self, begin: &[u8], end: Option<&[u8]>, max: Option<usize>) -> Result<Vec<Pair>> {
         if max == Some(0) {
             return Ok(Vec::new());
         }
-        let most = most(max);
+        let most = max_text(max);
         let mut arguments = vec![begin, most.as_bytes()];
         arguments.extend(end);
         Ok(pairs(self.misc(b"range", UNLOGGED, &arguments)?))
     }
 
-    /// Records whose key matches a POSIX extended regular expression, at most `max`. With a `*` in
-    /// front case does not count.
+    /// Returns at most `max` records whose key matches a POSIX extended regular expression. A
+    /// leading `*` ignores case.
     pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<Pair>> {
         if max == Some(0) {
             return Ok(Vec::new());
         }
-        Ok(pairs(self.misc(b"regex", UNLOGGED, &[pattern, most(max).as_bytes()])?))
+        Ok(pairs(self.misc(b"regex", UNLOGGED, &[pattern, max_text(max).as_bytes()])?))
     }
 }

@@ -20,9 +20,8 @@
 //! # Ok::<(), client::Error>(())
 //! ```
 //!
-//! What a client needs of the server is what the protocol has: the iterator belongs to the
-//! database and not to the client, and there is one kind of failure, which comes back as the
-//! [`Error`] that the original client makes of it.
+//! The protocol limits the client: the iterator belongs to the database, not to a client, and there
+//! is one kind of failure. The client maps it to the [`Error`] that Tokyo Tyrant's client returns.
 
 mod address;
 mod client;
@@ -44,7 +43,7 @@ pub use error::{Error, Result};
 pub use functions::CheckState;
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};
-pub use replica_link::{Acknowledger, Ask, ReplicaLink};
+pub use replica_link::{Acknowledger, ReplicaLink, SubscribeRequest};
 pub use settings::Settings;
 pub use table::{Row, Search, SetOperation};
 pub use updates::{Interrupter, UpdateStream};

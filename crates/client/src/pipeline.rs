@@ -1,4 +1,4 @@
-//! Many requests at once.
+//! Pipeline: sends many requests in few round trips.
 
 use std::io;
 
@@ -9,27 +9,27 @@ use crate::connection::Connection;
 use crate::limits::PIPELINE_CHUNK_BYTES_MAX;
 use crate::{Error, Result};
 
-/// The answer to one request of a [`Pipeline`].
+/// The response to one request of a [`Pipeline`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Whether a put, put_keep, put_cat or out was carried out.
+    /// Whether a put, put_keep, put_cat or out succeeded.
     Done(bool),
     /// The value of a get, or the key of an iter_next.
     Value(Option<Vec<u8>>),
-    /// The sum of an add_int; `None` if the record is no integer.
+    /// The sum of an add_int; `None` if the record is not an integer.
     Sum(Option<i32>),
 }
 
 /// Requests that are sent together and answered together.
 ///
-/// They go out in chunks, and the answers to one chunk are read before the next one is sent:
-/// were everything written at once, a server that waits for its answers to be taken and a client
-/// that waits for its requests to be taken would wait for ever.
+/// They are sent in chunks, and the responses to one chunk are read before the next one is sent.
+/// Without chunks, client and server could block each other for ever, each waiting for the other to
+/// read.
 #[must_use = "nothing is sent before `run`"]
 pub struct Pipeline<'c> {
     connection: MutexGuard<'c, Connection>,
     bytes: Vec<u8>,
-    /// Where each request ends, and what answer it has.
+    /// End of each request, and its kind of response.
     requests: Vec<(usize, Answer)>,
 }
 
@@ -57,7 +57,7 @@ impl<'c> Pipeline<'c> {
         self.push(&Request::Put { key, value }, Answer::Done)
     }
 
-    /// Stores a record if there is none.
+    /// Stores a record if the key is new.
     pub fn put_keep(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
         self.push(&Request::PutKeep { key, value }, Answer::Done)
     }
@@ -67,7 +67,7 @@ impl<'c> Pipeline<'c> {
         self.push(&Request::PutCat { key, value }, Answer::Done)
     }
 
-    /// Stores a record; there is no [`Reply`] to it.
+    /// Stores a record. It has no [`Reply`].
     pub fn put_no_reply(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
         self.push(&Request::PutNoReply { key, value }, Answer::None)
     }
@@ -82,7 +82,7 @@ impl<'c> Pipeline<'c> {
         self.push(&Request::Get { key }, Answer::Value)
     }
 
-    /// The next key of the iterator.
+    /// Returns the iterator's next key.
     pub fn iter_next(&mut self) -> Result<&mut Self> {
         self.push(&Request::IterNext, Answer::Value)
     }
@@ -92,20 +92,20 @@ impl<'c> Pipeline<'c> {
         self.push(&Request::AddInt { key, addend }, Answer::Sum)
     }
 
-    /// Number of requests.
+    /// Returns the number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there is no request.
+    /// Returns whether there are no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Sends the requests and returns their answers in order. After an error some may have been
-    /// carried out.
+    /// Sends the requests and returns their replies in order. If it fails, some requests may have
+    /// been executed.
     pub fn run(mut self) -> Result<Vec<Reply>> {
         let mut replies = Vec::with_capacity(self.requests.len());
         self.connection.begin_exchange();
@@ -116,9 +116,9 @@ impl<'c> Pipeline<'c> {
         Ok(replies)
     }
 
-    /// Like [`run`](Self::run), but hands out each answer when it comes, so that no more than one
-    /// is held, and each may be as large as the [`Settings`](crate::Settings) allow. An error of
-    /// `each` breaks the connection: nobody has read the other answers.
+    /// Like [`run`](Self::run), but calls `each` with every reply as it arrives. So only one reply
+    /// is in memory, and each may be as large as the [`Settings`](crate::Settings) allow. An error
+    /// of `each` breaks the connection, because the other replies remain unread.
     pub fn run_each<E: From<Error>>(
         mut self,
         mut each: impl FnMut(Reply) -> std::result::Result<(), E>,
@@ -146,8 +146,8 @@ impl<'c> Pipeline<'c> {
         let mut start = 0;
         let mut rest = &self.requests[..];
         while let Some((first_end, _)) = rest.first() {
-            // A request longer than a chunk goes alone: the server answers nothing before it has
-            // taken all of it.
+            // A request longer than a chunk is sent alone: the server responds only once it has
+            // read all of it.
             let limit = (start + PIPELINE_CHUNK_BYTES_MAX).max(*first_end);
             let count = rest.partition_point(|(end, _)| *end <= limit);
             let (chunk, after) = rest.split_at(count);

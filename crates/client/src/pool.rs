@@ -1,4 +1,4 @@
-//! Connections for many threads.
+//! Connection pool: shares connections between many threads.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{Address, Client, Error, Result, Settings};
 
-/// A bounded number of connections to one server, opened when needed and used again.
+/// A bounded number of connections to one server, opened on demand and reused.
 ///
-/// There is one lock, held for moments and never while talking to the server.
+/// There is one lock. It is held briefly, and never while talking to the server.
 pub struct Pool {
     address: Address,
     settings: Settings,
     connections_max: usize,
     state: Mutex<State>,
-    place_freed: Condvar,
+    permit_freed: Condvar,
 }
 
 struct State {
-    /// Open connections nobody uses. The one used last is taken first, so that those too many
+    /// Open connections that are not in use. The one used last is taken first, so that surplus ones
     /// stay idle until the server closes them.
     idle: Vec<Arc<Client>>,
     in_use: usize,
 }
 
 impl Pool {
-    /// A pool of at most `connections_max` connections, and at least one. None is opened yet.
+    /// Creates a pool of at most `connections_max` connections, at least one. It opens none yet.
     #[must_use]
     pub fn new(address: Address, settings: Settings, connections_max: usize) -> Self {
         Self {
@@ -34,14 +34,14 @@ impl Pool {
             settings,
             connections_max: connections_max.max(1),
             state: Mutex::new(State { idle: Vec::new(), in_use: 0 }),
-            place_freed: Condvar::new(),
+            permit_freed: Condvar::new(),
         }
     }
 
-    /// A connection that is not in use. Waits for one as long as for a new connection
-    /// ([`Settings::connect_timeout`]), then gives up with [`Error::Miscellaneous`].
+    /// Returns a connection that is not in use. Waits for one as long as for a new connection
+    /// ([`Settings::connect_timeout`]), then fails with [`Error::Miscellaneous`].
     pub fn get(&self) -> Result<Pooled<'_>> {
-        let place = self.reserve()?;
+        let permit = self.reserve()?;
         loop {
             let idle = self.state.lock().idle.pop();
             let client = match idle {
@@ -50,26 +50,26 @@ impl Pool {
                 Some(client) => client,
                 None => Arc::new(Client::connect_with(self.address.clone(), self.settings)?),
             };
-            return Ok(Pooled { client, place });
+            return Ok(Pooled { client, permit });
         }
     }
 
-    fn reserve(&self) -> Result<Place<'_>> {
+    fn reserve(&self) -> Result<Permit<'_>> {
         let mut state = self.state.lock();
         let is_full = |state: &mut State| state.in_use == self.connections_max;
         let patience = self.settings.connect_timeout;
-        if self.place_freed.wait_while_for(&mut state, is_full, patience).timed_out() {
+        if self.permit_freed.wait_while_for(&mut state, is_full, patience).timed_out() {
             return Err(Error::Miscellaneous);
         }
         state.in_use += 1;
-        Ok(Place { pool: self })
+        Ok(Permit { pool: self })
     }
 }
 
-/// A [`Client`] out of a [`Pool`], which gets it back when this is dropped.
+/// A [`Client`] from a [`Pool`]. It returns to the pool when this is dropped.
 pub struct Pooled<'p> {
     client: Arc<Client>,
-    place: Place<'p>,
+    permit: Permit<'p>,
 }
 
 impl Deref for Pooled<'_> {
@@ -83,19 +83,19 @@ impl Deref for Pooled<'_> {
 impl Drop for Pooled<'_> {
     fn drop(&mut self) {
         if !self.client.is_broken() {
-            self.place.pool.state.lock().idle.push(Arc::clone(&self.client));
+            self.permit.pool.state.lock().idle.push(Arc::clone(&self.client));
         }
     }
 }
 
 /// The right to use one connection.
-struct Place<'p> {
+struct Permit<'p> {
     pool: &'p Pool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.pool.state.lock().in_use -= 1;
-        self.pool.place_freed.notify_one();
+        self.pool.permit_freed.notify_one();
     }
 }

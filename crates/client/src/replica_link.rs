@@ -1,4 +1,4 @@
-//! A replica's connection to its master, which may be one of this project or the original.
+//! Replica link: the connection of a replica to a master, which may be tyrant or Tokyo Tyrant.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -16,37 +16,38 @@ use crate::{Address, Error, Result, Settings};
 /// Option of `misc` that keeps a call out of the update log.
 const NOT_LOGGED: u32 = 1;
 
-/// What a replica asks of its master.
+/// A replica's request to its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
-    /// Time stamp of the first entry that it lacks, in microseconds since 1970 and at least 1.
+pub struct SubscribeRequest {
+    /// Time stamp of the first log entry that the replica lacks, in microseconds since 1970, at
+    /// least 1.
     pub timestamp_us: u64,
-    /// Its id.
+    /// Id of the replica.
     pub server_id: u32,
-    /// Those of [`wire::replication`], to which the original is deaf.
+    /// Options of [`wire::replication`], which Tokyo Tyrant ignores.
     pub options: u32,
-    /// Port at which it can be reached, 0 if that is not known.
+    /// Port at which the replica can be reached, 0 if unknown.
     pub port: u16,
 }
 
-/// The connection of a replica to its master: what [`UpdateStream`](crate::UpdateStream) brings,
-/// and more if the master is one of this project.
+/// The connection of a replica to its master. It receives the messages of an
+/// [`UpdateStream`](crate::UpdateStream), and further ones if the master is a tyrant server.
 pub struct ReplicaLink {
     stream: Stream,
     is_extended: bool,
-    /// Whether that is known by now.
+    /// Whether `is_extended` is known.
     is_probed: bool,
-    /// Once it has come.
+    /// Id of the master, once it has been received.
     server_id: Option<u32>,
     frames: Frames,
-    /// Messages that came compressed, and how many bytes of them were given out.
+    /// Decompressed messages, and how many of their bytes have been returned.
     block: Vec<u8>,
     taken: usize,
-    /// Where in it the message begins that was given out last, if it was one of those.
-    given: Option<usize>,
+    /// Start in `block` of the message returned last, if it came from there.
+    last_start: Option<usize>,
 }
 
-/// Tells the master how far its replica has come, from any thread.
+/// Sends a replica's progress to its master, from any thread.
 pub struct Acknowledger(Stream);
 
 impl Acknowledger {
@@ -59,7 +60,7 @@ impl Acknowledger {
 }
 
 impl ReplicaLink {
-    /// Connects to the server at `address`; [`ReplicaLink::ask`] is next.
+    /// Connects to the server at `address`. Call [`ReplicaLink::subscribe`] next.
     pub fn open(address: &Address, settings: &Settings) -> Result<Self> {
         Ok(Self {
             stream: Stream::open(address, settings)?,
@@ -69,30 +70,30 @@ impl ReplicaLink {
             frames: Frames::default(),
             block: Vec::new(),
             taken: 0,
-            given: None,
+            last_start: None,
         })
     }
 
-    /// Asks for the identity of the update log of a master of this project, which time stamps
-    /// belong to; `None` of any other, and where there is none. It is for before
-    /// [`ReplicaLink::ask`].
+    /// Returns the id of the master's update log, to which time stamps belong. Returns `None` for
+    /// other servers than tyrant, and for servers without a log. Call it before
+    /// [`ReplicaLink::subscribe`].
     pub fn identity(&mut self) -> Result<Option<String>> {
-        self.ask_for(IDENTITY)
+        self.query(IDENTITY)
     }
 
-    /// Asks how a master that knows the roots of its entries tells keys apart. It is for before
-    /// [`ReplicaLink::ask`].
+    /// Returns how a master that knows the roots of its log entries distinguishes keys. Call it
+    /// before [`ReplicaLink::subscribe`].
     pub fn spread(&mut self) -> Result<Option<String>> {
-        self.ask_for(ROOTS)
+        self.query(ROOTS)
     }
 
-    fn ask_for(&mut self, what: &[u8]) -> Result<Option<String>> {
+    fn query(&mut self, argument: &[u8]) -> Result<Option<String>> {
         self.probe()?;
         if !self.is_extended {
             return Ok(None);
         }
         let mut strings = StringsBuffer::default();
-        strings.push(what).map_err(|_| Error::InvalidOperation)?;
+        strings.push(argument).map_err(|_| Error::InvalidOperation)?;
         let arguments = strings.strings();
         send(&mut self.stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
         let mut head = [0; 5];
@@ -119,11 +120,11 @@ impl ReplicaLink {
         Ok(())
     }
 
-    /// Becomes a replica, see [`UpdateStream::open`](crate::UpdateStream::open). Waits until it is
-    /// known whether the server is one of this project.
-    pub fn ask(&mut self, ask: Ask) -> Result<()> {
+    /// Becomes a replica, see [`UpdateStream::open`](crate::UpdateStream::open). Blocks until it is
+    /// known whether the master is a tyrant server.
+    pub fn subscribe(&mut self, request: SubscribeRequest) -> Result<()> {
         self.probe()?;
-        let Ask { timestamp_us, server_id, options, port } = ask;
+        let SubscribeRequest { timestamp_us, server_id, options, port } = request;
         let request = if self.is_extended {
             Request::Follow { timestamp_us, server_id, options, port: port.into() }
         } else {
@@ -132,37 +133,37 @@ impl ReplicaLink {
         send(&mut self.stream, &request)
     }
 
-    /// Whether the master is one of this project, which knows all of
-    /// [`FromMaster`] and takes acknowledgements.
+    /// Returns whether the master is a tyrant server, which may send all of [`FromMaster`] and
+    /// takes acknowledgements.
     #[must_use]
     pub fn is_extended(&self) -> bool {
         self.is_extended
     }
 
-    /// Sets the longest wait for a message, which was [`Settings::read_timeout`] before.
+    /// Sets the longest wait for a message. It replaces [`Settings::read_timeout`].
     pub fn set_read_timeout(&self, timeout: Duration) -> Result<()> {
         self.stream.set_read_timeout(timeout).map_err(Error::Receive)
     }
 
-    /// The id of the server, which is the first thing that it says.
+    /// Returns the id of the server, which it sends first.
     pub fn server_id(&mut self) -> Result<u32> {
         read_server_id(&mut self.stream, &mut self.server_id)
     }
 
-    /// Says what was executed, after it was asked with the option
-    /// [`RESUME`](wire::replication::RESUME). It is for after [`ReplicaLink::server_id`].
+    /// Sends the update log's entries that this replica has executed, after a request with the option
+    /// [`RESUME`](wire::replication::RESUME). Call it after [`ReplicaLink::server_id`].
     pub fn resume(&mut self, resume: &Resume) -> Result<()> {
         let mut bytes = Vec::new();
         resume.encode(&mut bytes).map_err(|_| Error::InvalidOperation)?;
         self.stream.write_all(&bytes).map_err(Error::Send)
     }
 
-    /// Something to end its wait with.
+    /// Returns a handle that ends the wait of this link.
     pub fn interrupter(&self) -> Result<Interrupter> {
         self.stream.try_clone().map(Interrupter).map_err(Error::Receive)
     }
 
-    /// Something to tell the master with; `None` if it does not listen.
+    /// Returns a handle that sends acknowledgements; `None` if the master takes none.
     pub fn acknowledger(&self) -> Result<Option<Acknowledger>> {
         if !self.is_extended {
             return Ok(None);
@@ -170,7 +171,7 @@ impl ReplicaLink {
         self.stream.try_clone().map(|stream| Some(Acknowledger(stream))).map_err(Error::Receive)
     }
 
-    /// Waits for the next message. Compressed ones come one by one, as if they were not.
+    /// Blocks until the next message. Compressed messages are returned one by one, like others.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it gives out")]
     pub fn next(&mut self) -> Result<FromMaster<'_>> {
         self.server_id()?;
@@ -189,29 +190,29 @@ impl ReplicaLink {
                 self.taken = 0;
                 continue;
             }
-            self.given = None;
-            // Once more, as the borrow checker does not see that the block is untouched.
-            return parsed(FromMaster::parse(self.frames.given()));
+            self.last_start = None;
+            // Parsed again, because the borrow checker does not see that the block is unchanged.
+            return parsed(FromMaster::parse(self.frames.last()));
         }
         let rest = &self.block[self.taken..];
         let message = FromMaster::parse(rest);
         let wire::Parse::Complete(message, length) = message else {
             return parsed(message);
         };
-        self.given = Some(self.taken);
+        self.last_start = Some(self.taken);
         self.taken += length;
         Ok(message)
     }
 
-    /// Has the message come again that was given out last.
+    /// Makes `next` return the last message again.
     pub fn put_back(&mut self) {
-        match self.given {
-            Some(given) => self.taken = given,
+        match self.last_start {
+            Some(start) => self.taken = start,
             None => self.frames.put_back(),
         }
     }
 
-    /// Whether the next message is there, so that it need not be waited for.
+    /// Returns whether the next message has been received, so that `next` does not block.
     #[must_use]
     pub fn has_next(&self) -> bool {
         let parsed = FromMaster::parse(self.frames.rest());
@@ -219,20 +220,20 @@ impl ReplicaLink {
     }
 }
 
-/// Asks whether the server at the other end is one of this project.
+/// Asks whether the server is a tyrant server.
 fn is_extended(stream: &mut Stream) -> Result<bool> {
     let arguments = Strings::EMPTY;
     send(stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).map_err(Error::Receive)?;
     if answer != [reply::OK, 0, 0, 0, 1] {
-        // The original has no such function, and one that is masked answers nothing.
+        // Tokyo Tyrant has no such function, and a masked one returns no elements.
         return if answer[1..] == [0; 4] { Ok(false) } else { Err(Error::InvalidOperation) };
     }
     let mut version = [0; 4 + VERSION.len()];
     stream.read_exact(&mut version).map_err(Error::Receive)?;
     let expected = [&(VERSION.len() as u32).to_be_bytes(), VERSION].concat();
-    // What comes behind it would be in the way.
+    // Bytes after the version would be taken for the next message.
     if version[..] == expected[..] { Ok(true) } else { Err(Error::InvalidOperation) }
 }
 

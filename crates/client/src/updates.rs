@@ -1,4 +1,4 @@
-//! The update log of a server, as its replicas receive it.
+//! Update stream: the update log of a server, as its replicas receive it.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::connection::Stream;
 use crate::frames::{Frames, parsed, read_server_id};
 use crate::{Address, Error, Result, Settings};
 
-/// The entries of a server's update log, as they are written.
+/// A server's update log entries, as they are written.
 ///
 /// ```no_run
 /// use client::{Settings, UpdateStream};
@@ -25,7 +25,7 @@ use crate::{Address, Error, Result, Settings};
 /// ```
 pub struct UpdateStream {
     stream: Stream,
-    /// Once it has come.
+    /// Id of the server, once it has been received.
     server_id: Option<u32>,
     frames: Frames,
 }
@@ -34,20 +34,20 @@ pub struct UpdateStream {
 pub struct Interrupter(pub(crate) Stream);
 
 impl Interrupter {
-    /// Ends the connection: whoever reads from it fails.
+    /// Ends the connection, so that reads from it fail.
     pub fn interrupt(&self) {
         self.0.shut_down();
     }
 }
 
 impl UpdateStream {
-    /// Becomes a replica with the id `server_id` of the server at `address`, from the entries with
-    /// `timestamp_us` on, in microseconds since 1970 and at least 1. A server sends no entries back
-    /// to where they came from. One that does not want this replica closes the connection, which is
-    /// [`Error::Receive`] of what comes next.
+    /// Becomes a replica with the id `server_id` of the server at `address`, starting at
+    /// `timestamp_us`, in microseconds since 1970, at least 1. A server sends no log entries back
+    /// to the replica that they came from. A server that refuses this replica closes the
+    /// connection, so that the next read returns [`Error::Receive`].
     ///
-    /// The server says about once a second that it is there; [`Settings::read_timeout`] is the
-    /// longest wait for that.
+    /// The server sends a heartbeat about once per second. [`Settings::read_timeout`] is the
+    /// longest wait for one.
     pub fn open(
         address: &Address,
         settings: &Settings,
@@ -62,23 +62,23 @@ impl UpdateStream {
         Ok(Self { stream, server_id: None, frames: Frames::default() })
     }
 
-    /// The id of the server, which is the first thing that it says.
+    /// Returns the id of the server, which it sends first.
     pub fn server_id(&mut self) -> Result<u32> {
         read_server_id(&mut self.stream, &mut self.server_id)
     }
 
-    /// Something to end its wait with.
+    /// Returns a handle that ends the wait of this stream.
     pub fn interrupter(&self) -> Result<Interrupter> {
         self.stream.try_clone().map(Interrupter).map_err(Error::Receive)
     }
 
-    /// Whether the next message is there, so that it need not be waited for.
+    /// Returns whether the next message has been received, so that `next` does not block.
     #[must_use]
     pub fn has_next(&self) -> bool {
         matches!(Message::parse(self.frames.rest()), Parse::Complete(..))
     }
 
-    /// Waits for the next message.
+    /// Blocks until the next message.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it gives out")]
     pub fn next(&mut self) -> Result<Message<'_>> {
         self.server_id()?;

@@ -1,11 +1,11 @@
-//! Each command as the original server heard and answered it.
+//! Commands: each command against exchanges captured from Tokyo Tyrant.
 
 mod fake;
 
 use client::{Client, Error, Pipeline, Reply};
 use fake::exchange;
 
-/// Exchanges captured from the original server, in hexadecimal with tabs between.
+/// Exchanges captured from Tokyo Tyrant, in hexadecimal, separated by tabs.
 const CAPTURED: &str = include_str!("../../wire/tests/captured/hash-binary.tsv");
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -14,21 +14,21 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-fn captured(what: &str) -> (Vec<u8>, Vec<u8>) {
-    let line = CAPTURED.lines().find(|line| line.split('\t').next() == Some(what)).expect(what);
+fn captured(label: &str) -> (Vec<u8>, Vec<u8>) {
+    let line = CAPTURED.lines().find(|line| line.split('\t').next() == Some(label)).expect(label);
     let mut fields = line.split('\t').skip(1);
-    let mut field = || unhex(fields.next().expect(what));
+    let mut field = || unhex(fields.next().expect(label));
     (field(), field())
 }
 
-/// The same with captured exchanges.
-fn replay(whats: &[&str], commands: impl FnOnce(&Client)) {
-    exchange(whats.iter().map(|what| captured(what)).collect(), commands);
+/// Runs `commands` against the captured exchanges with these labels.
+fn replay(labels: &[&str], commands: impl FnOnce(&Client)) {
+    exchange(labels.iter().map(|label| captured(label)).collect(), commands);
 }
 
 #[test]
 fn records_are_written() {
-    let whats = [
+    let labels = [
         "put one=first",
         "putkeep one (exists)",
         "putkeep two",
@@ -39,7 +39,7 @@ fn records_are_written() {
         "out empty",
         "vanish",
     ];
-    replay(&whats, |client| {
+    replay(&labels, |client| {
         client.put(b"one", b"first").unwrap();
         assert!(!client.put_keep(b"one", b"x").unwrap());
         assert!(client.put_keep(b"two", b"second").unwrap());
@@ -54,7 +54,7 @@ fn records_are_written() {
 
 #[test]
 fn records_are_read() {
-    let whats = [
+    let labels = [
         "get one",
         "get missing",
         "get empty key",
@@ -63,7 +63,7 @@ fn records_are_read() {
         "mget two,nope,three",
         "mget 0",
     ];
-    replay(&whats, |client| {
+    replay(&labels, |client| {
         assert_eq!(client.get(b"one").unwrap(), Some(b"!abc".to_vec()));
         assert_eq!(client.get(b"nope").unwrap(), None);
         assert_eq!(client.get(b"").unwrap(), Some(Vec::new()));
@@ -79,11 +79,11 @@ fn records_are_read() {
 #[test]
 fn keys_are_listed() {
     let end = (unhex("c851"), unhex("01"));
-    let whats = ["iterinit", "iternext"];
+    let labels = ["iterinit", "iternext"];
     let prefixes = ["fwmkeys t max=-1", "fwmkeys t max=1", "fwmkeys t max=0"];
-    let mut exchanges: Vec<_> = whats.iter().map(|what| captured(what)).collect();
+    let mut exchanges: Vec<_> = labels.iter().map(|label| captured(label)).collect();
     exchanges.push(end);
-    exchanges.extend(prefixes.iter().map(|what| captured(what)));
+    exchanges.extend(prefixes.iter().map(|label| captured(label)));
     exchange(exchanges, |client| {
         client.iter_init().unwrap();
         assert_eq!(client.iter_next().unwrap(), Some(b"one".to_vec()));
@@ -96,8 +96,8 @@ fn keys_are_listed() {
 }
 
 #[test]
-fn numbers_are_added() {
-    let whats = [
+fn numbers_are_incremented() {
+    let labels = [
         "addint n +5",
         "addint n -7",
         "addint on non-4-byte",
@@ -105,7 +105,7 @@ fn numbers_are_added() {
         "adddouble d -3.25",
         "adddouble on bad",
     ];
-    replay(&whats, |client| {
+    replay(&labels, |client| {
         assert_eq!(client.add_int(b"n", 5).unwrap(), 5);
         assert_eq!(client.add_int(b"n", -7).unwrap(), -2);
         assert_eq!(client.add_int(b"two", 1).unwrap_err().code(), 6);
@@ -117,7 +117,7 @@ fn numbers_are_added() {
 
 #[test]
 fn functions_are_called() {
-    let whats = [
+    let labels = [
         "ext echo",
         "ext echo xlg",
         "ext undefined",
@@ -126,7 +126,7 @@ fn functions_are_called() {
         "misc get miss",
         "misc error NOULOG",
     ];
-    replay(&whats, |client| {
+    replay(&labels, |client| {
         assert_eq!(client.ext(b"echo", 0, b"k", b"v").unwrap(), b"k\tv");
         assert_eq!(client.ext(b"echo", 2, b"k", b"v").unwrap(), b"k\tv");
         assert_eq!(client.ext(b"nofn", 0, b"k", b"v").unwrap_err().code(), 9999);
@@ -164,9 +164,9 @@ fn the_database_is_managed() {
 }
 
 #[test]
-fn a_pipeline_is_the_same_bytes_at_once() {
-    let whats = ["pipelined put+get+get", "putnr three", "addint n +5", "out missing"];
-    replay(&whats, |client| {
+fn a_pipeline_sends_the_same_bytes_as_single_requests() {
+    let labels = ["pipelined put+get+get", "putnr three", "addint n +5", "out missing"];
+    replay(&labels, |client| {
         let mut pipeline = client.pipeline();
         let fill = |pipeline: &mut Pipeline<'_>| -> Result<(), Error> {
             pipeline.put(b"p", b"1")?.get(b"p")?.get(b"nope")?;

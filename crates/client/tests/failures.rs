@@ -1,4 +1,4 @@
-//! What a client makes of servers that fail it.
+//! Failures: the client against servers that misbehave or are away.
 
 mod fake;
 
@@ -14,21 +14,21 @@ use wire::binary::{Request, parse, reply};
 
 const GET: &[u8] = b"\xc8\x30\0\0\0\x01k";
 
-/// A server that answers one get with `response` and closes.
-fn answering(response: &[u8]) -> impl FnOnce(TcpStream) + Send + use<> {
+/// Returns a server that sends `response` to one get and closes the connection.
+fn respond_once(response: &[u8]) -> impl FnOnce(TcpStream) + Send + use<> {
     let response = response.to_vec();
     move |mut stream| {
         let mut request = [0; GET.len()];
         stream.read_exact(&mut request).expect("a request");
-        // A client that has seen enough may be gone.
+        // The client may already have closed the connection.
         let _ = stream.write_all(&response);
     }
 }
 
 fn error_of(response: &[u8], settings: Settings) -> Error {
-    let (address, server) = fake::server(vec![answering(response)]);
+    let (address, server) = fake::server(vec![respond_once(response)]);
     let client = Client::connect_with(address, settings).expect("a connection");
-    let error = client.get(b"k").expect_err("a response that is none");
+    let error = client.get(b"k").expect_err("an invalid response");
     server.join().expect("a server");
     assert!(client.is_broken());
     assert_eq!(client.get(b"k").expect_err("a broken connection").code(), 1);
@@ -43,13 +43,13 @@ fn a_response_that_ends_early_breaks_the_connection() {
 }
 
 #[test]
-fn a_status_that_is_none_breaks_the_connection() {
+fn an_invalid_status_breaks_the_connection() {
     assert_eq!(error_of(b"\x02\0\0\0\0", Settings::default()).code(), 5);
 }
 
 #[test]
-fn a_broken_client_connects_again_when_told() {
-    let (address, server) = fake::server(vec![answering(b""), answering(b"\x01")]);
+fn a_broken_client_reconnects_on_request() {
+    let (address, server) = fake::server(vec![respond_once(b""), respond_once(b"\x01")]);
     let client = Client::connect(address).unwrap();
     assert_eq!(client.get(b"k").unwrap_err().code(), 5);
     client.reconnect().unwrap();
@@ -59,11 +59,11 @@ fn a_broken_client_connects_again_when_told() {
 }
 
 #[test]
-fn responses_have_a_limit() {
+fn the_size_of_a_response_is_limited() {
     let limit = |response_bytes_max| Settings { response_bytes_max, ..Settings::default() };
     let response = b"\0\0\0\0\x05abcde";
     for bytes in [6, 5] {
-        let (address, server) = fake::server(vec![answering(response)]);
+        let (address, server) = fake::server(vec![respond_once(response)]);
         let client = Client::connect_with(address, limit(bytes)).unwrap();
         assert_eq!(client.get(b"k").unwrap(), Some(b"abcde".to_vec()));
         server.join().unwrap();
@@ -75,7 +75,7 @@ fn responses_have_a_limit() {
 }
 
 #[test]
-fn elements_of_a_list_count_even_if_they_are_empty() {
+fn empty_elements_of_a_list_count_towards_the_limit() {
     let list =
         |count: u32| [&b"\0"[..], &count.to_be_bytes(), &vec![0; 4 * count as usize]].concat();
     let element = size_of::<Vec<u8>>();
@@ -84,7 +84,7 @@ fn elements_of_a_list_count_even_if_they_are_empty() {
         let (address, server) = fake::server(vec![move |mut stream: TcpStream| {
             let mut request = [0; 10];
             stream.read_exact(&mut request).expect("a request");
-            stream.write_all(&list(count)).expect("room for a response");
+            stream.write_all(&list(count)).expect("a sent response");
         }]);
         let client = Client::connect_with(address, settings).unwrap();
         let keys = client.keys_with_prefix(b"", None);
@@ -94,7 +94,7 @@ fn elements_of_a_list_count_even_if_they_are_empty() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() {
+fn a_silent_server_causes_a_timeout() {
     let (done, waits) = mpsc::channel::<()>();
     let (address, server) = fake::server(vec![move |_stream: TcpStream| {
         let _ = waits.recv();
@@ -102,15 +102,15 @@ fn a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() {
     let settings =
         Settings { read_timeout: Some(Duration::from_millis(20)), ..Settings::default() };
     let client = Client::connect_with(address, settings).unwrap();
-    let Err(Error::Receive(error)) = client.get(b"k") else { panic!("an answer") };
+    let Err(Error::Receive(error)) = client.get(b"k") else { panic!("a response") };
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     drop(done);
     server.join().unwrap();
 }
 
 #[test]
-fn what_the_protocol_has_no_room_for_breaks_nothing() {
-    let (address, server) = fake::server(vec![answering(b"\x01")]);
+fn a_request_that_cannot_be_encoded_leaves_the_connection_usable() {
+    let (address, server) = fake::server(vec![respond_once(b"\x01")]);
     let client = Client::connect(address).unwrap();
     let name = [b'f'; wire::limits::FUNCTION_NAME_BYTES_LIMIT];
     assert_eq!(client.misc::<&str>(&name, 0, &[]).unwrap_err().code(), 1);
@@ -121,7 +121,7 @@ fn what_the_protocol_has_no_room_for_breaks_nothing() {
 }
 
 #[test]
-fn servers_that_are_not_there_are_told_apart() {
+fn an_unreachable_server_and_an_unknown_host_are_different_errors() {
     let (address, server) = fake::server(Vec::<fn(TcpStream)>::new());
     server.join().unwrap();
     assert_eq!(Client::connect(address).err().map(|error| error.code()), Some(3));
@@ -133,7 +133,7 @@ fn servers_that_are_not_there_are_told_apart() {
 }
 
 #[test]
-fn a_unix_socket_serves_as_well() {
+fn a_client_connects_to_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -142,16 +142,16 @@ fn a_unix_socket_serves_as_well() {
         let mut request = [0; GET.len()];
         stream.read_exact(&mut request).expect("a request");
         assert_eq!(request, GET);
-        stream.write_all(b"\0\0\0\0\x01v").expect("room for a response");
+        stream.write_all(b"\0\0\0\0\x01v").expect("a sent response");
     });
     let client = Client::connect_unix(&path).unwrap();
     assert_eq!(client.get(b"k").unwrap(), Some(b"v".to_vec()));
     server.join().unwrap();
 }
 
-/// Answers each get with its key, and reads the next request only when the answer is taken.
+/// Responds to each get with its key, and reads the next request only once the response is taken.
 fn echo(stream: TcpStream) {
-    let mut answers = stream.try_clone().expect("a second handle");
+    let mut responses = stream.try_clone().expect("a second handle");
     let mut requests = BufReader::new(stream);
     let (mut received, mut out) = (Vec::new(), Vec::new());
     loop {
@@ -163,7 +163,7 @@ fn echo(stream: TcpStream) {
                     other => panic!("{other:?}"),
                 }
                 received.drain(..length);
-                answers.write_all(&out).expect("room for a response");
+                responses.write_all(&out).expect("a sent response");
             }
             Parse::Incomplete(needed) => {
                 let start = received.len();
@@ -178,11 +178,11 @@ fn echo(stream: TcpStream) {
 }
 
 #[test]
-fn a_pipeline_larger_than_all_buffers_comes_through() {
+fn a_pipeline_larger_than_all_buffers_completes() {
     let (address, server) = fake::server(vec![echo]);
     let client = Client::connect(address).unwrap();
     let mut pipeline = client.pipeline();
-    // 32 MiB either way, and now and then a request longer than a chunk.
+    // 32 MiB in each direction, with an occasional request longer than a chunk.
     let long = vec![b'l'; 3 * limits::PIPELINE_CHUNK_BYTES_MAX];
     let short = vec![b's'; 1 << 10];
     let key = |index: usize| if index % 1000 == 500 { &long } else { &short };
@@ -198,15 +198,15 @@ fn a_pipeline_larger_than_all_buffers_comes_through() {
     server.join().unwrap();
 }
 
-/// For a client that leaves in the middle when it has enough.
-fn echo_until_it_leaves(stream: TcpStream) {
+/// Like `echo`, for a client that closes the connection halfway.
+fn echo_until_closed(stream: TcpStream) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| echo(stream)));
 }
 
 #[test]
-fn all_responses_of_a_pipeline_are_limited_together() {
+fn all_responses_of_a_pipeline_share_one_limit() {
     for (response_bytes_max, fits) in [(201, true), (200, true), (199, false)] {
-        let (address, server) = fake::server(vec![echo_until_it_leaves]);
+        let (address, server) = fake::server(vec![echo_until_closed]);
         let settings = Settings { response_bytes_max, ..Settings::default() };
         let client = Client::connect_with(address, settings).unwrap();
         let mut pipeline = client.pipeline();
@@ -218,9 +218,9 @@ fn all_responses_of_a_pipeline_are_limited_together() {
 }
 
 #[test]
-fn each_response_of_a_pipeline_that_is_handed_out_is_limited_by_itself() {
+fn run_each_limits_each_response_separately() {
     for (response_bytes_max, fits) in [(100, true), (99, false)] {
-        let (address, server) = fake::server(vec![echo_until_it_leaves]);
+        let (address, server) = fake::server(vec![echo_until_closed]);
         let settings = Settings { response_bytes_max, ..Settings::default() };
         let client = Client::connect_with(address, settings).unwrap();
         let mut pipeline = client.pipeline();
@@ -239,8 +239,8 @@ fn each_response_of_a_pipeline_that_is_handed_out_is_limited_by_itself() {
 }
 
 #[test]
-fn answers_that_are_not_wanted_break_the_connection() {
-    let (address, server) = fake::server(vec![echo_until_it_leaves]);
+fn an_error_of_the_callback_breaks_the_connection() {
+    let (address, server) = fake::server(vec![echo_until_closed]);
     let client = Client::connect(address).unwrap();
     let mut pipeline = client.pipeline();
     pipeline.get(b"one").unwrap().get(b"two").unwrap();
@@ -261,7 +261,7 @@ fn impatient() -> Settings {
 }
 
 #[test]
-fn a_pool_uses_a_connection_again() {
+fn a_pool_reuses_a_connection() {
     let (address, server) = fake::server(vec![echo]);
     let pool = Pool::new(address, Settings::default(), 4);
     for _ in 0..3 {
@@ -272,7 +272,7 @@ fn a_pool_uses_a_connection_again() {
 }
 
 #[test]
-fn a_pool_opens_no_more_connections_than_it_may() {
+fn a_pool_never_exceeds_its_maximum_of_connections() {
     let (address, server) = fake::server(vec![
         |stream: TcpStream| {
             std::thread::spawn(move || echo(stream));
@@ -290,7 +290,7 @@ fn a_pool_opens_no_more_connections_than_it_may() {
 }
 
 #[test]
-fn a_place_in_the_pool_is_waited_for() {
+fn a_full_pool_waits_for_a_free_connection() {
     let (address, server) = fake::server(vec![echo]);
     let pool = Pool::new(address, Settings::default(), 1);
     let first = pool.get().unwrap();
@@ -304,16 +304,16 @@ fn a_place_in_the_pool_is_waited_for() {
 }
 
 #[test]
-fn a_pool_replaces_connections_that_broke_or_were_closed() {
+fn a_pool_replaces_broken_and_closed_connections() {
     // The first breaks in use, the second is closed while idle, the third stays.
     let (closed, when_closed) = mpsc::channel();
     let serve: Vec<Box<dyn FnOnce(TcpStream) + Send>> = vec![
-        Box::new(answering(b"")),
+        Box::new(respond_once(b"")),
         Box::new(move |stream| {
-            answering(b"\x01")(stream);
+            respond_once(b"\x01")(stream);
             closed.send(()).expect("a test that waits");
         }),
-        Box::new(answering(b"\x01")),
+        Box::new(respond_once(b"\x01")),
     ];
     let (address, server) = fake::server(serve);
     let pool = Pool::new(address, Settings::default(), 1);
@@ -325,7 +325,7 @@ fn a_pool_replaces_connections_that_broke_or_were_closed() {
 }
 
 #[test]
-fn a_pool_whose_server_is_away_does_not_lose_its_places() {
+fn a_failed_connect_returns_its_permit_to_the_pool() {
     let address: Address = "127.0.0.1:1".parse().unwrap();
     let pool = Pool::new(address, impatient(), 1);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What the functions for trees and tables send, and what they make of the answers.
+//! Functions for trees and tables: the requests they send and how they parse responses.
 
 mod fake;
 
@@ -8,7 +8,7 @@ use wire::binary::{Request, StringsBuffer, encode};
 
 const FAILURE: &[u8] = b"\x01\0\0\0\0";
 
-/// A call of a function, and the elements that answer it; none if it fails.
+/// Returns a call of a function and its response: these elements, or a failure.
 fn call(
     name: &str,
     options: u32,
@@ -58,7 +58,7 @@ fn duplicates_are_added_read_and_removed() {
 }
 
 #[test]
-fn ranges_and_patterns_are_answered_with_records() {
+fn ranges_and_patterns_return_records() {
     let calls = vec![
         call("range", 1, &["", "0"], Some(&["a", "1", "b", "2"])),
         call("range", 1, &["a", "1", "c"], Some(&["a", "1"])),
@@ -67,7 +67,7 @@ fn ranges_and_patterns_are_answered_with_records() {
     exchange(calls, |client| {
         assert_eq!(client.range(b"", None, None).unwrap(), [pair("a", "1"), pair("b", "2")]);
         assert_eq!(client.range(b"a", Some(b"c"), Some(1)).unwrap(), [pair("a", "1")]);
-        // On the wire 0 would be all of them.
+        // On the wire 0 would mean no limit.
         assert!(client.range(b"a", None, Some(0)).unwrap().is_empty());
         assert!(client.find(b"^a", Some(0)).unwrap().is_empty());
         assert_eq!(client.find(b"^a", None).unwrap(), [pair("a", "1")]);
@@ -75,7 +75,7 @@ fn ranges_and_patterns_are_answered_with_records() {
 }
 
 #[test]
-fn rows_travel_as_columns() {
+fn rows_are_sent_as_columns() {
     let calls = vec![
         call("put", 0, &["p1", "name", "mikio", "age", "30"], Some(&[])),
         call("putkeep", 0, &["p1", "x", "y"], None),
@@ -100,7 +100,7 @@ fn rows_travel_as_columns() {
 }
 
 #[test]
-fn searches_are_answered_with_keys_rows_numbers_and_hints() {
+fn searches_return_keys_rows_counts_and_hints() {
     let asked = ["addcond\0age\0NUMGE\x0030", "setorder\0name\0STRDESC", "setlimit\x005\x001"];
     let with = |more: &[&'static str]| [&asked[..], more].concat();
     let calls = vec![
@@ -131,14 +131,14 @@ fn searches_are_answered_with_keys_rows_numbers_and_hints() {
         assert_eq!(client.search_count(&search).unwrap(), 3);
         assert_eq!(client.search_out(&search).unwrap(), 4);
         assert_eq!(client.search_hint(&search).unwrap(), b"how\n");
-        // A server that gives none.
+        // A server that sends no hint.
         client.search_hint(&search).unwrap_err();
         client.search(&Search::new().limit(None, 0)).unwrap_err();
     });
 }
 
 #[test]
-fn a_number_that_is_none_is_a_failure() {
+fn an_invalid_number_is_an_error() {
     let calls = vec![
         call("genuid", 0, &[], Some(&[])),
         call("genuid", 0, &[], Some(&["x"])),
@@ -152,7 +152,7 @@ fn a_number_that_is_none_is_a_failure() {
 }
 
 #[test]
-fn a_search_with_a_part_that_means_nothing_is_not_sent() {
+fn an_invalid_search_is_never_sent() {
     exchange(vec![], |client| {
         let bad = [
             Search::new().condition(b"name", b"BOGUS", b"x"),

@@ -5,7 +5,7 @@
 mod support;
 
 use cabinet::{Database, Meta};
-use client::{Address, Ask, ReplicaLink, Settings};
+use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use server::update_log::Retention;
 use server::{Config, Seeding};
 use std::collections::BTreeMap;
@@ -491,9 +491,9 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
 /// What a server sends first to a replica made of a socket.
 fn first(server: &Running, timestamp_us: u64, options: u32) -> String {
     let address = Address::from(("127.0.0.1", server.address.port()));
-    let ask = Ask { timestamp_us, server_id: 9, options, port: 0 };
+    let request = SubscribeRequest { timestamp_us, server_id: 9, options, port: 0 };
     let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
-    link.ask(ask).unwrap();
+    link.subscribe(request).unwrap();
     match link.next().unwrap() {
         FromMaster::Refused { reason } => String::from_utf8(reason.to_vec()).unwrap(),
         FromMaster::SeedBegin { .. } => "copy".into(),
@@ -522,9 +522,9 @@ fn a_position_that_the_log_would_come_to_only_later_is_of_another_master() {
 /// What comes over a link of a replica made of a socket, up to the end of the copy.
 fn copied(address: SocketAddr) -> (BTreeMap<Vec<u8>, Vec<u8>>, u64) {
     let address = Address::from((address.ip().to_string().as_str(), address.port()));
-    let ask = Ask { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
+    let request = SubscribeRequest { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
     let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
-    link.ask(ask).unwrap();
+    link.subscribe(request).unwrap();
     let mut records = BTreeMap::new();
     loop {
         match link.next().unwrap() {
@@ -593,9 +593,9 @@ fn a_replica_that_executes_nothing_falls_behind_by_what_is_logged() {
         client.exchange(request(&Request::Put { key, value: b"v" }), b"\0");
     };
     store(&mut client, b"before");
-    let ask = Ask { timestamp_us: 1, server_id: 9, options: 0, port: 1234 };
+    let request = SubscribeRequest { timestamp_us: 1, server_id: 9, options: 0, port: 1234 };
     let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
-    link.ask(ask).unwrap();
+    link.subscribe(request).unwrap();
     let has = |text: &str| stat(&server, "replica_9").is_some_and(|line| line.contains(text));
     wait_until(|| has("lag_operations=1 "));
     for key in [b"a", b"b", b"c"] {

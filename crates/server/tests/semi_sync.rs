@@ -4,7 +4,7 @@
 
 mod support;
 
-use client::{Acknowledger, Address, Ask, ReplicaLink, Settings};
+use client::{Acknowledger, Address, ReplicaLink, Settings, SubscribeRequest};
 use server::{Config, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -45,9 +45,9 @@ struct Replica {
 impl Replica {
     fn of(master: &Running, id: u32) -> Self {
         let address = Address::from(("127.0.0.1", master.address.port()));
-        let ask = Ask { timestamp_us: 1, server_id: id, options: 0, port: 0 };
+        let request = SubscribeRequest { timestamp_us: 1, server_id: id, options: 0, port: 0 };
         let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
-        link.ask(ask).unwrap();
+        link.subscribe(request).unwrap();
         // Before that nobody listens.
         link.server_id().unwrap();
         let acknowledger = link.acknowledger().unwrap().unwrap();

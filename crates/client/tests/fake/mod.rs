@@ -1,4 +1,4 @@
-//! Servers of a thread each, with one port and no database.
+//! Fake servers: one thread and one port each, without a database.
 
 #![allow(dead_code, reason = "every test file uses another part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use client::{Address, Client};
 
-/// Serves each connection in turn with `serve`, as many as there are.
+/// Starts a server that handles one connection per element of `serve`, one after the other.
 pub(crate) fn server<F>(serve: Vec<F>) -> (Address, JoinHandle<()>)
 where
     F: FnOnce(TcpStream) + Send + 'static,
@@ -26,14 +26,14 @@ where
     (Address::from(("127.0.0.1", port)), thread)
 }
 
-/// Plays the server's part in exchanges: checks each request byte for byte, then answers.
+/// Plays the server in these exchanges: checks each request byte for byte, then responds.
 fn play(exchanges: Vec<(Vec<u8>, Vec<u8>)>) -> impl FnOnce(TcpStream) + Send {
     move |mut stream| {
         for (request, response) in exchanges {
             let mut received = vec![0; request.len()];
             stream.read_exact(&mut received).expect("a request");
             assert_eq!(received, request);
-            stream.write_all(&response).expect("room for a response");
+            stream.write_all(&response).expect("a sent response");
         }
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).expect("the end");

@@ -10,7 +10,7 @@ use super::tally::Tally;
 use crate::execute::Repeater;
 use crate::shared::Shared;
 use crate::update_log::{Spread, name_of};
-use client::{Address, Ask, ReplicaLink, Settings};
+use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
@@ -114,8 +114,8 @@ impl Path<'_> {
             Ok(options) => options,
             Err(end) => return end,
         };
-        let ask = Ask { timestamp_us: from_us, server_id, options, port };
-        if let Err(error) = link.ask(ask) {
+        let request = SubscribeRequest { timestamp_us: from_us, server_id, options, port };
+        if let Err(error) = link.subscribe(request) {
             return if self.is_over() { End::Changed } else { lost(&error) };
         }
         if link.is_extended()

@@ -140,10 +140,10 @@ fn arguments<'a>(request: &Request<'a>) -> Arguments<'a> {
             (vec![named("key", key)], Some(("addend", number)))
         }
         Request::Optimize { parameters } => (vec![named("parameters", parameters)], None),
-        Request::Misc { name, arguments, .. } => {
+        Request::Misc { function, arguments, .. } => {
             let numbered = |(number, argument)| (format!("argument_{number}"), argument);
             let arguments = (1..).zip(arguments.iter()).map(numbered);
-            (std::iter::once(named("function", name)).chain(arguments).collect(), None)
+            (std::iter::once(named("function", function.name())).chain(arguments).collect(), None)
         }
         _ => (Vec::new(), None),
     };

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use parking_lot::Mutex;
-use wire::binary::{Request, StringsBuffer, double_to_parts, encode};
+use wire::binary::{Function, Request, StringsBuffer, double_to_parts, encode};
 
 use crate::connection::Connection;
 use crate::{Address, Error, Pipeline, Result, Settings};
@@ -184,7 +184,11 @@ impl Client {
         arguments: &[A],
     ) -> Result<Vec<Vec<u8>>> {
         let arguments = strings(arguments)?;
-        let request = Request::Misc { name, options, arguments: arguments.strings() };
+        let request = Request::Misc {
+            function: Function::from_name(name),
+            options,
+            arguments: arguments.strings(),
+        };
         // A failure carries an (empty) list too.
         let (ok, elements) =
             self.call(&request, |connection| Ok((connection.status()?, connection.list()?)))?;

@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use wire::binary::{Request, Strings, StringsBuffer, encode, reply};
+use wire::binary::{Function, Request, Strings, StringsBuffer, encode, reply};
 use wire::limits::{LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX};
-use wire::replication::{Acknowledgement, FUNCTION, FromMaster, IDENTITY, ROOTS, Resume, VERSION};
+use wire::replication::{Acknowledgement, FromMaster, IDENTITY, ROOTS, Resume, VERSION};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
@@ -95,7 +95,10 @@ impl ReplicaLink {
         let mut strings = StringsBuffer::default();
         strings.push(argument).map_err(|_| Error::InvalidOperation)?;
         let arguments = strings.strings();
-        send(&mut self.stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
+        send(
+            &mut self.stream,
+            &Request::Misc { function: Function::Replication, options: NOT_LOGGED, arguments },
+        )?;
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).map_err(Error::Receive)?;
         if head[1..] == [0; 4] {
@@ -223,7 +226,10 @@ impl ReplicaLink {
 /// Asks whether the server is a tyrant server.
 fn is_extended(stream: &mut Stream) -> Result<bool> {
     let arguments = Strings::EMPTY;
-    send(stream, &Request::Misc { name: FUNCTION, options: NOT_LOGGED, arguments })?;
+    send(
+        stream,
+        &Request::Misc { function: Function::Replication, options: NOT_LOGGED, arguments },
+    )?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).map_err(Error::Receive)?;
     if answer != [reply::OK, 0, 0, 0, 1] {

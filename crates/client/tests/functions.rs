@@ -4,7 +4,7 @@ mod fake;
 
 use client::{Error, Row, Search, SetOperation};
 use fake::exchange;
-use wire::binary::{Request, StringsBuffer, encode};
+use wire::binary::{Function, Request, StringsBuffer, encode};
 
 const FAILURE: &[u8] = b"\x01\0\0\0\0";
 
@@ -20,7 +20,11 @@ fn call(
         strings.push(argument.as_bytes()).expect("a short argument");
     }
     let mut request = Vec::new();
-    let call = Request::Misc { name: name.as_bytes(), options, arguments: strings.strings() };
+    let call = Request::Misc {
+        function: Function::from_name(name.as_bytes()),
+        options,
+        arguments: strings.strings(),
+    };
     encode(&call, &mut request).expect("a short request");
     let Some(elements) = answer else { return (request, FAILURE.to_vec()) };
     let size = |length: usize| u32::try_from(length).expect("a short answer").to_be_bytes();

@@ -2,7 +2,7 @@
 
 use crate::store::{put_request, strings};
 use cabinet::{Database, Error, Result};
-use wire::binary::Request;
+use wire::binary::{Function, Request};
 
 /// Bytes of the values that one operation stores beside each other, unless one is longer.
 const LIST_BYTES: usize = 1 << 20;
@@ -15,7 +15,7 @@ pub(crate) fn as_is(
     take: &mut dyn FnMut(Request<'_>),
 ) -> Result<()> {
     if database.has_duplicates() {
-        call(b"outlist", &[key], take)?;
+        call(Function::OutList, &[key], take)?;
         // Clients see flags and expiry of the first value only, and nothing says those of others.
         let first = database.read(key, |entry| {
             put_request(key, entry.value, entry.meta, &mut *take);
@@ -34,7 +34,7 @@ pub(crate) fn as_is(
             let (part, behind) = rest.split_at(over.unwrap_or(rest.len()).max(1));
             rest = behind;
             let pairs: Vec<&[u8]> = part.iter().flat_map(|value| [key, value]).collect();
-            call(b"putlist", &pairs, take)?;
+            call(Function::PutList, &pairs, take)?;
         }
         return Ok(());
     }
@@ -43,18 +43,22 @@ pub(crate) fn as_is(
         let row = database.read_row(key, |row| {
             let mut arguments = vec![key];
             row.columns().for_each(|(name, value)| arguments.extend([name, value]));
-            called = call(b"put", &arguments, take);
+            called = call(Function::Put, &arguments, take);
         })?;
-        return if row.is_some() { called } else { call(b"outlist", &[key], take) };
+        return if row.is_some() { called } else { call(Function::OutList, &[key], take) };
     }
     let found =
         database.read(key, |entry| put_request(key, entry.value, entry.meta, &mut *take))?;
-    if found.is_some() { Ok(()) } else { call(b"outlist", &[key], take) }
+    if found.is_some() { Ok(()) } else { call(Function::OutList, &[key], take) }
 }
 
-fn call(name: &[u8], arguments: &[&[u8]], take: &mut dyn FnMut(Request<'_>)) -> Result<()> {
+fn call(
+    function: Function<'_>,
+    arguments: &[&[u8]],
+    take: &mut dyn FnMut(Request<'_>),
+) -> Result<()> {
     let strings = strings(arguments)
         .ok_or_else(|| Error::NotSupported("so long an argument, in an update log".into()))?;
-    take(Request::Misc { name, options: 0, arguments: strings.strings() });
+    take(Request::Misc { function, options: 0, arguments: strings.strings() });
     Ok(())
 }

@@ -131,7 +131,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::binary::{Request, encode};
+    use wire::binary::{Function, Request, encode};
 
     #[test]
     fn a_client_is_refused_in_the_words_of_its_request() {
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(refusal(Request::Put { key: b"k", value: b"v" }), b"\x01");
         assert_eq!(refusal(Request::PutNoReply { key: b"k", value: b"v" }), b"");
         let arguments = wire::binary::Strings::EMPTY;
-        let misc = Request::Misc { name: b"put", options: 0, arguments };
+        let misc = Request::Misc { function: Function::Put, options: 0, arguments };
         assert_eq!(refusal(misc), b"\x01\0\0\0\0");
     }
 

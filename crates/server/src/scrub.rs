@@ -4,8 +4,8 @@
 //! One thread does it, of low priority and at a bounded rate; nobody waits for it. Damage goes to
 //! the log, and to the clients that ask for it.
 //!
-//! The function [`FUNCTION`] of `misc` begins a verification, or joins the one that is under way,
-//! and tells what one has come to;
+//! The function `check` of `misc` begins a verification, or joins the one that is under way, and
+//! tells what one has come to;
 //! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md) has its arguments.
 
 use crate::status::seconds_since_1970;
@@ -13,9 +13,6 @@ use cabinet::{Checked, Damage, Database, Verified};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// The function of `misc`. Tokyo Tyrant has none of this name.
-pub(crate) const FUNCTION: &[u8] = b"check";
 
 /// Default of [`crate::Config::scrub_interval`]: a disk that rots is noticed within a week.
 pub const SCRUB_INTERVAL: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -27,7 +27,7 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use wire::binary::{Request, double_to_parts};
+use wire::binary::{Function, Request, double_to_parts};
 use wire::update_log::Operation;
 use words::{added_to, appended, with_key};
 
@@ -432,17 +432,17 @@ impl Store {
     }
 
     pub(crate) fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
-        let name: &[u8] = match side {
-            Side::After => b"putdup",
-            Side::Before => b"putdupback",
+        let function = match side {
+            Side::After => Function::PutDuplicate,
+            Side::Before => Function::PutDuplicateBack,
         };
         let put = || self.database.put_duplicate(key, value, side);
-        self.function(Scope::Key(key), name, &[key, value], |_| true, put)
+        self.function(Scope::Key(key), function, &[key, value], |_| true, put)
     }
 
     pub(crate) fn remove_all(&self, key: &[u8]) -> Result<usize> {
         let remove = || self.database.remove_all(key);
-        self.function(Scope::Key(key), b"outlist", &[key], |_| true, remove)
+        self.function(Scope::Key(key), Function::OutList, &[key], |_| true, remove)
     }
 
     pub(crate) fn clear(&self) -> Result<()> {
@@ -489,7 +489,7 @@ impl Store {
 
     /// A number that `table`, which is this store's, has not given out before.
     pub(crate) fn generate_uid(&self, table: &Table) -> Result<u64> {
-        self.function(Scope::Nothing, b"genuid", &[], |_| true, || table.generate_uid())
+        self.function(Scope::Nothing, Function::GenerateUid, &[], |_| true, || table.generate_uid())
     }
 
     /// Answers a search of `table`, which is this store's, that removes what it finds.
@@ -497,13 +497,13 @@ impl Store {
         &self,
         table: &Table,
         request: &SearchRequest,
-        name: &[u8],
+        function: Function<'_>,
         arguments: &[&[u8]],
     ) -> Result<SearchAnswer> {
         // It may find any row, so nothing else may change meanwhile where that is logged.
         let scope = Scope::All;
         let Some(log) = self.log.as_ref().filter(|_| self.logs_whole()) else {
-            return self.function(scope, name, arguments, |_| true, || table.answer(request));
+            return self.function(scope, function, arguments, |_| true, || table.answer(request));
         };
         self.pass()?;
         let held = self.begin(log, scope)?;
@@ -516,7 +516,7 @@ impl Store {
     pub(crate) fn function<T>(
         &self,
         scope: Scope<'_>,
-        name: &[u8],
+        function: Function<'_>,
         arguments: &[&[u8]],
         outcome: impl FnOnce(&T) -> bool,
         call: impl FnOnce() -> Result<T>,
@@ -538,7 +538,7 @@ impl Store {
             return Ok(done);
         }
         let arguments = strings.strings();
-        self.append(&held, Request::Misc { name, options: 0, arguments }, outcome(&done));
+        self.append(&held, Request::Misc { function, options: 0, arguments }, outcome(&done));
         Ok(done)
     }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use support::{
     Running, following, is_following, logged, logging, records, set, start_with, wait_until,
 };
-use wire::binary::Request;
+use wire::binary::{Function, Request};
 use wire::update_log::Operation;
 
 const STORED: &str = "STORED\r\n";
@@ -46,11 +46,11 @@ fn without_expiry(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
                 records.entry(key.to_vec()).or_default().extend_from_slice(value);
             }
             Request::Out { key } => drop(records.remove(key)),
-            Request::Misc { name: b"put", arguments, .. } => {
+            Request::Misc { function: Function::Put, arguments, .. } => {
                 let mut arguments = arguments.iter().map(<[u8]>::to_vec);
                 records.insert(arguments.next().unwrap(), arguments.next().unwrap());
             }
-            Request::Misc { name: b"outlist", arguments, .. } => {
+            Request::Misc { function: Function::OutList, arguments, .. } => {
                 for key in arguments.iter() {
                     records.remove(key);
                 }
@@ -64,7 +64,7 @@ fn without_expiry(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Whether the log says that the record under a key is removed.
 fn removals(folder: &Path, key: &[u8]) -> usize {
     let is_removal = |body: &[u8]| match Operation::parse(body).unwrap().request {
-        Request::Misc { name: b"outlist", arguments, .. } => arguments.iter().eq([key]),
+        Request::Misc { function: Function::OutList, arguments, .. } => arguments.iter().eq([key]),
         _ => false,
     };
     logged(folder).iter().filter(|(_, _, body)| is_removal(body)).count()

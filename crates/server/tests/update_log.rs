@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use support::{hash, logged, logging, memory, records, start_with, table, tree, wait_until};
 use wire::Parse;
-use wire::binary::{Request, StringsBuffer, encode};
+use wire::binary::{Function, Request, StringsBuffer, encode};
 use wire::update_log::{Entry, Operation};
 
 const STORED: &[u8] = b"STORED\r\n";
@@ -58,7 +58,11 @@ fn misc(name: &[u8], options: u32, arguments: &[&[u8]]) -> Vec<u8> {
     for argument in arguments {
         strings.push(argument).unwrap();
     }
-    request(&Request::Misc { name, options, arguments: strings.strings() })
+    request(&Request::Misc {
+        function: Function::from_name(name),
+        options,
+        arguments: strings.strings(),
+    })
 }
 
 fn restore(folder: &Path, timestamp_us: u64, options: u32) -> Vec<u8> {
@@ -83,10 +87,10 @@ fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them(
             | Request::PutCat { key: b"mc", .. }
             | Request::Out { key: b"mc" | b"key4" } => {}
             Request::Sync => {}
-            Request::Misc { name, arguments, .. } => {
+            Request::Misc { function, arguments, .. } => {
                 let arguments: Vec<&[u8]> = arguments.iter().collect();
-                client.send(&misc(name, 0, &arguments));
-                client.read(if name == b"get" { 10 } else { 5 });
+                client.send(&misc(function.name(), 0, &arguments));
+                client.read(if function == Function::Get { 10 } else { 5 });
             }
             Request::AddInt { .. } => {
                 client.send(&request(&operation.request));

@@ -1,6 +1,6 @@
 //! What two servers of this project say to each other beyond the original's replication.
 //!
-//! A replica asks with the versatile function [`FUNCTION`] whether its master knows this, and then
+//! A replica asks with the versatile function [`Function::Replication`] whether its master knows this, and then
 //! sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection. The master
 //! answers its server id and [`FromMaster`]s, and the replica says with [`Acknowledgement`]s how
 //! far it has come. `docs/protocols/replication.md` draws the bytes.
@@ -11,10 +11,7 @@ use crate::limits::{
 use crate::update_log::{Message, body_size, checked_size};
 use crate::{Invalid, Parse};
 
-/// The versatile function that answers [`VERSION`], which the original has not.
-pub const FUNCTION: &[u8] = b"replication";
-
-/// What the function answers.
+/// Answer of the function.
 pub const VERSION: &[u8] = b"1";
 
 /// Argument of the function that asks for the identity of the update log.

@@ -5,7 +5,7 @@ mod common;
 use common::{assert_is_one_request, exchanges, unhex};
 use proptest::prelude::*;
 use wire::binary::{
-    Progress, Request, Strings, StringsBuffer, encode, parse, parse_resuming, reply,
+    Function, Progress, Request, Strings, StringsBuffer, encode, parse, parse_resuming, reply,
 };
 use wire::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
 use wire::{Invalid, Parse};
@@ -171,7 +171,7 @@ fn no_string_of_a_list_that_arrives_in_pieces_is_looked_at_twice() {
     (0..count).for_each(|n| list.push(&vec![0; n % 7]).unwrap());
     let arguments = list.strings();
     let get_many = Request::GetMany(arguments);
-    let misc = Request::Misc { name: b"putlist", options: 0, arguments };
+    let misc = Request::Misc { function: Function::PutList, options: 0, arguments };
     for (request, list_start) in [(get_many, 6), (misc, 14 + 7)] {
         let mut whole = Vec::new();
         encode(&request, &mut whole).unwrap();
@@ -211,7 +211,11 @@ fn whole_strings(list: &[u8]) -> usize {
 fn function_names_have_a_limit() {
     for length in [FUNCTION_NAME_BYTES_LIMIT - 2, FUNCTION_NAME_BYTES_LIMIT - 1] {
         let name = vec![b'f'; length];
-        let misc = Request::Misc { name: &name, options: 0, arguments: Strings::EMPTY };
+        let misc = Request::Misc {
+            function: Function::from_name(&name),
+            options: 0,
+            arguments: Strings::EMPTY,
+        };
         let ext = Request::Ext { name: &name, options: 0, key: b"k", value: b"v" };
         for request in [misc, ext] {
             let mut bytes = Vec::new();
@@ -220,7 +224,11 @@ fn function_names_have_a_limit() {
         }
     }
     let name = vec![b'f'; FUNCTION_NAME_BYTES_LIMIT];
-    let misc = Request::Misc { name: &name, options: 0, arguments: Strings::EMPTY };
+    let misc = Request::Misc {
+        function: Function::from_name(&name),
+        options: 0,
+        arguments: Strings::EMPTY,
+    };
     let ext = Request::Ext { name: &name, options: 0, key: b"k", value: b"v" };
     for request in [misc, ext] {
         assert_eq!(encode(&request, &mut Vec::new()), Err(Invalid::BadParameters));
@@ -316,7 +324,7 @@ fn requests(parts: &Parts) -> Vec<Request<'_>> {
         Request::Count,
         Request::Size,
         Request::Stat,
-        Request::Misc { name, options, arguments },
+        Request::Misc { function: Function::from_name(name), options, arguments },
         Request::Replicate { timestamp_us, server_id: options },
         Request::Follow { timestamp_us, server_id: options, options, port: options },
     ]

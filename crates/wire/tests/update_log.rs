@@ -7,7 +7,7 @@ mod bytes;
 
 use bytes::{assert_is_one_request, unhex};
 use std::collections::BTreeMap;
-use wire::binary::{Request, double_from_parts};
+use wire::binary::{Function, Request, double_from_parts};
 use wire::limits::UPDATE_BODY_BYTES_MAX;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Message, Operation};
 use wire::{Invalid, Parse};
@@ -93,13 +93,13 @@ impl Records {
                 let sum = old + double_from_parts(integral, fractional);
                 records.insert(key.to_vec(), sum.to_le_bytes().to_vec());
             }
-            Request::Misc { name: b"putlist", arguments, .. } => {
+            Request::Misc { function: Function::PutList, arguments, .. } => {
                 let arguments: Vec<&[u8]> = arguments.iter().collect();
                 for [key, value] in arguments.as_chunks::<2>().0 {
                     records.insert(key.to_vec(), value.to_vec());
                 }
             }
-            Request::Misc { name: b"get", .. } | Request::Sync => {}
+            Request::Misc { function: Function::Get, .. } | Request::Sync => {}
             ref other => panic!("{other:?}"),
         }
         true

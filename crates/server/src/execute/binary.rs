@@ -14,7 +14,9 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::binary::reply::{self, List};
-use wire::binary::{COMMAND_BYTES, Progress, Request, Strings, double_from_parts, parse_resuming};
+use wire::binary::{
+    COMMAND_BYTES, Function, Progress, Request, Strings, double_from_parts, parse_resuming,
+};
 use wire::{Invalid, Parse};
 
 /// Bit of the options of `misc`: it is left out of the update log.
@@ -75,8 +77,8 @@ fn execute(
     let command = command(&request);
     let refuses = |command| context.refuses(command, Protocol::Binary);
     let is_refused = match request {
-        Request::Misc { name, arguments, .. } if context.shared.config.mask != Mask::NONE => {
-            functions::command(name, arguments.iter()).is_some_and(refuses)
+        Request::Misc { function, arguments, .. } if context.shared.config.mask != Mask::NONE => {
+            functions::command(function, arguments.iter()).is_some_and(refuses)
         }
         _ => false,
     };
@@ -229,12 +231,12 @@ pub(super) fn perform(
             reply::value(output, status::text(context.shared, context.descriptor).as_bytes());
             return Ok(Next::GoOn);
         }
-        Request::Misc { name, options, arguments } => {
+        Request::Misc { function, options, arguments } => {
             let logged = context.database;
             if options & NOT_LOGGED != 0 {
                 context.database = context.shared.unlogged(context.may_block);
             }
-            let next = call_misc(context, name, arguments, output);
+            let next = call_misc(context, function, arguments, output);
             context.database = logged;
             return next;
         }
@@ -398,7 +400,7 @@ fn add_double(
 
 fn call_misc(
     context: &mut Context<'_>,
-    name: &[u8],
+    function: Function<'_>,
     arguments: Strings<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
@@ -409,7 +411,7 @@ fn call_misc(
         list.string(output, element);
         output.len() - start
     };
-    if misc::call(context, name, &arguments, &mut take)? {
+    if misc::call(context, function, &arguments, &mut take)? {
         list.finish(output);
     } else {
         output.truncate(start);

@@ -8,6 +8,7 @@ use crate::session::{Cursor, Place};
 use crate::update_log::Spread;
 use cabinet::{Entry, Meta, Numbered, Position};
 use std::ops::ControlFlow;
+use wire::binary::Function;
 
 /// Takes an element of the result; answers the length of the reply so far, in bytes.
 pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8]) -> usize;
@@ -16,47 +17,49 @@ pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8]) -> usize;
 /// not count.
 pub(super) fn call(
     context: &mut Context<'_>,
-    name: &[u8],
+    function: Function<'_>,
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
-    let done = function(context, name, arguments, take)?;
+    let done = execute(context, function, arguments, take)?;
     context.counters.count(Count::Misc);
     Ok(done)
 }
 
-fn function(
+fn execute(
     context: &mut Context<'_>,
-    name: &[u8],
+    function: Function<'_>,
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
-    if !functions::exists(name, context.shared.kind) {
+    if !functions::exists(function, context.shared.kind) {
         context.fail("do_misc", Failure::Invalid);
         return Ok(false);
     }
     let database = context.database;
     // What goes otherwise in a kind of database, or is only there.
     let done = if let Some(table) = database.table() {
-        table::call(context, table, name, arguments, take)?
+        table::call(context, table, function, arguments, take)?
     } else if database.has_duplicates() {
-        tree::call(context, name, arguments, take)?
+        tree::call(context, function, arguments, take)?
     } else {
         None
     };
     if let Some(done) = done {
         return Ok(done);
     }
-    match (name, arguments) {
+    match (function, arguments) {
         // The columns of a row, of which all but the first name would be lost.
-        (b"put" | b"putkeep" | b"putcat", [_, _, _, ..]) if !context.is_repeated => {
+        (Function::Put | Function::PutKeep | Function::PutCat, [_, _, _, ..])
+            if !context.is_repeated =>
+        {
             context.fail_because("do_misc", "a row with columns can be stored in a table only");
             Ok(false)
         }
-        (b"put", [key, value, ..]) => {
+        (Function::Put, [key, value, ..]) => {
             Ok(context.attempt_write("do_misc: put", database.put(key, value))?.is_ok())
         }
-        (b"putkeep", [key, value, ..]) => {
+        (Function::PutKeep, [key, value, ..]) => {
             let stored = database.put_keep(key, value, Meta::NONE);
             let stored = context.attempt_write("do_misc: putkeep", stored)?;
             if let Ok(false) = stored {
@@ -64,17 +67,17 @@ fn function(
             }
             Ok(stored.unwrap_or(false))
         }
-        (b"putcat", [key, value, ..]) => {
+        (Function::PutCat, [key, value, ..]) => {
             Ok(context.attempt_write("do_misc: putcat", database.put_cat(key, value))?.is_ok())
         }
-        (b"out", [key, ..]) => {
+        (Function::Out, [key, ..]) => {
             let removed = context.attempt_write("do_misc: out", database.remove(key))?;
             if let Ok(false) = removed {
                 context.fail("do_misc: out", Failure::NoRecord);
             }
             Ok(removed.unwrap_or(false))
         }
-        (b"get", [key, ..]) => {
+        (Function::Get, [key, ..]) => {
             let found = database.read(key, |entry| {
                 // Before it is copied.
                 context.check_length(entry.value.len())?;
@@ -89,15 +92,15 @@ fn function(
                 Err(_) => Ok(false),
             }
         }
-        (b"getpart", [key, range @ ..]) => get_part(context, key, range, take),
-        (b"getlist", keys) => get_list(context, keys, take),
-        (b"putlist", pairs) => put_list(context, pairs),
-        (b"outlist", keys) => out_list(context, keys),
-        (b"iterinit", []) => {
+        (Function::GetPart, [key, range @ ..]) => get_part(context, key, range, take),
+        (Function::GetList, keys) => get_list(context, keys, take),
+        (Function::PutList, pairs) => put_list(context, pairs),
+        (Function::OutList, keys) => out_list(context, keys),
+        (Function::IterInit, []) => {
             context.set_cursor(Cursor::start())?;
             Ok(true)
         }
-        (b"iterinit", [key, ..]) => {
+        (Function::IterInit, [key, ..]) => {
             context.wait()?;
             let cursor = Cursor::start_at(database, key);
             match context.attempt("do_misc: iterinit", cursor)?.unwrap_or(None) {
@@ -108,21 +111,21 @@ fn function(
                 }
             }
         }
-        (b"iternext", _) => iter_next(context, take),
-        (b"sync", _) => {
+        (Function::IterNext, _) => iter_next(context, take),
+        (Function::Sync, _) => {
             context.wait()?;
             Ok(context.attempt("do_misc: sync", database.sync())?.is_ok())
         }
-        (b"optimize", arguments) => {
+        (Function::Optimize, arguments) => {
             context.wait()?;
             let tuning = String::from_utf8_lossy(arguments.first().copied().unwrap_or_default());
             Ok(context.attempt("do_misc: optimize", database.retune(&tuning))?.is_ok())
         }
-        (b"vanish", _) => {
+        (Function::Vanish, _) => {
             context.wait()?;
             Ok(context.attempt_write("do_misc: vanish", database.clear())?.is_ok())
         }
-        (b"error", _) => {
+        (Function::Error, _) => {
             let failure =
                 context.session.last_failure.or_else(|| context.shared.last_failure.get());
             let mut text = Failure::text(failure);
@@ -139,7 +142,7 @@ fn function(
             take(text.as_bytes());
             Ok(true)
         }
-        (b"promote", _) => {
+        (Function::Promote, _) => {
             context.wait()?;
             let Some(promoted) = context.shared.replication.promote() else {
                 context.fail("do_misc: promote", Failure::Invalid);
@@ -149,26 +152,28 @@ fn function(
             take(promoted.position_us.to_string().as_bytes());
             Ok(true)
         }
-        (wire::replication::FUNCTION, [wire::replication::IDENTITY]) => {
+        (Function::Replication, [wire::replication::IDENTITY]) => {
             let log = context.shared.update_log.as_ref();
             Ok(log
                 .and_then(|log| log.identity())
                 .map(|identity| take(identity.as_bytes()))
                 .is_some())
         }
-        (wire::replication::FUNCTION, [wire::replication::ROOTS]) => {
+        (Function::Replication, [wire::replication::ROOTS]) => {
             take(Spread::of(context.database).name().as_bytes());
             Ok(true)
         }
-        (scrub::FUNCTION, arguments) => check(context, arguments, take),
-        (wire::replication::FUNCTION, _) => {
+        (Function::Check, arguments) => check(context, arguments, take),
+        (Function::Replication, _) => {
             take(wire::replication::VERSION);
             Ok(true)
         }
         // Compaction and the cache look after themselves.
-        (b"defrag" | b"cacheclear", _) => Ok(true),
-        (b"regex", [pattern, max @ ..]) => regex(context, pattern, maximum(max.first()), take),
-        (b"range", arguments) => match database.as_numbered() {
+        (Function::Defragment | Function::ClearCache, _) => Ok(true),
+        (Function::Regex, [pattern, max @ ..]) => {
+            regex(context, pattern, maximum(max.first()), take)
+        }
+        (Function::Range, arguments) => match database.as_numbered() {
             Some(numbered) => range_of_ids(context, numbered, arguments, take),
             None => range(context, arguments, take),
         },
@@ -438,7 +443,7 @@ mod tests {
             charge: None,
             is_repeated: false,
         };
-        call(&mut context, name, arguments, &mut |element| element.len())
+        call(&mut context, Function::from_name(name), arguments, &mut |element| element.len())
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! Executing what another server has logged, as if a client of this one had asked for it, but
 //! whatever the mask says.
 
-use super::{Context, Halt, binary};
+use super::{Context, Halt, binary, functions};
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::scrub;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::store::{Store, is_relative, put_with_meta, scope_of};
 use crate::update_log::{Scope, Source};
-use cabinet::table::SearchRequest;
-use wire::binary::Request;
 use wire::binary::reply::OK;
+use wire::binary::{Function, Request};
 use wire::update_log::Operation;
 
 /// Why an operation has to be tried again.
@@ -57,7 +55,9 @@ impl<'a> Repeater<'a> {
         let Self { shared, store, unlogged, counters, session, output } = self;
         let mut trouble = Trouble::Failed(Failure::Miscellaneous);
         let done = store.repeat(&operation.request, || {
-            if only_reads(&operation.request) {
+            if let Request::Misc { function, arguments, .. } = operation.request
+                && functions::only_reads(function, arguments)
+            {
                 return Some(operation.succeeded);
             }
             // The master has removed what had expired, or stores something else.
@@ -143,20 +143,28 @@ impl<'a> Repeater<'a> {
             }
             // One of the values of a key.
             Request::Out { key } if database.has_duplicates() => record(key),
-            Request::Misc { name: b"putcat" | b"putdup" | b"putdupback", arguments, .. } => {
+            Request::Misc {
+                function: Function::PutCat | Function::PutDuplicate | Function::PutDuplicateBack,
+                arguments,
+                ..
+            } => {
                 record(arguments.iter().next()?);
             }
-            Request::Misc { name: b"out", arguments, .. } if database.has_duplicates() => {
+            Request::Misc { function: Function::Out, arguments, .. }
+                if database.has_duplicates() =>
+            {
                 record(arguments.iter().next()?);
             }
-            Request::Misc { name: b"putlist", arguments, .. } if database.has_duplicates() => {
+            Request::Misc { function: Function::PutList, arguments, .. }
+                if database.has_duplicates() =>
+            {
                 arguments.iter().step_by(2).for_each(record);
             }
-            Request::Misc { name, arguments, .. } if database.as_numbered().is_some() => {
-                let (step, count) = match *name {
-                    b"put" | b"putkeep" | b"out" => (1, 1),
-                    b"outlist" => (1, usize::MAX),
-                    b"putlist" => (2, usize::MAX),
+            Request::Misc { function, arguments, .. } if database.as_numbered().is_some() => {
+                let (step, count) = match function {
+                    Function::Put | Function::PutKeep | Function::Out => (1, 1),
+                    Function::OutList => (1, usize::MAX),
+                    Function::PutList => (2, usize::MAX),
                     _ => return None,
                 };
                 let keys = arguments.iter().step_by(step).take(count);
@@ -164,10 +172,10 @@ impl<'a> Repeater<'a> {
                 keys.peek()?;
                 keys.for_each(record);
             }
-            Request::Misc { name: b"genuid", .. } => {
+            Request::Misc { function: Function::GenerateUid, .. } => {
                 digest.add(&database.table()?.last_uid().to_be_bytes());
             }
-            Request::Misc { name: b"search" | b"metasearch", .. } => {
+            Request::Misc { function: Function::Search | Function::MetaSearch, .. } => {
                 digest.add(&database.len().to_be_bytes());
             }
             _ => return None,
@@ -180,28 +188,6 @@ impl<'a> Repeater<'a> {
 fn is_least_sum(request: &Request<'_>, reply: &[u8]) -> bool {
     matches!(request, Request::AddInt { .. })
         && reply == [&[OK], &i32::MIN.to_be_bytes()[..]].concat()
-}
-
-/// Calls of `misc` that the original logs although they change nothing.
-fn only_reads(request: &Request<'_>) -> bool {
-    match request {
-        Request::Misc { name, arguments, .. } => match *name {
-            b"get"
-            | b"getlist"
-            | b"getpart"
-            | b"iterinit"
-            | b"iternext"
-            | b"regex"
-            | b"range"
-            | b"error"
-            | b"defrag"
-            | b"cacheclear"
-            | scrub::FUNCTION => true,
-            b"search" | b"metasearch" => !SearchRequest::parse(arguments.iter()).out,
-            _ => false,
-        },
-        _ => false,
-    }
 }
 
 /// FNV-1a, with the length of each part behind it. It is in a file, so it must stay the same.
@@ -264,7 +250,8 @@ mod tests {
         ];
         for (name, arguments) in misc {
             let arguments = strings(arguments).expect("short arguments");
-            repeat(Request::Misc { name, options: 0, arguments: arguments.strings() });
+            let function = Function::from_name(name);
+            repeat(Request::Misc { function, options: 0, arguments: arguments.strings() });
         }
         let rows = |key: &[u8]| shared.database.get(key).expect("a table");
         assert_eq!(
@@ -318,7 +305,8 @@ mod tests {
         ];
         for (name, list, shows) in lists {
             let arguments = strings(list).expect("short arguments");
-            let request = Request::Misc { name, options: 0, arguments: arguments.strings() };
+            let function = Function::from_name(name);
+            let request = Request::Misc { function, options: 0, arguments: arguments.strings() };
             assert_eq!(looked(&request), (shows, shows), "{request:?}");
         }
     }

@@ -8,6 +8,7 @@ use crate::update_log::Scope;
 use cabinet::Meta;
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, Row, SearchRequest, Table};
+use wire::binary::Function;
 
 /// The value that a put of the binary protocol stores.
 ///
@@ -31,37 +32,42 @@ pub(super) fn value_to_put<'v>(context: &Context<'_>, value: &'v [u8]) -> &'v [u
 pub(super) fn call(
     context: &mut Context<'_>,
     table: &Table,
-    name: &[u8],
+    function: Function<'_>,
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<Option<bool>, Halt> {
-    let done = match (name, arguments) {
-        (b"put", [key, columns @ ..]) => {
+    let done = match (function, arguments) {
+        (Function::Put, [key, columns @ ..]) => {
             let record = |store: &Store, value: &[u8]| store.put(key, value).map(|_| true);
             let row = |key: &[u8], row: &Row| table.put(key, row).map(|()| true);
-            store(context, "do_misc: put", (table, name, key, columns), record, row)?.is_some()
+            store(context, "do_misc: put", (table, function, key, columns), record, row)?.is_some()
         }
-        (b"putcat", [key, columns @ ..]) => {
+        (Function::PutCat, [key, columns @ ..]) => {
             let record = |store: &Store, value: &[u8]| store.put_cat(key, value).map(|()| true);
             let row = |key: &[u8], row: &Row| table.put_cat(key, row).map(|()| true);
-            store(context, "do_misc: putcat", (table, name, key, columns), record, row)?.is_some()
+            store(context, "do_misc: putcat", (table, function, key, columns), record, row)?
+                .is_some()
         }
-        (b"putkeep", [key, columns @ ..]) => {
+        (Function::PutKeep, [key, columns @ ..]) => {
             let record = |store: &Store, value: &[u8]| store.put_keep(key, value, Meta::NONE);
             let row = |key: &[u8], row: &Row| table.put_keep(key, row);
             let operation = "do_misc: putkeep";
-            let stored = store(context, operation, (table, name, key, columns), record, row)?;
+            let stored = store(context, operation, (table, function, key, columns), record, row)?;
             if stored == Some(false) {
                 context.fail(operation, Failure::ExistingRecord);
             }
             stored.unwrap_or(false)
         }
-        (b"get", [key, ..]) => get(context, key, take)?,
-        (b"setindex", [_, _, ..]) if arguments.len().is_multiple_of(2) || context.is_repeated => {
+        (Function::Get, [key, ..]) => get(context, key, take)?,
+        (Function::SetIndex, [_, _, ..])
+            if arguments.len().is_multiple_of(2) || context.is_repeated =>
+        {
             set_indices(context, table, arguments)?
         }
-        (b"search" | b"metasearch", _) => search(context, (table, name), arguments, take)?,
-        (b"genuid", _) => {
+        (Function::Search | Function::MetaSearch, _) => {
+            search(context, (table, function), arguments, take)?
+        }
+        (Function::GenerateUid, _) => {
             context.wait()?;
             let uid = context.database.generate_uid(table);
             let uid = context.attempt_write("do_misc: genuid", uid)?;
@@ -76,11 +82,11 @@ pub(super) fn call(
 }
 
 /// Stores a row: as any record, where its columns can be joined, which may not have to wait;
-/// otherwise as a row, by the function `name`. Says whether it was stored, or `None` if it failed.
+/// otherwise as a row, by `function`. Says whether it was stored, or `None` if it failed.
 fn store(
     context: &mut Context<'_>,
     operation: &'static str,
-    (table, name, key, columns): (&Table, &[u8], &[u8], &[&[u8]]),
+    (table, function, key, columns): (&Table, Function<'_>, &[u8], &[&[u8]]),
     record: impl FnOnce(&Store, &[u8]) -> cabinet::Result<bool>,
     row: impl FnOnce(&[u8], &Row) -> cabinet::Result<bool>,
 ) -> Result<Option<bool>, Halt> {
@@ -105,7 +111,7 @@ fn store(
             };
             let arguments = [&[&key[..]], columns].concat();
             let stored = |stored: &bool| *stored;
-            store.function(Scope::Key(&key), name, &arguments, stored, || row(&key, &parts))
+            store.function(Scope::Key(&key), function, &arguments, stored, || row(&key, &parts))
         })
     };
     Ok(context.attempt_write(operation, stored)?.ok())
@@ -150,7 +156,13 @@ fn set_indices(
     for (column, kind, change) in changes {
         let set = || table.set_index(column, change);
         let arguments = [*column, *kind];
-        let set = context.database.function(Scope::Nothing, b"setindex", &arguments, |_| true, set);
+        let set = context.database.function(
+            Scope::Nothing,
+            Function::SetIndex,
+            &arguments,
+            |_| true,
+            set,
+        );
         if context.attempt_write("do_misc: setindex", set)?.is_err() {
             return Ok(false);
         }
@@ -160,7 +172,7 @@ fn set_indices(
 
 fn search(
     context: &mut Context<'_>,
-    (table, name): (&Table, &[u8]),
+    (table, function): (&Table, Function<'_>),
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
@@ -170,7 +182,7 @@ fn search(
         request.flaw = None;
     }
     let answer = if request.out {
-        let answer = context.database.search_out(table, &request, name, arguments);
+        let answer = context.database.search_out(table, &request, function, arguments);
         context.attempt_write("do_misc: search", answer)?
     } else {
         context.attempt("do_misc: search", table.answer(&request))?

@@ -5,20 +5,23 @@ use super::misc::Take;
 use super::{Context, Halt};
 use crate::failure::Failure;
 use cabinet::Side;
+use wire::binary::Function;
 
 /// Calls a function, if it is one of these; answers whether it succeeded.
 pub(super) fn call(
     context: &mut Context<'_>,
-    name: &[u8],
+    function: Function<'_>,
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<Option<bool>, Halt> {
-    let done = match (name, arguments) {
-        (b"putdup", [key, value, ..]) => put(context, "do_misc: putdup", key, value, Side::After)?,
-        (b"putdupback", [key, value, ..]) => {
+    let done = match (function, arguments) {
+        (Function::PutDuplicate, [key, value, ..]) => {
+            put(context, "do_misc: putdup", key, value, Side::After)?
+        }
+        (Function::PutDuplicateBack, [key, value, ..]) => {
             put(context, "do_misc: putdupback", key, value, Side::Before)?
         }
-        (b"get", [key, ..]) => {
+        (Function::Get, [key, ..]) => {
             let values = get_all(context, "do_misc: get", key)?;
             for value in values.iter().flatten() {
                 context.check_length(take(value))?;
@@ -28,9 +31,9 @@ pub(super) fn call(
             }
             values.is_some_and(|values| !values.is_empty())
         }
-        (b"getlist", keys) => get_list(context, keys, take)?,
-        (b"putlist", pairs) => put_list(context, pairs)?,
-        (b"outlist", keys) => out_list(context, keys)?,
+        (Function::GetList, keys) => get_list(context, keys, take)?,
+        (Function::PutList, pairs) => put_list(context, pairs)?,
+        (Function::OutList, keys) => out_list(context, keys)?,
         _ => return Ok(None),
     };
     Ok(Some(done))

@@ -19,7 +19,7 @@ use crate::update_log::Scope;
 use cabinet::Position;
 use std::collections::VecDeque;
 use std::thread::Builder;
-use wire::binary::Request;
+use wire::binary::{Function, Request};
 use wire::replication::FromMaster;
 use wire::update_log::Operation;
 
@@ -118,7 +118,10 @@ impl<'a, 'l> Seeding<'a, 'l> {
             let arguments = [&index.column[..], index.kind.name().as_bytes()];
             let strings = strings(&arguments).unwrap_or_default();
             let arguments = strings.strings();
-            self.take(at_us, Request::Misc { name: b"setindex", options: 0, arguments })?;
+            self.take(
+                at_us,
+                Request::Misc { function: Function::SetIndex, options: 0, arguments },
+            )?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::update_log::Scope;
 use cabinet::{Change, Entry, Meta};
-use wire::binary::{Request, Strings, StringsBuffer};
+use wire::binary::{Function, Request, Strings, StringsBuffer};
 
 /// What begins the third argument of `misc put` that carries flags and expiry. Four bytes of the
 /// one and eight of the other follow, big-endian.
@@ -70,7 +70,7 @@ pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnc
     // Without room for the arguments the record would not have been stored.
     let strings = strings(&[key, value, &mark]);
     let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
-    take(Request::Misc { name: b"put", options: 0, arguments });
+    take(Request::Misc { function: Function::Put, options: 0, arguments });
 }
 
 pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
@@ -83,7 +83,7 @@ pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
 
 /// A record with flags or an expiry, if that is what a logged call of `misc` stores.
 pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a [u8], Meta)> {
-    let Request::Misc { name: b"put", arguments, .. } = request else { return None };
+    let Request::Misc { function: Function::Put, arguments, .. } = request else { return None };
     let mut arguments = arguments.iter();
     let (key, value, mark) = (arguments.next()?, arguments.next()?, arguments.next()?);
     if arguments.next().is_some() {
@@ -106,15 +106,26 @@ pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
         | Request::AddDouble { key, .. } => Scope::Key(key),
         Request::Sync | Request::Optimize { .. } => Scope::Nothing,
         Request::Misc {
-            name: b"put" | b"putkeep" | b"putcat" | b"putdup" | b"putdupback" | b"out",
+            function:
+                Function::Put
+                | Function::PutKeep
+                | Function::PutCat
+                | Function::PutDuplicate
+                | Function::PutDuplicateBack
+                | Function::Out,
             arguments,
             ..
         } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
-        Request::Misc { name: b"outlist", arguments, .. } => scope_of_keys(arguments.iter()),
-        Request::Misc { name: b"putlist", arguments, .. } => {
+        Request::Misc { function: Function::OutList, arguments, .. } => {
+            scope_of_keys(arguments.iter())
+        }
+        Request::Misc { function: Function::PutList, arguments, .. } => {
             scope_of_keys(arguments.iter().step_by(2))
         }
-        Request::Misc { name: b"genuid" | b"setindex" | b"get" | b"getlist", .. } => Scope::Nothing,
+        Request::Misc {
+            function: Function::GenerateUid | Function::SetIndex | Function::Get | Function::GetList,
+            ..
+        } => Scope::Nothing,
         _ => Scope::All,
     }
 }

@@ -70,7 +70,8 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
         Request::Count => writer.lone(command::COUNT),
         Request::Size => writer.lone(command::SIZE),
         Request::Stat => writer.lone(command::STAT),
-        Request::Misc { name, options, arguments } => {
+        Request::Misc { function, options, arguments } => {
+            let name = function.name();
             writer.misc(name, &[name.len() as u32, options, arguments.len() as u32], arguments)
         }
         Request::Replicate { timestamp_us, server_id } => {
@@ -91,7 +92,8 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
 /// As [`encode`], for a request in an update log, where `misc` goes without its options.
 pub(crate) fn encode_logged(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
     match *request {
-        Request::Misc { name, options: _, arguments } => {
+        Request::Misc { function, options: _, arguments } => {
+            let name = function.name();
             let mut writer = Writer { out };
             writer.misc(name, &[name.len() as u32, arguments.len() as u32], arguments)
         }

@@ -6,6 +6,7 @@
 mod command;
 mod double;
 mod encode;
+mod function;
 mod parse;
 pub mod reply;
 mod strings;
@@ -13,6 +14,7 @@ mod strings;
 pub use double::{double_from_parts, double_to_parts};
 pub use encode::encode;
 pub(crate) use encode::encode_logged;
+pub use function::Function;
 pub(crate) use parse::parse_logged;
 pub use parse::{Progress, parse, parse_resuming};
 pub use strings::{Strings, StringsBuffer, StringsIter};
@@ -77,8 +79,8 @@ pub enum Request<'a> {
     Size,
     /// Status text.
     Stat,
-    /// Call a versatile function. `options`: 1 leaves the update log out.
-    Misc { name: &'a [u8], options: u32, arguments: Strings<'a> },
+    /// Call a function. `options`: 1 leaves the update log out.
+    Misc { function: Function<'a>, options: u32, arguments: Strings<'a> },
     /// Become a replica from a time stamp on.
     Replicate { timestamp_us: u64, server_id: u32 },
     /// The same between two servers of this project, which the original does not know; see

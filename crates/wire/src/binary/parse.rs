@@ -1,6 +1,6 @@
 //! Bytes to a request.
 
-use super::{MAGIC, Request, Strings, command};
+use super::{Function, MAGIC, Request, Strings, command};
 use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
 use crate::{Invalid, Parse};
 
@@ -141,7 +141,7 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
             };
             check_name(name)?;
             let (name, arguments) = reader.list(count, name as usize)?;
-            Request::Misc { name, options, arguments }
+            Request::Misc { function: Function::from_name(name), options, arguments }
         }
         command::REPLICATE => {
             let [timestamp_high, timestamp_low, server_id] = reader.words()?;

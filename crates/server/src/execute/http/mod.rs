@@ -20,6 +20,7 @@ use cabinet::Error;
 use read::Download;
 use std::borrow::Cow;
 use upload::Upload;
+use wire::binary::Function;
 use wire::http::path::path_key;
 use wire::http::reply;
 use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
@@ -259,7 +260,8 @@ fn post(
         return Ok(());
     };
     let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-    let command = functions::command(name, arguments.iter().copied());
+    let function = Function::from_name(name);
+    let command = functions::command(function, arguments.iter().copied());
     if command.is_some_and(|command| context.refuses(command, Protocol::Http)) {
         reply::message(output, Status::Forbidden);
         return Ok(());
@@ -271,7 +273,7 @@ fn post(
         bytes += element.len() + ELEMENT_BYTES;
         bytes
     };
-    if misc::call(context, name, &arguments, &mut take)? {
+    if misc::call(context, function, &arguments, &mut take)? {
         let mut body = Vec::new();
         form::results(&mut body, results.iter().map(Vec::as_slice));
         context.check_length(body.len())?;

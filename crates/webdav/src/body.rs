@@ -1,4 +1,4 @@
-//! The body of a response, which says when it has gone.
+//! Response bodies: records when a body has been sent.
 
 use crate::work::Responding;
 use bytes::Bytes;
@@ -8,19 +8,19 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A body, and what ends with it.
-pub(crate) struct Watched {
+/// A body, and the guard dropped with it.
+pub(crate) struct TrackedBody {
     body: Pin<Box<Body>>,
     _responding: Responding,
 }
 
-impl Watched {
+impl TrackedBody {
     pub(crate) fn new(body: Body, responding: Responding) -> Self {
         Self { body: Box::pin(body), _responding: responding }
     }
 }
 
-impl hyper::body::Body for Watched {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -1,4 +1,4 @@
-//! A connection that was handed over, as hyper wants it.
+//! Connections taken over from the server, as hyper reads and writes them.
 
 use crate::heads::Heads;
 use crate::work::Work;
@@ -12,62 +12,62 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Bytes read from a socket at once.
+/// Bytes per read of a socket.
 const READ_BYTES: usize = 64 << 10;
 
-/// While something is done for a client, the time is looked at this often.
-const LOOK_MS: u64 = 100;
+/// Interval of the time check while the server works for the client, in milliseconds.
+const BUSY_CHECK_MS: u64 = 100;
 
-/// How long the client may take.
+/// Time limits of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
-    /// For a request and its response; what moves [fast enough](Pace) may take longer.
+    /// For a request and its response. A transfer that is [fast enough](Pace) may take longer.
     pub(crate) timeout: Option<Duration>,
     /// Until the next request.
     pub(crate) idle_timeout: Option<Duration>,
 }
 
-/// A socket, and what was read from it already.
+/// A socket, and the bytes already read from it.
 pub(crate) struct Connection {
     stream: TcpStream,
     received: Option<Counted>,
-    /// How much of that was looked at.
-    looked_at: usize,
+    /// Bytes of `received` that were checked.
+    checked: usize,
     heads: Heads,
-    /// What the library may see, and how much of that it has taken.
+    /// Checked bytes that the library may read, and how many it has read.
     passed: Vec<u8>,
     taken: usize,
-    watch: Watch,
+    timer: RequestTimer,
 }
 
-/// The time that the client takes.
-struct Watch {
+/// Measures the time that the client takes.
+struct RequestTimer {
     limits: Limits,
     began: Instant,
     end: Pin<Box<Sleep>>,
-    /// The request that is under way, from its first byte to the last one of its response.
+    /// The current request, from its first byte to the last byte of its response.
     request: Option<Pace>,
-    /// When bytes last moved.
+    /// Time of the last transfer.
     moved_at_ms: u64,
-    /// The client does not take what is sent.
+    /// The client does not take the bytes sent to it.
     is_sending: bool,
     work: Work,
-    /// How many responses had ended when the request began.
+    /// Number of responses that had ended when the request began.
     answered: usize,
-    /// Time that the server itself took, as far as it is forgiven.
+    /// Time that the server itself took and that does not count for the client.
     busy_ms: u64,
 }
 
-/// What a poll of the socket has come to.
+/// Outcome of polling the socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+enum Transfer {
     Received(usize),
     Sent(usize),
-    NothingToReceive,
-    NothingTaken,
+    ReceiveBlocked,
+    SendBlocked,
 }
 
-impl Watch {
+impl RequestTimer {
     fn new(limits: Limits, work: Work, received: usize) -> Self {
         Self {
             limits,
@@ -76,7 +76,7 @@ impl Watch {
             request: Some(Pace::new(0, received)),
             moved_at_ms: 0,
             is_sending: false,
-            answered: work.answered(),
+            answered: work.responses_ended(),
             busy_ms: work.busy_ms(),
             work,
         }
@@ -86,27 +86,28 @@ impl Watch {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes what has moved, or that nothing has; says whether the client takes too long.
-    fn is_over(&mut self, context: &mut Context<'_>, moved: Moved) -> bool {
+    /// Records a transfer, or that the socket was not ready. Returns whether the client takes too
+    /// long.
+    fn has_timed_out(&mut self, context: &mut Context<'_>, transfer: Transfer) -> bool {
         let now_ms = self.now_ms();
-        match moved {
-            Moved::Received(bytes) | Moved::Sent(bytes) => {
+        match transfer {
+            Transfer::Received(bytes) | Transfer::Sent(bytes) => {
                 self.is_sending = false;
                 self.moved_at_ms = now_ms;
-                if let Moved::Received(_) = moved
-                    && self.work.answered() != self.answered
+                if let Transfer::Received(_) = transfer
+                    && self.work.responses_ended() != self.answered
                 {
-                    // It is of the next request.
-                    self.answered = self.work.answered();
+                    // The bytes belong to the next request.
+                    self.answered = self.work.responses_ended();
                     self.request = None;
                 }
                 self.request.get_or_insert(Pace::new(now_ms, 0)).add(bytes, now_ms);
                 return false;
             }
-            Moved::NothingTaken => self.is_sending = true,
-            Moved::NothingToReceive => {}
+            Transfer::SendBlocked => self.is_sending = true,
+            Transfer::ReceiveBlocked => {}
         }
-        if self.work.answered() != self.answered && !self.is_sending {
+        if self.work.responses_ended() != self.answered && !self.is_sending {
             self.request = None;
         }
         loop {
@@ -125,8 +126,8 @@ impl Watch {
                 }
                 _ => return false,
             };
-            // A client that waits for the server is not what takes too long.
-            let at_ms = if self.work.goes_on() { at_ms.max(now_ms + LOOK_MS) } else { at_ms };
+            // A client that waits for the server is not too slow.
+            let at_ms = if self.work.is_busy() { at_ms.max(now_ms + BUSY_CHECK_MS) } else { at_ms };
             let at = self.began.checked_add(Duration::from_millis(at_ms));
             let Some(at) = at else { return false };
             if self.end.deadline() != at {
@@ -135,7 +136,7 @@ impl Watch {
             if self.end.as_mut().poll(context).is_pending() {
                 return false;
             }
-            if !self.work.goes_on() && self.work.busy_ms() == self.busy_ms {
+            if !self.work.is_busy() && self.work.busy_ms() == self.busy_ms {
                 return true;
             }
         }
@@ -143,7 +144,8 @@ impl Watch {
 }
 
 impl Connection {
-    /// It ends if the client takes longer than its `limits`, less the time of the `work` for it.
+    /// Creates a connection that ends if the client exceeds its `limits`, not counting the server's
+    /// own time in `work`.
     pub(crate) fn new(
         stream: TcpStream,
         received: Option<Counted>,
@@ -152,17 +154,17 @@ impl Connection {
     ) -> Self {
         let bytes = received.as_ref().map_or(0, |received| received.len());
         let (heads, passed) = (Heads::new(), Vec::new());
-        let watch = Watch::new(limits, work, bytes);
-        Self { stream, received, looked_at: 0, heads, passed, taken: 0, watch }
+        let timer = RequestTimer::new(limits, work, bytes);
+        Self { stream, received, checked: 0, heads, passed, taken: 0, timer }
     }
 
     fn check<T>(
         &mut self,
         context: &mut Context<'_>,
         result: Poll<io::Result<T>>,
-        moved: Moved,
+        transfer: Transfer,
     ) -> Poll<io::Result<T>> {
-        if self.watch.is_over(context, moved) {
+        if self.timer.has_timed_out(context, transfer) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         result
@@ -174,8 +176,8 @@ impl Connection {
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let moved = match &written {
-            Poll::Ready(sent) => Moved::Sent(*sent.as_ref().unwrap_or(&0)),
-            Poll::Pending => Moved::NothingTaken,
+            Poll::Ready(sent) => Transfer::Sent(*sent.as_ref().unwrap_or(&0)),
+            Poll::Pending => Transfer::SendBlocked,
         };
         self.check(context, written, moved)
     }
@@ -188,12 +190,12 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         while self.passed.is_empty() {
-            let Self { stream, received, looked_at, heads, passed, .. } = &mut *self;
+            let Self { stream, received, checked, heads, passed, .. } = &mut *self;
             if let Some(all) = received {
-                let rest = &all[*looked_at..];
+                let rest = &all[*checked..];
                 let bytes = rest.len().min(READ_BYTES);
                 heads.pass(&rest[..bytes], passed)?;
-                *looked_at += bytes;
+                *checked += bytes;
                 if bytes == rest.len() {
                     *received = None;
                 }
@@ -203,8 +205,8 @@ impl AsyncRead for Connection {
             let mut bytes = ReadBuf::uninit(&mut bytes);
             let read = Pin::new(stream).poll_read(context, &mut bytes);
             let moved = match read {
-                Poll::Ready(_) => Moved::Received(bytes.filled().len()),
-                Poll::Pending => Moved::NothingToReceive,
+                Poll::Ready(_) => Transfer::Received(bytes.filled().len()),
+                Poll::Pending => Transfer::ReceiveBlocked,
             };
             ready!(self.check(context, read, moved))?;
             if bytes.filled().is_empty() {
@@ -265,7 +267,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A connection with a client that has sent the beginning of a request.
+    /// Returns a connection whose client has sent the beginning of a request.
     async fn connected(limits: Limits, work: &Work) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_what_is_done_for_a_client_does_not_count() {
+    fn time_that_the_server_takes_does_not_count() {
         run(async {
             let limit = Duration::from_millis(50);
             let limits = Limits { timeout: Some(limit), idle_timeout: None };
@@ -293,13 +295,13 @@ mod tests {
             }
             drop(operation);
             assert!(connection.read_u8().now_or_never().is_none());
-            let ended = connection.read_u8().await.expect_err("nobody sends anything");
+            let ended = connection.read_u8().await.expect_err("a timeout");
             assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         });
     }
 
     #[test]
-    fn a_byte_now_and_then_is_no_reason_to_wait_longer() {
+    fn a_slow_drip_of_bytes_does_not_extend_the_timeout() {
         run(async {
             let limit = Duration::from_millis(500);
             let limits = Limits { timeout: Some(limit), idle_timeout: None };
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_response_the_client_has_the_idle_time() {
+    fn the_idle_timeout_applies_after_a_response() {
         run(async {
             let (timeout, idle_timeout) = (Duration::from_millis(20), Duration::from_millis(400));
             let limits = Limits { timeout: Some(timeout), idle_timeout: Some(idle_timeout) };
@@ -325,7 +327,7 @@ mod tests {
             let (mut connection, _client) = connected(limits, &work).await;
             drop(work.respond());
             let began = Instant::now();
-            connection.read_u8().await.expect_err("nobody sends anything");
+            connection.read_u8().await.expect_err("a timeout");
             assert!(began.elapsed() > idle_timeout / 2, "{:?}", began.elapsed());
         });
     }

@@ -1,4 +1,4 @@
-//! `Destination`: where a COPY or a MOVE goes.
+//! The `Destination` header: the target of a COPY or a MOVE.
 
 use hyper::StatusCode;
 use hyper::header::{HOST, HeaderMap, HeaderValue};
@@ -6,11 +6,11 @@ use wire::http::path::{authority, path_key, path_target};
 
 const DESTINATION: &str = "destination";
 
-/// Ports that need not be said.
+/// Default ports, which a host may omit.
 const DEFAULT_PORTS: [&[u8]; 2] = [b":80", b":443"];
 
-/// Puts the one target of its key in place of the destination, if there is one; fails with the
-/// status that refuses it: 502 if it is on another server (RFC 4918, section 9.8.5).
+/// Replaces the destination, if there is one, with the canonical target of its key. Fails with the
+/// status of the refusal: 502 if it is on another server (RFC 4918, section 9.8.5).
 pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
     let Some(given) = headers.get(DESTINATION).map(HeaderValue::as_bytes) else { return Ok(()) };
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
@@ -25,7 +25,7 @@ pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
     Ok(())
 }
 
-/// Whether both name the same host and port. Behind a proxy the scheme may be another here.
+/// Returns whether both name the same host and port. Behind a proxy the scheme may differ.
 fn is_same(authority: &[u8], host: &[u8]) -> bool {
     let name = |authority: &[u8]| {
         let user = authority.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);

@@ -1,7 +1,7 @@
-//! Documents of XML that clients send.
+//! XML documents of requests: checks their size and depth.
 //!
-//! The protocol library takes one apart by a call for each level, and at each level looks at all
-//! that it is in. So a document is gone through before the library sees it.
+//! The protocol library parses a document with one call per level, and each level walks all that it
+//! contains. So the depth is checked before the library parses it.
 
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
@@ -9,13 +9,13 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use xml::reader::{EventReader, XmlEvent};
 
-/// Most bytes of a document, which is what the library takes.
+/// Most bytes of a document: the library's limit.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 
-/// Most elements that are one in the other.
+/// Most levels of nested elements.
 pub const LEVELS_MAX: usize = 100;
 
-/// Receives a document; fails with the status that refuses it.
+/// Receives a document. Fails with the status of the refusal.
 pub(crate) async fn receive(mut body: Incoming) -> Result<Vec<u8>, StatusCode> {
     let mut document = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -28,8 +28,7 @@ pub(crate) async fn receive(mut body: Incoming) -> Result<Vec<u8>, StatusCode> {
     if has_few_levels(&document) { Ok(document) } else { Err(StatusCode::BAD_REQUEST) }
 }
 
-/// Whether a document can be taken apart. What is wrong with it otherwise is for the library to
-/// say.
+/// Returns whether the library may parse a document. It reports other errors itself.
 pub(crate) fn has_few_levels(document: &[u8]) -> bool {
     let mut levels = 0_usize;
     for event in EventReader::new(document) {

@@ -1,4 +1,4 @@
-//! Files that are open: a value that is read, or one that is on its way.
+//! Open files: a value that is read, or one that is being written.
 
 use crate::path::file_key;
 use crate::request::{Failure, Request};
@@ -10,11 +10,11 @@ use std::io::SeekFrom;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// A file or folder, as a client is told of it.
+/// Metadata of a file, or of a folder (`None`).
 #[derive(Clone, Debug)]
-pub(crate) struct About(pub(crate) Option<Facts>);
+pub(crate) struct Metadata(pub(crate) Option<Facts>);
 
-impl DavMetaData for About {
+impl DavMetaData for Metadata {
     fn len(&self) -> u64 {
         self.0.as_ref().map_or(0, |facts| facts.bytes)
     }
@@ -39,7 +39,7 @@ pub(crate) struct File {
     request: Request,
     state: State,
     position: u64,
-    /// All that is written goes to the end, wherever the library believes to be.
+    /// All writes append, whatever offset the library assumes.
     appends: bool,
 }
 
@@ -51,7 +51,7 @@ enum State {
 }
 
 impl File {
-    /// Opens a value.
+    /// Opens a value for reading.
     pub(crate) async fn read(
         records: &Arc<Records>,
         path: &DavPath,
@@ -66,7 +66,7 @@ impl File {
         Ok(Self { records, request, state, position: 0, appends: false })
     }
 
-    /// Begins a value. One that is only to be changed has what it has now.
+    /// Opens a value for writing. A partial change begins with a copy of the current value.
     pub(crate) async fn write(
         records: &Arc<Records>,
         path: &DavPath,
@@ -114,7 +114,7 @@ impl DavFile for File {
         Box::pin(async move {
             match &self.state {
                 State::Read { facts, .. } | State::Written { facts } => {
-                    Ok(Box::new(About(Some(facts.clone()))) as Box<dyn DavMetaData>)
+                    Ok(Box::new(Metadata(Some(facts.clone()))) as Box<dyn DavMetaData>)
                 }
                 State::Write { .. } => Err(FsError::NotFound),
             }
@@ -138,7 +138,7 @@ impl DavFile for File {
                 .request
                 .wait(&self.records, move |_| {
                     if position == 0 {
-                        // A part is not worth a look at all of it.
+                        // The checksum is verified only if the whole value is read.
                         value.verify()?;
                     }
                     Ok(value.read(position, count.min(PIECE_BYTES))?)
@@ -167,7 +167,7 @@ impl DavFile for File {
             let State::Write { key, draft, expected } = &mut self.state else { return Ok(()) };
             let Some(draft) = draft.take() else { return Err(FsError::GeneralFailure) };
             if expected.is_some_and(|bytes| bytes != draft.bytes()) {
-                // The client has gone before it had sent all.
+                // The client disconnected before it had sent everything.
                 return Err(FsError::GeneralFailure);
             }
             let (key, saying) = (std::mem::take(key), self.request.saying().clone());

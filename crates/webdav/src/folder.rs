@@ -1,4 +1,4 @@
-//! Folders, seen in the keys of records.
+//! Folders, derived from the keys of records.
 
 use crate::path::{Within, check_depth, folder_key, within};
 use crate::request::Failure;
@@ -7,20 +7,19 @@ use server::{Facts, Records};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-/// Most files and folders that a folder is shown with, and most that are moved with one.
+/// Most files and folders in a listing of a folder, and most moved with one.
 pub const ENTRIES_MAX: usize = 100_000;
 
-/// Most files and folders that are shown at once with all that is in them.
+/// Most files and folders in a recursive listing.
 pub const MEMBERS_MAX: usize = 10_000;
 
-/// Most bytes of their names.
+/// Most bytes of the names in a listing.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Most records of a database whose keys are in no order: each look into a folder is one at all
-/// keys.
+/// Most records of a database with unordered keys: listing a folder scans all keys.
 pub const UNSORTED_MAX: u64 = 1_000_000;
 
-/// What is at a path.
+/// A file or a folder at a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     File(Facts),
@@ -28,8 +27,8 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// What is at the key of a file, or of a folder without its slash. With `prefers_folder`, and
-    /// both there, it is the folder.
+    /// Returns the node at the key of a file, or of a folder without its slash. If both exist,
+    /// `prefers_folder` selects the folder.
     pub(crate) fn at(
         records: &Records,
         key: &[u8],
@@ -49,14 +48,14 @@ impl Node {
     }
 }
 
-/// Whether there is a folder of this key.
+/// Returns whether the folder with this key exists.
 pub(crate) fn is_folder(records: &Records, folder: &[u8]) -> Result<bool, Failure> {
     Ok(folder.is_empty() || records.facts(folder)?.is_some() || has_entries(records, folder)?)
 }
 
-/// Whether there is something in a folder. In a database that is too large to look, there is not.
+/// Returns whether a folder contains anything. In a database too large to scan, it returns `false`.
 pub(crate) fn has_entries(records: &Records, folder: &[u8]) -> Result<bool, Failure> {
-    if !is_shown(records) {
+    if !can_list(records) {
         return Ok(false);
     }
     let mut found = false;
@@ -67,8 +66,8 @@ pub(crate) fn has_entries(records: &Records, folder: &[u8]) -> Result<bool, Fail
     Ok(found)
 }
 
-/// Whether folders can be looked into.
-fn is_shown(records: &Records) -> bool {
+/// Returns whether folders can be listed.
+fn can_list(records: &Records) -> bool {
     records.is_sorted() || records.len() <= UNSORTED_MAX
 }
 
@@ -81,9 +80,10 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Fails with [`FsError::InsufficientStorage`] if there are more than can be shown.
+    /// Lists a folder. Fails with [`FsError::InsufficientStorage`] if there are more entries than
+    /// can be listed.
     pub(crate) fn of(records: &Records, folder: &[u8]) -> Result<Self, Failure> {
-        if !is_shown(records) {
+        if !can_list(records) {
             return Err(FsError::InsufficientStorage.into());
         }
         let mut entries = Self::default();
@@ -98,7 +98,8 @@ impl Entries {
                 Within::Folder(name) => {
                     let flow = entries.add(name, true);
                     if records.is_sorted() && flow.is_continue() {
-                        // What else is in it need not be looked at: the next byte comes behind it.
+                        // The other keys of that folder are skipped: the scan continues after its
+                        // slash.
                         from = [folder, name, &[b'/' + 1]].concat();
                         goes_on = true;
                         return ControlFlow::Break(());
@@ -124,7 +125,7 @@ impl Entries {
     }
 }
 
-/// All that is below a folder: what is in each folder, by the key of that.
+/// Everything below a folder: the entries of each folder, by its key.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     folders: BTreeMap<Vec<u8>, Entries>,
@@ -133,9 +134,10 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Looks at all keys below a folder, once. `None` if there are more members than are shown.
+    /// Scans all keys below a folder once. Returns `None` if there are more members than can be
+    /// listed.
     pub(crate) fn of(records: &Records, folder: &[u8]) -> Result<Option<Self>, Failure> {
-        if !is_shown(records) {
+        if !can_list(records) {
             return Err(FsError::InsufficientStorage.into());
         }
         let mut tree = Self::default();
@@ -147,7 +149,7 @@ impl Tree {
         Ok((!tree.is_full()).then_some(tree))
     }
 
-    /// What is in a folder, if that is one of them.
+    /// Returns the entries of a folder of the tree.
     pub(crate) fn entries(&self, folder: &[u8]) -> Option<&Entries> {
         self.folders.get(folder)
     }
@@ -156,7 +158,7 @@ impl Tree {
         self.members > MEMBERS_MAX || self.bytes > NAME_BYTES_MAX
     }
 
-    /// Adds a file, and the folders that it is in from `top` on.
+    /// Adds a file, and the folders that contain it, from `top` on.
     fn add(&mut self, top: &[u8], key: &[u8]) {
         let mut end = top.len();
         loop {
@@ -169,7 +171,7 @@ impl Tree {
             let Some(entries) = self.folders.get_mut(folder) else { return };
             end += name.len();
             if check_depth(&key[..end]).is_err() {
-                // No path leads there.
+                // No path leads to this key.
                 return;
             }
             let names = if is_folder { &mut entries.folders } else { &mut entries.files };
@@ -186,9 +188,9 @@ impl Tree {
     }
 }
 
-/// Keys of everything in a folder, and of the folder itself if there is a record of it.
+/// Returns the keys of everything in a folder, and the folder's own key if it has a record.
 pub(crate) fn keys_below(records: &Records, folder: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    if !is_shown(records) {
+    if !can_list(records) {
         return Err(FsError::InsufficientStorage.into());
     }
     let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -1,26 +1,27 @@
-//! Requests as they come, checked by the server's own rules before the protocol library sees them.
+//! Request heads: checked by the server's own rules before the protocol library reads them.
 //!
-//! A connection that WebDAV has taken over must refuse what a fresh one refuses, and a target must
-//! mean the same on both. So the head of each request is read here too: one that the server would
-//! refuse (a body with two ends, a target that is no path) is replaced by a line that the library
-//! answers with 400 and a close, and each target by the one that every reader takes for the same.
-//! Bodies are followed to their end and stay as they are.
+//! A connection taken over by WebDAV must refuse what a new one refuses, and a target must mean the
+//! same on both. So the head of each request is parsed here too. A request that the server would
+//! refuse (a body with two lengths, a target that is not a path) is replaced by a line to which the
+//! library responds with 400 before it closes the connection. Each target is replaced by its
+//! canonical form, which every parser understands the same way. Bodies are followed to their end
+//! and passed on unchanged.
 
 use std::io;
 use wire::Parse;
 use wire::http::path::{path_key, path_target};
 use wire::http::{RestOfBody, head};
 
-/// A first line that is none: the library refuses it and closes the connection.
+/// An invalid request line: the library refuses it and closes the connection.
 const REFUSED: &[u8] = b"\x01 / HTTP/1.1\r\n\r\n";
 
-/// What is followed of the requests of a connection.
+/// Parser of the requests of a connection.
 #[derive(Debug)]
 pub(crate) struct Heads {
     state: State,
-    /// Bytes that are not enough to go on: the first part of a head, or of a line between chunks.
+    /// Incomplete bytes: the first part of a head, or of a line between chunks.
     part: Vec<u8>,
-    /// Length of `part` from which it is worth looking at.
+    /// Length of `part` at which parsing is tried again.
     needed: usize,
 }
 
@@ -37,11 +38,11 @@ impl Heads {
         Self { state: State::Head, part: Vec::new(), needed: 0 }
     }
 
-    /// Adds to `passed` what the library may see of bytes that have come.
+    /// Appends to `passed` the bytes that the library may read of those received.
     ///
     /// # Errors
     ///
-    /// If a body is not what its head has announced.
+    /// If a body does not match its head.
     pub(crate) fn pass(&mut self, bytes: &[u8], passed: &mut Vec<u8>) -> io::Result<()> {
         if self.part.is_empty() {
             let taken = self.take(bytes, passed)?;
@@ -110,9 +111,9 @@ impl Heads {
     }
 }
 
-/// Adds a head with the target of a key in place of its own.
+/// Appends a head, with its target replaced by the canonical target of `key`.
 fn rewrite(head: &[u8], target: &[u8], key: &[u8], passed: &mut Vec<u8>) {
-    // The first line has the target behind the method and a blank.
+    // In the first line, the target follows the method and a space.
     let blank = head.iter().position(|byte| *byte == b' ').unwrap_or_default();
     passed.extend_from_slice(&head[..=blank]);
     passed.extend_from_slice(path_target(key).as_bytes());
@@ -123,7 +124,7 @@ fn rewrite(head: &[u8], target: &[u8], key: &[u8], passed: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// What is passed on of bytes that come in pieces of this length.
+    /// Returns the bytes passed on when `bytes` arrive in pieces of this length.
     fn passed(bytes: &[u8], piece: usize) -> io::Result<Vec<u8>> {
         let (mut heads, mut passed) = (Heads::new(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_passed_on_with_the_one_target_of_their_key() {
+    fn requests_are_passed_on_with_a_canonical_target() {
         let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n";
         let lines = [
             ("GET //a+b?x=1", "GET /a%2Bb", "A: b\r\n\r\n"),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fresh_connection_refuses_is_refused_with_all_that_follows() {
+    fn a_refused_request_ends_the_connection_as_on_a_new_one() {
         let good = "GET /a HTTP/1.1\r\n\r\n";
         for bad in [
             "PUT /a HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",

@@ -1,8 +1,8 @@
 //! A database as a folder: WebDAV, class 1 and 2, over the records of a [`server`].
 //!
 //! A file `a/b.txt` is the record with that key. A folder is a record whose key ends in a slash, or
-//! is there because of the keys below it. Locks are in memory; properties that clients give to a
-//! file are in records of the server's own. `docs/protocols/webdav.md` says the rest.
+//! exists because of the keys below it. Locks are in memory. Properties that clients give to a file
+//! are in internal records of the server. `docs/protocols/webdav.md` has the details.
 //!
 //! ```no_run
 //! # fn open() -> cabinet::Database { unimplemented!() }
@@ -14,9 +14,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The protocol is spoken by [`dav_server`] on [`hyper`]. One thread serves all connections; what
-//! waits for the disk goes to a few others, which come and go. There is none of this where
-//! [`serve`] is not called.
+//! [`dav_server`] implements the protocol, on [`hyper`]. One thread serves all connections.
+//! Operations that wait for the disk run on a few other threads, started on demand. Without a call
+//! of [`serve`] none of this runs.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Locks, in memory: who holds one has to ask again after a restart.
+//! WebDAV locks, in memory: a restart releases them.
 //!
-//! There are few, so they are in a list. Each ends by itself, at the latest [`LOCK_TIME_MAX`] after
-//! it was taken or renewed: a client that has gone must not lock a file for ever.
+//! They are few, so they are in a list. Each expires at most [`LOCK_TIME_MAX`] after it was taken
+//! or refreshed, because a client that has disconnected must not lock a file for ever.
 
 use crate::path::{file_key, trimmed};
 use dav_server::davpath::DavPath;
@@ -12,33 +12,33 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use xmltree::Element;
 
-/// Most locks at a time.
+/// Most locks at the same time.
 pub const LOCKS_MAX: usize = 1000;
 
-/// Longest time that a lock holds.
+/// Longest time until a lock expires.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks(Arc<Mutex<Vec<DavLock>>>);
 
 impl Locks {
-    /// Whether the file of this key is locked.
+    /// Returns whether the file with this key is locked.
     pub(crate) fn is_locked(&self, key: &[u8]) -> bool {
         self.current(|locks| locks.iter().any(|lock| covers(lock, trimmed(key))))
     }
 
-    /// Lends the locks that have not ended.
-    fn current<T>(&self, look: impl FnOnce(&mut Vec<DavLock>) -> T) -> T {
+    /// Calls `visit` with the locks that have not expired.
+    fn current<T>(&self, visit: impl FnOnce(&mut Vec<DavLock>) -> T) -> T {
         let mut locks = self.0.lock();
         if !locks.is_empty() {
             let now = SystemTime::now();
             locks.retain(|lock| lock.timeout_at.is_none_or(|end| end > now));
         }
-        look(&mut locks)
+        visit(&mut locks)
     }
 }
 
-/// Whether a lock is one of the file or folder of this key.
+/// Returns whether a lock covers the file or folder with this key.
 fn covers(lock: &DavLock, key: &[u8]) -> bool {
     let locked = file_key(&lock.path);
     locked == key || lock.deep && is_below(key, locked)
@@ -138,7 +138,7 @@ impl DavLockSystem for Locks {
         let checked = self.current(|locks| {
             let below = |lock: &&DavLock| deep && is_below(file_key(&lock.path), key);
             let here: Vec<&DavLock> = locks.iter().filter(|lock| covers(lock, key)).collect();
-            // Of shared locks one is enough.
+            // One of several shared locks is enough.
             let holds_one = here.iter().any(|lock| is_held(lock));
             let mut in_the_way = here.iter().filter(|lock| !is_held(lock));
             let here = in_the_way.find(|lock| !lock.shared || !holds_one).copied();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_holds_off_who_does_not_have_it() {
+    fn a_lock_excludes_requests_without_its_token() {
         let locks = Locks::default();
         let token = take(&locks, "/a", false, false).expect("a lock");
         assert!(!check(&locks, "/a", false, &[]));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_lock_is_one_of_all_below() {
+    fn a_deep_lock_covers_everything_below() {
         let locks = Locks::default();
         let token = take(&locks, "/a/", false, true).expect("a lock");
         assert!(!check(&locks, "/a/b/c", false, &[]));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_locks_stand_beside_each_other() {
+    fn shared_locks_coexist() {
         let locks = Locks::default();
         let one = take(&locks, "/a", true, false).expect("a lock");
         take(&locks, "/a", true, false).expect("another");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_ends_by_itself() {
+    fn a_lock_expires() {
         let locks = Locks::default();
         let at = path("/a");
         let taken = locks.lock(&at, None, None, Some(Duration::ZERO), false, false);

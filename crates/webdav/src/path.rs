@@ -1,52 +1,52 @@
-//! Paths and keys.
+//! Paths: maps them to keys and back.
 
 use dav_server::davpath::DavPath;
 use dav_server::fs::{FsError, FsResult};
 
-/// Most parts of a path. The library goes through folders by a call for each level, and others may
-/// have made keys with thousands.
+/// Most parts of a path. The library walks folders with one call per level, and clients of other
+/// protocols may have stored keys with thousands of parts.
 pub const DEPTH_MAX: usize = 100;
 
-/// Fails if a key, of a file or a folder, is below too many folders.
+/// Returns an error if the key of a file or folder has more parts than [`DEPTH_MAX`].
 pub(crate) fn check_depth(key: &[u8]) -> FsResult<()> {
     let slashes = trimmed(key).iter().filter(|byte| **byte == b'/').count();
     if slashes < DEPTH_MAX { Ok(()) } else { Err(FsError::PathTooLong) }
 }
 
-/// Key of the file at a path; empty at the top.
+/// Returns the key of the file at a path; empty for the root.
 pub(crate) fn file_key(path: &DavPath) -> &[u8] {
     trimmed(path.as_bytes())
 }
 
-/// A key or a path without the slashes around it.
+/// Returns a key or a path without leading and trailing slashes.
 pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     path.strip_suffix(b"/").unwrap_or(path)
 }
 
-/// Key of the folder that would be at the key of a file; empty at the top.
+/// Returns the key of the folder with the name of a file; empty for the root.
 pub(crate) fn folder_key(file: &[u8]) -> Vec<u8> {
     if file.is_empty() { Vec::new() } else { [file, b"/"].concat() }
 }
 
-/// Key of the folder that a file, or a folder without its slash, is in.
+/// Returns the key of the parent folder of a file, or of a folder without its slash.
 pub(crate) fn parent_key(file: &[u8]) -> &[u8] {
     let end = file.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     &file[..end]
 }
 
-/// What a key is in a folder.
+/// Relation of a key to a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Within<'k> {
-    /// The folder itself, or what no path leads to.
+    /// The folder itself, or a key to which no path leads.
     Nothing,
-    /// A file of this name.
+    /// A file with this name.
     File(&'k [u8]),
-    /// A folder of this name, or something in it.
+    /// A folder with this name, or something in it.
     Folder(&'k [u8]),
 }
 
-/// What a key that begins with that of a folder is in it.
+/// Returns the relation of a key to a folder whose key is its prefix.
 pub(crate) fn within<'k>(folder: &[u8], key: &'k [u8]) -> Within<'k> {
     let rest = key.get(folder.len()..).unwrap_or_default();
     let slash = rest.iter().position(|byte| *byte == b'/');
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_paths_without_the_first_slash() {
+    fn keys_are_paths_without_the_leading_slash() {
         let path = |text| DavPath::new(text).expect("a path");
         assert_eq!(file_key(&path("/a/b%20c.txt")), b"a/b c.txt");
         assert_eq!(file_key(&path("/a/b/")), b"a/b");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_shows_what_a_path_leads_to() {
+    fn a_folder_lists_only_keys_that_paths_reach() {
         for (folder, key, expected) in [
             ("", "a", Within::File(b"a")),
             ("", "a/b/c", Within::Folder(b"a")),

@@ -1,7 +1,7 @@
-//! Properties that clients give to files and folders, in records of the server's own.
+//! Properties that clients give to files and folders, in internal records of the server.
 //!
-//! All of a file's are in one record: a JSON array of arrays of a namespace, a prefix, a name, and
-//! the element as it came, of which the first two may be null.
+//! One record has all properties of a file: a JSON array with an array per property, of namespace,
+//! prefix, name, and the element as received. Namespace and prefix may be null.
 
 use crate::document::has_few_levels;
 use crate::request::Failure;
@@ -10,19 +10,19 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use server::Records;
 
-/// Most bytes of the properties of one file, as they are stored.
+/// Most bytes of the stored properties of one file.
 pub const PROPERTIES_BYTES_MAX: usize = 256 << 10;
 
 fn name(key: &[u8]) -> Vec<u8> {
     [b"webdav properties ", key].concat()
 }
 
-/// All properties of what is at a key.
+/// Returns all properties of the file or folder at a key.
 pub(crate) fn all(records: &Records, key: &[u8]) -> Result<Vec<DavProp>, Failure> {
     Ok(records.own(&name(key))?.map_or_else(Vec::new, |stored| decode(&stored)))
 }
 
-/// Sets and removes properties; answers each with what became of it. All are changed in one step.
+/// Sets and removes properties in one step. Returns the outcome for each.
 pub(crate) fn patch(
     records: &Records,
     key: &[u8],
@@ -47,7 +47,7 @@ pub(crate) fn patch(
     Ok(patch.iter().map(answer).collect())
 }
 
-/// Gives what is at one key the properties of another.
+/// Copies the properties of one key to another.
 pub(crate) fn copy(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Failure> {
     let properties = records.own(&name(from))?;
     if properties.is_some() || records.own(&name(to))?.is_some() {
@@ -56,7 +56,7 @@ pub(crate) fn copy(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Fail
     Ok(())
 }
 
-/// Removes all properties of what was at a key.
+/// Removes all properties of a key.
 pub(crate) fn remove(records: &Records, key: &[u8]) -> Result<(), Failure> {
     if records.own(&name(key))?.is_some() {
         records.change_own(&name(key), |_| (None, ()))?;
@@ -64,7 +64,7 @@ pub(crate) fn remove(records: &Records, key: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether both have the same name.
+/// Returns whether both have the same name.
 pub(crate) fn is_same(one: &DavProp, other: &DavProp) -> bool {
     one.name == other.name && one.namespace == other.namespace
 }
@@ -77,7 +77,7 @@ fn encode(properties: &[DavProp]) -> Vec<u8> {
     Value::Array(properties.iter().map(property).collect()).to_string().into_bytes()
 }
 
-/// What cannot be read, since somebody else has written it, is no property.
+/// Parses stored properties. Invalid ones, written by something else, are ignored.
 fn decode(stored: &[u8]) -> Vec<DavProp> {
     let Ok(Value::Array(properties)) = serde_json::from_slice(stored) else { return Vec::new() };
     let property = |property: Value| {

@@ -1,4 +1,4 @@
-//! What the file system has to know of a request, and what the response has to know of a file.
+//! Request context: passes headers to the file system, and file metadata to the response.
 
 use crate::folder::Tree;
 use crate::work::Work;
@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 use server::{Facts, Records, RecordsError, Saying};
 use std::sync::{Arc, OnceLock};
 
-/// A request, as far as its headers say something of a value, and what became of it.
+/// The context of a request: its headers about the value, and its outcome.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request(Arc<State>);
 
@@ -16,24 +16,24 @@ pub(crate) struct Request(Arc<State>);
 struct State {
     saying: Saying,
     work: Work,
-    /// What is below the folder that is shown with all that is in it.
+    /// Everything below the folder of a recursive listing.
     tree: OnceLock<Tree>,
-    /// The file that is answered with.
+    /// The file sent in the response.
     file: OnceLock<Facts>,
-    /// A status that the file system has no word for.
+    /// A status that the file system's errors cannot express.
     status: OnceLock<StatusCode>,
 }
 
 impl Request {
     pub(crate) fn new(method: &Method, headers: &HeaderMap, work: &Work) -> Self {
         let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
-        // A list may come in several lines.
+        // A list may span several header lines.
         let list = |name: HeaderName| {
             let lines: Vec<&[u8]> =
                 headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
             (!lines.is_empty()).then(|| lines.join(&b", "[..]))
         };
-        // That of a PATCH is of the change.
+        // The type in a PATCH is that of the change.
         let media_type = header(CONTENT_TYPE).filter(|_| method != Method::PATCH);
         let saying = Saying {
             media_type: media_type.unwrap_or_default(),
@@ -52,7 +52,7 @@ impl Request {
     }
 
     pub(crate) fn set_tree(&self, tree: Tree) {
-        // There is one for a request.
+        // A request sets it once.
         let _ = self.0.tree.set(tree);
     }
 
@@ -61,7 +61,7 @@ impl Request {
     }
 
     pub(crate) fn set_file(&self, facts: Facts) {
-        // The first one is the one that is sent.
+        // The first file is the one sent.
         let _ = self.0.file.set(facts);
     }
 
@@ -69,7 +69,7 @@ impl Request {
         self.0.status.get().copied()
     }
 
-    /// Does something with the records on a thread that may wait.
+    /// Runs an operation on the records on a thread that may block.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
         records: &Arc<Records>,
@@ -84,25 +84,25 @@ impl Request {
         match tokio::task::spawn_blocking(operation).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(failure)) => Err(self.error(failure)),
-            // A panic has been printed where it happened.
+            // The panic has already been printed.
             Err(_) => Err(FsError::GeneralFailure),
         }
     }
 
-    /// What the protocol library is told.
+    /// Converts a failure to an error of the protocol library.
     pub(crate) fn error(&self, failure: Failure) -> FsError {
         let error = match failure {
             Failure::System(error) => return error,
             Failure::Records(error) => error,
         };
         let say = |status| {
-            // The first one is the cause.
+            // The first failure is the cause.
             let _ = self.0.status.set(status);
             FsError::GeneralFailure
         };
         match error {
             RecordsError::Masked => FsError::Forbidden,
-            // A replica, or a database that has no room for properties.
+            // A replica, or a database that cannot store properties.
             RecordsError::Database(
                 cabinet::Error::ReadOnly(_) | cabinet::Error::NotSupported(_),
             ) => FsError::Forbidden,
@@ -115,7 +115,7 @@ impl Request {
             RecordsError::Database(cabinet::Error::KeyTooLong { .. }) => FsError::PathTooLong,
             RecordsError::Database(cabinet::Error::ValueTooLong { .. }) => FsError::TooLarge,
             RecordsError::Database(cabinet::Error::NoSpace { .. }) => FsError::InsufficientStorage,
-            // A name that is no id is one that no file can have here.
+            // A name that is not an id cannot be a file here.
             RecordsError::Database(cabinet::Error::NoId { .. }) => FsError::Forbidden,
             RecordsError::Spool(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 FsError::InsufficientStorage
@@ -128,7 +128,7 @@ impl Request {
     }
 }
 
-/// Why an operation was not done.
+/// Reason why an operation failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     System(FsError),

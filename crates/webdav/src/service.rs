@@ -1,6 +1,6 @@
-//! The thread that serves all connections.
+//! The service: one thread that serves all connections.
 
-use crate::body::Watched;
+use crate::body::TrackedBody;
 use crate::connection::{Connection, Limits};
 use crate::destination;
 use crate::document;
@@ -35,24 +35,24 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Most connections at a time, beside those that the server has.
+/// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
 
 /// Headers that the library reads.
 const DEPTH: &str = "depth";
 const X_LITMUS: &str = "x-litmus";
 
-/// The condition that a PROPFIND of all that is below a folder has not met.
+/// The precondition that a refused recursive PROPFIND has failed.
 const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
 
-/// Threads that wait for the disk at a time.
+/// Most threads that wait for the disk at the same time.
 const WAITING_THREADS_MAX: usize = 8;
 
-/// A thread that had nothing to wait for goes after a while.
+/// Time after which an idle one of these threads ends.
 const WAITING_THREAD_IDLE: Duration = Duration::from_secs(10);
 
-/// Has the connections of WebDAV clients served, on a thread of its own, until the server stops.
+/// Starts the thread that serves WebDAV connections until the server stops.
 pub fn serve(server: &Server) -> io::Result<()> {
     let records = Arc::new(server.records());
     let locks = Locks::default();
@@ -83,9 +83,9 @@ pub fn serve(server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-/// What the server sees.
+/// The server's handle of the service.
 struct Service {
-    /// Dropped to end all.
+    /// Dropped to end the service.
     sender: Mutex<Option<UnboundedSender<Handed>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     locks: Locks,
@@ -98,13 +98,13 @@ impl Takeover for Service {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(
-                "webdav: a connection refused: there are {} already",
+                "webdav: refused a connection: {} are open already",
                 self.connections_max
             );
             return;
         }
         if let Some(sender) = &*self.sender.lock() {
-            // The other end goes only when the server stops.
+            // The receiver is dropped only when the server stops.
             let _ = sender.send(connection);
         }
     }
@@ -116,13 +116,13 @@ impl Takeover for Service {
     fn stop(&self) {
         drop(self.sender.lock().take());
         if let Some(thread) = self.thread.lock().take() {
-            // A panic has been printed where it happened.
+            // The panic has already been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// State of the service's thread.
 #[derive(Clone)]
 struct State {
     handler: DavHandler<Request>,
@@ -134,22 +134,22 @@ async fn accept(state: State, mut connections: UnboundedReceiver<Handed>) {
     while let Some(handed) = connections.recv().await {
         let state = state.clone();
         tokio::spawn(async move {
-            if let Err(error) = converse(&state, handed).await {
-                tracing::debug!("webdav: a connection ended: {error}");
+            if let Err(error) = serve_connection(&state, handed).await {
+                tracing::debug!("webdav: a connection failed: {error}");
             }
             state.open.fetch_sub(1, Ordering::Relaxed);
         });
     }
-    // What is under way has as long as the server gives it.
+    // Current requests get the server's stop time to finish.
     let deadline = tokio::time::Instant::now() + state.records.config().stop_wait;
     while state.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn converse(state: &State, handed: Handed) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve_connection(state: &State, handed: Handed) -> Result<(), Box<dyn std::error::Error>> {
     let Handed { socket, unsent, received } = handed;
-    // Only sending and receiving is done with it, which is the same for all sockets.
+    // It is only used to send and receive, which is the same for all kinds of socket.
     let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
     if !unsent.is_empty() {
         let records = Arc::clone(&state.records);
@@ -165,13 +165,14 @@ async fn converse(state: &State, handed: Handed) -> Result<(), Box<dyn std::erro
     let service = service_fn(|request| async {
         let responding = work.respond();
         let response = respond(state, &work, &visitor, request).await?;
-        Ok::<_, Infallible>(response.map(|body| Watched::new(body, responding)))
+        Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding)))
     });
     let http = hyper::server::conn::http1::Builder::new();
     Ok(http.serve_connection(TokioIo::new(connection), service).await?)
 }
 
-/// Answers a request; what is served must not be taken by a browser for another type than it has.
+/// Responds to a request. The header `nosniff` keeps browsers from guessing another type for a
+/// file.
 async fn respond(
     state: &State,
     work: &Work,
@@ -183,8 +184,8 @@ async fn respond(
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
-        // The end of the connection is the end of the body. A response of this version is not said
-        // to keep it open.
+        // The end of the connection is the end of the body. As an HTTP/1.0 response it does not
+        // announce keep-alive.
         *response.version_mut() = Version::HTTP_10;
         response = closing(response);
     }
@@ -203,12 +204,12 @@ async fn answer(
     match state.records.log_in(&mut visitor.lock(), authorization) {
         Login::User => {}
         Login::Stranger => return challenge(),
-        Login::TooSoon { wait_s } => return too_soon(wait_s),
+        Login::TooSoon { wait_s } => return retry_later(wait_s),
     }
     if let Err(status) = destination::check(headers) {
         return closing(refusal(status));
     }
-    // It is how the library is asked to look into all folders at once.
+    // The header makes the library list all folders at once.
     headers.remove(X_LITMUS);
     if method.as_str() == "PROPFIND" && !headers.contains_key(DEPTH) {
         headers.insert(DEPTH, HeaderValue::from_static("1"));
@@ -245,13 +246,13 @@ fn refusal(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// The body that may follow is not read, so the connection ends.
+/// Closes the connection, because the request's body is not read.
 fn closing(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// Asks for a name and a password.
+/// Requests a user name and password.
 fn challenge() -> Response<Body> {
     let mut response = closing(refusal(StatusCode::UNAUTHORIZED));
     let realm = HeaderValue::from_static("Basic realm=\"tyrant\", charset=\"UTF-8\"");
@@ -259,14 +260,14 @@ fn challenge() -> Response<Body> {
     response
 }
 
-/// Asks to try again after some seconds.
-fn too_soon(seconds: u64) -> Response<Body> {
+/// Asks the client to try again after some seconds.
+fn retry_later(seconds: u64) -> Response<Body> {
     let mut response = closing(refusal(StatusCode::TOO_MANY_REQUESTS));
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
     response
 }
 
-/// Refuses to show all that is below a folder (RFC 4918, section 9.1).
+/// Refuses a recursive listing (RFC 4918, section 9.1).
 fn finite_depth() -> Response<Body> {
     let mut response = Response::new(Body::from(FINITE_DEPTH));
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -276,8 +277,8 @@ fn finite_depth() -> Response<Body> {
     response
 }
 
-/// Returns the refusal to show a folder that has too much in it, which the library would show as
-/// empty. What is below one is looked up here if all of it is to be shown.
+/// Returns the refusal for a folder with too many entries, which the library would show as empty.
+/// Prepares the tree of a recursive listing.
 async fn check_folder(
     state: &State,
     request: &mut hyper::Request<Incoming>,
@@ -308,12 +309,12 @@ async fn check_folder(
         }
         _ => Ok(()),
     };
-    // Other errors the library finds too, and has an answer to them.
+    // The library detects other errors itself.
     let is_too_large = matches!(checked, Err(FsError::InsufficientStorage));
     is_too_large.then(|| refusal(StatusCode::INSUFFICIENT_STORAGE))
 }
 
-/// Says of a file what is kept with it.
+/// Adds the headers stored with a file.
 fn describe(response: &mut Response<Body>, request: &Request) {
     let Some(file) = request.file() else { return };
     let is_file = matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT);

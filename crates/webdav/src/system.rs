@@ -1,6 +1,6 @@
-//! The records as a file system.
+//! The file system: presents records as files and folders.
 
-use crate::file::{About, File};
+use crate::file::{File, Metadata};
 use crate::folder::{Entries, Node, has_entries, is_folder, keys_below};
 use crate::path::{check_depth, file_key, folder_key, parent_key};
 use crate::properties;
@@ -28,7 +28,7 @@ impl System {
         Self { records }
     }
 
-    /// Does something with what is at a path.
+    /// Runs an operation on the node at a path.
     async fn at<T: Send + 'static>(
         &self,
         request: &Request,
@@ -40,7 +40,7 @@ impl System {
         request.wait(&self.records, move |records| operation(records, &key)).await
     }
 
-    /// Does something with the key under which the properties are of what is at a path.
+    /// Runs an operation with the key that the properties at a path are stored under.
     async fn at_properties<T: Send + 'static>(
         &self,
         request: &Request,
@@ -64,8 +64,8 @@ impl System {
     }
 }
 
-/// A folder stays when the last file in it has gone.
-fn keep_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
+/// Stores a record for the parent folder, so that it remains when its last file is removed.
+fn store_parent(records: &Records, file: &[u8]) -> Result<(), Failure> {
     let parent = parent_key(file);
     if !parent.is_empty() {
         records.put_empty(parent)?;
@@ -116,7 +116,7 @@ impl GuardedFileSystem<Request> for System {
                     }
                     check_parent(records, key)?;
                     if !options_here.truncate {
-                        // Nothing may be written to it: this is how a lock makes a file.
+                        // An empty file may never be written to: a lock creates files this way.
                         records.put_empty(key)?;
                     }
                 }
@@ -173,8 +173,8 @@ impl GuardedFileSystem<Request> for System {
             let node =
                 self.at(request, path, move |records, key| Node::at(records, key, is_collection));
             let about = match node.await?.ok_or(FsError::NotFound)? {
-                Node::Folder => About(None),
-                Node::File(facts) => About(Some(facts)),
+                Node::Folder => Metadata(None),
+                Node::File(facts) => Metadata(Some(facts)),
             };
             Ok(Box::new(about) as Box<dyn DavMetaData>)
         })
@@ -201,7 +201,7 @@ impl GuardedFileSystem<Request> for System {
             }
             records.remove(&folder)?;
             properties::remove(records, &folder)?;
-            keep_parent(records, key)
+            store_parent(records, key)
         }))
     }
 
@@ -211,7 +211,7 @@ impl GuardedFileSystem<Request> for System {
                 return Err(FsError::NotFound.into());
             }
             properties::remove(records, key)?;
-            keep_parent(records, key)
+            store_parent(records, key)
         }))
     }
 
@@ -246,7 +246,7 @@ impl GuardedFileSystem<Request> for System {
                 }
             }
             records.commit()?;
-            keep_parent(records, from)
+            store_parent(records, from)
         }))
     }
 
@@ -283,7 +283,7 @@ impl GuardedFileSystem<Request> for System {
     ) -> FsFuture<'a, Vec<(StatusCode, DavProp)>> {
         Box::pin(self.at_properties(request, path, move |records, key| {
             if key.ends_with(b"/") {
-                // So that they go where it goes.
+                // An empty record, so that properties move with the folder.
                 records.put_empty(key)?;
             }
             properties::patch(records, key, &patch)
@@ -339,13 +339,13 @@ impl DavDirEntry for Entry {
 
     fn metadata(&self) -> FsFuture<'_, Box<dyn DavMetaData>> {
         Box::pin(async move {
-            let mut about = About(None);
+            let mut about = Metadata(None);
             if !self.is_folder {
                 let key = [&self.folder, &self.name[..]].concat();
                 let facts =
                     self.request.wait(&self.records, move |records| Ok(records.facts(&key)?));
-                // It may have gone meanwhile.
-                about = About(Some(facts.await?.ok_or(FsError::NotFound)?));
+                // It may have been removed in the meantime.
+                about = Metadata(Some(facts.await?.ok_or(FsError::NotFound)?));
             }
             Ok(Box::new(about) as Box<dyn DavMetaData>)
         })

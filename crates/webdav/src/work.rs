@@ -1,4 +1,4 @@
-//! What is done for a connection by threads that may wait.
+//! Work accounting: operations that blocking threads run for a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,16 +12,16 @@ pub(crate) struct Work(Arc<Counts>);
 struct Counts {
     begun: AtomicUsize,
     ended: AtomicUsize,
-    /// Time that those took which have ended, in microseconds.
+    /// Duration of the ended operations, in microseconds.
     busy_us: AtomicU64,
     answered: AtomicUsize,
 }
 
-/// An operation, until it is dropped.
+/// An operation in progress, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Operation(Work, Instant);
 
-/// A response that is being made or sent, until it is dropped.
+/// A response in progress, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Responding(Work);
 
@@ -31,24 +31,24 @@ impl Work {
         Operation(self.clone(), Instant::now())
     }
 
-    /// Whether something is being done.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// Returns whether an operation is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
         let ended = self.0.ended.load(Ordering::Acquire);
         self.0.begun.load(Ordering::Relaxed) != ended
     }
 
-    /// Time that was spent on what has been done, in milliseconds.
+    /// Returns the duration of the ended operations, in milliseconds.
     pub(crate) fn busy_ms(&self) -> u64 {
         self.0.busy_us.load(Ordering::Relaxed) / 1000
     }
 
-    /// Notes the end of a response when the answer is dropped.
+    /// Returns a guard whose drop is the end of a response.
     pub(crate) fn respond(&self) -> Responding {
         Responding(self.clone())
     }
 
-    /// How many responses have ended.
-    pub(crate) fn answered(&self) -> usize {
+    /// Returns the number of responses that have ended.
+    pub(crate) fn responses_ended(&self) -> usize {
         self.0.answered.load(Ordering::Relaxed)
     }
 }

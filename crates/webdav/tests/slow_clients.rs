@@ -1,4 +1,4 @@
-//! Requests that drip in end with their time, also over WebDAV.
+//! Slow clients: requests that arrive byte by byte time out, over WebDAV too.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Client, config, start_with};
 const TIMEOUT: Duration = Duration::from_secs(1);
 const DRIP: Duration = Duration::from_millis(50);
 
-/// Sends bytes one by one until the server has ended the connection; returns after how long.
+/// Sends bytes one by one until the server closes the connection. Returns the time that took.
 fn drip(client: &mut Client, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     client.stream.set_read_timeout(Some(DRIP)).expect("a limit");
@@ -21,7 +21,7 @@ fn drip(client: &mut Client, bytes: &[u8]) -> Duration {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 assert!(sent.is_ok(), "{sent:?}");
             }
-            // Some are told why.
+            // Some clients are sent a reason.
             _ => return began.elapsed(),
         }
     }
@@ -29,7 +29,7 @@ fn drip(client: &mut Client, bytes: &[u8]) -> Duration {
 }
 
 #[test]
-fn a_webdav_request_that_drips_in_ends_with_its_time() {
+fn a_webdav_request_that_arrives_byte_by_byte_times_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = folder.path().join("casket.tch").display().to_string();
     let database = Database::open(&name).expect("a database");
@@ -41,7 +41,7 @@ fn a_webdav_request_that_drips_in_ends_with_its_time() {
             let server = &server;
             scope.spawn(move || {
                 let mut client = server.connect();
-                // From here on it is WebDAV's connection.
+                // This request makes it a WebDAV connection.
                 client.request("PROPFIND /", "Depth: 0\r\n", "");
                 client.send(begin.as_bytes());
                 let took = drip(&mut client, &[b'A'; 2000]);

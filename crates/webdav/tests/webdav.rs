@@ -1,4 +1,4 @@
-//! Promises of WebDAV over the records of a server.
+//! WebDAV over the records of a server.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -8,7 +8,7 @@ use cabinet::Database;
 use server::{Config, Mask, update_log};
 use support::{Client, Running, config, start, start_with};
 
-/// A database of each kind that has paths for keys.
+/// Opens a database of each kind that can have paths as keys.
 fn databases(folder: &std::path::Path) -> Vec<Database> {
     ["*", "+", "a.tch", "a.tcb"]
         .iter()
@@ -23,8 +23,8 @@ fn memory() -> Running {
     start(Database::open("+").unwrap())
 }
 
-/// Paths that a PROPFIND of a folder shows.
-fn shown(client: &mut Client, path: &str) -> Vec<String> {
+/// Returns the paths in the PROPFIND of a folder.
+fn listed(client: &mut Client, path: &str) -> Vec<String> {
     let (head, body) = client.request(&format!("PROPFIND {path}"), "Depth: 1\r\n", "");
     assert!(head.starts_with("HTTP/1.1 207 "), "{head}");
     let body = String::from_utf8(body).unwrap();
@@ -47,9 +47,9 @@ fn records_are_files_and_their_keys_are_paths() {
         let mut client = server.connect();
         client.status("MKCOL /a/", "", "", 201);
         client.status("PUT /a/b%20c.txt", "Content-Type: text/x-own\r\n", "text", 201);
-        assert_eq!(shown(&mut client, "/"), ["/", "/a/", "/c/"]);
-        assert_eq!(shown(&mut client, "/a"), ["/a/", "/a/b%20c.txt"]);
-        assert_eq!(shown(&mut client, "/c/d"), ["/c/d/", "/c/d/e"]);
+        assert_eq!(listed(&mut client, "/"), ["/", "/a/", "/c/"]);
+        assert_eq!(listed(&mut client, "/a"), ["/a/", "/a/b%20c.txt"]);
+        assert_eq!(listed(&mut client, "/c/d"), ["/c/d/", "/c/d/e"]);
         let (head, body) = client.request("GET /c/d/e", "", "");
         assert_eq!((&head[..13], &body[..]), ("HTTP/1.1 200 ", &b"value"[..]));
         let (head, body) = client.request("GET /a/b%20c.txt", "Range: bytes=1-2\r\n", "");
@@ -57,7 +57,8 @@ fn records_are_files_and_their_keys_are_paths() {
         assert!(head.to_lowercase().contains("content-type: text/x-own\r\n"), "{head}");
         client.status("MOVE /a/", "Destination: /z\r\n", "", 201);
         client.status("COPY /z/b%20c.txt", "Destination: /c/copy\r\n", "", 201);
-        // The key has a blank, which a line of memcached cannot have; a target can.
+        // The key contains a space, which memcached does not allow in a key; a target may contain
+        // it.
         let mut plain = server.connect();
         let (head, body) = plain.request("GET /z/b%20c.txt", "", "");
         assert_eq!(body, b"text");
@@ -65,7 +66,7 @@ fn records_are_files_and_their_keys_are_paths() {
         other.exchange("get c/copy\r\n", "VALUE c/copy 3347054592 4\r\ntext\r\nEND\r\n");
         client.status("DELETE /c", "", "", 204);
         other.exchange("get c/copy\r\nget c/d/e\r\n", "END\r\nEND\r\n");
-        assert_eq!(shown(&mut client, "/"), ["/", "/z/"]);
+        assert_eq!(listed(&mut client, "/"), ["/", "/z/"]);
     }
 }
 
@@ -79,7 +80,7 @@ fn a_version_has_the_same_tag_in_both_protocols() {
     let (head, _) = plain.request("HEAD /k", "", "");
     assert_eq!(Client::header(&head, "etag"), Some(tag.clone()));
     client.status("PUT /k", &format!("If-Match: {tag}\r\n"), "two", 204);
-    // After a refusal the connection is closed.
+    // The server closes a connection after a refusal.
     server.connect().status("PUT /k", &format!("If-Match: {tag}\r\n"), "three", 412);
     server.connect().status("PUT /k", "If-None-Match: *\r\n", "three", 412);
     let lines = format!("If-Match: \"x\"\r\nIf-Match: {tag}\r\n");
@@ -89,7 +90,7 @@ fn a_version_has_the_same_tag_in_both_protocols() {
 }
 
 #[test]
-fn a_connection_is_handed_over_behind_the_replies_it_waits_for() {
+fn a_takeover_waits_for_earlier_responses() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("a.tch#durability=always").display().to_string();
     let server = start(Database::open(&name).unwrap());
@@ -104,7 +105,7 @@ fn a_connection_is_handed_over_behind_the_replies_it_waits_for() {
 }
 
 #[test]
-fn replies_that_a_connection_is_handed_over_with_count_until_they_are_sent() {
+fn unsent_responses_count_towards_the_memory_limit_after_a_takeover() {
     const VALUE_BYTES: usize = 16 << 20;
     let (output_bytes_max, buffer_bytes_max) = (4 * VALUE_BYTES, 5 * VALUE_BYTES);
     let config = Config { output_bytes_max, buffer_bytes_max, ..config() };
@@ -114,7 +115,7 @@ fn replies_that_a_connection_is_handed_over_with_count_until_they_are_sent() {
     let requests = b"get k k k\r\nOPTIONS / HTTP/1.1\r\nConnection: close\r\n\r\n";
     let (mut slow, mut other) = (server.connect(), server.connect());
     slow.send(requests);
-    // It begins to come when the connection has been handed over.
+    // The response starts once the connection has been taken over.
     assert_eq!(slow.read(6), b"VALUE ");
     other.send(requests);
     assert!(other.read_to_end().starts_with(b"SERVER_ERROR out of memory "));
@@ -125,7 +126,7 @@ fn replies_that_a_connection_is_handed_over_with_count_until_they_are_sent() {
 }
 
 #[test]
-fn who_does_not_ask_for_webdav_does_not_get_it() {
+fn connections_without_webdav_methods_stay_plain_http() {
     let server = memory();
     let mut client = server.connect();
     client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
@@ -140,7 +141,7 @@ fn who_does_not_ask_for_webdav_does_not_get_it() {
 }
 
 #[test]
-fn a_lock_holds_off_all_of_http() {
+fn a_lock_applies_to_all_http_requests() {
     let server = memory();
     let (mut client, mut other) = (server.connect(), server.connect());
     let body = "<?xml version=\"1.0\"?><D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:exclusive/>\
@@ -161,7 +162,7 @@ fn a_lock_holds_off_all_of_http() {
 }
 
 #[test]
-fn properties_go_with_their_file_and_are_no_files() {
+fn properties_move_with_their_file_and_are_not_listed() {
     let folder = tempfile::tempdir().unwrap();
     for database in databases(folder.path()) {
         let server = start(database);
@@ -191,14 +192,14 @@ fn properties_go_with_their_file_and_are_no_files() {
             let (_, body) = client.request(&format!("PROPFIND {path}"), "Depth: 0\r\n", "");
             assert!(String::from_utf8(body).unwrap().contains(">glad<"));
         }
-        assert_eq!(shown(&mut client, "/"), ["/", "/b/"]);
+        assert_eq!(listed(&mut client, "/"), ["/", "/b/"]);
         client.status("DELETE /b", "", "", 204);
         assert_eq!(server.records(), 0);
     }
 }
 
 #[test]
-fn what_is_masked_is_forbidden() {
+fn masked_commands_are_forbidden() {
     let mut mask = Mask::NONE;
     mask.mask("put,out".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, Database::open("*").unwrap());
@@ -209,7 +210,7 @@ fn what_is_masked_is_forbidden() {
 }
 
 #[test]
-fn a_part_of_a_file_is_changed_in_its_place() {
+fn a_partial_put_changes_a_part_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     for database in databases(folder.path()) {
         let server = start(database);
@@ -223,7 +224,7 @@ fn a_part_of_a_file_is_changed_in_its_place() {
 }
 
 #[test]
-fn fixed_length_databases_have_files_too() {
+fn fixed_length_databases_serve_files() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(Database::open(&folder.path().join("a.tcf").display().to_string()).unwrap());
     let mut client = server.connect();
@@ -240,9 +241,9 @@ fn fixed_length_databases_have_files_too() {
 }
 
 #[test]
-fn a_file_of_which_a_part_is_changed_keeps_its_type_and_time() {
+fn a_partial_change_keeps_the_type_and_time_of_a_file() {
     let server = memory();
-    // With a time, so it is not for WebDAV.
+    // A header with a time keeps the request from WebDAV.
     let put = "X-TT-XT: 4000000000\r\nContent-Type: image/png\r\n";
     server.connect().status("PUT /k", put, "0123456789", 201);
     let mut client = server.connect();
@@ -264,7 +265,7 @@ fn a_file_of_which_a_part_is_changed_keeps_its_type_and_time() {
 }
 
 #[test]
-fn several_values_are_removed_together_and_not_moved() {
+fn duplicates_are_removed_together_and_never_moved() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("a.tcb").display().to_string();
     let database = Database::open(&name).unwrap();
@@ -282,7 +283,7 @@ fn several_values_are_removed_together_and_not_moved() {
 }
 
 #[test]
-fn folders_have_to_be_there_and_stay_when_they_are_empty() {
+fn parent_folders_must_exist_and_remain_when_empty() {
     let server = memory();
     let mut client = server.connect();
     client.status("MKCOL /a/b", "", "", 409);
@@ -291,27 +292,27 @@ fn folders_have_to_be_there_and_stay_when_they_are_empty() {
     client.status("MKCOL /a", "", "", 405);
     server.connect().status("PUT /a", "", "v", 409);
     client.status("DELETE /a/b", "", "", 204);
-    assert_eq!(shown(&mut client, "/a"), ["/a/"]);
+    assert_eq!(listed(&mut client, "/a"), ["/a/"]);
     client.status("MOVE /a", "Destination: /a/b\r\n", "", 403);
     client.status("PROPFIND /none", "Depth: 0\r\n", "", 404);
     client.status("PROPFIND /", "Depth: infinity\r\n", "", 207);
 }
 
 #[test]
-fn a_folder_with_too_much_in_it_is_not_shown_in_part() {
+fn an_oversized_folder_is_refused_instead_of_truncated() {
     let database = Database::open("+").unwrap();
     for number in 0..webdav::ENTRIES_MAX {
         database.put(format!("a/{number}").as_bytes(), b"").unwrap();
     }
     let server = start(database.clone());
     let mut client = server.connect();
-    // All of it would take its time.
+    // The whole listing would take long.
     client.send(b"PROPFIND /a HTTP/1.1\r\nDepth: 1\r\n\r\n");
     assert_eq!(client.read_until(b"\r\n"), b"HTTP/1.1 207 Multi-Status\r\n");
     let mut client = server.connect();
     database.put(b"a/more", b"").unwrap();
     client.status("PROPFIND /a", "Depth: 1\r\n", "", 507);
-    assert_eq!(shown(&mut client, "/"), ["/", "/a/"]);
+    assert_eq!(listed(&mut client, "/"), ["/", "/a/"]);
 }
 
 #[test]
@@ -332,7 +333,7 @@ fn the_depth_of_folders_is_limited() {
     client.status("MOVE /a", "Destination: /c\r\n", "", 201);
     client.status("DELETE /c", "", "", 204);
     client.status("DELETE /b", "", "", 204);
-    // As long as a key may be, beside one too many.
+    // One part too many, and the longest key possible.
     for parts in [max + 1, 32 << 10] {
         database.put(key(parts).as_bytes(), b"v").unwrap();
         for line in ["COPY /a", "DELETE /a"] {
@@ -348,11 +349,11 @@ fn the_depth_of_folders_is_limited() {
 }
 
 #[test]
-fn documents_with_many_levels_are_refused() {
+fn deeply_nested_documents_are_refused() {
     let server = memory();
     let mut client = server.connect();
     client.status("PUT /k", "", "v", 201);
-    // As many as a document has room for.
+    // The most levels that fit into a document.
     let levels = (64 << 10) / "<a>".len();
     for line in ["PROPFIND /k", "PROPPATCH /k", "LOCK /k"] {
         server.connect().status(line, "", &"<a>".repeat(levels), 400);
@@ -396,7 +397,7 @@ fn a_server_stops_while_connections_are_open() {
 }
 
 #[test]
-fn each_request_names_its_user() {
+fn every_request_must_authenticate() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("users");
     std::fs::write(&file, "Aladdin:open sesame\n").unwrap();

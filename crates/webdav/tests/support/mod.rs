@@ -1,4 +1,4 @@
-//! A server with WebDAV on a thread, and a client that speaks plain bytes.
+//! Test support: a server with WebDAV on a thread, and a client that sends raw bytes.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 #![allow(dead_code, reason = "every test file uses another part")]
@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest time that anything a test waits for may take. Only a failing test takes that long.
+/// Longest wait in a test. Only a failing test reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Running {
@@ -42,7 +42,7 @@ pub(crate) fn start_with(config: Config, database: Database) -> Running {
     run(config, database, true)
 }
 
-/// A server without WebDAV.
+/// Starts a server without WebDAV.
 pub(crate) fn start_without(database: Database) -> Running {
     run(config(), database, false)
 }
@@ -68,7 +68,7 @@ impl Running {
         self.database.put(key, value).unwrap();
     }
 
-    /// Number of records, but for the list of media types.
+    /// Returns the number of records, without the list of media types.
     pub(crate) fn records(&self) -> u64 {
         self.database.len()
             - self.database.keys_with_prefix(b"\0tyrant media", None).unwrap().len() as u64
@@ -87,7 +87,7 @@ impl Drop for Running {
 }
 
 impl Client {
-    /// Sends a request; answers the head of the response, and its body.
+    /// Sends a request. Returns the head and body of the response.
     pub(crate) fn request(&mut self, line: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
         let length = if body.is_empty() && !line.starts_with("PUT") {
             String::new()
@@ -118,13 +118,13 @@ impl Client {
         (head, answer)
     }
 
-    /// Sends a request that is answered with this status.
+    /// Sends a request and checks the status of the response.
     pub(crate) fn status(&mut self, line: &str, headers: &str, body: &str, status: u16) {
         let (head, _) = self.request(line, headers, body);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {head}");
     }
 
-    /// A header of a response.
+    /// Returns a header of a response.
     pub(crate) fn header(head: &str, name: &str) -> Option<String> {
         head.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;

@@ -1,4 +1,4 @@
-//! A connection that has spoken WebDAV and a fresh one mean the same, and refuse the same.
+//! Parity: a connection that has used WebDAV accepts and refuses the same as a new one.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -14,21 +14,21 @@ fn memory() -> Running {
     start(Database::open("+").unwrap())
 }
 
-/// A connection that has spoken WebDAV.
-fn spoken(server: &Running) -> Client {
+/// Returns a connection that has used WebDAV.
+fn webdav_connection(server: &Running) -> Client {
     let mut client = server.connect();
     client.status("PROPFIND /", "Depth: 0\r\n", "", 207);
     client
 }
 
-/// Status and body of a GET.
+/// Returns the status and body of a GET.
 fn get(client: &mut Client, target: &str) -> (String, String) {
     let (head, body) = client.request(&format!("GET {target}"), "", "");
     (head[9..12].to_owned(), String::from_utf8(body).unwrap())
 }
 
 #[test]
-fn a_target_means_the_same_whatever_the_connection_has_spoken() {
+fn a_target_means_the_same_with_and_without_webdav() {
     let server = memory();
     for key in [
         "a+b", "a b", "a%b", "a?b", "a#b", "a/b", "a//b", "x=1", "\u{e4}", "a", "a&b;c", "a~b",
@@ -65,39 +65,39 @@ fn a_target_means_the_same_whatever_the_connection_has_spoken() {
     ] {
         let expected = match key {
             Some(key) => ("200".to_owned(), format!("value of {key}")),
-            None => ("404".to_owned(), get(&mut spoken(&server), target).1),
+            None => ("404".to_owned(), get(&mut webdav_connection(&server), target).1),
         };
-        assert_eq!(get(&mut spoken(&server), target), expected, "{target}");
+        assert_eq!(get(&mut webdav_connection(&server), target), expected, "{target}");
         let (status, body) = get(&mut server.connect(), target);
         assert_eq!(status, expected.0, "{target}");
         assert!(key.is_none() || body == expected.1, "{target}");
     }
     for target in ["/a%2Fb", "/a#b", "/..", "/a/../..", "/%00", "a"] {
-        for mut client in [server.connect(), spoken(&server)] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
             assert_eq!(get(&mut client, target).0, "400", "{target}");
         }
     }
-    // Without WebDAV they mean what they do to Tokyo Tyrant.
+    // Without WebDAV they mean the same as in Tokyo Tyrant.
     let plain = start_without(Database::open("+").unwrap());
     plain.put(b"a b?x//y", b"value");
     assert_eq!(get(&mut plain.connect(), "/a+b?x//y"), ("200".into(), "value".into()));
 }
 
 #[test]
-fn a_folder_is_shown_with_a_query_too() {
+fn a_query_does_not_change_the_listing_of_a_folder() {
     let server = memory();
     server.put(b"a/b", b"value");
     for target in ["/a/", "/a/?x=1", "//a/"] {
         let fresh = get(&mut server.connect(), target);
         assert_eq!(fresh.0, "200", "{target}");
-        assert_eq!(get(&mut spoken(&server), target), fresh, "{target}");
+        assert_eq!(get(&mut webdav_connection(&server), target), fresh, "{target}");
     }
 }
 
 #[test]
-fn what_is_stored_on_one_is_found_on_the_other() {
+fn records_are_shared_between_webdav_and_plain_http() {
     let server = memory();
-    let mut webdav = spoken(&server);
+    let mut webdav = webdav_connection(&server);
     for (number, name) in ["a+b", "a%20b", "a?q", "x//y+z", "%c3%a4"].iter().enumerate() {
         let value = format!("{number}");
         if name.contains("//") {
@@ -113,13 +113,13 @@ fn what_is_stored_on_one_is_found_on_the_other() {
 }
 
 #[test]
-fn a_body_with_two_ends_is_refused_and_what_follows_is_not_looked_at() {
+fn a_body_with_two_lengths_is_refused_and_later_bytes_are_ignored() {
     let server = memory();
     let length = "Content-Length: 5\r\n";
     let coding = "Transfer-Encoding: chunked\r\n";
     let smuggled = "0\r\n\r\nset k 0 0 1\r\nv\r\nPUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv";
     for headers in [[length, coding], [coding, length], [length, "Content-Length: 6\r\n"]] {
-        for mut client in [server.connect(), spoken(&server)] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
             let head = format!("PUT /a HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.concat());
             client.send(format!("{head}{smuggled}").as_bytes());
             let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
@@ -135,12 +135,12 @@ fn a_body_with_two_ends_is_refused_and_what_follows_is_not_looked_at() {
 #[test]
 fn a_destination_on_another_server_is_refused() {
     let server = memory();
-    let mut client = spoken(&server);
+    let mut client = webdav_connection(&server);
     client.status("PUT /a", "", "value", 201);
     for method in ["COPY", "MOVE"] {
         for foreign in ["http://b/c", "https://b:1/c", "http://a:81/c"] {
             let destination = format!("Destination: {foreign}\r\n");
-            spoken(&server).status(&format!("{method} /a"), &destination, "", 502);
+            webdav_connection(&server).status(&format!("{method} /a"), &destination, "", 502);
         }
     }
     assert_eq!(server.records(), 1);
@@ -149,10 +149,10 @@ fn a_destination_on_another_server_is_refused() {
 }
 
 #[test]
-fn what_is_served_is_not_sniffed() {
+fn responses_forbid_content_type_sniffing() {
     let server = memory();
     server.put(b"a/b", b"<script>");
-    for mut client in [server.connect(), spoken(&server)] {
+    for mut client in [server.connect(), webdav_connection(&server)] {
         for line in ["GET /a/b", "HEAD /a/b", "GET /a/"] {
             let (head, _) = client.request(line, "", "");
             let sniffing = Client::header(&head, "X-Content-Type-Options");
@@ -162,12 +162,12 @@ fn what_is_served_is_not_sniffed() {
 }
 
 #[test]
-fn a_client_of_http_1_0_learns_whether_the_connection_stays_and_where_a_reply_ends() {
+fn http_1_0_responses_declare_keep_alive_and_their_end() {
     let server = memory();
     server.put(b"a", b"value");
     let old = |line: &str, headers: &str| format!("{line} HTTP/1.0\r\nHost: a\r\n{headers}\r\n");
     let keep = "Connection: keep-alive\r\n";
-    for mut client in [server.connect(), spoken(&server)] {
+    for mut client in [server.connect(), webdav_connection(&server)] {
         for _ in 0..2 {
             client.send(old("GET /a", keep).as_bytes());
             let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
@@ -180,7 +180,7 @@ fn a_client_of_http_1_0_learns_whether_the_connection_stays_and_where_a_reply_en
         assert!(reply.ends_with("\r\n\r\nvalue") && !reply.contains("keep-alive"), "{reply}");
     }
     for headers in ["Depth: 1\r\n", &format!("Depth: 1\r\n{keep}")] {
-        for mut client in [server.connect(), spoken(&server)] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
             client.send(old("PROPFIND /", headers).as_bytes());
             let reply = String::from_utf8(client.read_to_end()).unwrap();
             assert!(reply.trim_end().ends_with("</D:multistatus>"), "{reply}");
@@ -191,7 +191,7 @@ fn a_client_of_http_1_0_learns_whether_the_connection_stays_and_where_a_reply_en
 }
 
 #[test]
-fn guesses_over_webdav_are_slowed_down_and_a_connection_that_was_admitted_is_not() {
+fn password_guesses_are_throttled_but_admitted_connections_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
     std::fs::write(&path, "ann:secret\n").unwrap();
@@ -202,7 +202,7 @@ fn guesses_over_webdav_are_slowed_down_and_a_connection_that_was_admitted_is_not
     let wrong = "Depth: 0\r\nAuthorization: Basic YW5uOm90aGVy\r\n";
     let mut admitted = server.connect();
     admitted.status("PROPFIND /", right, "", 207);
-    // Without a name it is no guess.
+    // A request without a user name does not count as a guess.
     for _ in 0..10 {
         server.connect().status("PROPFIND /", "Depth: 0\r\n", "", 401);
     }
@@ -211,7 +211,7 @@ fn guesses_over_webdav_are_slowed_down_and_a_connection_that_was_admitted_is_not
         guesser.status("PROPFIND /", wrong, "", 401);
         guesser.expect_close();
     }
-    // Here the head is looked at before the connection is handed over.
+    // This head is checked before the connection is taken over.
     for headers in [right, wrong] {
         let (head, _) = server.connect().request("PROPFIND /", headers, "");
         assert!(head.starts_with("HTTP/1.1 429 "), "{head}");

@@ -1,7 +1,7 @@
-//! Long files over WebDAV go through the disk, not through memory.
+//! Large files: WebDAV streams them through the disk, not through memory.
 //!
-//! What a process has in memory is measured, so there is one test here: others in the same process
-//! would be measured with it.
+//! This file has a single test, because it measures the memory of the process, which other tests
+//! would share.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -16,13 +16,13 @@ use support::start;
 /// Length of the file.
 const FILE_BYTES: usize = 128 << 20;
 
-/// Most memory, beside the page cache, that all of it may take, here with the client's.
+/// Most memory beside the page cache that the test may use, including its client's.
 const MEMORY_BYTES_MAX: u64 = 48 << 20;
 
-/// Bytes sent at once.
+/// Bytes per send.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes of memory of this process that belong to no file.
+/// Returns the anonymous memory of this process, in bytes.
 fn memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -30,7 +30,7 @@ fn memory_bytes() -> u64 {
 }
 
 #[test]
-fn long_files_come_go_and_are_copied_without_being_held_in_memory() {
+fn large_files_are_stored_read_and_copied_without_being_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("a.tch").display().to_string();
     let server = start(Database::open(&name).unwrap());

@@ -1,4 +1,4 @@
-//! PROPFIND of a folder with all that is in it.
+//! Recursive PROPFIND of a folder.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -13,7 +13,7 @@ fn infinity(client: &mut Client, path: &str) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// Paths in a reply.
+/// Returns the paths in a response.
 fn paths(body: &str) -> Vec<&str> {
     let hrefs = body.split("<D:href>").skip(1);
     let mut paths: Vec<_> = hrefs.map(|rest| rest.split("</D:href>").next().unwrap()).collect();
@@ -28,7 +28,7 @@ fn servers(folder: &std::path::Path) -> Vec<Running> {
 }
 
 #[test]
-fn everything_below_a_folder_is_shown_once() {
+fn a_recursive_listing_has_every_member_once() {
     let folder = tempfile::tempdir().unwrap();
     for server in servers(folder.path()) {
         for key in ["f", "a/", "a/b", "a/c/d", "a/c/e f", "a/g/h/i", "a/", "a//x", "a/./y", "ab"] {
@@ -45,7 +45,7 @@ fn everything_below_a_folder_is_shown_once() {
         assert_eq!(paths(&infinity(&mut client, "/").1), all);
         assert_eq!(paths(&infinity(&mut client, "/f").1), ["/f"]);
         assert!(infinity(&mut client, "/none").0.starts_with("HTTP/1.1 404 "));
-        // The header with which litmus asks does not get around the limit.
+        // The header that litmus sends does not bypass the limit.
         let headers = "Depth: 1\r\nX-Litmus: x\r\n";
         let (_, body) = client.request("PROPFIND /a/", headers, "");
         let body = String::from_utf8(body).unwrap();
@@ -54,7 +54,7 @@ fn everything_below_a_folder_is_shown_once() {
 }
 
 #[test]
-fn over_a_limit_of_members_it_is_refused_as_the_rfc_says() {
+fn a_listing_with_too_many_members_is_refused_with_the_status_of_the_rfc() {
     for kind in ["*", "+"] {
         let server = start(Database::open(kind).unwrap());
         // Two of the members are folders.
@@ -70,13 +70,13 @@ fn over_a_limit_of_members_it_is_refused_as_the_rfc_says() {
         assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
         assert!(body.contains("<D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>"));
         assert!(infinity(&mut client, "/a/b/").0.starts_with("HTTP/1.1 207 "));
-        // With a depth it is shown.
+        // With a depth it is listed.
         client.status("PROPFIND /a/b/", "Depth: 1\r\n", "", 207);
     }
 }
 
 #[test]
-fn folders_are_shown_as_deep_as_paths_go() {
+fn a_recursive_listing_reaches_the_deepest_path() {
     let server = start(Database::open("+").unwrap());
     let deepest = "d/".repeat(DEPTH_MAX - 1) + "file";
     server.put(deepest.as_bytes(), b"");

@@ -1,8 +1,8 @@
-//! Backs up a server under writes, restores, and looks whether what came back was there at some
-//! moment; the same with a repository that has no room left.
+//! Backup test: backs up a server under writes, restores, and checks that the result is a state the
+//! server had. It repeats this with a repository on a full disk.
 //!
-//! Each writer has keys of its own and writes 0, 1, 2 and so on to them, in an order that follows
-//! from the number. So the greatest number that is found says what everything else has to be.
+//! Each writer writes 0, 1, 2 and so on to its own keys, in an order derived from the number. So
+//! the greatest number found determines all other values.
 
 use crate::full_disk::Disk;
 use crate::memcached::{Connection, set_request};
@@ -16,33 +16,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Records unless told otherwise.
+/// Default number of records.
 const RECORDS: u64 = 4_000_000;
 
 const WRITERS: u64 = 2;
 const VALUE_BYTES: usize = 100;
 const PIPELINE_DEPTH: u64 = 64;
-const KEYS_A_GET: u64 = 200;
+const KEYS_PER_GET: u64 = 200;
 
-/// Backups beside writes after the first.
+/// Backups during writes, after the first.
 const INCREMENTS: usize = 2;
 
-/// Writes before the first backup, and between two.
+/// Duration of the writes before the first backup, and between two.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Size of the disk that is too small, in MiB.
 const SMALL_DISK_MIB: u32 = 64;
 
-/// What is backed up.
+/// Options of the test.
 #[derive(clap::Args)]
 pub(crate) struct Load {
     /// Number of records.
     #[arg(long, default_value_t = RECORDS)]
     pub(crate) records: u64,
-    /// Writes a second at most, once all records are there [default: as many as there can be].
+    /// Limit writes per second once all records are stored [default: unlimited].
     #[arg(long)]
     pub(crate) rate: Option<u32>,
-    /// Where the databases and backups go for the time.
+    /// Store the databases and backups in this folder during the test.
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -77,35 +77,35 @@ pub(crate) fn run(profile: Profile, load: &Load) -> Result<()> {
     })?;
     drop(server);
     work.timed("verify", &["backup", "verify", &work.repository()])?;
-    let ends = work.restore_and_look("newest.tch", &[])?;
+    let ends = work.restore_and_check("newest.tch", &[])?;
     println!("the newest backup is a prefix of the history: {ends:?} writes");
     let time = moment.time_us.to_string();
     let until = ["--until", &time, "--update-log", &ulog.display().to_string()];
-    let later = work.restore_and_look("until.tch", &until)?;
-    println!("and so is the moment that was asked for: {later:?} writes");
+    let later = work.restore_and_check("until.tch", &until)?;
+    println!("so is the restored point in time: {later:?} writes");
     for (index, end) in later.iter().enumerate() {
         let (acknowledged, sent) = (moment.acknowledged[index], moment.sent[index]);
         ensure!(
             (acknowledged..=sent).contains(end) && ends[index] <= *end,
-            "writer {index} had {acknowledged} to {sent} then, and {} in the backup",
+            "writer {index}: {acknowledged} to {sent} writes expected, {} are in the backup",
             ends[index]
         );
     }
-    fs::remove_dir_all(work.path("until.tch")).context("cannot remove what was restored")?;
-    no_room(&work)
+    fs::remove_dir_all(work.path("until.tch")).context("cannot remove the restored database")?;
+    full_disk(&work)
 }
 
-/// Which keys the writers write to.
+/// Mapping from writes to keys.
 #[derive(Clone, Copy)]
 struct Keys {
-    /// Keys of one writer.
+    /// Number of keys of one writer.
     of_one: u64,
 }
 
 impl Keys {
-    /// The key of the write of a number, as a number among those of its writer.
+    /// Returns the index of the key of a write, among its writer's keys.
     fn index(self, number: u64) -> u64 {
-        // Each once, and then in the order of a sequence that jumps about.
+        // Each key once, and then a pseudo-random sequence.
         if number < self.of_one {
             number
         } else {
@@ -118,7 +118,7 @@ impl Keys {
     }
 }
 
-/// What was written when the time was taken.
+/// Writes sent and acknowledged at a point in time.
 struct Moment {
     time_us: u64,
     acknowledged: Vec<u64>,
@@ -128,11 +128,11 @@ struct Moment {
 struct Writer {
     number: u64,
     keys: Keys,
-    /// Time that a pipeline of writes takes at least, once all keys are written.
+    /// Shortest duration of a pipeline of writes, once all keys are written.
     pace: Duration,
     sent: AtomicU64,
     acknowledged: AtomicU64,
-    /// Longest time that a pipeline of writes took since somebody asked.
+    /// Longest duration of a pipeline of writes since it was last read.
     slowest_us: AtomicU64,
 }
 
@@ -161,7 +161,7 @@ impl Writer {
             connection.send(&requests)?;
             for _ in 0..PIPELINE_DEPTH {
                 let answer = connection.line()?;
-                ensure!(answer == "STORED", "a write was answered with {answer:?}");
+                ensure!(answer == "STORED", "unexpected response to a write: {answer:?}");
             }
             self.acknowledged.store(next, Ordering::SeqCst);
             let took_us = started.elapsed().as_micros() as u64;
@@ -193,7 +193,7 @@ impl Work<'_> {
         Command::new(&self.tyrant).args(arguments).output().context("cannot run tyrant")
     }
 
-    /// Runs a command that has to succeed, and says how long it took.
+    /// Runs a command that must succeed, and prints its duration.
     fn timed(&self, what: &str, arguments: &[&str]) -> Result<()> {
         let started = Instant::now();
         let output = self.tyrant(arguments)?;
@@ -208,8 +208,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Makes backups while the writers write; answers a moment after the last. Fails if a writer
-    /// has ended.
+    /// Makes backups during writes. Returns a point in time after the last backup. Fails if a
+    /// writer has ended.
     fn back_up(
         &self,
         server: &Server,
@@ -222,7 +222,7 @@ impl Work<'_> {
         let acknowledged = || count(|writer| &writer.acknowledged);
         let started = Instant::now();
         while acknowledged().iter().any(|count| *count < self.keys.of_one) {
-            ensure!(!has_ended(), "a writer has ended before its time");
+            ensure!(!has_ended(), "a writer has ended early");
             std::thread::sleep(Duration::from_millis(10));
         }
         println!(
@@ -238,7 +238,7 @@ impl Work<'_> {
             work()?;
             let writes = acknowledged().iter().sum::<u64>() - before;
             println!(
-                "{what}: {:.0} writes a second, the slowest {PIPELINE_DEPTH} in {:.1} ms",
+                "{what}: {:.0} writes per second, the slowest {PIPELINE_DEPTH} in {:.1} ms",
                 writes as f64 / started.elapsed().as_secs_f64(),
                 slowest().max().unwrap_or_default() as f64 / 1000.0
             );
@@ -248,14 +248,14 @@ impl Work<'_> {
             std::thread::sleep(PAUSE);
             Ok(())
         };
-        rate("beside no backup", &mut pause)?;
+        rate("without a backup", &mut pause)?;
         let address = format!("127.0.0.1:{}", server.port);
         let repository = self.repository();
         let create = ["backup", "create", &repository, "--server", &address];
-        rate("beside the first backup", &mut || self.timed("first backup", &create))?;
+        rate("during the first backup", &mut || self.timed("first backup", &create))?;
         for _ in 0..INCREMENTS {
-            rate("beside no backup", &mut pause)?;
-            rate("beside the next backup", &mut || self.timed("next backup", &create))?;
+            rate("without a backup", &mut pause)?;
+            rate("during the next backup", &mut || self.timed("next backup", &create))?;
         }
         std::thread::sleep(PAUSE / 5);
         let acknowledged = acknowledged();
@@ -265,22 +265,22 @@ impl Work<'_> {
         Ok(Moment { time_us, acknowledged, sent })
     }
 
-    /// Restores, serves what came of it, and answers how many writes of each writer are there:
-    /// those before some moment, or it fails.
-    fn restore_and_look(&self, name: &str, options: &[&str]) -> Result<Vec<u64>> {
+    /// Restores a backup and serves it. Returns how many writes of each writer it has. Fails unless
+    /// they are a prefix of the writes.
+    fn restore_and_check(&self, name: &str, options: &[&str]) -> Result<Vec<u64>> {
         let (repository, into) = (self.repository(), self.path(name));
         let restore = ["restore", &repository, "--into", &into.display().to_string()];
         self.timed("restore", &[&restore, options].concat())?;
         let programs = self.tyrant.parent().context("no folder of programs")?;
         let server = Server::start(programs, &into)?;
         let mut connection = Connection::open(server.port)?;
-        (0..WRITERS).map(|writer| self.look(&mut connection, writer)).collect()
+        (0..WRITERS).map(|writer| self.check(&mut connection, writer)).collect()
     }
 
-    fn look(&self, connection: &mut Connection, writer: u64) -> Result<u64> {
+    fn check(&self, connection: &mut Connection, writer: u64) -> Result<u64> {
         let mut found = vec![None; usize::try_from(self.keys.of_one)?];
-        for first in (0..self.keys.of_one).step_by(KEYS_A_GET as usize) {
-            let indices = first..(first + KEYS_A_GET).min(self.keys.of_one);
+        for first in (0..self.keys.of_one).step_by(KEYS_PER_GET as usize) {
+            let indices = first..(first + KEYS_PER_GET).min(self.keys.of_one);
             let names = indices.map(|index| format!(" {}", self.keys.name(writer, index)));
             connection.send(format!("get{}\r\n", names.collect::<String>()).as_bytes())?;
             let answer = connection.read_until(b"END\r\n")?;
@@ -288,7 +288,7 @@ impl Work<'_> {
             while let Some(head) = lines.next().and_then(|line| line.strip_prefix("VALUE ")) {
                 let index = head.split(['.', ' ']).nth(1).context("no key")?.parse::<usize>()?;
                 let value = lines.next().context("no value")?;
-                let place = found.get_mut(index).context("a key that nobody wrote")?;
+                let place = found.get_mut(index).context("a key that was never written")?;
                 *place = Some(value.trim_end_matches('.').parse::<u64>()?);
             }
         }
@@ -299,7 +299,7 @@ impl Work<'_> {
         }
         if let Some(index) = (0..found.len()).find(|index| found[*index] != expected[*index]) {
             bail!(
-                "writer {writer} had written {end} times, but key {index} holds {:?} instead of {:?}",
+                "writer {writer} wrote {end} times, but key {index} holds {:?} instead of {:?}",
                 found[index],
                 expected[index]
             );
@@ -308,10 +308,10 @@ impl Work<'_> {
     }
 }
 
-/// A repository without room for a backup keeps those that it has.
-fn no_room(work: &Work<'_>) -> Result<()> {
+/// Checks that a repository on a full disk keeps its backups.
+fn full_disk(work: &Work<'_>) -> Result<()> {
     if !requirements::is_root() {
-        println!("no room: SKIPPED, mounting a small file system needs root");
+        println!("full disk: SKIPPED, mounting a small file system needs root");
         return Ok(());
     }
     let disk = work.path("disk");
@@ -336,7 +336,7 @@ fn no_room(work: &Work<'_>) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(
         !output.status.success() && said.contains("No space left"),
-        "a backup of more than the disk holds: {said}"
+        "a backup larger than the disk: {said}"
     );
     work.timed("verify", &["backup", "verify", &repository])?;
     for number in 0..SMALL_DISK_MIB {
@@ -346,6 +346,6 @@ fn no_room(work: &Work<'_>) -> Result<()> {
     work.timed("small backup again", &create)?;
     work.timed("verify", &["backup", "verify", &repository])?;
     server.kill()?;
-    println!("no room: what was in the repository stayed, and with room backups went on");
+    println!("full disk: the backups remained, and backups continued once there was space");
     Ok(())
 }

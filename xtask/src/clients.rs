@@ -1,4 +1,4 @@
-//! Clients of other people, driven by the scripts and programs in `tests/clients`.
+//! Third-party clients, driven by the scripts and programs in `tests/clients`.
 
 use crate::programs::{Profile, Server, build, run, workspace};
 use crate::{languages, requirements};
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs every script and program against a fresh server on a persistent database.
+/// Runs every script and program against a new server on a persistent database.
 pub(crate) fn run_all(profile: Profile) -> Result<()> {
     requirements::install_programs()?;
     let python = requirements::python()?;

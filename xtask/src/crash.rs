@@ -1,9 +1,9 @@
-//! Kills the server under load, again and again: no acknowledged write may be lost.
+//! Crash test: kills the server under load many times; no acknowledged write may be lost.
 //!
-//! A few connections write in pipelines, each to keys of its own, and note what was sent and
-//! what was acknowledged. Then comes SIGKILL, a new start on the same files, and every key is
-//! read back: it holds the last acknowledged write, or one that was sent after it. A kill is no
-//! damage, so the log of the server has no errors either.
+//! A few connections write in pipelines, each to its own keys, and record the sent and the
+//! acknowledged writes. Then the server gets SIGKILL, starts again on the same files, and every key
+//! is read back. It must hold the last acknowledged write, or one sent after it. A kill is not
+//! damage, so the server's log must have no errors either.
 
 use crate::memcached::{Connection, delete_request, set_request};
 use crate::programs::{Profile, Server, build};
@@ -18,10 +18,10 @@ const PIPELINE_DEPTH: usize = 16;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: u64 = 2048;
 
-/// One operation in so many is a removal.
+/// One of this many operations is a removal.
 const REMOVALS: u64 = 8;
 
-/// Load lasts from a fifth of this until this, then the server is killed.
+/// Longest time of load before the kill; the shortest is a fifth of it.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
 /// Starts, loads and kills the server `rounds` times.
@@ -55,14 +55,14 @@ pub(crate) fn run(profile: Profile, rounds: u32) -> Result<()> {
         })
         .with_context(|| format!("round {round}"))?;
     }
-    ensure!(acknowledged > 0, "no write was acknowledged: nothing could be lost");
+    ensure!(acknowledged > 0, "no write was acknowledged, so the test proves nothing");
     let server = Server::start(&programs, &database).context("the database does not open")?;
     for client in &mut clients {
         client.check(server.port).context("after the last round")?;
     }
     let log = std::fs::read_to_string(database.with_extension("log")).context("no log")?;
     if let Some(error) = log.lines().find(|line| line.contains("\tERROR\t")) {
-        bail!("nothing was lost, but the server complained: {error}");
+        bail!("no write was lost, but the server logged an error: {error}");
     }
     println!(
         "crash: killed {rounds} times, {acknowledged} writes acknowledged, none lost, \
@@ -71,25 +71,25 @@ pub(crate) fn run(profile: Profile, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// One connection's keys and what is known about them.
+/// The keys of one connection and their expected values.
 struct Client {
     number: usize,
     random: Random,
     last_write: u64,
-    keys: Vec<Fate>,
+    keys: Vec<Expected>,
 }
 
-/// What a key may hold: the number of a write, or `None` if it was removed.
+/// Expected contents of a key: the number of a write, or `None` if it was removed.
 #[derive(Default)]
-struct Fate {
+struct Expected {
     acknowledged: Option<u64>,
-    /// Sent after it, in order, without an answer.
+    /// Writes sent after the acknowledged one, in order, without a response.
     sent: Vec<Option<u64>>,
 }
 
 impl Client {
     fn new(number: usize) -> Self {
-        let keys = (0..KEYS_PER_CONNECTION).map(|_| Fate::default()).collect();
+        let keys = (0..KEYS_PER_CONNECTION).map(|_| Expected::default()).collect();
         Self { number, random: Random(number as u64 + 2), last_write: 0, keys }
     }
 
@@ -97,7 +97,7 @@ impl Client {
         format!("client-{}-key-{index}", self.number)
     }
 
-    /// Writes until the connection breaks; answers how many writes were acknowledged.
+    /// Writes until the connection breaks. Returns the number of acknowledged writes.
     fn load(&mut self, port: u16) -> Result<u64> {
         let mut count = 0;
         let Ok(mut connection) = Connection::open(port) else { return Ok(count) };
@@ -124,7 +124,7 @@ impl Client {
                 let Ok(answer) = connection.line() else { return Ok(count) };
                 ensure!(
                     ["STORED", "DELETED", "NOT_FOUND"].contains(&answer.as_str()),
-                    "the server answered {answer:?}"
+                    "the server responded {answer:?}"
                 );
                 let fate = &mut self.keys[index];
                 fate.acknowledged = fate.sent.remove(0);
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Reads every key back; what it holds is certain from then on.
+    /// Reads every key back. The value found becomes the acknowledged one.
     fn check(&mut self, port: u16) -> Result<()> {
         let mut connection = Connection::open(port)?;
         for index in 0..self.keys.len() {
@@ -144,7 +144,7 @@ impl Client {
             let held = fate.sent.drain(..).find(|write| write.map(value) == found);
             let Some(held) = held else {
                 bail!(
-                    "{key} should hold write {:?} but holds {:?}",
+                    "{key}: expected write {:?}, found {:?}",
                     fate.acknowledged,
                     found.as_deref().map(String::from_utf8_lossy)
                 );
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// The value of a write: its number, and as many bytes as the number says.
+/// Returns the value of a write: its number, and a length derived from it.
 fn value(write: u64) -> Vec<u8> {
     let mut value = format!("{write}:").into_bytes();
     let length = value.len() + (Random(write).below(VALUE_BYTES_MAX)) as usize;

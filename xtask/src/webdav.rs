@@ -1,4 +1,4 @@
-//! WebDAV clients of other people: litmus, which tests servers, cadaver and curl.
+//! Third-party WebDAV clients: litmus (a test suite for servers), cadaver and curl.
 
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build, run};
@@ -8,13 +8,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The suites of litmus.
+/// Suites of litmus.
 const SUITES: &str = "basic copymove props locks http";
 
-/// A database of each kind that keeps paths: one that has keys in order, and one that has not.
+/// A database of each kind that can have paths as keys: with ordered keys and with unordered ones.
 const DATABASES: &[&str] = &["casket.tcb", "casket.tch"];
 
-/// Runs all of them against a fresh server on each kind of database.
+/// Runs all of them against a new server on each kind of database.
 pub(crate) fn run_all(profile: Profile) -> Result<()> {
     requirements::install_programs()?;
     let programs = build(profile)?;
@@ -24,7 +24,7 @@ pub(crate) fn run_all(profile: Profile) -> Result<()> {
         let log = database.with_extension("log");
         let server = Server::start_with(&programs, &database, &log, &["--webdav"])?;
         let url = format!("http://127.0.0.1:{}/", server.port);
-        // It leaves its own logs where it runs.
+        // litmus writes its logs into the current folder.
         run(Command::new("litmus").arg(&url).env("TESTS", SUITES).current_dir(folder.path()))?;
         cadaver(&server, &url, folder.path())?;
         curl(&server, &url, folder.path())?;
@@ -40,14 +40,14 @@ fn cadaver(server: &Server, url: &str, folder: &Path) -> Result<()> {
     let mut child = Command::new("cadaver")
         .arg(url)
         .current_dir(folder)
-        // It keeps a file there.
+        // cadaver writes a file into it.
         .env("HOME", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot run cadaver")?;
     child.stdin.take().context("no input")?.write_all(script.as_bytes())?;
-    let output = child.wait_with_output().context("cadaver does not end")?;
+    let output = child.wait_with_output().context("cannot wait for cadaver")?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && !said.contains("failed"), "cadaver: {said}");
     ensure!(said.contains("glad") && said.contains("c.txt"), "cadaver: {said}");
@@ -55,7 +55,7 @@ fn cadaver(server: &Server, url: &str, folder: &Path) -> Result<()> {
     ensure!(received == "sent with cadaver", "cadaver received {received:?}");
     let mut other = Connection::open(server.port)?;
     ensure!(other.get("folder/c.txt")?.as_deref() == Some(received.as_bytes()), "no record");
-    ensure!(other.get("folder/a.txt")?.is_none(), "a record that was deleted");
+    ensure!(other.get("folder/a.txt")?.is_none(), "a deleted record still exists");
     Ok(())
 }
 
@@ -78,13 +78,16 @@ fn curl(server: &Server, url: &str, folder: &Path) -> Result<()> {
         &file("long.bin"),
     ])?;
     curl(&["--dump-header", "head", &file("copy.bin")])?;
-    ensure!(std::fs::read(folder.join("answer"))? == long, "curl received another file");
+    ensure!(std::fs::read(folder.join("answer"))? == long, "curl received a different file");
     let head = std::fs::read_to_string(folder.join("head"))?.to_lowercase();
-    ensure!(head.contains("content-type: image/png"), "curl was told {head}");
+    ensure!(head.contains("content-type: image/png"), "curl received the head {head}");
     curl(&["--request", "PROPFIND", "--header", "Depth: 1", &format!("{url}folder/")])?;
     let listed = std::fs::read_to_string(folder.join("answer"))?;
-    ensure!(listed.contains("/folder/copy.bin<"), "curl was shown {listed}");
+    ensure!(listed.contains("/folder/copy.bin<"), "curl received the listing {listed}");
     curl(&["--request", "DELETE", &file("long.bin")])?;
-    ensure!(Connection::open(server.port)?.get("folder/long.bin")?.is_none(), "a deleted file");
+    ensure!(
+        Connection::open(server.port)?.get("folder/long.bin")?.is_none(),
+        "a deleted file still exists"
+    );
     Ok(())
 }

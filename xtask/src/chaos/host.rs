@@ -1,4 +1,4 @@
-//! A host with its server, which may be killed and started again with another clock.
+//! Hosts: each with a server, which can be killed and restarted with another clock.
 
 use super::network::{Network, address};
 use anyhow::{Context, Result, bail, ensure};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to serve: it may have to recover first.
+/// Longest time until a server serves, including its recovery.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The port of all servers.
 pub(super) const PORT: u16 = 1978;
 
-/// Where Debian has the library that makes clocks wrong.
+/// Debian's path of the library that skews clocks.
 const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 /// A server on a host of its own.
@@ -26,13 +26,13 @@ pub(super) struct Host {
     child: Option<Child>,
 }
 
-/// Whether clocks can be made wrong.
+/// Returns whether clocks can be skewed.
 pub(super) fn can_skew() -> bool {
     Path::new(FAKE_TIME).exists()
 }
 
 impl Host {
-    /// A host whose server keeps its files in `folder`, and follows a master if there is one.
+    /// Creates a host whose server keeps its files in `folder` and follows `master`, if given.
     pub(super) fn new(
         number: u8,
         folder: PathBuf,
@@ -59,7 +59,7 @@ impl Host {
         Ok(Self { number, folder, program: programs.join("tyrant"), options, child: None })
     }
 
-    /// From its next start on it follows another master.
+    /// Sets the master to follow from the next start on.
     pub(super) fn set_master(&mut self, master: &str) {
         if let Some(at) = self.options.iter().position(|option| option == "--master") {
             self.options[at + 1] = master.to_owned();
@@ -70,7 +70,7 @@ impl Host {
         self.folder.join("socket")
     }
 
-    /// Starts the server, whose clock is wrong by so many seconds, and waits until it serves.
+    /// Starts the server with its clock skewed by `skew_s` seconds, and waits until it serves.
     pub(super) fn start(&mut self, network: &Network, skew_s: i64) -> Result<()> {
         let errors = File::options().create(true).append(true).open(self.folder.join("errors"))?;
         let mut command = network.command(self.number);
@@ -87,7 +87,11 @@ impl Host {
             {
                 bail!("the server of host {} ended with {}", self.number, status?);
             }
-            ensure!(Instant::now() < deadline, "the server of host {} hangs", self.number);
+            ensure!(
+                Instant::now() < deadline,
+                "the server of host {} did not start in time",
+                self.number
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
@@ -97,7 +101,7 @@ impl Host {
         self.child.is_some()
     }
 
-    /// SIGKILL, and wait until it is gone.
+    /// Sends SIGKILL and waits for the process to end.
     pub(super) fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().context("cannot kill a server")?;
@@ -106,8 +110,8 @@ impl Host {
         Ok(())
     }
 
-    /// Runs a command of `tyrant` that talks to the server; answers what it prints.
-    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
+    /// Runs a command of `tyrant` that connects to the server. Returns its output.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         let output = command.args(arguments).arg("--server").arg(self.socket()).output()?;
         ensure!(
@@ -119,20 +123,20 @@ impl Host {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// All records, a line each, in the order of their keys.
+    /// Returns all records, one per line, in the order of their keys.
     pub(super) fn records(&self) -> Result<Vec<String>> {
-        let listed = self.ask(&["list", "--hex", "--values"])?;
+        let listed = self.run(&["list", "--hex", "--values"])?;
         let mut records: Vec<String> = listed.lines().map(str::to_owned).collect();
         records.sort_unstable();
         Ok(records)
     }
 
-    /// Whether the server has said something.
-    pub(super) fn has_said(&self, text: &str) -> Result<bool> {
+    /// Returns whether the server has logged `text`.
+    pub(super) fn has_logged(&self, text: &str) -> Result<bool> {
         Ok(std::fs::read_to_string(self.folder.join("log"))?.contains(text))
     }
 
-    /// Lines of what the server said that should not be there.
+    /// Returns the unexpected lines of the server's log.
     pub(super) fn complaints(&self) -> Result<Vec<String>> {
         let log = std::fs::read_to_string(self.folder.join("log"))?;
         let errors = std::fs::read_to_string(self.folder.join("errors"))?;
@@ -143,7 +147,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It may be gone already, which is what is wanted.
+        // It may have ended already.
         let _ = self.kill();
     }
 }

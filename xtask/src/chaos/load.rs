@@ -1,4 +1,4 @@
-//! Clients that change records all the time, each its own.
+//! Load: clients that change records continuously, each its own records.
 
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
@@ -8,30 +8,31 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Requests that are sent at once.
+/// Requests per pipeline.
 const DEPTH: usize = 32;
 
-/// Keys of each kind that a client has.
+/// Keys per kind and client.
 const KEYS: u64 = 500;
 
-/// Length of a list at its beginning, in bytes: what is added to one this long is replicated as
-/// that, not as the whole list.
+/// Initial length of a list, in bytes. An append to a list this long is replicated as an append,
+/// not as the whole list.
 const LIST_BYTES_MIN: usize = 128;
 
-/// Longest value that is set, in bytes.
+/// Longest value stored, in bytes.
 const VALUE_BYTES_MAX: u64 = 400;
 
-/// Pause after what was sent at once, so that servers are busy and not full.
+/// Pause after each pipeline, so that servers are busy but not saturated.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Pause before a server is tried again that is not there.
+/// Pause before connecting again to a server that is down.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// A server that says nothing for so long has hung.
+/// Longest silence of a server before it counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Changes records through the socket of a server, also after it was killed, until `stop`. Those
-/// whose changes add up show what was executed twice, or not. Answers how many were acknowledged.
+/// Changes records through a server's socket until `stop`, reconnecting after kills. Increments and
+/// appends reveal a change that was executed twice or not at all. Returns the number of
+/// acknowledged changes.
 pub(super) fn change(socket: &Path, name: &str, seed: u64, stop: &AtomicBool) -> Result<u64> {
     let mut random = Random(seed);
     let mut acknowledged = 0;
@@ -44,7 +45,7 @@ pub(super) fn change(socket: &Path, name: &str, seed: u64, stop: &AtomicBool) ->
     Ok(acknowledged)
 }
 
-/// Goes on until the connection ends.
+/// Sends requests until the connection ends.
 fn talk(stream: UnixStream, name: &str, random: &mut Random, stop: &AtomicBool) -> Result<u64> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -60,7 +61,7 @@ fn talk(stream: UnixStream, name: &str, random: &mut Random, stop: &AtomicBool) 
             match stream.read_line(&mut line) {
                 Ok(_) if line.ends_with("\r\n") => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(error).context("a server hangs");
+                    return Err(error).context("a server does not respond");
                 }
                 _ => return Ok(acknowledged),
             }
@@ -68,7 +69,7 @@ fn talk(stream: UnixStream, name: &str, random: &mut Random, stop: &AtomicBool) 
             let is_known =
                 ["STORED", "NOT_STORED", "DELETED", "NOT_FOUND", "TOUCHED"].contains(&answer);
             let is_number = answer.bytes().all(|byte| byte.is_ascii_digit());
-            ensure!(is_known || is_number, "a server answered {answer:?}");
+            ensure!(is_known || is_number, "a server responded {answer:?}");
             acknowledged += 1;
         }
         std::thread::sleep(PAUSE);
@@ -89,7 +90,7 @@ fn request(name: &str, random: &mut Random) -> String {
         }
         40..50 => with_value("prepend", "record", &format!("{mark:x} ")),
         50..70 => with_value("append", "list", &format!("{mark:x} ")),
-        // Once, as what sets a list anew also sets right what was added to it twice.
+        // A list is stored once: storing it again would hide a duplicate append.
         70..72 => with_value("add", "list", &"-".repeat(LIST_BYTES_MIN)),
         72..75 => with_value("add", "sum", "0"),
         75..93 => format!("incr {name}.sum{key} {}\r\n", mark % 100),

@@ -1,6 +1,6 @@
-//! Servers that follow each other, on hosts of their own, to which everything happens that can:
-//! they are killed and started again, their links are cut, throttled and delayed, their clocks are
-//! wrong. Once that ends, they have to be equal record by record.
+//! Chaos test: servers that replicate each other, on hosts of their own, under faults. They are
+//! killed and restarted, their links are cut, throttled and delayed, and their clocks are skewed.
+//! Once the faults end, the servers must be equal record by record.
 
 mod host;
 mod load;
@@ -19,49 +19,50 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long everything happens unless told otherwise.
+/// Default duration of the faults, in seconds.
 pub(crate) const SECONDS: u64 = 300;
 
-/// How long the servers may take to become equal afterwards.
+/// Longest time until the servers are equal after the faults.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Longest time between two events.
+/// Longest time between two faults, in milliseconds.
 const EVENT_MS_MAX: u64 = 1000;
 
-/// Longest time that a server is away, and that a link is bad.
+/// Longest downtime of a server; below, longest fault of a link, in milliseconds.
 const AWAY_MS_MAX: u64 = 1500;
 const BAD_MS_MAX: u64 = 4000;
 
-/// Longest time that the way takes to a master, and as long back.
+/// Longest delay to a master, and the same back, in milliseconds.
 const DELAY_MS_MAX: u64 = 200;
 
-/// Longest time from when something is as it should be until a server is killed that catches up.
+/// Longest time between the repair of a link or server and the kill of a server during the
+/// catch-up, in milliseconds.
 const CATCHING_UP_MS_MAX: u64 = 120;
 
-/// Clocks are wrong by up to so many seconds, in either direction.
+/// Largest clock skew, in seconds, in either direction.
 const SKEW_S_MAX: u64 = 600;
 
-/// Replicas that take the place of their master, for so many seconds of the rest.
+/// Seconds of the test for each takeover of a master by its replica.
 const SECONDS_OF_TAKEOVER: u64 = 20;
 
 /// A master, its replica, a replica of that one, and two masters of each other.
 const HOSTS: [(u8, Option<u8>); 5] =
     [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(5)), (5, Some(4))];
 
-/// Replicas whose way to their master can be long: they reach it by a relay. The others do at once.
+/// Replicas whose link to the master can be delayed by a relay. The others connect directly.
 const RELAYED: [u8; 2] = [3, 5];
 
-/// Hosts that have to end equal.
+/// Pairs of hosts that must end equal.
 const EQUAL: [(u8, u8); 3] = [(1, 2), (1, 3), (4, 5)];
 
 /// Clients, each with the host that it writes to.
 const CLIENTS: [(&str, u8); 5] = [("a", 1), ("b", 1), ("c", 4), ("d", 5), ("e", 5)];
 
-/// Runs the test for some seconds; a seed of 0 is one of the time's. Without root it only says that
-/// it cannot.
+/// Runs the test for `seconds`. A seed of 0 is replaced by the time. Without root it prints that it
+/// is skipped.
 pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
     if !requirements::is_root() {
-        println!("chaos: SKIPPED, hosts of their own need root");
+        println!("chaos: SKIPPED, network namespaces need root");
         return Ok(());
     }
     let programs = build(profile)?;
@@ -86,7 +87,7 @@ pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
 
 struct Chaos {
     hosts: Vec<Host>,
-    /// Those of [`RELAYED`].
+    /// Relays of [`RELAYED`].
     relays: Vec<Relay>,
     network: Network,
     random: Random,
@@ -101,14 +102,14 @@ struct Counts {
     delayed: u32,
 }
 
-/// What has to be done later.
+/// A repair that is due later.
 #[derive(Clone, Copy)]
-enum Later {
+enum Repair {
     Start(u8),
     Mend(u8),
-    /// A relay, by its index.
-    Hurry(usize),
-    /// Once more, while it or its replica has much to catch up with.
+    /// Removes the delay of a relay, given by its index.
+    EndDelay(usize),
+    /// Kills the host again, while it or its replica has much to catch up with.
     Kill(u8),
 }
 
@@ -117,11 +118,11 @@ impl Chaos {
         let network = Network::new(takeover::OTHER)?;
         let mut random = Random(seed);
         if !host::can_skew() {
-            println!("chaos: clocks stay right, libfaketime is not there");
+            println!("chaos: clocks are not skewed, libfaketime is not installed");
         }
         let (mut hosts, mut relays) = (Vec::new(), Vec::new());
         for (number, master) in HOSTS {
-            // Those that become equal are of one kind.
+            // Servers that become equal have the same kind of database.
             let kinds = ["casket.tch", "casket.tcb"];
             let database = kinds[(seed as usize + usize::from(number > 3)) % kinds.len()];
             let master = match master.map(|master| format!("{}:{PORT}", address(master))) {
@@ -158,7 +159,7 @@ impl Chaos {
                     scope.spawn(move || load::change(socket, name, seed, stop))
                 })
                 .collect();
-            let happened = self.happen(duration);
+            let happened = self.inject_faults(duration);
             stop.store(true, Ordering::Relaxed);
             let mut acknowledged = 0;
             for client in clients {
@@ -172,7 +173,7 @@ impl Chaos {
         let took = self.await_equal()?;
         let complaints: Vec<String> =
             self.hosts.iter().map(Host::complaints).collect::<Result<Vec<_>>>()?.concat();
-        ensure!(complaints.is_empty(), "equal, but there are errors: {complaints:#?}");
+        ensure!(complaints.is_empty(), "equal, but the logs have errors: {complaints:#?}");
         println!(
             "chaos: {acknowledged} changes acknowledged, {:?}, equal after {took:.1?}",
             self.counts
@@ -180,36 +181,36 @@ impl Chaos {
         Ok(())
     }
 
-    /// Lets things happen, and mends all of them at the end.
-    fn happen(&mut self, duration: Duration) -> Result<()> {
+    /// Injects faults, and repairs all of them at the end.
+    fn inject_faults(&mut self, duration: Duration) -> Result<()> {
         let end = Instant::now() + duration;
-        let mut laters: Vec<(Instant, Later)> = Vec::new();
+        let mut laters: Vec<(Instant, Repair)> = Vec::new();
         let mut next = Instant::now();
         while Instant::now() < end {
             let now = Instant::now();
             while let Some(due) = laters.iter().position(|(at, _)| *at <= now) {
                 let (_, later) = laters.swap_remove(due);
-                laters.extend(self.act(later)?);
+                laters.extend(self.repair(later)?);
             }
             if now >= next {
-                laters.push(self.event()?);
+                laters.push(self.inject_fault()?);
                 next = now + Duration::from_millis(self.random.below(EVENT_MS_MAX));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Starting and mending begin nothing new that has to be waited for.
+        // The final repairs inject no new faults.
         for (number, _) in HOSTS {
-            self.act(Later::Start(number))?;
-            self.act(Later::Mend(number))?;
+            self.repair(Repair::Start(number))?;
+            self.repair(Repair::Mend(number))?;
         }
         for index in 0..RELAYED.len() {
-            self.act(Later::Hurry(index))?;
+            self.repair(Repair::EndDelay(index))?;
         }
         Ok(())
     }
 
-    /// Lets one thing happen; answers how and when it is mended.
-    fn event(&mut self) -> Result<(Instant, Later)> {
+    /// Injects one fault. Returns its repair, and when that is due.
+    fn inject_fault(&mut self) -> Result<(Instant, Repair)> {
         let number = 1 + self.random.below(HOSTS.len() as u64) as u8;
         let bad = self.soon(BAD_MS_MAX);
         let counts = &mut self.counts;
@@ -224,7 +225,7 @@ impl Chaos {
                 let index = usize::from(number) % RELAYED.len();
                 let delay = 1 + self.random.below(DELAY_MS_MAX);
                 self.relays[index].delay(Duration::from_millis(delay));
-                return Ok((bad, Later::Hurry(index)));
+                return Ok((bad, Repair::EndDelay(index)));
             }
             _ => {
                 counts.throttled += 1;
@@ -232,32 +233,32 @@ impl Chaos {
             }
         };
         self.network.set_link(number, link)?;
-        Ok((bad, Later::Mend(number)))
+        Ok((bad, Repair::Mend(number)))
     }
 
-    fn kill(&mut self, number: u8) -> Result<(Instant, Later)> {
+    fn kill(&mut self, number: u8) -> Result<(Instant, Repair)> {
         self.hosts[usize::from(number) - 1].kill()?;
         self.counts.kills += 1;
-        Ok((self.soon(AWAY_MS_MAX), Later::Start(number)))
+        Ok((self.soon(AWAY_MS_MAX), Repair::Start(number)))
     }
 
     fn soon(&mut self, ms_max: u64) -> Instant {
         Instant::now() + Duration::from_millis(self.random.below(ms_max))
     }
 
-    /// Does what was left for later; answers what comes of it.
-    fn act(&mut self, later: Later) -> Result<Option<(Instant, Later)>> {
+    /// Executes a repair. Returns a repair that follows from it.
+    fn repair(&mut self, later: Repair) -> Result<Option<(Instant, Repair)>> {
         let number = match later {
-            Later::Kill(number) => return self.kill(number).map(Some),
-            Later::Hurry(index) => {
+            Repair::Kill(number) => return self.kill(number).map(Some),
+            Repair::EndDelay(index) => {
                 self.relays[index].delay(Duration::ZERO);
                 return Ok(None);
             }
-            Later::Mend(number) => {
+            Repair::Mend(number) => {
                 self.network.set_link(number, Link::Good)?;
                 number
             }
-            Later::Start(number) => {
+            Repair::Start(number) => {
                 let host = &mut self.hosts[usize::from(number) - 1];
                 // It may have been killed twice.
                 if host.is_up() {
@@ -271,17 +272,17 @@ impl Chaos {
         let catching_up = [Some(number), replica.map(|(replica, _)| *replica)];
         let victim =
             catching_up[self.random.below(2) as usize].filter(|_| self.random.below(2) > 0);
-        Ok(victim.map(|victim| (self.soon(CATCHING_UP_MS_MAX), Later::Kill(victim))))
+        Ok(victim.map(|victim| (self.soon(CATCHING_UP_MS_MAX), Repair::Kill(victim))))
     }
 
-    /// Waits until all are equal that should be; answers how long that was.
+    /// Waits until the pairs are equal. Returns the duration.
     fn await_equal(&self) -> Result<Duration> {
         let started = Instant::now();
         for (one, other) in EQUAL {
             let records = |number: u8| self.hosts[usize::from(number) - 1].records();
             loop {
                 let (left, right) = (records(one)?, records(other)?);
-                ensure!(!left.is_empty(), "host {one} has nothing");
+                ensure!(!left.is_empty(), "host {one} has no records");
                 if left == right {
                     break;
                 }
@@ -305,13 +306,13 @@ impl Chaos {
     }
 }
 
-/// By how many seconds a clock is wrong.
+/// Returns a random clock skew, in seconds.
 fn skew(random: &mut Random) -> i64 {
     let skew = random.below(2 * SKEW_S_MAX + 1) as i64 - SKEW_S_MAX as i64;
     if host::can_skew() { skew } else { 0 }
 }
 
-/// Kilobits a second of a bad link: 50 to 6400.
+/// Returns a random rate of a slow link: 50 to 6400 kbit per second.
 fn spread(random: &mut Random) -> u64 {
     50 << random.below(8)
 }

@@ -1,37 +1,37 @@
-//! Hosts of their own on this machine: network namespaces, each with a link to a common bridge.
+//! Network: hosts on this machine as network namespaces, each with a link to a common bridge.
 
 use crate::programs::{run_quietly, succeeds};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::process::Command;
 
-/// The network of the hosts; the last byte of an address is the number of its host.
+/// Network of the hosts. The last byte of an address is the number of the host.
 const NETWORK: &str = "10.213.0";
 
-/// The bridge itself, in place of the number of a host.
+/// Number of the bridge, in place of a host's.
 pub(super) const HUB: u8 = 254;
 
 /// Name of a host's end of its link.
 const HOST_END: &str = "eth0";
 
-/// Hosts and the bridge between them; gone when dropped.
+/// Hosts and the bridge between them, removed when dropped.
 pub(super) struct Network {
-    /// Before the names of its namespaces.
+    /// Prefix of the names of the namespaces.
     prefix: String,
     hosts: u8,
 }
 
-/// What a link does to what passes it, in both directions.
+/// State of a link, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Link {
     Good,
     Cut,
-    /// So many kilobits a second.
+    /// Limited to this many kilobits per second.
     Throttled(u64),
 }
 
 impl Network {
-    /// Makes hosts with the numbers from 1 on.
+    /// Creates hosts numbered from 1 on.
     pub(super) fn new(hosts: u8) -> Result<Self> {
         let network = Self { prefix: format!("tyrant-{}", std::process::id()), hosts };
         let hub = network.hub();
@@ -58,7 +58,7 @@ impl Network {
         format!("{}-hub", self.prefix)
     }
 
-    /// The network of the bridge.
+    /// Opens the namespace of the bridge.
     pub(super) fn open_hub(&self) -> Result<File> {
         let path = format!("/run/netns/{}", self.hub());
         File::open(&path).with_context(|| format!("cannot open {path}"))
@@ -68,14 +68,14 @@ impl Network {
         format!("{}-{host}", self.prefix)
     }
 
-    /// A command that runs a program on a host. The process is the program's own.
+    /// Returns a command that runs a program on a host, without a process in between.
     pub(super) fn command(&self, host: u8) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.space(host)]);
         command
     }
 
-    /// Has the link of a host be so from now on.
+    /// Sets the state of the link of a host.
     pub(super) fn set_link(&self, host: u8, link: Link) -> Result<()> {
         let (hub, space, end) = (self.hub(), self.space(host), hub_end(host));
         let state = if matches!(link, Link::Cut) { "down" } else { "up" };
@@ -100,23 +100,23 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What ends with its namespace: links, addresses, the bridge.
+        // Links, addresses and the bridge are removed with their namespace.
         for space in (1..=self.hosts).map(|host| self.space(host)).chain([self.hub()]) {
             let _ = ip(&["netns", "del", &space]);
         }
     }
 }
 
-/// The address of a host.
+/// Returns the address of a host.
 pub(super) fn address(host: u8) -> String {
     format!("{NETWORK}.{host}")
 }
 
-/// The bridge's end of the link of a host.
+/// Returns the bridge's end of the link of a host.
 fn hub_end(host: u8) -> String {
     format!("host{host}")
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    run_quietly(&[&["ip"], arguments].concat()).context("making a network")
+    run_quietly(&[&["ip"], arguments].concat()).context("cannot create the network")
 }

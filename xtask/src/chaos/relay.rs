@@ -1,4 +1,4 @@
-//! A way from a replica to its master that takes its time.
+//! Relay: delays the traffic between a replica and its master.
 
 use super::network::Network;
 use anyhow::{Context, Result};
@@ -12,15 +12,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Pieces on their way in one direction.
-const PIECES_MAX: usize = 1024;
+/// Most chunks in flight per direction.
+const CHUNKS_MAX: usize = 1024;
 
-const PIECE_BYTES: usize = 16 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 
-/// Time between two looks whether it is over.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval of the check whether the relay has been dropped.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Between the hosts; gone when dropped.
+/// A relay between hosts, stopped when dropped.
 pub(super) struct Relay {
     pub(super) port: u16,
     shared: Arc<Shared>,
@@ -33,13 +33,13 @@ struct Shared {
 }
 
 impl Relay {
-    /// Passes on to `to` what comes to a port of the hub's.
+    /// Forwards connections to a port of the hub to the address `to`.
     pub(super) fn start(network: &Network, to: String) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let (ready, started) = mpsc::channel();
         let (space, known) = (network.open_hub()?, Arc::clone(&shared));
         std::thread::spawn(move || {
-            // This thread, and those that it starts, are there from now on.
+            // This thread, and the threads that it starts, run in the namespace from now on.
             let listening = enter(space).and_then(|()| Ok(TcpListener::bind("0.0.0.0:0")?));
             let listener = match listening {
                 Ok(listener) => listener,
@@ -53,7 +53,7 @@ impl Relay {
         Ok(Self { port, shared })
     }
 
-    /// From now on everything takes so long, in either direction.
+    /// Delays all bytes by `delay` from now on, in either direction.
     pub(super) fn delay(&self, delay: Duration) {
         self.shared.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Drop for Relay {
     }
 }
 
-/// Moves this thread into a network.
+/// Moves this thread into a network namespace.
 fn enter(space: File) -> Result<()> {
     Ok(move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
@@ -76,34 +76,35 @@ fn accept(listener: &TcpListener, to: &str, shared: &Arc<Shared>) {
     }
     while !shared.is_over.load(Ordering::Relaxed) {
         let Ok((here, _)) = listener.accept() else {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             continue;
         };
         let (to, shared) = (to.to_owned(), Arc::clone(shared));
         std::thread::spawn(move || {
-            // Who cannot reach the other end leaves, as it does without this.
+            // If the other end is unreachable, the connection is closed, as it would be without the
+            // relay.
             let Ok(there) = TcpStream::connect(to) else { return };
-            let _ = pass(&here, &there, &shared).and_then(|()| pass(&there, &here, &shared));
+            let _ = forward(&here, &there, &shared).and_then(|()| forward(&there, &here, &shared));
         });
     }
 }
 
-/// Passes on what comes `from` until it ends.
-fn pass(from: &TcpStream, to: &TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
-    let (pieces, arriving) = sync_channel(PIECES_MAX);
+/// Forwards the bytes of `from` until it ends.
+fn forward(from: &TcpStream, to: &TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
+    let (chunks, arriving) = sync_channel(CHUNKS_MAX);
     let (from, to) = (from.try_clone()?, to.try_clone()?);
     from.set_nonblocking(false)?;
-    from.set_read_timeout(Some(LOOK))?;
+    from.set_read_timeout(Some(CHECK_INTERVAL))?;
     to.set_nodelay(true)?;
     let shared = Arc::clone(shared);
     std::thread::spawn(move || deliver(&to, &arriving));
-    std::thread::spawn(move || collect(&from, &pieces, &shared));
+    std::thread::spawn(move || collect(&from, &chunks, &shared));
     Ok(())
 }
 
-fn collect(mut from: &TcpStream, pieces: &SyncSender<(Instant, Vec<u8>)>, shared: &Shared) {
+fn collect(mut from: &TcpStream, chunks: &SyncSender<(Instant, Vec<u8>)>, shared: &Shared) {
     while !shared.is_over.load(Ordering::Relaxed) {
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; CHUNK_BYTES];
         match from.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => piece.truncate(length),
@@ -113,7 +114,7 @@ fn collect(mut from: &TcpStream, pieces: &SyncSender<(Instant, Vec<u8>)>, shared
             Err(_) => break,
         }
         let delay = Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed));
-        if pieces.send((Instant::now() + delay, piece)).is_err() {
+        if chunks.send((Instant::now() + delay, piece)).is_err() {
             break;
         }
     }

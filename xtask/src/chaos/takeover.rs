@@ -1,7 +1,6 @@
-//! A master that waits for its replica is killed under load, and the replica takes its place:
-//! nothing that was acknowledged may be missing there. Another replica, which was killed before,
-//! goes on at the new master, which is killed meanwhile: it may execute nothing twice and miss
-//! nothing.
+//! Takeover test: a semi-synchronous master is killed under load, and its replica takes over. The
+//! replica must have every acknowledged change. Another replica, killed before, continues at the
+//! new master, which is killed in the meantime: it must execute nothing twice and miss nothing.
 
 use super::host::{Host, PORT};
 use super::network::{Link, Network, address};
@@ -15,31 +14,30 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The hosts of the master, of the replica that takes its place, and of another one.
+/// Hosts: the master, the replica that takes over, and another replica.
 pub(super) const MASTER: u8 = 6;
 pub(super) const REPLICA: u8 = 7;
 pub(super) const OTHER: u8 = 8;
 
-/// Records that are added to.
+/// Number of records that are incremented.
 const SUMS: u64 = 50;
 
-/// How long they are, each time.
+/// Duration of the increments, each time.
 const ADDING: Duration = Duration::from_millis(500);
 
-/// How long servers may take to become equal.
+/// Longest time until servers are equal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests that are sent at once.
+/// Requests per pipeline.
 const DEPTH: usize = 64;
 
-/// The load lasts from a fifth of this until this.
+/// Longest duration of the load, in milliseconds; the shortest is a fifth of it.
 const LOAD_MS_MAX: u64 = 5000;
 
-/// The link is bad for up to so long at a time.
+/// Longest fault of the link, in milliseconds.
 const BAD_MS_MAX: u64 = 700;
 
-/// Lets replicas take over, so many times, each with new databases. Answers how many changes were
-/// acknowledged.
+/// Runs `rounds` takeovers, each with new databases. Returns the number of acknowledged changes.
 pub(super) fn run(
     programs: &Path,
     folder: &Path,
@@ -85,9 +83,9 @@ pub(super) fn run(
             }
         })?;
         network.set_link(REPLICA, Link::Good)?;
-        ensure!(!acknowledged.is_empty(), "nothing was acknowledged");
-        replica.ask(&["promote"])?;
-        let keys: HashSet<String> = replica.ask(&["list"])?.lines().map(str::to_owned).collect();
+        ensure!(!acknowledged.is_empty(), "no change was acknowledged");
+        replica.run(&["promote"])?;
+        let keys: HashSet<String> = replica.run(&["list"])?.lines().map(str::to_owned).collect();
         let missing: Vec<_> =
             acknowledged.iter().filter(|key| !keys.contains(&key.to_string())).collect();
         ensure!(
@@ -98,7 +96,7 @@ pub(super) fn run(
             &missing[..missing.len().min(10)]
         );
         // It is a master now.
-        replica.ask(&["put", "taken", "over"])?;
+        replica.run(&["put", "taken", "over"])?;
         while_adding(&replica.socket(), || replica.kill())?;
         replica.start(network, skew(random))?;
         other.set_master(&format!("{}:{PORT}", address(REPLICA)));
@@ -110,14 +108,17 @@ pub(super) fn run(
             other.start(network, skew(random))
         })?;
         await_equal(&replica, &other)?;
-        ensure!(other.has_said("going on in another log")?, "it has not gone on where it was");
+        ensure!(
+            other.has_logged("going on in another log")?,
+            "the replica did not continue from its last entry"
+        );
         total += acknowledged.len();
     }
     Ok(total)
 }
 
-/// Does something while a client adds to records, and goes on adding for a while after it unless
-/// the server has gone.
+/// Runs `act` while a client increments records. The client continues for a while afterwards,
+/// unless the server has been killed.
 fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -135,7 +136,7 @@ fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
     })
 }
 
-/// Adds to records until it is told to stop or the server has gone.
+/// Increments records until `stop` is set or the server has been killed.
 fn add(socket: &Path, stop: &AtomicBool) -> Result<()> {
     let stream = UnixStream::connect(socket).context("cannot connect")?;
     let mut stream = BufReader::new(stream);
@@ -153,7 +154,7 @@ fn add(socket: &Path, stop: &AtomicBool) -> Result<()> {
             match stream.read_line(&mut line) {
                 Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(()),
                 Ok(_) if line.starts_with("SERVER_ERROR ") || !line.contains("ERROR") => {}
-                Ok(_) => bail!("the server answered {line:?}"),
+                Ok(_) => bail!("the server responded {line:?}"),
                 Err(_) => return Ok(()),
             }
         }
@@ -184,7 +185,7 @@ fn await_equal(one: &Host, other: &Host) -> Result<()> {
     }
 }
 
-/// Stores records under numbers until the server has gone; answers those that were acknowledged.
+/// Stores numbered records until the server has been killed. Returns the acknowledged numbers.
 fn store(socket: &Path) -> Result<Vec<u64>> {
     let stream = UnixStream::connect(socket).context("cannot connect")?;
     let mut stream = BufReader::new(stream);
@@ -202,10 +203,10 @@ fn store(socket: &Path) -> Result<Vec<u64>> {
             let mut line = String::new();
             match stream.read_line(&mut line) {
                 Ok(_) if line == "STORED\r\n" => acknowledged.push(number),
-                // It was not on the replica's disk in time.
+                // The replica did not acknowledge it in time.
                 Ok(_) if line.starts_with("SERVER_ERROR ") && line.ends_with("\r\n") => {}
                 Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(acknowledged),
-                Ok(_) => bail!("the server answered {line:?}"),
+                Ok(_) => bail!("the server responded {line:?}"),
                 Err(_) => return Ok(acknowledged),
             }
         }

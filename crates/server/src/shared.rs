@@ -264,10 +264,10 @@ impl Shared {
         }
     }
 
-    /// Removes what has expired, and logs that, unless a master decides what has. Called about ten
-    /// times a second, with how often it was.
+    /// Removes what has expired, and logs that. A read-only replica leaves it to its master. Called
+    /// about ten times per second, with the number of the call.
     pub(crate) fn remove_expired(&self, tick: u32) {
-        let is_over = || self.replication.followed().is_some();
+        let is_over = || self.gate.reason().is_some();
         if self.database.expired_keys().is_none() || is_over() {
             return;
         }

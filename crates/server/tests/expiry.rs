@@ -10,7 +10,8 @@ use server::update_log::Settings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::{
-    Running, following, is_following, logged, logging, records, set, start_with, wait_until,
+    Running, following, is_following, logged, logging, records, set, set_master, start_with,
+    wait_until,
 };
 use wire::binary::{Function, Request};
 use wire::update_log::Operation;
@@ -173,6 +174,35 @@ fn the_master_decides_what_has_expired_whatever_the_clock_of_a_replica() {
             let since = [b"1", b"2"].map(|key| removals(&ulog, key));
             assert_eq!(since, [before[0], before[1] + 1], "{kind} {ahead_ms}");
             assert_eq!(without_expiry(&ulog), records(&database), "{kind} {ahead_ms}");
+        }
+    }
+}
+
+#[test]
+fn servers_that_follow_each_other_each_remove_what_has_expired_by_their_own_clock() {
+    for kind in KINDS {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [one, two] = folders.each_ref().map(|folder| folder.path());
+        let [(left, left_time), (right, right_time)] = [one, two].map(|folder| open(folder, kind));
+        let first = start_with(logging(1, one), left.clone());
+        let second = start_with(following(2, two, first.address), right.clone());
+        let port = second.address.port();
+        first.connect().exchange(set_master("127.0.0.1", port, 0, 0), b"\0");
+        wait_until(|| is_following(&first) && is_following(&second));
+        set(&first, "9", "stays");
+        first.connect().exchange("set 1 0 500 3\r\nold\r\n", STORED);
+        second.connect().exchange("set 2 0 500 3\r\nold\r\n", STORED);
+        first.connect().exchange("set 3 0 5000 3\r\nold\r\n", STORED);
+        wait_until(|| left.len() == 4 && right.len() == 4);
+        // One by the clock of the second, another by that of the first.
+        right_time.advance(1_000_000);
+        wait_until(|| left.len() == 2 && right.len() == 2);
+        left_time.advance(10_000_000);
+        wait_until(|| left.len() == 1 && right.len() == 1);
+        drop((first, second));
+        for folder in [one, two] {
+            let ulog = folder.join("ulog");
+            assert_eq!([b"1", b"2", b"3"].map(|key| removals(&ulog, key)), [1; 3], "{kind}");
         }
     }
 }

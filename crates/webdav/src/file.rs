@@ -1,7 +1,8 @@
 //! Open files: a value that is read, or one that is being written.
 
+use crate::failure::Failure;
 use crate::path::file_key;
-use crate::request::{Failure, Request};
+use crate::request::Request;
 use bytes::{Buf, Bytes};
 use dav_server::davpath::DavPath;
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};

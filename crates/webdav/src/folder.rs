@@ -1,7 +1,7 @@
 //! Folders, derived from the keys of records.
 
+use crate::failure::Failure;
 use crate::path::{Within, check_depth, folder_key, within};
-use crate::request::Failure;
 use dav_server::fs::FsError;
 use server::{Facts, Records};
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,6 +24,7 @@ mod body;
 mod connection;
 mod destination;
 mod document;
+mod failure;
 mod file;
 mod folder;
 mod heads;

@@ -4,7 +4,7 @@
 //! prefix, name, and the element as received. Namespace and prefix may be null.
 
 use crate::document::has_few_levels;
-use crate::request::Failure;
+use crate::failure::Failure;
 use dav_server::fs::DavProp;
 use hyper::StatusCode;
 use serde_json::{Value, json};

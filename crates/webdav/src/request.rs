@@ -1,5 +1,6 @@
 //! Request context: passes headers to the file system, and file metadata to the response.
 
+use crate::failure::Failure;
 use crate::folder::Tree;
 use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
@@ -125,24 +126,5 @@ impl Request {
                 FsError::GeneralFailure
             }
         }
-    }
-}
-
-/// Reason why an operation failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    System(FsError),
-    Records(RecordsError),
-}
-
-impl From<FsError> for Failure {
-    fn from(error: FsError) -> Self {
-        Self::System(error)
-    }
-}
-
-impl From<RecordsError> for Failure {
-    fn from(error: RecordsError) -> Self {
-        Self::Records(error)
     }
 }

@@ -1,10 +1,11 @@
 //! The file system: presents records as files and folders.
 
+use crate::failure::Failure;
 use crate::file::{File, Metadata};
 use crate::folder::{Entries, Node, has_entries, is_folder, keys_below};
 use crate::path::{check_depth, file_key, folder_key, parent_key};
 use crate::properties;
-use crate::request::{Failure, Request};
+use crate::request::Request;
 use dav_server::davpath::DavPath;
 use dav_server::fs::{
     DavDirEntry, DavFile, DavMetaData, DavProp, FsError, FsFuture, FsStream, GuardedFileSystem,

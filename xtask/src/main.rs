@@ -1,7 +1,8 @@
 //! The project's own commands, run as `cargo xtask NAME`.
 //!
 //! What `cargo test` can do stays there. Here is what needs more than the toolchain: clients of
-//! other people, killing the server again and again, a disk that fills up, fuzzing.
+//! other people, killing the server again and again, a disk that fills up, fuzzing; and `tidy`,
+//! which reads all of the source.
 
 mod backup;
 mod chaos;
@@ -17,10 +18,11 @@ mod programs;
 mod random;
 mod requirements;
 mod small_memory;
+mod tidy;
 mod webdav;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use programs::{Profile, cargo};
 
 /// Commands of the project.
@@ -105,6 +107,8 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
+    /// Check the source: widths, citations, words, and which module and crate uses which.
+    Tidy,
 }
 
 /// Which build of the programs to drive.
@@ -145,7 +149,14 @@ fn main() -> Result<()> {
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
+        Command::Tidy => tidy::run(&command_names()),
     }
+}
+
+/// Returns the names of the commands, as they are typed.
+fn command_names() -> Vec<String> {
+    let commands = Command::command();
+    commands.get_subcommands().map(|command| command.get_name().to_string()).collect()
 }
 
 fn test() -> Result<()> {
@@ -167,10 +178,10 @@ fn test() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Command::command().debug_assert();
+        Command::command().debug_assert();
     }
 }

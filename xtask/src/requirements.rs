@@ -69,7 +69,7 @@ pub(crate) fn prepared(
     wanted: &str,
     commands: impl FnOnce() -> Result<Vec<Command>>,
 ) -> Result<()> {
-    // Written last, so that an installation that was interrupted is made anew.
+    // Written last, so that an installation that was interrupted is made again.
     let stamp = folder.join("installed");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());

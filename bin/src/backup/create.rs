@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// How a backup is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Making {
-    /// Everything is copied anew, also what is there.
+    /// Everything is copied again, also what is there.
     pub(crate) full: bool,
     /// A damaged database is backed up as it is.
     pub(crate) accept_damage: bool,

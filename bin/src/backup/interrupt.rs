@@ -74,7 +74,7 @@ impl Claim {
                 Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
                 Ok(()) => {}
             }
-            // Whoever had it before may have removed it just now.
+            // The process that had it before may have removed it just now.
             let inode = file.metadata().with_context(failed)?.ino();
             if fs::metadata(&path).is_ok_and(|present| present.ino() == inode) {
                 return Ok(Self { path, _file: file });

@@ -178,14 +178,14 @@ impl Repository {
         path.metadata().is_ok_and(|metadata| metadata.len() == sums.bytes)
     }
 
-    /// Adds a file that is not known, durably but for its name. With `anew` it is copied even if it
-    /// is there.
-    pub(super) fn add(&self, source: &Path, name: &str, anew: bool) -> Result<Added> {
+    /// Adds a file that is not known, durably but for its name. With `again` it is copied even if
+    /// it is there.
+    pub(super) fn add(&self, source: &Path, name: &str, again: bool) -> Result<Added> {
         let failed = || format!("cannot copy {}", source.display());
         let metadata = source.metadata().with_context(failed)?;
         let stamp = Inventory::is_of_log(name).then(|| Stamp::of(&metadata));
         // A killed backup may have left it, and so may one of another copy of the database.
-        if !anew && self.may_have(name, metadata.len())? {
+        if !again && self.may_have(name, metadata.len())? {
             let sums = sums_of(source, self.id)?;
             if self.has(name, &sums) {
                 let entry = Entry { name: name.to_owned(), sums, stamp };

@@ -157,7 +157,7 @@ impl Restore {
         }
         ensure!(self.replace, "{} exists", into.display());
         let is_folder = into.is_dir();
-        // Nobody may have open what goes.
+        // The files that go must not be open.
         let lock = is_folder.then(|| RealStorage.lock(&into.join("lock"))).transpose();
         let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)

@@ -197,7 +197,7 @@ pub(super) struct SetIndex {
     /// The column; an empty one is the key
     #[arg(value_name = "COLUMN")]
     column: OsString,
-    /// LEX (text), DEC (numbers), TOK (tokens), QGR (parts of text), OPT (build it anew) or VOID
+    /// LEX (text), DEC (numbers), TOK (tokens), QGR (parts of text), OPT (rebuild it) or VOID
     /// (remove it); with + in front it fails if there is an index
     #[arg(value_name = "KIND")]
     kind: String,

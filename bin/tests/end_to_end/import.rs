@@ -433,7 +433,7 @@ fn as_a_reader(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(path("tyrant"));
     command.args(arguments);
     if rustix::process::geteuid().is_root() {
-        // Nobody's number on every Linux.
+        // The number of the user `nobody` on every Linux.
         command.uid(65534).gid(65534);
     }
     command.output().expect("the program starts")

@@ -795,7 +795,8 @@ impl Database {
     }
 
     /// Verifies every checksum of the database's files while it is in use, as [`crate::check`] does
-    /// of one that nobody has open, and reports each place that is damaged. Nobody waits for it.
+    /// of one that nobody has open, and reports each place that is damaged. It holds up no other
+    /// use.
     ///
     /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns
     /// the most bytes to read per second from then on, or `None` to stop. A segment in which damage

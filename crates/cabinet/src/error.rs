@@ -38,7 +38,7 @@ pub enum Error {
     /// An earlier write or sync failed, so nothing further is accepted. Reads go on.
     #[error("writing stopped after an earlier failure: {0}")]
     Poisoned(String),
-    /// Whoever asked may only read. This library itself never says so; those who wrap it may.
+    /// The caller may only read. This library itself never says so; those who wrap it may.
     #[error("{0}")]
     ReadOnly(String),
     /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].

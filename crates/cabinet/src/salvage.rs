@@ -24,7 +24,7 @@ pub struct Salvaged {
     /// Changes may be missing: records may have older values than they had, or be back after they
     /// were removed.
     pub may_be_stale: bool,
-    /// The list of a tree's leaves could not be used, so that it was made anew of all pages and
+    /// The list of a tree's leaves could not be used, so that it was rebuilt from all pages and
     /// changes in its log: more records that were removed may have come back.
     pub is_rebuilt: bool,
     /// Records of a tree that were found in a page which is not the last of their leaf, and changes

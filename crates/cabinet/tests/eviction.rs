@@ -198,7 +198,7 @@ fn a_cap_may_be_set_while_the_database_is_open() {
     assert_eq!((evicted(&database), database.len()), (0, RECORDS));
     assert_eq!(present(&database, [0]), 1);
     database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
-    // Nobody noted before who was read.
+    // Reads were not noted before.
     assert_eq!(present(&database, [1]), 1);
     engine.tend().unwrap();
     assert!(stored_bytes::<Hash>(&storage) <= CAPACITY_BYTES_MIN);

@@ -8,7 +8,7 @@ use wire::binary::{Function, Request};
 const LIST_BYTES: usize = 1 << 20;
 
 /// Lends the operations to `take`, one after the other; the one that removes it if there is no
-/// record. Nobody else may change it meanwhile.
+/// record. The caller keeps others from changing it meanwhile.
 pub(crate) fn as_is(
     database: &Database,
     key: &[u8],

@@ -4,7 +4,7 @@
 //! changes the version and not what the client calls the record's number, and with flag `E` of the
 //! meta commands a client says itself what the number shall be. The versions for which this is so
 //! are in a table of a fixed size. What is pushed out of it makes the next compare-and-swap fail,
-//! after which its client reads the number anew: no swap succeeds that should not.
+//! after which its client reads the number again: no swap succeeds that should not.
 
 use cabinet::Version;
 use parking_lot::Mutex;

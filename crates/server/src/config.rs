@@ -93,7 +93,7 @@ pub struct Config {
     pub copy_command: bool,
     /// Whether a client may have the server follow another one, or none, with `setmst`.
     pub set_master_command: bool,
-    /// Who may use the server, if not everybody may.
+    /// Users who may use the server; everybody may if there are none.
     pub users: Option<Arc<Users>>,
     /// Whether everybody may use Tokyo Tyrant's protocol, which has no passwords, all the same.
     pub opens_tokyo_tyrant: bool,

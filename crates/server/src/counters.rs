@@ -1,7 +1,7 @@
 //! Counts of what was done, cheap enough for every request.
 //!
 //! Each thread that executes requests has a set of its own and is the only one to write it, so
-//! that a count is a plain load and store. Whoever wants figures adds up the sets.
+//! that a count is a plain load and store. Readers of the counts add up the sets.
 
 use crate::logins::Login;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Makes the entity tags of a database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntityTags {
-    /// Versions of a database in memory begin anew with each start, which this tells apart.
+    /// Versions of a database in memory begin again with each start, which this tells apart.
     start_us: Option<u64>,
 }
 

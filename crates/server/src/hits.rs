@@ -69,7 +69,7 @@ impl Hits {
         }
         for key in keys {
             if let Some((bucket, _)) = self.bucket(key) {
-                // Nobody waits for it, so that the processor goes on with the next.
+                // The processor does not wait for it and goes on with the next.
                 black_box(bucket[0].load(Ordering::Relaxed));
             }
         }

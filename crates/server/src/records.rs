@@ -330,7 +330,7 @@ impl Records {
     }
 
     /// Gives a record another key, in two steps; says whether there was one. What others store
-    /// meanwhile is taken along. Who does this to many calls [`Records::commit`] after the last.
+    /// meanwhile is taken along. Callers that rename many call [`Records::commit`] after the last.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
         self.check_single(from)?;

@@ -23,7 +23,7 @@ pub(crate) struct Session {
     pub(crate) binary: wire::binary::Progress,
     /// Its client is one of [`crate::Users`].
     pub(crate) is_authenticated: bool,
-    /// Who it is on a server with users.
+    /// User of the connection, on a server with users.
     pub(crate) visitor: Option<Box<Visitor>>,
     /// SASL has begun, and name and password come with its next step.
     pub(crate) expects_credentials: bool,

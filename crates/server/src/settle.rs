@@ -1,6 +1,6 @@
 //! Logging what became of changes that were under way when the process was killed.
 //!
-//! Nobody knows whether they were made, so the records are logged as they are: that is right in
+//! It is not known whether they were made, so the records are logged as they are: that is right in
 //! either case, and nothing that is repeated adds up.
 
 use crate::store::Store;

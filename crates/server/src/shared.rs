@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) replication: Replication,
     /// Open unless this is a read-only replica.
     pub(crate) gate: Arc<Gate>,
-    /// Who takes over the connections of WebDAV clients, if anybody.
+    /// Takes over the connections of WebDAV clients, if they are served.
     pub(crate) takeover: RwLock<Option<Arc<dyn Takeover>>>,
     /// Whether there was somebody when the server began to run.
     pub(crate) hands_over: AtomicBool,
@@ -194,7 +194,7 @@ impl Shared {
         self.hands_over.load(Ordering::Relaxed)
     }
 
-    /// Who takes over the connections of WebDAV clients, if anybody.
+    /// Returns what takes over the connections of WebDAV clients, if they are served.
     pub(crate) fn takeover(&self) -> Option<Arc<dyn Takeover>> {
         self.serves_paths().then(|| self.takeover.read().clone()).flatten()
     }
@@ -298,7 +298,7 @@ impl Shared {
         self.total(what).saturating_sub(before)
     }
 
-    /// Has the counts of memcached's `stats` begin anew.
+    /// Has the counts of memcached's `stats` begin again.
     pub(crate) fn reset_totals(&self) {
         let totals = Count::ALL.iter().map(|what| self.total(*what)).collect();
         *self.totals_at_reset.lock() = totals;

@@ -391,7 +391,7 @@ fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
     at_once.send(&[b"get none\r\n", &replicate[..]].concat());
     at_once.expect(b"END\r\n");
     at_once.expect_close();
-    // Whoever else is at that event loop is answered while it is sent.
+    // The other clients of that event loop are answered while it is sent.
     behind.read(1 << 20);
     master.pass();
     let rest = behind.read_to_end();

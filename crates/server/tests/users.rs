@@ -64,7 +64,7 @@ fn the_binary_protocol_takes_a_name_and_a_password() {
     assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"")), (0x21, String::new()));
     assert_eq!(ask(&mut client, &sasl(0x22, b"PLAIN", b"\0bob\0other")), done);
     assert_eq!(ask(&mut client, &GET).0, 1);
-    // Whoever fails is nobody again.
+    // A client that fails is unknown again.
     assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"\0bob\0secret")), refusal());
     assert_eq!(ask(&mut client, &GET), refusal());
 }

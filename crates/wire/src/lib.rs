@@ -9,7 +9,8 @@
 //!
 //! let received = b"get color\r\nget si";
 //! assert_eq!(sniff(received), Some(Protocol::Memcached));
-//! let Parse::Complete(request, length) = memcached::parse(Dialect::Memcached, received) else { panic!() };
+//! let parsed = memcached::parse(Dialect::Memcached, received);
+//! let Parse::Complete(request, length) = parsed else { panic!() };
 //! let memcached::Request::Get { keys, cas: false } = request else { panic!() };
 //! assert_eq!(keys.iter().collect::<Vec<_>>(), [b"color"]);
 //! assert_eq!(&received[length..], b"get si");

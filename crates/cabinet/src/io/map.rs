@@ -152,8 +152,8 @@ impl Map {
         }
         let (address, bytes) = (self.0.raw.as_mut_ptr(), self.written());
         // SAFETY: the range lies within a mapping that this map owns, and is replaced, in one
-        // step, by one of the same bytes of the same file; so slices of it stay good. Nobody
-        // writes to it: the one appender is gone, and so are its blocks.
+        // step, by one of the same bytes of the same file; so slices of it stay good. It is
+        // not written to: the one appender is gone, and so are its blocks.
         let mapped = unsafe {
             rustix::mm::mmap(
                 address.cast(),

@@ -104,13 +104,13 @@ pub trait File: Send + Sync {
         self.allocate(map, length)
     }
     /// Gives blocks back that were allocated for a map beyond what is written and `kept` bytes
-    /// more. Nobody appends meanwhile.
+    /// more. The caller keeps others from appending meanwhile.
     fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
         let end = map.backed().min(map.written() + kept);
         map.set_backed(end);
         self.truncate(end as u64)
     }
-    /// Maps the file's written bytes anew, for reading only. Nothing is appended any more. Pages
+    /// Maps the file's written bytes again, for reading only. Nothing is appended any more. Pages
     /// that are mapped for writing cost every thread an interruption when they are written back.
     fn freeze(&self, _map: &Map) {}
     /// Cuts the file.

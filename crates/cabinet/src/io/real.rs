@@ -191,7 +191,7 @@ impl File for RealFile {
         let _one_at_a_time = self.allocating.lock();
         self.extend(length)?;
         let (start, end) = (map.backed(), usize::try_from(length).unwrap_or(usize::MAX));
-        // Nobody may append beyond `backed`, so no record is overwritten. The kernel takes zeros
+        // An append ends at `backed`, so no record is overwritten. The kernel takes zeros
         // in large pieces for a third of what it takes to fault in page by page.
         for at in (start..end).step_by(ZEROS.len()) {
             let bytes = ZEROS.len().min(end - at);

@@ -19,7 +19,7 @@ pub struct Words {
 
 impl Words {
     /// Maps the file at `path` with room for `count` numbers; what is missing of it reads as zeros.
-    /// Nobody else may cut the file while it is mapped.
+    /// The file must not be cut while it is mapped.
     pub fn open(path: &Path, count: usize) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path)?;

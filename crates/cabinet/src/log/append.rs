@@ -9,7 +9,7 @@ use crate::{Durability, Error, Result};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// Who appends.
+/// Reason of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A writer that needs more space.

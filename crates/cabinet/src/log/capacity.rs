@@ -2,10 +2,10 @@
 //!
 //! Within the cap lie the segments, each of which counts as full while it is appended to, two
 //! checkpoints (there are two while one takes the place of the other), and one segment to spare,
-//! which eviction may need while it works. Whoever begins a segment leaves room for two more or
-//! wakes the background, which evicts. Where there is not even room for one, writers evict before
-//! they write. So a log is beyond its cap only by what the writers of the moment had begun when it
-//! was full, if that is longer than a segment.
+//! which eviction may need while it works. An append that begins a segment leaves room for two more
+//! or wakes the background, which evicts. Where there is not even room for one, writers evict
+//! before they write. So a log is beyond its cap only by what the writers of the moment had begun
+//! when it was full, if that is longer than a segment.
 
 use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Pressure};

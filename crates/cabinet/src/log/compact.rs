@@ -225,7 +225,7 @@ impl Log {
     /// prevents that is no failure of the write.
     pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
         let _maintenance = self.maintenance.lock();
-        // Whoever had the lock before may have done it.
+        // The last holder of the lock may have done it.
         if !self.space_wanted.load(Ordering::Relaxed) {
             return;
         }

@@ -47,7 +47,7 @@ impl Log {
     ) -> Result<()> {
         while wants(self) {
             let _maintenance = self.maintenance.lock();
-            // Whoever had the lock before may have done it.
+            // The last holder of the lock may have done it.
             if wants(self) && !self.gain(rescue)? {
                 break;
             }

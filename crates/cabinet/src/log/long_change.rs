@@ -1,6 +1,6 @@
 //! Changes of long values, which hold locks for as long as it takes to copy them.
 //!
-//! Whoever may wait does. A thread that must not (an event loop of the server) looks at
+//! A thread that may wait does. One that must not (an event loop of the server) looks at
 //! [`Pressure::LONG`] before it takes a lock, and has its operation done by one that may. So a
 //! change says that it has begun, and leaves those a moment that were about to take a lock.
 //!

@@ -583,7 +583,7 @@ impl Recovery {
                 if !begun {
                     return Err(Error::NoSpace { path });
                 }
-                // The appender of the tail is taken anew below, from a map of the same bytes.
+                // The appender of the tail is taken again below, from a map of the same bytes.
                 let map = segment
                     .file
                     .map(capacity, SEGMENT_HEADER_BYTES)

@@ -143,7 +143,7 @@ impl LiveBytes {
         live
     }
 
-    /// Nobody counts meanwhile.
+    /// Sets the count. The caller keeps others from counting meanwhile.
     pub(crate) fn set(&self, bytes: u64) {
         for (index, part) in self.0.iter().enumerate() {
             let bytes = if index == 0 { i64::try_from(bytes).unwrap_or(i64::MAX) } else { 0 };

@@ -73,7 +73,7 @@ impl Log {
             {
                 return Ok((maintenance, sealed));
             }
-            // Whoever `cut` waited for may be waiting for this lock.
+            // The thread for which `cut` waited may be waiting for this lock.
             MutexGuard::unlock_fair(maintenance);
         }
     }

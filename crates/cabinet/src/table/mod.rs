@@ -212,7 +212,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Makes the entries anew that had not reached their blocks when the table was left.
+    /// Makes the entries again that had not reached their blocks when the table was left.
     fn recover_entries(&self) -> Result<()> {
         let structure = self.structure.read();
         self.entries.recover(|primary, before| {
@@ -462,7 +462,7 @@ impl Drop for Table {
             return;
         }
         self.keeper = None;
-        // What is not flushed now is made anew at the next opening.
+        // What is not flushed now is made again at the next opening.
         if let Err(error) = self.entries.flush() {
             tracing::warn!("closing {}: {error}", self.engine.path().display());
         }

@@ -1,7 +1,7 @@
 //! Opening a table of which a part is lost: what can be told is set right, and what cannot is said.
 //!
 //! Rows say everything. Where changes of the tree beneath were lost to damage, rows that are left
-//! may have other entries than the blocks of the indices, so all blocks go and are made anew. The
+//! may have other entries than the blocks of the indices, so all blocks go and are made again. The
 //! tree leaves a note for that, which stays until it is done.
 
 use super::cursor::KeyRange;

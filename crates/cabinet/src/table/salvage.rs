@@ -9,7 +9,7 @@ use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, Order, Result};
 
 impl Table {
-    /// Stores the rows that can be read of a damaged table, builds its indices anew, and goes on
+    /// Stores the rows that can be read of a damaged table, rebuilds its indices, and goes on
     /// with its identifiers. Indices whose definition cannot be read are not built.
     pub(crate) fn salvage(
         &self,

@@ -1,9 +1,9 @@
 //! Changes of rows, with the entries of their indices.
 //!
 //! A row changes in one batch of the engine beneath with the record from which a crash would have
-//! its entries made anew; the batch expects the row at the version that the entries were made from.
-//! Writers of one row queue at a lock first, one of a few hundred by the hash of the primary key,
-//! so that the expectation seldom fails, and the entries of a row change in the order of its
+//! its entries made again; the batch expects the row at the version that the entries were made
+//! from. Writers of one row queue at a lock first, one of a few hundred by the hash of the primary
+//! key, so that the expectation seldom fails, and the entries of a row change in the order of its
 //! changes.
 
 use super::Table;

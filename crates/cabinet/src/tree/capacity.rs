@@ -75,7 +75,7 @@ impl Shared {
                 self.make(&mut state, Operation::Remove(0), group, &key, &[], Meta::NONE)?;
             }
             self.settle(&mut state);
-            // Nobody changes the bounds of a locked leaf.
+            // The bounds of a locked leaf do not change.
             from = self.upper_of(from.as_deref());
             drop(state);
             self.evict();

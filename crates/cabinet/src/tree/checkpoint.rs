@@ -222,7 +222,7 @@ impl Shared {
     /// checkpoint that it is worth one. What prevents that is no failure of the write.
     pub(super) fn reclaim(&self) {
         let _structure = self.structure.lock();
-        // Whoever had the lock before may have done it.
+        // The last holder of the lock may have done it.
         if self.is_worth_reclaiming() {
             let result = self.checkpoint_held(false);
             self.reclaimed.lock().note(self.log.appended());

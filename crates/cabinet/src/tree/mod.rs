@@ -12,7 +12,7 @@
 //! appends to the log under the lock of its leaf, so the order of the log is the order of changes
 //! of each leaf, and a page knows by one number which of them it has seen. The directory's lock
 //! is held for searches, and for divisions and joins of leaves, never while waiting for
-//! another. Whoever holds several leaves has taken them in ascending order.
+//! another. A thread that holds several has taken them in ascending order.
 //!
 //! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others. Which of them
 //! an event loop waits for is in [`crate::locks`].

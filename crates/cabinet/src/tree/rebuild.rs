@@ -1,4 +1,4 @@
-//! What a damaged tree held, made anew from its log.
+//! Rebuilding: makes a damaged tree again from its log.
 //!
 //! Of each key the page is believed that knows its last state ([`super::cover`]), and then the
 //! redo after that page is applied: all that is whole, also behind holes.
@@ -47,7 +47,7 @@ pub(crate) enum Target<'t> {
     Single(&'t mut Set<'t>),
 }
 
-/// Makes a tree anew of what is left of it.
+/// Makes a tree again of what is left of it.
 pub(crate) fn rebuild(
     remains: &Remains<'_>,
     order: Order,

@@ -1,4 +1,4 @@
-//! Beginning anew: all records go, and others may take their place.
+//! Beginning again: all records go, and others may take their place.
 //!
 //! Clearing begins a segment that says so. Where something has to be there instead of what was,
 //! that would leave a moment in which there is nothing. So then a checkpoint is written that lists

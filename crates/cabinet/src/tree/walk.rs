@@ -40,7 +40,7 @@ impl Shared {
                 self.charge(loaded);
             }
             self.count(&mut state);
-            // Nobody changes the bounds of a locked leaf.
+            // The bounds of a locked leaf do not change.
             from = self.upper_of(from.as_deref());
             drop(state);
             self.evict();

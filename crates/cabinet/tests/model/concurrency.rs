@@ -130,7 +130,7 @@ fn a_batch_is_never_seen_in_part<S: Subject>() {
             }
         });
         for _ in 0..500 {
-            // Whoever reads all of it in a transaction that commits has seen one state.
+            // A transaction that reads all of it and commits has seen one state.
             let transaction = database.transaction();
             let values: Vec<_> = (0..8u8).map(|key| transaction.get(&[key]).unwrap()).collect();
             if transaction.commit().is_ok() {

@@ -52,7 +52,7 @@ fn read<E: OnDisk>(storage: &FaultyStorage) -> Files {
         let file = storage.open(&Path::new(E::PATH).join(&name), Open::Existing).unwrap();
         let mut contents = vec![0; file.length().unwrap() as usize];
         file.read_at(&mut contents, 0).unwrap();
-        // Nobody wants to damage a hundred thousand zeros.
+        // Damage to a hundred thousand zeros shows nothing.
         let end = contents.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         contents.truncate(end.next_multiple_of(64));
         files.insert(name, contents);

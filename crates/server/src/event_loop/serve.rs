@@ -58,7 +58,7 @@ impl Worker {
             Err(_) => connection.broken = true,
         }
         if connection.stage != Stage::Open {
-            // Nobody listens any more.
+            // The client does not listen any more.
             input.clear();
         }
         let is_worth_it = fresh || connection.look.is_worth_it(&input);

@@ -1,4 +1,4 @@
-//! Who may use a server that has users.
+//! Authentication: decides who may use a server that has users.
 //!
 //! A connection is its user's from the moment on that memcached's protocols have taken a name and
 //! a password: the text protocol in a `set` that must be its first command, the binary one by SASL.

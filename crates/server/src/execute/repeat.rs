@@ -101,7 +101,7 @@ impl<'a> Repeater<'a> {
                     }
                     _ => Some(false),
                 },
-                // Nobody is there to read a long answer.
+                // There is no client to read a long answer.
                 Err(Halt::TooLong) => Some(true),
                 Err(Halt::Blocked) => None,
             }

@@ -54,7 +54,7 @@ impl<'a> Copying<'a> {
         let copy = Self { shared, master_id, done: 0, total: records, reported_at: Instant::now() };
         let mut store: Store = shared.database.ungated();
         store.set_source(copy.source());
-        // Whoever follows this server may have records from its log all the same.
+        // Replicas of this server may have records from its log all the same.
         let has_logged = shared.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
         let cleared = if before > 0 || has_logged { store.clear() } else { Ok(()) };
         let set = cleared.and_then(|()| match store.table() {

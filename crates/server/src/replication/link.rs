@@ -49,7 +49,7 @@ pub(super) fn send(
         let listening = thread.spawn_scoped(scope, || {
             let heard = listen(shared, log, stream, replica, &pulse);
             is_gone.store(true, Ordering::SeqCst);
-            // Whoever waits for more to send has nobody to send it to.
+            // The thread that waits for more to send has nobody to send it to.
             let _ = stream.shutdown(Shutdown::Both);
             log.wake();
             heard
@@ -337,7 +337,7 @@ impl<'l> Link<'l> {
         remaining: u64,
     ) -> Result<(), Failure> {
         let is_awaited = self.shared.replication.awaits();
-        // Whoever has all of a log without entries is somewhere too, and can say so.
+        // A replica that has all of a log without entries can say so too.
         let timestamp_us = timestamp_us.max(1);
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
         self.outlet.position = Some(position);

@@ -178,7 +178,7 @@ impl Path<'_> {
                     Ok(end) | Err(end) => break end,
                 }
             };
-            // Whoever tells the master may wait for it to listen.
+            // The thread that tells the master may wait for it to listen.
             self.follower.interrupt();
             end
         })
@@ -353,7 +353,7 @@ impl Path<'_> {
     }
 }
 
-/// Nobody tells the master any more when this goes.
+/// Ends what is told to the master when it is dropped.
 struct EndOnDrop<'t>(&'t Tally);
 
 impl Drop for EndOnDrop<'_> {

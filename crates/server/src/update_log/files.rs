@@ -58,7 +58,7 @@ pub struct Files {
     synced: u64,
     /// Time stamp of the last entry found on opening, 0 if there was none.
     last_timestamp_us: u64,
-    /// Nobody else writes this log.
+    /// Keeps other processes from writing this log.
     _lock: Box<dyn Any + Send + Sync>,
 }
 

@@ -182,7 +182,7 @@ impl<'a> Record<'a> {
 }
 
 impl Journal {
-    /// Begins anew, with what an earlier life has left unfinished, whose files are removed.
+    /// Begins again, with what an earlier life has left unfinished, whose files are removed.
     pub(super) fn begin(
         folder: &Path,
         recovered: &Recovered,

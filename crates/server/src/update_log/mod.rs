@@ -509,7 +509,7 @@ impl UpdateLog {
 
     /// Has those who wait look again.
     pub(crate) fn wake(&self) {
-        // Whoever is about to wait holds this.
+        // A thread that is about to wait holds this.
         drop(self.end.lock());
         self.grown.notify_all();
     }

@@ -1,7 +1,7 @@
 //! The order of changes of a record: the one in which they are made is the one in which they are
 //! logged.
 //!
-//! Whoever changes a record holds the lock of its key from before the change until it is in the
+//! A writer of a record holds the lock of its key from before the change until it is in the
 //! buffer of the log. Writers of different keys meet only where two of them share one of the
 //! [`LOCKS`], and at the buffer.
 

@@ -22,7 +22,7 @@ pub use strings::{Strings, StringsBuffer, StringsIter};
 /// First byte of every request.
 pub const MAGIC: u8 = 0xc8;
 
-/// Bytes of the magic and the command. Whoever wants to go on after
+/// Bytes of the magic and the command. A reader that goes on after
 /// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as the original did with requests
 /// that had already arrived, skips these.
 pub const COMMAND_BYTES: usize = 2;

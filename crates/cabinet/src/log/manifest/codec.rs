@@ -10,8 +10,8 @@
 //!  36  24  what the kind was created with, as its engine has it; zeros for hash
 //!  60   4  CRC-32C of the bytes before
 //!  64   8  generation: rises with each write
-//!  72   4  bit 0: closed cleanly; bit 1: there is another copy; bit 2: the file of the last segment has
-//!          64 zeros or more behind its last record
+//!  72   4  bit 0: closed cleanly; bit 1: there is another copy; bit 2: the file of the last
+//!          segment has 64 zeros or more behind its last record
 //!  76   4  number of segments in the list
 //!  80  16  boot of the machine under which the database was opened last, as Linux names it
 //!  96   8  number of the last segment before which everything is void; 0 if there is none

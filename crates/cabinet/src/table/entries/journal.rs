@@ -2,8 +2,8 @@
 //!
 //! With each change of a row goes a record of what the row was before, in the same batch or ahead
 //! of it. When the changes of its entries are in their blocks, the record goes. So after a crash
-//! the entries of a row are made anew from these records and the row as it is: all that it may have
-//! had before are removed, and those that it has now are put.
+//! the entries of a row are made again from these records and the row as it is: all that it may
+//! have had before are removed, and those that it has now are put.
 
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::entries::view::View;

@@ -3,14 +3,14 @@
 //! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
 //! they belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`]
-//! shows both together. What a crash would lose is made anew from the [`journal`].
+//! shows both together. What a crash would lose is made again from the [`journal`].
 //!
 //! # Locks
 //!
 //! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by
 //! who changes a row, until its changes are in memory; for writing, for a moment, by a flush, which
-//! so knows that all changes that the journal has by then are in memory); `state`. Whoever takes
-//! them may hold the table's `structure` and a stripe.
+//! so knows that all changes that the journal has by then are in memory); `state`. A thread that
+//! takes them may hold the table's `structure` and a stripe.
 
 mod block;
 mod changes;
@@ -158,7 +158,7 @@ impl Entries {
         if self.is_capped.load(Ordering::Relaxed) { bytes.max(self.noted_bytes()) } else { bytes }
     }
 
-    /// Makes the entries anew that a crash has lost: `make` gets a row and what it was before, and
+    /// Makes the entries again that a crash has lost: `make` gets a row and what it was before, and
     /// answers the removals of all entries of that, and the entries of the row as it is.
     pub(super) fn recover(
         &self,

@@ -2,7 +2,7 @@
 //!
 //! All entries of an index are in blocks, which are records of the table's one engine under the
 //! number of the index (`docs/formats/table.md`). With a row changes, in one batch, the note from
-//! which its entries would be made anew after a crash; the entries follow by way of memory
+//! which its entries would be made again after a crash; the entries follow by way of memory
 //! (`super::entries`).
 
 pub(super) mod build;
@@ -64,7 +64,7 @@ pub enum IndexChange {
     Set(IndexKind),
     /// Build one, and fail with [`crate::Error::IndexExists`] if there is one.
     SetNew(IndexKind),
-    /// Build the present one anew.
+    /// Rebuild the present one.
     Optimize,
     /// Remove it.
     Remove,

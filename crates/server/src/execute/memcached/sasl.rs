@@ -56,7 +56,7 @@ pub(super) fn go_on(
     conclude(context, users, credentials, echo, output)
 }
 
-/// Whoever has said who it was is unknown again; answers who may use the server.
+/// Forgets who the client was, and returns who may use the server.
 fn begin<'a>(context: &mut Context<'a>, mechanism: &[u8]) -> Result<&'a Users, Stop> {
     let users = users(context)?;
     if mechanism.len() > MECHANISM_BYTES_MAX {
@@ -84,7 +84,7 @@ fn conclude(
     Ok(())
 }
 
-/// Whoever may use the server, if not everybody may.
+/// Returns the users of the server. Fails on a server without users.
 fn users<'a>(context: &Context<'a>) -> Result<&'a Users, Stop> {
     context.shared.config.users.as_deref().ok_or(Stop::Status(Status::UnknownCommand))
 }

@@ -153,8 +153,8 @@ impl ReplicaLink {
         read_server_id(&mut self.stream, &mut self.server_id)
     }
 
-    /// Sends the update log's entries that this replica has executed, after a request with the option
-    /// [`RESUME`](wire::replication::RESUME). Call it after [`ReplicaLink::server_id`].
+    /// Sends the update log's entries that this replica has executed, after a request with the
+    /// option [`RESUME`](wire::replication::RESUME). Call it after [`ReplicaLink::server_id`].
     pub fn resume(&mut self, resume: &Resume) -> Result<()> {
         let mut bytes = Vec::new();
         resume.encode(&mut bytes).map_err(|_| Error::InvalidOperation)?;

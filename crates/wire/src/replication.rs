@@ -1,9 +1,9 @@
 //! What two servers of this project say to each other beyond the original's replication.
 //!
-//! A replica asks with the versatile function [`Function::Replication`] whether its master knows this, and then
-//! sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection. The master
-//! answers its server id and [`FromMaster`]s, and the replica says with [`Acknowledgement`]s how
-//! far it has come. `docs/protocols/replication.md` draws the bytes.
+//! A replica asks with the versatile function [`Function::Replication`] whether its master knows
+//! this, and then sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection.
+//! The master answers its server id and [`FromMaster`]s, and the replica says with
+//! [`Acknowledgement`]s how far it has come. `docs/protocols/replication.md` draws the bytes.
 
 use crate::limits::{
     LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,

@@ -3,8 +3,8 @@
 /// Declares [`Function`] with the name of each on the wire.
 macro_rules! functions {
     ($($(#[$documentation:meta])* $function:ident = $name:expr,)*) => {
-        /// A function that a `misc` request calls. Which of them a server has depends on the kind of
-        /// its database.
+        /// A function that a `misc` request calls. Which of them a server has depends on the kind
+        /// of its database.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Function<'a> {
             $($(#[$documentation])* $function,)*

@@ -81,7 +81,7 @@ enum Command {
         /// How long, in seconds.
         #[arg(long, default_value_t = chaos::SECONDS)]
         seconds: u64,
-        /// Of what happens; 0 is another one each time.
+        /// Seed of what happens; 0 takes another one each time.
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]

@@ -18,7 +18,7 @@ pub const PRIMARY_KEY_BYTES_MAX: usize = 32 * 1024;
 /// Longest name of a column of a table, in bytes.
 pub const COLUMN_NAME_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a value that an index of a table holds. Of longer values, rows are read.
+/// Bytes of a value that an index of a table holds. For longer values, rows are read.
 pub const INDEXED_VALUE_BYTES_MAX: usize = 1024;
 
 /// Different tokens of a value that a token index holds. Rows with more are read.
@@ -37,7 +37,7 @@ pub const SNIPPETS_MAX: usize = 1024;
 /// Conditions of a full-text expression that count.
 pub const EXPRESSION_UNITS_MAX: usize = 32;
 
-/// Lists of rows that one query sorts for phrases of one or two letters. Of conditions with more,
+/// Lists of rows that one query sorts for phrases of one or two letters. For conditions with more,
 /// rows are read.
 pub const SORTED_PHRASES_MAX: usize = 32;
 

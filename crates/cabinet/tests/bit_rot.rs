@@ -107,7 +107,7 @@ fn a_damaged_value_is_an_error_to_every_reader_and_never_absent() {
     for name in ["a.tch", "a.tcf", "a.tcb", "a.tct"] {
         let subject = Subject::new(name);
         drop(subject.filled());
-        // Of a tree, leaves that are in memory would not be read.
+        // Leaves of a tree that are in memory would not be read.
         let database = subject.open();
         let file = subject.damage(b"value of 00123", 10);
         let damaged = &key(123)[..];

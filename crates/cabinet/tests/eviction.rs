@@ -109,7 +109,7 @@ fn what_was_not_used_lately_goes_first<E: OnDisk>(options: &Options) {
     let left = database.len();
     assert!(left > RECORDS / 4, "{left} records fill less than three quarters of the cap");
     assert_eq!(evicted(&database), RECORDS - left);
-    // Of the others the newest are there, and they alone.
+    // The newest of the others are there, and they alone.
     assert_eq!(present(&database, RECORDS - left + 3..RECORDS) as u64, left - 3);
 }
 
@@ -143,7 +143,7 @@ fn the_files_stay_within_the_cap_whatever_is_stored() {
                 let database = database.clone();
                 scope.spawn(move || {
                     for number in 0..4_000u64 {
-                        // Of all lengths, some of them over again, some removed.
+                        // Values of all lengths, some of them over again, some removed.
                         let length = (number * 7919 % 8000) as usize;
                         let key = key(number % 2000 * 3 + thread);
                         database.put(&key, &vec![7; length]).unwrap();

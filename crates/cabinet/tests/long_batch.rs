@@ -56,7 +56,7 @@ fn a_batch_in_the_room_behind_a_long_one_has_every_record() {
 
 #[test]
 fn the_records_of_a_batch_but_the_longest_have_a_limit_in_the_log() {
-    /// Of a record with a key of one byte and a value of more than 2 MiB.
+    /// Header of a record with a key of one byte and a value of more than 2 MiB.
     const HEADER_BYTES: usize = 18;
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(&folder.path().join("a.tch").display().to_string()).unwrap();

@@ -1,6 +1,5 @@
 //! Salvaging damaged databases: every record that is whole comes back, with no other value than it
-//! had. Of what was removed from a tree whose checkpoint is lost, as little comes back as can be
-//! told.
+//! had. As few removed records as possible come back to a tree whose checkpoint is lost.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

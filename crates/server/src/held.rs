@@ -85,7 +85,7 @@ const MISC: u8 = 0x90;
 const PUT_NO_REPLY: u8 = 0x18;
 
 impl Refusal {
-    /// Of a request that begins with these bytes.
+    /// Returns the refusal of a request that begins with these bytes.
     pub(crate) fn of(request: &[u8]) -> Self {
         match wire::sniff(request) {
             Some(Protocol::Binary) => Self::Bytes(match request {

@@ -145,7 +145,7 @@ mod tests {
             hits.note(key, Hit { is_read: true, second: second as u64 });
         }
         let known = |keys: &[[u8; 8]]| keys.iter().filter(|key| hits.find(*key).is_some()).count();
-        // Of the eight places of a bucket the last thousandth of all keys hardly lost one.
+        // The last thousandth of all keys hardly lost one of the eight places of a bucket.
         assert!(known(&keys[keys.len() - CELLS / 1000..]) > CELLS / 1000 * 9 / 10);
         assert!(known(&keys[..CELLS]) < CELLS / 10);
         assert!(known(&keys) <= CELLS + CELLS / 10);

@@ -16,7 +16,7 @@ use crate::store::Store;
 use cabinet::{Change, Error, Meta, Result};
 use std::borrow::Cow;
 
-/// Of a value of which nobody has said what it is.
+/// Type of a value that was stored without one.
 pub(crate) const UNKNOWN: &str = wire::http::reply::OCTET_STREAM;
 
 /// Longest name of a media type that is kept, in bytes.

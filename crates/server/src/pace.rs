@@ -23,7 +23,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of what begins now, with so many bytes moved already.
+    /// Begins now, with `bytes` moved already.
     pub fn new(now_ms: u64, bytes: usize) -> Self {
         Self { since_ms: now_ms, bytes: bytes as u64 }
     }

@@ -313,7 +313,7 @@ impl Records {
     }
 
     /// Stores the value of one record, with its type and time, under another key; says whether
-    /// there was one. Of several values that is the first.
+    /// there was one. The first is taken if there are several.
     pub fn copy(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         let copied = self.copy_here(from, to)?;
         self.commit()?;

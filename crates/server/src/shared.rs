@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     /// What long values on their way may take of the disk.
     pub(crate) spool_budget: Arc<Budget>,
     pub(crate) entity_tags: EntityTags,
-    /// Of a server with users.
+    /// Logins, on a server with users.
     pub(crate) logins: Logins,
     /// The iterator of connections that have started none of their own.
     pub(crate) cursor: Mutex<Cursor>,

@@ -7,7 +7,7 @@
 //! As the original does, an operation is logged that found a record where there should be none, or
 //! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
-//! or an expiry as `misc put` with a third argument, which the original ignores. Of a database with
+//! or an expiry as `misc put` with a third argument, which the original ignores. In a database with
 //! a cap every change is logged as the record that came of it, and what the cap evicts is not
 //! logged: replicas keep to caps of their own. So is what is added to a record that will expire:
 //! whoever executes that later finds nothing to add to, and would keep what was added for good.
@@ -39,7 +39,7 @@ pub(crate) struct Store {
     may_wait: bool,
     log: Option<Arc<UpdateLog>>,
     source: Source,
-    /// Of clients' changes.
+    /// Gate of clients' changes.
     gate: Option<Arc<Gate>>,
 }
 
@@ -210,7 +210,7 @@ impl Store {
         Ok(())
     }
 
-    /// Length of the value that is there, in bytes, and whether it will expire. Of rows neither
+    /// Length of the value that is there, in bytes, and whether it will expire. For rows neither
     /// counts: they do not expire, and their columns are logged one by one.
     fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
         if self.database.table().is_some() {

@@ -15,7 +15,7 @@ fn values_with_nul_in_them_stay_apart() {
         client.exchange(misc("vanish", &[]), DONE);
         client.exchange(misc(name, &["k", "a", "1\x002", "b", "3"]), DONE);
         client.exchange(misc("get", &["k"]), list(&["a", "1\x002", "b", "3"]));
-        // Of a column with an empty name nothing can be made.
+        // A column with an empty name cannot be used.
         client.exchange(misc(name, &["l", "", "1\x002"]), MISC_FAILURE);
     }
     client.exchange(misc("putkeep", &["k", "a", "\0"]), MISC_FAILURE);

@@ -133,7 +133,7 @@ pub struct Had {
     pub log: u64,
     /// All entries up to here.
     pub base_us: u64,
-    /// Of each partition, all entries up to here too.
+    /// Time stamp up to which all entries of each partition are there too.
     pub lanes_us: [u64; LANES],
 }
 
@@ -148,7 +148,7 @@ impl Had {
 /// What a replica has executed, whatever log its time stamp is of. Empty if that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
-    /// Of each log that it has executed entries of.
+    /// Logs of which it has executed entries.
     pub had: Vec<Had>,
 }
 

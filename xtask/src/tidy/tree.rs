@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Text files that a rule may read. Of all others only the path is kept.
+/// Ends of the names of text files, which rules read. All others are known by path only.
 const READ: &[&str] = &[".rs", ".md", "Cargo.toml"];
 
 pub(super) struct Tree {

@@ -7,6 +7,8 @@ use super::tree::{Kind, Tree};
 /// what to write. A word counts as a whole and as it is written here: a capital is an opening.
 const BANNED: &[(&str, &[&str], &str)] = &[
     ("anew", EVERYWHERE, "write `again`"),
+    ("Of", EVERYWHERE, "begin with the part that is meant, or with its name"),
+    ("What", &["crates/client", "crates/webdav"], NAME_IT),
     ("Who", EVERYWHERE, NAME_IT),
     ("Whoever", EVERYWHERE, NAME_IT),
     ("Nobody", EVERYWHERE, NAME_IT),

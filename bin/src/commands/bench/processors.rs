@@ -10,7 +10,7 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// Of those that this thread may use, two at least.
+    /// Returns two or more of the processors that this thread may use.
     pub(super) fn of_this_thread() -> Result<Self> {
         let mut others = sched_getaffinity(None)?;
         ensure!(others.count() > 1, "this needs two processors");

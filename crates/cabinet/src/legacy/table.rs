@@ -11,8 +11,8 @@ const COLUMNS_MAX: usize = 1 << 16;
 /// Name and value of a column.
 type Column<'a> = (&'a [u8], &'a [u8]);
 
-/// The columns of a row: name and value, each behind its length. Of several columns of one name
-/// the first counts.
+/// The columns of a row: name and value, each behind its length. The first of several columns
+/// of one name counts.
 pub(super) fn columns(row: &[u8]) -> Result<Vec<Column<'_>>, &'static str> {
     let mut columns = Vec::new();
     let mut names = std::collections::HashSet::new();

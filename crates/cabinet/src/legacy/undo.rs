@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Undoing a transaction means writing these bytes back, latest change first, and cutting the
-//! file. Here the file stays as it is: whoever reads it is shown the bytes of the log instead. Of
-//! several changes of a byte the earliest says what it was before.
+//! file. Here the file stays as it is: whoever reads it is shown the bytes of the log instead. The
+//! earliest of several changes of a byte says what it was before.
 
 use super::number::ByteOrder;
 use super::source::{ReadAt, Window};

@@ -58,7 +58,7 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
             log.capacity.note_checkpoint_bytes(self.checkpoint_bytes());
             let evicted = log.capacity.evicted();
             log.evict_while(self, &Log::wants_eviction)?;
-            // Of more records than there are now, after a cap was lowered.
+            // The checkpoint lists more records than there are now, after a cap was lowered.
             if log.capacity.evicted() > evicted
                 && log.checkpoint_file_bytes() > 2 * self.checkpoint_bytes()
             {

@@ -34,11 +34,11 @@ pub(crate) struct Files<'s> {
     directory: &'s Path,
     identity: Identity,
     pub(crate) nature: Nature,
-    /// Of those that are there.
+    /// Numbers of those that are there.
     numbers: Vec<u64>,
     survey: Survey,
     promise: Promise,
-    /// Of the manifest.
+    /// Damages of the manifest.
     damages: Vec<Damage>,
     _lock: Option<Lock>,
 }

@@ -262,7 +262,7 @@ impl Log {
         if !present || !segment.is_sealed() || segment.is_kept() {
             return Ok(());
         }
-        // Of a batch only a part may be alive. If that were on the disk before the rest is, a loss
+        // Only a part of a batch may be alive. If that were on the disk before the rest is, a loss
         // of power would leave half of the batch.
         if self.unsynced.lock().iter().any(|one| Arc::ptr_eq(one, segment)) {
             self.sync_sealed(std::slice::from_ref(segment))?;
@@ -301,7 +301,7 @@ impl Log {
                     segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
                     return Ok(());
                 }
-                // Of a record here it cannot be told whether it has something to hold down: damage
+                // It is not known of a record here whether it has something to hold down: damage
                 // is in the way, elsewhere, and noted there.
                 Err(ScanError::Visit(Error::Corrupted { .. })) => {
                     segment.spare();

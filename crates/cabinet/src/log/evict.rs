@@ -1,6 +1,6 @@
 //! Eviction: giving back the space of records that nobody has read lately, for new ones.
 //!
-//! The oldest segment goes. Of its records, those that were read since they came there are moved
+//! The oldest segment goes. Its records that were read since they came there are moved
 //! to the end of the log, where they count as not read; the others leave the index with it. That is
 //! CLOCK, with the log for the clock's face: what was written or read goes once more around.
 //!

@@ -63,7 +63,7 @@ impl Faults {
         let logged_ms = self.logged_ms.load(Ordering::Relaxed);
         let is_due =
             logged_ms == 0 || now_ms.saturating_sub(logged_ms) >= LINE_INTERVAL.as_millis() as u64;
-        // Of several threads one writes the line.
+        // One of several threads writes the line.
         let is_own = is_due
             && self
                 .logged_ms

@@ -73,7 +73,7 @@ pub struct MemoryHash {
 struct Padded<T>(T);
 
 impl MemoryHash {
-    /// An empty database. Of the options, the caps, the compression and the clock matter.
+    /// Returns an empty database. The caps, the compression and the clock of the options matter.
     pub fn new(options: &Options) -> Self {
         let capacity = Capacity::new(options);
         let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN)

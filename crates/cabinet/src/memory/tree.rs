@@ -163,7 +163,7 @@ impl Tree {
 }
 
 impl MemoryTree {
-    /// An empty database. Of the options, the caps, the compression and the clock matter.
+    /// Returns an empty database. The caps, the compression and the clock of the options matter.
     pub fn new(options: &Options) -> Self {
         Self { tree: RwLock::default(), capacity: Capacity::new(options), options: options.clone() }
     }

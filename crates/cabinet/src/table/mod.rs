@@ -104,7 +104,7 @@ const UIDS_SET_ASIDE: u64 = 1000;
 pub struct Table {
     engine: Arc<dyn Engine>,
     entries: Arc<Entries>,
-    /// Of tables that were opened by their path.
+    /// Keeper of a table that was opened by its path.
     keeper: Option<Keeper>,
     /// Indices, those not ready yet among them.
     structure: RwLock<Vec<Arc<Index>>>,
@@ -151,8 +151,8 @@ impl Table {
         Ok(table)
     }
 
-    /// A table in an engine whose keys are in lexical order, and in which there is nothing else. Of
-    /// the options, `read_only`, `query_memory_bytes` and `cache_bytes` matter.
+    /// A table in an engine whose keys are in lexical order, and in which there is nothing else.
+    /// The options `read_only`, `query_memory_bytes` and `cache_bytes` matter.
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
         let path = engine.path();
         Self::of(engine, options).map_err(|error| recover::with_way_out(&path, error))

@@ -65,7 +65,7 @@ pub(super) struct Source<'a> {
     pub(super) view: View<'a>,
     /// For what has to be sorted.
     pub(super) folder: &'a Path,
-    /// Of one list.
+    /// Budget of one list.
     pub(super) budget_bytes: usize,
 }
 

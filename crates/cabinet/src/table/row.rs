@@ -84,7 +84,7 @@ impl Row {
     /// value: it would be lost.
     pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let mut columns: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        // Of those behind the ones that are searched.
+        // Places of those after the ones that are searched.
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut parts = parts.into_iter();
         while let Some(name) = parts.next() {

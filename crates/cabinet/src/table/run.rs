@@ -74,9 +74,9 @@ struct Run<'a> {
     table: &'a Table,
     view: View<'a>,
     query: &'a Query,
-    /// Of all conditions, for candidates of which an index does not know for sure.
+    /// Matchers of all conditions, for candidates of which an index does not know for sure.
     all: Vec<Matcher>,
-    /// Of those that no index answers.
+    /// Matchers of those that no index answers.
     residual: Vec<Matcher>,
     /// By what matches are sorted; `None` if they come as they should.
     sorted_by: Option<&'a Order>,

@@ -64,7 +64,7 @@ impl Shared {
             if state.generation != handle.generation {
                 continue;
             }
-            // Of a leaf that is damaged nothing can be removed, but of the next.
+            // Nothing can be removed from a leaf that is damaged, but from the next.
             let is_whole = self.load_for_care(&handle.leaf, &mut state)?;
             while is_whole && self.is_over_capacity() {
                 let Some(loaded) = state.loaded().filter(|loaded| loaded.page.len() > 0) else {

@@ -1,7 +1,7 @@
 //! Which page of a damaged log is to be believed of each key.
 //!
 //! A page is all that there was between its first key and its last when it was written; one that
-//! the checkpoint lists even of all keys of its leaf. Of the pages that reach over a key, the one
+//! the checkpoint lists even of all keys of its leaf. Among pages that reach over a key, the one
 //! that has seen the latest redo has its last state; of equals, all have the same.
 
 use super::checkpoint::Line;
@@ -72,7 +72,7 @@ struct Claim {
     parts: Range<usize>,
 }
 
-/// Of those that have seen the same redo.
+/// Rank among those that have seen the same redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// It is listed, but not there.

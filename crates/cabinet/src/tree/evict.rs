@@ -4,7 +4,7 @@
 //! and the redo that checkpoints remove, which come the sooner the lower the cap is.
 //!
 //! Eviction is CLOCK: a hand goes through the leaves in the order of keys, around and around. A
-//! leaf of which a record was read or overwritten since the hand last came by is spared. Of the
+//! leaf of which a record was read or overwritten since the hand last came by is spared. From the
 //! others go the keys of the older half, with all their duplicates: those last written before the
 //! horizon of the round, which is the median of some leaves. A leaf that was found to have nothing
 //! so old is passed without its page being read. One batch of the log removes the keys of a leaf,

@@ -1,6 +1,6 @@
 //! Rebuilding: makes a damaged tree again from its log.
 //!
-//! Of each key the page is believed that knows its last state ([`super::cover`]), and then the
+//! For each key the page is believed that knows its last state ([`super::cover`]), and then the
 //! redo after that page is applied: all that is whole, also behind holes.
 //!
 //! What comes of it is what there was, but for what the holes had: a key of which the last change
@@ -8,8 +8,8 @@
 //! removed comes back if the redo that said so is gone, and if no newer page reaches over its
 //! key. A page that is not the newest of its leaf may hold such records; they are left out if the
 //! newest was written before the checkpoint was (then whatever had moved from it into another leaf
-//! was written too), else they are kept and counted as doubtful. Of a leaf that was joined to
-//! another nothing says that it was.
+//! was written too), else they are kept and counted as doubtful. A leaf that was joined to
+//! another is not known as such.
 
 use super::checkpoint::unpack;
 use super::cover::{Cover, Leaves, Seen, Trust};

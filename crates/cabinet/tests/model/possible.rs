@@ -1,7 +1,7 @@
 //! What a database may hold after a crash.
 //!
-//! Of each record: what it was when it was last acknowledged, or anything that it became since.
-//! Of what was changed together: all or nothing.
+//! For each record: what it was when it was last acknowledged, or anything that it became since.
+//! For changes that were made together: all or nothing.
 
 use crate::model::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +50,8 @@ impl Possible {
         }
     }
 
-    /// Checks that what was found is possible, and answers what there is from now on. Of records
-    /// that have expired nobody can tell whether they are there.
+    /// Checks that what was found is possible, and answers what there is from now on. Records
+    /// that have expired may be there or not.
     pub(crate) fn settle(&mut self, found: &Records, now_ms: u64) -> Records {
         let mut at: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();
         let mut before: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();

@@ -121,7 +121,7 @@ fn the_data_stay_within_the_cap_and_the_files_within_a_few_times_of_it() {
     let (tree, database) = open(&storage, &options());
     let mut longest = 0;
     for number in 0..4 * ROOM {
-        // Of all lengths, some of them over again, some removed.
+        // Values of all lengths, some of them over again, some removed.
         let length = (number * 7919 % 2000) as usize;
         let key = key(number * 7907 % (3 * ROOM));
         database.put(&key, &vec![7; length]).unwrap();

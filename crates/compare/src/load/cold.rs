@@ -64,11 +64,11 @@ pub struct Plan {
 #[derive(Debug)]
 struct Stretch {
     hot: Tally,
-    /// Of the other connections.
+    /// Tally of the other connections.
     others: Tally,
     elapsed: Duration,
     device: Option<DeviceReads>,
-    /// Of the whole server, and of its event loops.
+    /// Waits of the whole server, and of its event loops.
     waits: Waits,
     loop_waits: Waits,
     /// Requests that the server's event loops left to its pool.

@@ -78,7 +78,7 @@ struct Queue<'a> {
     batches: VecDeque<Arc<Batch>>,
     /// Number of the first of them.
     first: u64,
-    /// Of all of them.
+    /// Bytes of all of them.
     bytes: usize,
     is_closed: bool,
     failure: Option<End>,

@@ -3,12 +3,12 @@
 //! Operations are spread over lanes by their keys. Those of a lane are executed in their order,
 //! those of different lanes are not. So for each log the file has a time stamp up to which
 //! everything is executed, and one for each lane that is at least that. Each lane also notes which
-//! operation it begins. The file is mapped and outlives a process that is killed. Of what comes
-//! again after that, each lane knows what it has executed, but for one operation that it had begun.
-//! Where executing that one twice would show, the state of its records before it is noted too, and
-//! compared.
+//! operation it begins. The file is mapped and outlives a process that is killed. When it
+//! comes again after that, each lane knows what it has executed, but for one operation that it had
+//! begun. Where executing that one twice would show, the state of its records before it is noted
+//! too, and compared.
 //!
-//! Of a master that does not know roots, all entries count as made first in its log.
+//! From a master that does not know roots, all entries count as made first in its log.
 //!
 //! The notes are of one life of the system, and of the position that they were made with; otherwise
 //! they say nothing.
@@ -62,7 +62,7 @@ pub(super) struct Lanes(Words);
 pub(super) struct Begun {
     /// Where it was made first.
     pub(super) root: Root,
-    /// Of its records before it, if executing it twice would show.
+    /// State of its records before it, if executing it twice would show.
     pub(super) state: u64,
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     const ROOT: Root = Root { log: 7, timestamp_us: 12 };
 
-    /// Of a replica that has come to 10, and beyond that on lane 3.
+    /// Lanes of a replica that has come to 10, and beyond that on lane 3.
     fn lanes(folder: &Path) -> Lanes {
         let lanes = reopened(folder, 0);
         lanes.position_next(10);

@@ -28,7 +28,7 @@ const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Path<'f> {
     pub(super) follower: &'f Follower,
     pub(super) shared: &'f Shared,
-    /// Of the orders.
+    /// Generation of the orders.
     pub(super) generation: u64,
     pub(super) check: bool,
     /// It had no records when it was said what is asked for.

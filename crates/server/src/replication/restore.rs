@@ -13,7 +13,7 @@ use wire::update_log::Operation;
 pub struct Replayed {
     /// Operations that were executed.
     pub operations: u64,
-    /// Of those, how many did not end as when they were logged.
+    /// Operations among them that did not end as when they were logged.
     pub differing: u64,
     /// Time stamp of the last of them, in microseconds since 1970.
     pub last_us: Option<u64>,

@@ -142,7 +142,7 @@ impl SemiSync {
     pub(super) fn confirm(&self, durable_us: &[u64], end_us: u64) {
         let Settings { replicas, timeout, .. } = self.settings;
         let confirmed_us = durable_us.get(replicas - 1).copied().unwrap_or(0);
-        // What is not there yet is not confirmed, whatever they say. Of a log without entries they
+        // What is not there yet is not confirmed, whatever they say. In a log without entries they
         // have everything up to 1.
         let confirmed_us = confirmed_us.min(end_us.max(1));
         let mut presence = self.presence.lock();

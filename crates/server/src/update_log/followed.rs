@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_killed_master_knows_it_again_and_a_killed_replica_only_what_is_in_files() {
-        // Of the last entry, which is in the journal only; then of a change that was under way.
+        // First the last entry, which is in the journal only; then a change that was under way.
         for (last, is_under_way, expected) in
             [(OWN, false, true), (at(12), false, false), (OWN, true, true), (at(12), true, false)]
         {

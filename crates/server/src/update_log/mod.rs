@@ -202,7 +202,7 @@ impl UpdateLog {
         let mut own_us = 0;
         if places.had().is_none() && last_timestamp_us > 0 {
             let is_first_foreign;
-            // Of what cannot be read it is not known.
+            // It is not known of a log that cannot be read.
             (is_first_foreign, own_us) = first_own(&settings.folder).unwrap_or((true, 1));
             if is_first_foreign {
                 places.assume(Had { own_us, ..Had::default() });

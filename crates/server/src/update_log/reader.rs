@@ -21,7 +21,7 @@ pub struct Reader {
     folder: PathBuf,
     number: u64,
     file: File,
-    /// Of the first byte of `buffer` that is not read yet.
+    /// Offset of the first byte of `buffer` that is not read yet.
     offset: u64,
     buffer: Vec<u8>,
     /// Bytes of `buffer` that were given out.

@@ -42,7 +42,7 @@ pub(crate) fn now_us() -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     sent_us: u64,
-    /// Of `sent_us` when it was last looked at.
+    /// Value of `sent_us` when it was last looked at.
     seen_us: u64,
     confirmed_us: u64,
 }

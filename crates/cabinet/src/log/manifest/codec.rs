@@ -93,7 +93,7 @@ pub(in crate::log) struct Contents {
 /// A copy of the manifest as it was read.
 pub(super) enum Copy {
     Missing,
-    /// Of a version or kind that this program does not know.
+    /// Has a version or kind that this program does not know.
     Unknown(&'static str),
     Bad(&'static str),
     /// It says whose it is, and nothing more.

@@ -86,7 +86,7 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     if let Copy::Good(contents) = &copies[0]
         && contents.state == State::Unknown
     {
-        // Of the first format: a second copy is what an upgrade did not come to the end of.
+        // In the first format a second copy is what an upgrade did not come to the end of.
         let contents = contents.clone();
         return Ok(Some(Found { contents, best: 0, to_heal: [true; 2], damages: Vec::new() }));
     }

@@ -57,7 +57,7 @@ fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
 }
 
 impl Changes {
-    /// Room for the entries of a row as many are. Of one with more than [`ROW_ENTRIES_BYTES_MAX`]
+    /// Room for the entries of a row as many are. For one with more than [`ROW_ENTRIES_BYTES_MAX`]
     /// only so many come that it shows.
     pub(in crate::table) fn of_row() -> Self {
         Self {
@@ -211,7 +211,7 @@ impl Changes {
     }
 }
 
-/// Parts of several sorted changes in one order. Of changes of one entry that of the later
+/// Parts of several sorted changes in one order. Among changes of one entry that of the later
 /// ones is met, which stand behind the earlier ones.
 pub(super) struct Merged<'a> {
     /// Heads of the first change that is left in each run, beside each other.

@@ -23,7 +23,7 @@ fn options() -> Options {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Of an index, so many entries from one number on get a value of this length, or go.
+    /// Gives that many entries of an index, from one number on, a value of this length, or none.
     Change(u32, u16, u16, Option<u8>),
     Flush,
     Look(u32, u16, u16),

@@ -2,7 +2,7 @@
 //! text of a row, with the places where they do; at the end of the text, for two and for one.
 //!
 //! A phrase of three characters or more is where its grams are at the right distances from each
-//! other; a shorter one is where a gram begins with it. Of very long text the first part is
+//! other; a shorter one is where a gram begins with it. The first part of very long text is
 //! indexed, and an entry of another sort says that there is more.
 
 use super::token::PART;

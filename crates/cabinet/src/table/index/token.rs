@@ -1,7 +1,7 @@
 //! The token index: an entry for each different token of a row, the token and then the primary
 //! key.
 //!
-//! Of a value with very many tokens the first are indexed, and an entry of another sort says that
+//! The first tokens of a value with very many are indexed, and an entry of another sort says that
 //! the row has more: such rows are candidates for every token.
 
 use super::{Index, key, put_bare};

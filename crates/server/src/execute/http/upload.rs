@@ -72,7 +72,7 @@ pub(super) fn receive(
     output: &mut Vec<u8>,
 ) -> Step {
     if !context.may_block {
-        // Of what a thread that may wait is given it takes all.
+        // A thread that may wait takes all that it is given.
         let bytes = upload.rest.bytes_in(input);
         if bytes > 0 {
             context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));

@@ -2,7 +2,7 @@
 //! environment, and waits until that process says it is ready.
 //!
 //! The child leads a session of its own and stays in the folder it was started in, so that
-//! relative paths mean what they say. (The original goes to `/`, where they do not, and clears
+//! relative paths mean what they say. (Tokyo Tyrant goes to `/`, where they do not, and clears
 //! the umask.)
 
 use anyhow::{Context, Result};

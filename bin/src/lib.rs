@@ -24,10 +24,10 @@ mod updates;
 /// The version of the programs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Version of the original's library, and of its protocol, that the programs are compatible with.
+/// Version of Tokyo Tyrant's library, and of its protocol, that the programs are compatible with.
 const ORIGINAL_VERSIONS: &str = "324:0.91";
 
-/// The version in the original's shape.
+/// The version in Tokyo Tyrant's shape.
 fn version_line() -> String {
     format!("Tyrant version {VERSION} ({ORIGINAL_VERSIONS}) for Linux")
 }

@@ -1,4 +1,4 @@
-//! The log: one event a line, `<time>\t<LEVEL>\t<message>`, as the original writes it.
+//! The log: one event a line, `<time>\t<LEVEL>\t<message>`, as Tokyo Tyrant writes it.
 //!
 //! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM; the last
 //! marks the few lines about the life of the process, which every level shows.

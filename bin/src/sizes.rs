@@ -1,6 +1,6 @@
 //! Numbers of bytes on the command line.
 
-/// A number, with one of the original's suffixes if need be: k, m, g, t, p, e are powers of 1024.
+/// A number, with one of Tokyo Tyrant's suffixes if need be: k, m, g, t, p, e are powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let suffixes = ["k", "m", "g", "t", "p", "e"];
     let lower = text.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! `ttulmgr`: the original's tool for update logs that are there as files.
+//! `ttulmgr`: Tokyo Tyrant's tool for update logs that are there as files.
 
 use crate::updates::{Line, write_line};
 use crate::version_line;
@@ -104,7 +104,7 @@ fn export(folder: &Path, from_us: u64, without: Option<u16>, output: &mut dyn Wr
     Ok(())
 }
 
-/// Lines that are none are passed over, as by the original, but counted.
+/// Lines that are none are passed over, as by Tokyo Tyrant, but counted.
 fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
     let mut files = Files::open(folder, FILE_BYTES_MAX)?;
     let mut bad = 0_u64;

@@ -1,11 +1,11 @@
-//! Entries of an update log as lines of text, in the original's form and in others.
+//! Entries of an update log as lines of text, in Tokyo Tyrant's form and in others.
 
 use crate::bytes::{from_hex, to_hex};
 use std::io::{self, Write};
 use wire::binary::Request;
 use wire::update_log::{Entry, Operation};
 
-/// Writes an entry as the original's `ttulmgr export` does: time stamp, `origin:master`, name of
+/// Writes an entry as Tokyo Tyrant's `ttulmgr export` does: time stamp, `origin:master`, name of
 /// the command, body in hexadecimal, with TABs between.
 pub(crate) fn write_line(entry: &Entry<'_>, output: &mut dyn Write) -> io::Result<()> {
     let Entry { timestamp_us, origin, master, body } = entry;
@@ -13,7 +13,7 @@ pub(crate) fn write_line(entry: &Entry<'_>, output: &mut dyn Write) -> io::Resul
     writeln!(output, "{timestamp_us}\t{origin}:{master}\t{name}\t{}", to_hex(body))
 }
 
-/// The name of a command in the original's words.
+/// The name of a command in Tokyo Tyrant's words.
 pub(crate) fn name(request: &Request<'_>) -> &'static str {
     match request {
         Request::Put { .. } => "put",

@@ -15,7 +15,7 @@ struct Fixed(Arc<FixedDatabase>);
 impl Kind for Fixed {
     const PATH: &str = "casket.tcf";
     const NUMBER: u8 = 3;
-    /// Width and bytes of the original's file.
+    /// Width and bytes of Tokyo Cabinet's file.
     const PARAMETERS: [u64; 3] = [255, 256 << 20, 0];
     const CUTS_VALUES: bool = true;
 

@@ -1,4 +1,4 @@
-//! The original's tool to talk to a running server.
+//! Tokyo Tyrant's tool to talk to a running server.
 
 fn main() -> std::process::ExitCode {
     programs::tcrmgr::run()

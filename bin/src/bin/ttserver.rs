@@ -1,4 +1,4 @@
-//! The server under the original's command line.
+//! The server under Tokyo Tyrant's command line.
 
 fn main() -> std::process::ExitCode {
     programs::ttserver::run()

@@ -1,4 +1,4 @@
-//! The original's tool for update logs.
+//! Tokyo Tyrant's tool for update logs.
 
 fn main() -> std::process::ExitCode {
     programs::ttulmgr::run()

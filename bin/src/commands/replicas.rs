@@ -168,7 +168,7 @@ impl Described<'_> {
                 format!("seeding, {} of {} records", self.word("seeded"), self.word("seeding"))
             }
             Some(operations) => format!("{state}, {}", behind(operations, seconds)),
-            // One of the original's servers does not say how far it has come.
+            // One of Tokyo Tyrant's servers does not say how far it has come.
             None => format!("{state}, sent up to {}", self.word("sent_us")),
         }
     }

@@ -1,4 +1,4 @@
-//! The command line of the original's tool: `tcrmgr SUBCOMMAND [options] operands`, options with
+//! The command line of Tokyo Tyrant's tool: `tcrmgr SUBCOMMAND [options] operands`, options with
 //! one dash, before the operands.
 
 use std::ffi::{OsStr, OsString};

@@ -66,7 +66,7 @@ pub(super) fn restore(invocation: &Invocation, _output: &mut dyn Write) -> Resul
     Ok(client.restore(&operands[0], timestamp_us(invocation)?, check(invocation))?)
 }
 
-/// Without a host the server stops following its master. (The original's tool crashes.)
+/// Without a host the server stops following its master. (Tokyo Tyrant's tool crashes.)
 pub(super) fn set_master(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
     let (client, operands) = connect(invocation)?;
     let given = operands.first().map_or(&b""[..], Vec::as_slice);

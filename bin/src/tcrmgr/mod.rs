@@ -1,4 +1,4 @@
-//! `tcrmgr`: the original's tool to talk to a running server, with its command line, its output
+//! `tcrmgr`: Tokyo Tyrant's tool to talk to a running server, with its command line, its output
 //! and its exit codes.
 
 mod arguments;
@@ -124,7 +124,7 @@ const COMMANDS: &[(Shape, Command)] = &[
 pub fn run() -> ExitCode {
     let (program, mut arguments) = crate::arguments("tcrmgr");
     let name = arguments.next().unwrap_or_default();
-    // Both ways of asking for it work, as with the original's programs.
+    // Both ways of asking for it work, as with Tokyo Tyrant's programs.
     let name = if name == "--version" { "version".into() } else { name };
     let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
     let invoked = found.and_then(|(shape, command)| {

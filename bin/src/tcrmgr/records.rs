@@ -63,7 +63,7 @@ pub(super) fn get_many(invocation: &Invocation, output: &mut dyn Write) -> Resul
 pub(super) fn list(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
     let text = Text::of(invocation)?;
     let (client, _) = connect(invocation)?;
-    // Negative is all, as the original has it.
+    // Negative is all, as Tokyo Tyrant has it.
     let max = match invocation.value("-m") {
         Some(max) => usize::try_from(number::<i64>(max.as_encoded_bytes())?).ok(),
         None => None,

@@ -59,7 +59,7 @@ pub(super) fn number<T: std::str::FromStr>(text: impl AsRef<[u8]>) -> Result<T> 
     text.trim().parse().map_err(|_| anyhow::anyhow!("{text:?} is not a number"))
 }
 
-/// `CODE: message`, with the original's codes; 9999 is what has no other.
+/// `CODE: message`, with Tokyo Tyrant's codes; 9999 is what has no other.
 pub(super) fn error(error: &anyhow::Error) -> String {
     if let Some(error) = error.downcast_ref::<client::Error>() {
         format!("{}: {error}", error.code())

@@ -1,4 +1,4 @@
-//! `ttserver`: the server under the original's command line.
+//! `ttserver`: the server under Tokyo Tyrant's command line.
 
 mod options;
 
@@ -12,7 +12,7 @@ use server::{ClientPaths, Config, Dialect, Endpoint, Following, Mask, Master};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where a daemon writes its process id unless told otherwise, as the original.
+/// Where a daemon writes its process id unless told otherwise, as Tokyo Tyrant.
 const DAEMON_PID_FILE: &str = "ttserver.pid";
 
 /// Runs the program; answers its exit code, 0 or 1.

@@ -1,4 +1,4 @@
-//! The command line of the original's server: one dash, long names, options before the name of
+//! The command line of Tokyo Tyrant's server: one dash, long names, options before the name of
 //! the database.
 
 use server::{Mask, UnknownName};
@@ -38,10 +38,10 @@ usage: PROG [options] [dbname]
 Not supported by this version, refused by name: -skel -ext -extpc
 ";
 
-/// Options of the original that this version refuses.
+/// Options of Tokyo Tyrant that this version refuses.
 const REFUSED: &[&str] = &["-skel", "-ext", "-extpc"];
 
-/// Most databases that the original's `-mul` takes.
+/// Most databases that Tokyo Tyrant's `-mul` takes.
 const MULTIPLE_MAX: u32 = 127;
 
 /// The usage, for a program of this name.
@@ -95,7 +95,7 @@ pub(super) struct Options {
     pub position: PathBuf,
     /// Stop where an operation ends otherwise than on the master.
     pub check: bool,
-    /// Databases that the original would split the records over; 0 if not given.
+    /// Databases that Tokyo Tyrant would split the records over; 0 if not given.
     pub multiple: u32,
     /// Flags and expiry of memcached's clients count.
     pub keeps_expiry: bool,
@@ -141,7 +141,7 @@ impl Default for Options {
 pub(super) enum Refusal {
     /// It is not one; the usage helps.
     Usage(String),
-    /// An option of the original that is not there yet.
+    /// An option of Tokyo Tyrant that is not there yet.
     NotSupported(String),
 }
 

@@ -1,4 +1,4 @@
-//! The original's tool: what it prints and how it ends.
+//! Tokyo Tyrant's tool: what it prints and how it ends.
 
 use crate::process::{Server, fail, free_port, run, succeed};
 

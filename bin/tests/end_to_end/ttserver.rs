@@ -1,4 +1,4 @@
-//! The original's command line of the server.
+//! Tokyo Tyrant's command line of the server.
 
 use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};

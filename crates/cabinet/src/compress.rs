@@ -1,6 +1,6 @@
 //! Compression of single values.
 //!
-//! A compressed value is the length of the original, in bytes, as a LEB128 number, followed by an
+//! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an
 //! LZ4 block or a Zstandard frame. Which of the two it is stands elsewhere in the record.
 
 use crate::Compression;

@@ -152,7 +152,7 @@ impl Database {
     }
 
     /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
-    /// whole, as the original does.
+    /// whole, as Tokyo Cabinet does.
     pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
         self.update(key, |entry| {
             let Some(entry) = entry else {
@@ -767,7 +767,7 @@ impl Database {
     /// the tuning (`width=100#limsiz=1g`) says; see [`crate::name`]. Fixed-length: what is not
     /// given stays. On-memory: a cap that is not given is lifted. Hash, fixed-length and tree: a
     /// cap on bytes that is given is set and then kept to, instead of reclaiming everything now.
-    /// Tuning that there is not is ignored, as the original has it.
+    /// Tuning that there is not is ignored, as Tokyo Cabinet has it.
     pub fn retune(&self, tuning: &str) -> Result<()> {
         self.enter()?;
         let path = self.path();

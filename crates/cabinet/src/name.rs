@@ -19,7 +19,7 @@
 //! | `capnum` | a number | on-memory kinds and trees: most records |
 //! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
-//! | `limsiz` | a number | fixed-length, on creation: bytes of the original's file, which limit the ids; 256 MiB if not given |
+//! | `limsiz` | a number | fixed-length, on creation: bytes of Tokyo Cabinet's file, which limit the ids; 256 MiB if not given |
 //!
 //! What else Tokyo Cabinet knows (`bnum`, `apow`, ...) has no meaning here. It is accepted, so
 //! that old names go on working, and listed in [`Specification::notices`]; so is what has no

@@ -60,7 +60,7 @@ pub struct Options {
     /// Fixed-length kind, on creation: longest value, in bytes; longer ones are cut; `None` is
     /// 255. At most [`crate::limits::FIXED_WIDTH_BYTES_MAX`].
     pub width: Option<u64>,
-    /// Fixed-length kind, on creation: bytes that the original's file might have, which say what
+    /// Fixed-length kind, on creation: bytes that Tokyo Cabinet's file might have, which say what
     /// the greatest id is; `None` is 256 MiB.
     pub limit_bytes: Option<u64>,
     /// Hash and fixed-length kinds without durability: spread writes over many stretches of the

@@ -28,7 +28,7 @@ const CLASSES: [&str; 12] = [
     "upper", "xdigit",
 ];
 
-/// Compiles a pattern of the original's: extended syntax, a leading `*` ignores case.
+/// Compiles a pattern of Tokyo Cabinet's: extended syntax, a leading `*` ignores case.
 pub(crate) fn compile(pattern: &[u8]) -> Result<Regex> {
     let (pattern, ignore_case) = match pattern.strip_prefix(b"*") {
         Some(rest) => (rest, true),

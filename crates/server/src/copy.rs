@@ -1,7 +1,7 @@
 //! `copy`: a copy of the database while it is served, to a path or by way of a command.
 //!
 //! A command gets the path of a copy, which was made in constant time, so that nobody waits for
-//! it. The original has its writers wait and gives it the path of the database itself. What its
+//! it. Tokyo Tyrant has its writers wait and gives it the path of the database itself. What its
 //! users' scripts make beside that path, as in `cp -r "$1" "$1.$2"`, has to end up beside the
 //! database nevertheless: so the copy has the database's name in a folder of its own beside it, and
 //! what the command leaves in that folder is moved out of it.
@@ -48,7 +48,7 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
     let command = OsStr::from_bytes(command);
     let path = database.path();
     if Kind::of_path(&path).is_some_and(Kind::is_on_memory) {
-        // As the original has it: there is nothing that it could name.
+        // As Tokyo Tyrant has it: there is nothing that it could name.
         let time = crate::update_log::now_us().to_string();
         return run(shared, command, &[time.as_ref()], Stdio::null(), Stdio::null())
             .and_then(succeeded)

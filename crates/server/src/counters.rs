@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($($name:ident $label:literal,)*) => {
-        /// What is counted. The first ones are the original's, in its order.
+        /// What is counted. The first ones are Tokyo Tyrant's, in its order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub(crate) enum Count { $($name,)* }

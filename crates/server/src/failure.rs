@@ -1,9 +1,9 @@
-//! Why operations fail, in the original's numbers and words.
+//! Why operations fail, in Tokyo Tyrant's numbers and words.
 
 use cabinet::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A kind of failure that clients of the original know.
+/// A kind of failure that clients of Tokyo Tyrant know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Failure {
@@ -33,7 +33,7 @@ impl Failure {
         Self::Miscellaneous,
     ];
 
-    /// What the original said.
+    /// What Tokyo Tyrant said.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Invalid => "invalid operation",

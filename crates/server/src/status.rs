@@ -14,13 +14,13 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// some take a server for one that lacks commands, or for none, by the first numbers of it.
 const MEMCACHED_VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
-/// Version of the original's library that clients find here.
+/// Version of Tokyo Tyrant's library that clients find here.
 const LIBRARY_VERSION: &str = "324";
 
 /// Version of the binary protocol.
 const PROTOCOL_VERSION: &str = "0.91";
 
-/// Counts that the original has not.
+/// Counts that Tokyo Tyrant has not.
 const OWN_COUNTS: usize = Count::Touch as usize;
 
 /// The version that clients of the memcached protocols see.
@@ -31,7 +31,7 @@ pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
     }
 }
 
-/// Names and values of what the original tells about itself, in its order, the counts left out.
+/// Names and values of what Tokyo Tyrant tells about itself, in its order, the counts left out.
 pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
     let database = &shared.database;
     let path = database.path();
@@ -81,7 +81,7 @@ pub(crate) fn header_name(fact: &str) -> String {
     format!("X-TT-{}", fact.to_ascii_uppercase())
 }
 
-/// The text of the binary protocol's `stat`: the original's lines, and then our own.
+/// The text of the binary protocol's `stat`: Tokyo Tyrant's lines, and then our own.
 pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
     let mut text = String::new();
     for (name, value) in facts(shared, descriptor) {
@@ -94,7 +94,7 @@ pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
     text
 }
 
-/// The lines of counts that the original has.
+/// The lines of counts that Tokyo Tyrant has.
 pub(crate) fn counters(shared: &Shared) -> String {
     let mut text = String::new();
     for count in &Count::ALL[..OWN_COUNTS] {
@@ -103,7 +103,7 @@ pub(crate) fn counters(shared: &Shared) -> String {
     text
 }
 
-/// Figures that the original has not; `total` is what was counted.
+/// Figures that Tokyo Tyrant has not; `total` is what was counted.
 pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<(String, String)> {
     let now_ms = shared.milliseconds_at(Instant::now());
     let mut figures = vec![

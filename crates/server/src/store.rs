@@ -4,10 +4,10 @@
 //! only reads is the database's own. With a log each change is made and logged under the lock of
 //! its key, as the request of the binary protocol that does the same. Without one nothing is added.
 //!
-//! As the original does, an operation is logged that found a record where there should be none, or
+//! As Tokyo Tyrant does, an operation is logged that found a record where there should be none, or
 //! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
 //! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
-//! or an expiry as `misc put` with a third argument, which the original ignores. In a database with
+//! or an expiry as `misc put` with a third argument, which Tokyo Tyrant ignores. In a database with
 //! a cap every change is logged as the record that came of it, and what the cap evicts is not
 //! logged: replicas keep to caps of their own. So is what is added to a record that will expire:
 //! whoever executes that later finds nothing to add to, and would keep what was added for good.

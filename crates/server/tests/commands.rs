@@ -1,4 +1,4 @@
-//! What the protocols can do beyond the exchanges that were captured from the original.
+//! What the protocols can do beyond the exchanges that were captured from Tokyo Tyrant.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -200,7 +200,7 @@ fn a_fixed_length_database_goes_by_ids() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::fixed(folder.path()));
     let mut client = server.connect();
-    // What the original answers to each of these.
+    // What Tokyo Tyrant answers to each of these.
     client.exchange(misc("range", &[]), list(&[]));
     client.exchange(misc("put", &["max", "x"]), MISC_FAILURE);
     client.exchange(misc("putlist", &["5", "x", "a9", "b"]), list(&[]));
@@ -304,7 +304,7 @@ fn the_last_error_is_that_of_the_connection() {
 
 #[test]
 fn a_sum_of_the_least_integer_is_a_success() {
-    // The original stores it and says that it has failed.
+    // Tokyo Tyrant stores it and says that it has failed.
     let server = start(memory());
     let mut client = server.connect();
     client.exchange(b"\xc8\x60\0\0\0\x01\x7f\xff\xff\xffn", b"\0\x7f\xff\xff\xff");

@@ -1,7 +1,7 @@
-//! What the original was seen to answer is answered alike, byte for byte, except where the tables
+//! What Tokyo Tyrant was seen to answer is answered alike, byte for byte, except where the tables
 //! here say otherwise and why.
 //!
-//! The exchanges were captured from the original, each on a connection of its own and in this
+//! The exchanges were captured from Tokyo Tyrant, each on a connection of its own and in this
 //! order, all of a file on one fresh database.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
@@ -13,17 +13,17 @@ use server::{Config, Dialect};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{Client, Running};
 
-/// A server that follows the original's rules where those of memcached are others.
+/// A server that follows Tokyo Tyrant's rules where those of memcached are others.
 fn start(database: Database) -> Running {
     let config = Config { dialect: Dialect::TokyoTyrant, ..support::config() };
     support::start_with(config, database)
 }
 
-/// What is expected in place of what the original answered.
+/// What is expected in place of what Tokyo Tyrant answered.
 enum Expected {
     /// A better answer, and whether the connection is closed after it.
     Improved { reply: &'static [u8], closed: bool },
-    /// A list whose order is that of the original's file: these elements in any order.
+    /// A list whose order is that of Tokyo Tyrant's file: these elements in any order.
     AnyOrder,
     /// One of the elements of the exchange of this name.
     OneOf { whole: &'static str },
@@ -57,7 +57,7 @@ const HASH_BINARY: Exceptions = &[
     ("size", "the size is that of the file", Count),
     (
         "misc error NOULOG",
-        "the original has a last error in each of its threads; here a new connection hears the \
+        "Tokyo Tyrant has a last error in each of its threads; here a new connection hears the \
          last one of all",
         Improved { reply: b"\0\0\0\0\x01\0\0\0\x1321: existing record", closed: false },
     ),
@@ -69,7 +69,7 @@ const OK: Expected = Improved { reply: b"OK\r\n", closed: false };
 const MEMCACHED_HTTP: Exceptions = &[
     (
         "get",
-        "flags are kept, where the original forgot them",
+        "flags are kept, where Tokyo Tyrant forgot them",
         Improved { reply: b"", closed: false },
     ),
     (
@@ -125,7 +125,7 @@ const MEMCACHED_HTTP: Exceptions = &[
     ),
     (
         "PUT chunked",
-        "the chunks are read, where the original stored an empty value and closed",
+        "the chunks are read, where Tokyo Tyrant stored an empty value and closed",
         Improved {
             reply: b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
                 Created\n",
@@ -143,12 +143,12 @@ const MEMORY_HASH: Exceptions = &[
     ("size", "the size is that of the engine", Count),
     (
         "ext without -ext",
-        "the original had been built without scripts, and then plays some of its own",
+        "Tokyo Tyrant had been built without scripts, and then plays some of its own",
         NO_SCRIPTS,
     ),
 ];
 
-/// Rows are in the order of their keys, where the original has that of its file.
+/// Rows are in the order of their keys, where Tokyo Tyrant has that of its file.
 const TABLE: Exceptions = &[
     ("search all", "the order is that of the keys", AnyOrder),
     ("search badop", "the order is that of the keys", AnyOrder),
@@ -297,7 +297,7 @@ fn expect(client: &mut Client, what: &str, reply: &[u8]) {
 }
 
 /// The improved answer. `get` is the one name with several exchanges, and so its answer is made
-/// from the original's: the flags of the key `mk` were set to 7.
+/// from Tokyo Tyrant's: the flags of the key `mk` were set to 7.
 fn improved(exchange: &Exchange, reply: &[u8]) -> Vec<u8> {
     if exchange.what != "get" {
         return reply.to_vec();

@@ -1,4 +1,4 @@
-//! What HTTP offers beside what the original had: versions, parts, types and times of values.
+//! What HTTP offers beside what Tokyo Tyrant had: versions, parts, types and times of values.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 

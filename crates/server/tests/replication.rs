@@ -1,4 +1,4 @@
-//! Replication on the original's wire: real servers, and masters and replicas made of a socket.
+//! Replication on Tokyo Tyrant's wire: real servers, and masters and replicas made of a socket.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -23,7 +23,7 @@ use wire::update_log::{Message, Operation};
 
 const STORED: &[u8] = b"STORED\r\n";
 
-/// What server 3, the original, sent to a replica.
+/// What server 3, Tokyo Tyrant, sent to a replica.
 const STREAM: &[u8] = include_bytes!("fixtures/replication-stream.bin");
 
 /// Time stamp of the last update in it.
@@ -398,8 +398,8 @@ fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
     assert!(rest.len() < long.len() && rest.ends_with(b"v\r\nEND\r\n"));
 }
 
-/// A master made of a socket: takes a replica, answers what it asked for. It is the original, which
-/// has no such function as it is asked for first.
+/// A master made of a socket: takes a replica, answers what it asked for. It acts as Tokyo Tyrant,
+/// which has no such function as it is asked for first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let mut stream = take_replica(listener, b"\x01\0\0\0\0");
     let mut handshake = [0; 14];

@@ -1,4 +1,4 @@
-//! A table through the server, beyond the exchanges that were captured from the original.
+//! A table through the server, beyond the exchanges that were captured from Tokyo Tyrant.
 
 mod support;
 

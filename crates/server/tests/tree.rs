@@ -1,4 +1,4 @@
-//! A tree through the server, beyond the exchanges that were captured from the original.
+//! A tree through the server, beyond the exchanges that were captured from Tokyo Tyrant.
 
 mod support;
 

@@ -16,7 +16,7 @@ use wire::update_log::{Entry, Operation};
 
 const STORED: &[u8] = b"STORED\r\n";
 
-/// The original's log of server 3.
+/// Tokyo Tyrant's log of server 3.
 const MASTER: [&[u8]; 2] = [
     include_bytes!("fixtures/update-log/00000001.ulog"),
     include_bytes!("fixtures/update-log/00000002.ulog"),
@@ -33,7 +33,7 @@ fn originals() -> Vec<(u16, u16, Vec<u8>)> {
     entries
 }
 
-/// A folder with the original's log in it.
+/// A folder with Tokyo Tyrant's log in it.
 fn originals_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (number, bytes) in (1..).zip(MASTER) {

@@ -1,12 +1,12 @@
 //! Every limit of the protocols, named in one place.
 
-/// Most bytes of one key, value, path or argument of the binary protocol, as the original.
+/// Most bytes of one key, value, path or argument of the binary protocol, as Tokyo Tyrant.
 pub const BINARY_ARGUMENT_BYTES_MAX: usize = 256 << 20;
 
-/// Most keys or arguments of one binary request, as the original.
+/// Most keys or arguments of one binary request, as Tokyo Tyrant.
 pub const BINARY_COUNT_MAX: usize = 1 << 20;
 
-/// Names of `ext` and `misc` functions are shorter than this, in bytes, as the original.
+/// Names of `ext` and `misc` functions are shorter than this, in bytes, as Tokyo Tyrant.
 pub const FUNCTION_NAME_BYTES_LIMIT: usize = 1024;
 
 /// Longest body of an entry of the update log, in bytes: a request with the longest key and the

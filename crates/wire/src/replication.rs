@@ -1,4 +1,4 @@
-//! What two servers of this project say to each other beyond the original's replication.
+//! What two servers of this project say to each other beyond Tokyo Tyrant's replication.
 //!
 //! A replica asks with the versatile function [`Function::Replication`] whether its master knows
 //! this, and then sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection.
@@ -61,7 +61,7 @@ const RESUME_BY_ROOTS: u8 = 0xd7;
 /// A message of a master, borrowing from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromMaster<'a> {
-    /// What the original sends too.
+    /// What Tokyo Tyrant sends too.
     Log(Message<'a>),
     /// How far the master has come, and this stream.
     Position(Position),

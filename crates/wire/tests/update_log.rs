@@ -1,4 +1,4 @@
-//! The update log and the replication stream, held against what the original wrote.
+//! The update log and the replication stream, held against what Tokyo Tyrant wrote.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -19,7 +19,7 @@ const MASTER: [&[u8]; 2] = [
 const REPLICA: &[u8] = include_bytes!("captured/update-log-replica/00000001.ulog");
 const STREAM: &[u8] = include_bytes!("captured/replication-stream.bin");
 
-/// What the original exported of a log: time stamp, `origin:master`, command, body.
+/// What Tokyo Tyrant exported of a log: time stamp, `origin:master`, command, body.
 fn exported(text: &str) -> Vec<(u64, u16, u16, Vec<u8>)> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split('\t').collect();

@@ -6,6 +6,8 @@ use super::tree::{Kind, Tree};
 /// Words that prose does not have, each with the folders or files where it is banned and with
 /// what to write. A word counts as a whole and as it is written here: a capital is an opening.
 const BANNED: &[(&str, &[&str], &str)] = &[
+    ("The original", EVERYWHERE, "write `Tokyo Tyrant` or `Tokyo Cabinet`"),
+    ("the original", EVERYWHERE, "write `Tokyo Tyrant` or `Tokyo Cabinet`"),
     ("anew", EVERYWHERE, "write `again`"),
     ("Of", EVERYWHERE, "begin with the part that is meant, or with its name"),
     ("What", &["crates/client", "crates/webdav"], NAME_IT),

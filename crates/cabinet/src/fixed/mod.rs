@@ -1,6 +1,6 @@
 //! The fixed-length database (`.tcf`): an array of values over a log on disk.
 //!
-//! The name is the original's, whose values took the same room each. Here they take what they
+//! The name is Tokyo Cabinet's, whose values took the same room each. Here they take what they
 //! need, and its limits remain: the [`shape`](shape) says how long values may be and how great ids.
 //! Keys are [`id`](id)s in the log as on the wire. The index, [`pages`](pages) of consecutive
 //! ids, knows where each record is and how long, so that a change reads nothing. What the engine

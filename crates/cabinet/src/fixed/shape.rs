@@ -6,13 +6,13 @@ use crate::{Error, Options, Result};
 /// Longest value unless something else is asked for, in bytes.
 const WIDTH_DEFAULT: u64 = 255;
 
-/// Bytes of the original's file unless something else is asked for.
+/// Bytes of Tokyo Cabinet's file unless something else is asked for.
 const LIMIT_BYTES_DEFAULT: u64 = 256 << 20;
 
-/// The original rounds the size of its file up to this.
+/// Tokyo Cabinet rounds the size of its file up to this.
 const PAGE_BYTES: u64 = 4096;
 
-/// Bytes of the original's file before its first record.
+/// Bytes of Tokyo Cabinet's file before its first record.
 const HEADER_BYTES: u64 = 256;
 
 /// What a database was created with.
@@ -20,7 +20,7 @@ const HEADER_BYTES: u64 = 256;
 pub(super) struct Shape {
     /// Longest value, in bytes.
     pub(super) width: u64,
-    /// What the original's file may have, in bytes.
+    /// What Tokyo Cabinet's file may have, in bytes.
     pub(super) limit_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Shape {
         Ok(Self { width, limit_bytes })
     }
 
-    /// The greatest id: as many records as the original's file has room for, one at least.
+    /// The greatest id: as many records as Tokyo Cabinet's file has room for, one at least.
     pub(super) fn id_max(self) -> u64 {
         let length_bytes = match self.width {
             ..=0xff => 1,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_greatest_id_is_that_of_the_originals_file() {
-        // Figures of the original.
+        // Figures of Tokyo Cabinet.
         for (width, limit_bytes, id_max) in [
             (None, None, 1_048_575),
             (Some(8), Some(1000), 426),

@@ -1,19 +1,19 @@
 //! The library's own block-sorting compression.
 //!
 //! Reading it: bits to numbers (Elias gamma), numbers to bytes (move-to-front, over the whole
-//! stream), and bytes to the original in blocks of 8192 (the inverse of the Burrows-Wheeler
+//! stream), and bytes to the text in blocks of 8192 (the inverse of the Burrows-Wheeler
 //! transform). A block is a number of two bytes and the last column of its sorted rotations; the
-//! number says which row the original is.
+//! number says which row the text is.
 //!
 //! Bits are taken from the low end of each byte on. The first three say how many bits of the last
 //! byte are used, less 8 if that is 8.
 
 use super::number::ByteOrder;
 
-/// Bytes of the original in a block.
+/// Bytes of the text in a block.
 const BLOCK_BYTES: usize = 8192;
 
-/// Bytes before each block that say which row is the original.
+/// Bytes before each block that say which row is the text.
 const INDEX_BYTES: usize = 2;
 
 /// Longest run of zeros before a number: more would not give a byte.
@@ -103,7 +103,7 @@ fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static s
     Ok(bytes)
 }
 
-/// Appends the original of a block. `sorted` is room to work in.
+/// Appends the text of a block. `sorted` is room to work in.
 fn invert(column: &[u8], row: usize, sorted: &mut Vec<u16>, value: &mut Vec<u8>) {
     // Rows in the order of the column's bytes, equal ones in the order they have: row `sorted[i]`
     // is row `i` rotated by one.

@@ -126,7 +126,7 @@ impl Log {
         let mut contents = self.manifest.contents();
         contents.segments.retain(|number, _| *number < own);
         if contents.clears > own {
-            // The original was cleared after the moment that the copy is of.
+            // The database was cleared after the moment that the copy is of.
             contents.clears = 0;
         }
         contents.segments.insert(own, 0);

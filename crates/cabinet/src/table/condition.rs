@@ -3,7 +3,7 @@
 use super::number::Number;
 use super::tokens::{before_nul, of_numbers};
 
-/// What a condition asks of a column. The numbers are the original's.
+/// What a condition asks of a column. The numbers are Tokyo Cabinet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operator {
@@ -78,7 +78,7 @@ const NEGATE: u64 = 1 << 24;
 const NO_INDEX: u64 = 1 << 25;
 
 impl Operator {
-    /// The name that the original gives it.
+    /// The name that Tokyo Cabinet gives it.
     pub fn name(self) -> &'static str {
         OPERATORS[self as usize].1[0]
     }

@@ -16,7 +16,7 @@ pub(super) struct Matcher {
     test: Test,
 }
 
-/// What a value is tested for. Where the original sees C strings, operands end before their first
+/// What a value is tested for. Where Tokyo Cabinet sees C strings, operands end before their first
 /// NUL, and so do the values they are compared with.
 enum Test {
     Equal(Vec<u8>),

@@ -4,7 +4,7 @@ use super::keys;
 use super::number::Number;
 use super::tokens::before_nul;
 
-/// How values are compared. The numbers are the original's. Rows that lack the column come last
+/// How values are compared. The numbers are Tokyo Cabinet's. Rows that lack the column come last
 /// in all four; rows that are equal come in the order of their primary keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -37,7 +37,7 @@ impl OrderKind {
         found.map(|(kind, _)| *kind)
     }
 
-    /// The name that the original gives it.
+    /// The name that Tokyo Cabinet gives it.
     pub(super) fn name(self) -> &'static str {
         KINDS[self as usize].1[0]
     }

@@ -72,7 +72,7 @@ impl Query {
 pub struct Report {
     /// How many results there were.
     pub count: u64,
-    /// What was done, in the words of the original, a line for each.
+    /// What was done, in the words of Tokyo Cabinet, a line for each.
     pub hint: String,
     /// How many rows were read to be tested or sorted.
     pub rows_read: u64,
@@ -80,7 +80,7 @@ pub struct Report {
     pub entries_read: u64,
 }
 
-/// How the results of several queries are put together. The numbers are the original's.
+/// How the results of several queries are put together. The numbers are Tokyo Cabinet's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SetOperation {

@@ -1,4 +1,4 @@
-//! Searches as text, as clients of the original send them: a list of arguments, each a verb and
+//! Searches as text, as clients of Tokyo Cabinet send them: a list of arguments, each a verb and
 //! its words, joined by NUL.
 //!
 //! | verb | words |

@@ -15,7 +15,7 @@ pub(super) fn of_numbers(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| matches!(byte, b' ' | b',')).filter(|token| !token.is_empty())
 }
 
-/// Text up to its first NUL, as the C functions beneath the original's operators see it.
+/// Text up to its first NUL, as the C functions beneath Tokyo Cabinet's operators see it.
 pub(super) fn before_nul(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Operations on rows, as users of the original know them.
+//! Operations on rows, as users of Tokyo Cabinet know them.
 
 use crate::{in_memory, in_memory_with, row};
 use cabinet::limits::{COLUMN_NAME_BYTES_MAX, PRIMARY_KEY_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! The original's binary protocol.
+//! Tokyo Tyrant's binary protocol.
 
 use super::ahead::Grouped;
 use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, table, within_limit};
@@ -44,7 +44,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
         Parse::Incomplete(needed) => {
             incomplete(context, input, needed, || reply::status(output, false))
         }
-        // The original says nothing, and goes on with what follows if that is there already.
+        // Tokyo Tyrant says nothing, and goes on with what follows if that is there already.
         Parse::Invalid(Invalid::UnknownCommand) => {
             Step::Executed { bytes: COMMAND_BYTES.min(input.len()), next: Next::CloseIfQuiet }
         }
@@ -383,7 +383,7 @@ fn add_double(
     addend: f64,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
-    // The original has no other sign of failure than a sum that is not a number.
+    // Tokyo Tyrant has no other sign of failure than a sum that is not a number.
     if !addend.is_nan() {
         let sum =
             context.attempt_write("do_adddouble", context.database.add_double(key, addend))?;

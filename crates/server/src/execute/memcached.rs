@@ -109,13 +109,13 @@ fn execute(
             });
         }
         Request::FlushAll { delay, noreply } => {
-            // The original ignores the delay.
+            // Tokyo Tyrant ignores the delay.
             let delay = if is_original { 0 } else { delay };
             let cleared = admin::flush_all(context, delay)?;
             conclude(output, noreply, cleared, |output, ()| output.extend_from_slice(OK));
         }
         Request::Verbosity { noreply } => answer(output, OK, noreply),
-        // The original gives the same answer whatever the argument.
+        // Tokyo Tyrant gives the same answer whatever the argument.
         Request::Stats { argument, .. } if is_original && argument != b"reset" => {
             stats::execute(context, b"", b"", output)?;
         }
@@ -139,7 +139,7 @@ fn execute(
         Request::Quit => return Ok(Next::Close),
         Request::Bad { error, noreply } => {
             answer(output, error.reply(), noreply);
-            // The original closed without a word in the other cases.
+            // Tokyo Tyrant closed without a word in the other cases.
             if error == memcached::Error::MissingArguments {
                 return Ok(Next::CloseIfQuiet);
             }

@@ -215,7 +215,7 @@ fn check(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Resu
     }
 }
 
-/// A most number of records as the original reads it: below 1 is all.
+/// A most number of records as Tokyo Tyrant reads it: below 1 is all.
 fn maximum(argument: Option<&&[u8]>) -> usize {
     match argument.map_or(0, |text| leading_number(text)) {
         max if max < 1 => usize::MAX,

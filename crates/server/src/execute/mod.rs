@@ -91,7 +91,7 @@ pub(crate) enum Next {
     /// The next request is executed.
     GoOn,
     /// It is closed, unless more requests have arrived already: then the last of them counts, as
-    /// with the original.
+    /// with Tokyo Tyrant.
     CloseIfQuiet,
     /// It is closed.
     Close,
@@ -250,7 +250,7 @@ impl<'a> Context<'a> {
         Ok(done)
     }
 
-    /// Remembers why an operation failed. `operation` is its name in the original's log.
+    /// Remembers why an operation failed. `operation` is its name in Tokyo Tyrant's log.
     fn fail(&mut self, operation: &'static str, failure: Failure) {
         tracing::debug!("{operation}: operation failed");
         self.session.last_failure = Some(failure);
@@ -365,7 +365,7 @@ fn incomplete(context: &Context<'_>, input: &[u8], needed: usize, refuse: impl F
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
-/// A number at the beginning of `text`, as the original reads one: blanks, a sign, digits; what
+/// A number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign, digits; what
 /// follows is ignored, and nothing at all is 0. Wraps.
 fn leading_number(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();

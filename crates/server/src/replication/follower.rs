@@ -75,7 +75,7 @@ pub enum Seeding {
 }
 
 impl Default for Following {
-    /// No master, and the original's file and rules.
+    /// No master, and Tokyo Tyrant's file and rules.
     fn default() -> Self {
         Self {
             master: None,

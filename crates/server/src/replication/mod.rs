@@ -1,4 +1,4 @@
-//! Replication on the original's wire, described in `docs/replication.md`.
+//! Replication on Tokyo Tyrant's wire, described in `docs/replication.md`.
 //!
 //! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes
 //! what it receives, [`restore`] executes an update log that is there as files. Between two servers

@@ -1,7 +1,7 @@
 //! How far a replica has come, in the file of `-rts`.
 //!
 //! The file holds the time stamp of the last operation before which all are executed, in decimal,
-//! and a line end, as the original's. It is written after each batch of operations; what was
+//! and a line end, as Tokyo Tyrant's. It is written after each batch of operations; what was
 //! executed beyond it, and of which log, is in [`Lanes`], in a file beside (`.lanes`). The identity
 //! of the master's log is beside too (`.log`). While the database becomes a copy of the
 //! master's, there is a file `.seeding` beside.

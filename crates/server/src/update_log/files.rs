@@ -1,6 +1,6 @@
 //! The files of an update log: names, the one that is written, where the next begins.
 //!
-//! `00000001.ulog`, `00000002.ulog` and so on, as the original names them. An entry that takes a
+//! `00000001.ulog`, `00000002.ulog` and so on, as Tokyo Tyrant names them. An entry that takes a
 //! file to its limit is the last one in it, so files are a little longer than the limit.
 
 use super::reader::Scan;
@@ -34,7 +34,7 @@ pub(super) fn numbers(folder: &Path) -> Result<Vec<u64>> {
     for item in std::fs::read_dir(folder).map_err(failed)? {
         let name = item.map_err(failed)?.file_name();
         let number = name.to_str().and_then(|name| name.strip_suffix(".ulog"));
-        // The original writes eight digits, and no sign is a digit.
+        // Tokyo Tyrant writes eight digits, and no sign is a digit.
         let is_number = |text: &&str| text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit());
         if let Some(number) = number.filter(is_number).and_then(|text| text.parse().ok()) {
             numbers.push(number);

@@ -1,4 +1,4 @@
-//! The update log: every change in per-key order, in files as the original writes them.
+//! The update log: every change in per-key order, in files as Tokyo Tyrant writes them.
 //!
 //! `docs/formats/update-log.md` draws the bytes, `docs/replication.md` says what it is good for.
 //!
@@ -60,7 +60,7 @@ use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 use wire::replication::Root;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
 
-/// Default of [`Settings::file_bytes_max`], as the original.
+/// Default of [`Settings::file_bytes_max`], as Tokyo Tyrant.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes in the buffer from which a writer writes them out itself, also where it need not wait.

@@ -12,7 +12,7 @@ use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The clocks of the servers whose entries are in a log may differ by so much: reading begins so
-/// far before the time that is asked for, as in the original.
+/// far before the time that is asked for, as in Tokyo Tyrant.
 const CLOCK_DEVIATION_US: u64 = 30_000_000;
 
 /// Reads the entries of a log in their order.

@@ -1,6 +1,6 @@
 //! Which files of an update log are kept.
 //!
-//! Without a cap all of them are, as with the original. With one, a file goes when every known
+//! Without a cap all of them are, as with Tokyo Tyrant. With one, a file goes when every known
 //! replica has passed it, or, whoever needs it, when a cap is reached; before that happens to a
 //! replica the log of the server says so.
 

@@ -23,7 +23,7 @@ pub use strings::{Strings, StringsBuffer, StringsIter};
 pub const MAGIC: u8 = 0xc8;
 
 /// Bytes of the magic and the command. A reader that goes on after
-/// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as the original did with requests
+/// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as Tokyo Tyrant did with requests
 /// that had already arrived, skips these.
 pub const COMMAND_BYTES: usize = 2;
 
@@ -83,7 +83,7 @@ pub enum Request<'a> {
     Misc { function: Function<'a>, options: u32, arguments: Strings<'a> },
     /// Become a replica from a time stamp on.
     Replicate { timestamp_us: u64, server_id: u32 },
-    /// The same between two servers of this project, which the original does not know; see
+    /// The same between two servers of this project, which Tokyo Tyrant does not know; see
     /// [`crate::replication`].
     Follow { timestamp_us: u64, server_id: u32, options: u32, port: u32 },
 }

@@ -7,7 +7,7 @@ use super::reply;
 pub enum Error {
     /// No such verb.
     UnknownCommand,
-    /// Too few tokens, to the original, which closed the connection after its answer.
+    /// Too few tokens, to Tokyo Tyrant, which closed the connection after its answer.
     MissingArguments,
     /// Too few tokens, a token that should be a number and is none, or is out of range, or a key
     /// that is too long.

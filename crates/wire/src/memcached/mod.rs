@@ -37,7 +37,7 @@ pub enum Request<'a> {
     GetAndTouch { keys: Keys<'a>, exptime: i64, cas: bool },
     /// Remove a record. The time some clients send is ignored.
     Delete { key: &'a [u8], noreply: bool },
-    /// Add to a decimal number: memcached any `u64`, the original any `i64`.
+    /// Add to a decimal number: memcached any `u64`, Tokyo Tyrant any `i64`.
     Increment { key: &'a [u8], amount: i128, noreply: bool },
     /// Subtract from a decimal number, in the same range.
     Decrement { key: &'a [u8], amount: i128, noreply: bool },

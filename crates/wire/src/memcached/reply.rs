@@ -20,7 +20,7 @@ pub const OK: &[u8] = b"OK\r\n";
 pub const END: &[u8] = b"END\r\n";
 /// No such command.
 pub const ERROR: &[u8] = b"ERROR\r\n";
-/// The operator does not allow the command, in the original's words.
+/// The operator does not allow the command, in Tokyo Tyrant's words.
 pub const FORBIDDEN: &[u8] = b"CLIENT_ERROR forbidden\r\n";
 /// A client that has not said who it is asks for something else.
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";

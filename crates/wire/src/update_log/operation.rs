@@ -5,7 +5,7 @@ use crate::{Invalid, Parse};
 
 /// A request that changes something, and whether it did what it should.
 ///
-/// The log also has requests that failed, as the original writes them: whoever executes the log
+/// The log also has requests that failed, as Tokyo Tyrant writes them: whoever executes the log
 /// again finds out whether they fail there too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation<'a> {

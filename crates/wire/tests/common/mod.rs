@@ -4,7 +4,7 @@ mod bytes;
 
 pub(crate) use bytes::{assert_is_one_request, unhex};
 
-/// An exchange captured from the original server.
+/// An exchange captured from Tokyo Tyrant.
 pub(crate) struct Exchange {
     pub(crate) what: String,
     pub(crate) request: Vec<u8>,

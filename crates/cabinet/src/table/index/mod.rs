@@ -19,7 +19,7 @@ use super::keys;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a column is indexed. The numbers are the original's.
+/// How a column is indexed. The numbers are Tokyo Cabinet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IndexKind {
@@ -42,7 +42,7 @@ const KINDS: [(IndexKind, &[&str]); 4] = [
 ];
 
 impl IndexKind {
-    /// The name that the original gives it, in lower case.
+    /// The name that Tokyo Cabinet gives it, in lower case.
     pub fn name(self) -> &'static str {
         ["lexical", "decimal", "token", "qgram"][self as usize]
     }
@@ -70,13 +70,13 @@ pub enum IndexChange {
     Remove,
 }
 
-/// Numbers of [`IndexChange`] in the original.
+/// Numbers of [`IndexChange`] in Tokyo Cabinet.
 const OPTIMIZE: u32 = 9998;
 const REMOVE: u32 = 9999;
 const KEEP: u32 = 1 << 24;
 
 impl IndexChange {
-    /// Reads the original's text: a name in either case, with `+` in front to keep an index that
+    /// Reads Tokyo Cabinet's text: a name in either case, with `+` in front to keep an index that
     /// exists, or a number with flags. `None` if it means nothing.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;

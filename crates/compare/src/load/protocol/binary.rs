@@ -52,7 +52,7 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
             Ok(Some((start + size, Reply::Values { found: 1, wrong: usize::from(wrong) })))
         }
         (0, Kind::MultiGet) => parse_records(numbers, bytes, expect),
-        // The original has one status for failing and for finding nothing.
+        // Tokyo Tyrant has one status for failing and for finding nothing.
         (1, Kind::Get) => Ok(Some((STATUS_BYTES, Reply::Values { found: 0, wrong: 0 }))),
         (1, _) => Ok(Some((STATUS_BYTES, Reply::Refused("status 1".into())))),
         _ => Err(garbled("unexpected status", bytes)),

@@ -299,7 +299,7 @@ fn options(context: &Context<'_>, output: &mut Vec<u8>) {
     reply::end_of_headers(output);
 }
 
-/// The original closed without a word.
+/// Tokyo Tyrant closed without a word.
 fn method_not_allowed(context: &Context<'_>, output: &mut Vec<u8>) {
     context.counters.count(Count::Refused);
     reply::status_line(output, Status::MethodNotAllowed);

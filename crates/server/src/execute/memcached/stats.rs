@@ -67,7 +67,7 @@ fn pairs(figures: &[(&str, &str)]) -> Figures {
     figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The original's figures in its order, then those that memcached has besides, then our own.
+/// Tokyo Tyrant's figures in its order, then those that memcached has besides, then our own.
 fn general(shared: &Shared) -> Figures {
     let process = Process::now();
     let total = |count| shared.total_since_reset(count);

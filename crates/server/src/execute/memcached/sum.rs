@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use cabinet::{Change, Entry, Meta};
 use wire::memcached::reply::{self, NOT_FOUND};
 
-/// incr and decr of the original: on decimal text, never below 0, and on text that is no number
+/// incr and decr of Tokyo Tyrant: on decimal text, never below 0, and on text that is no number
 /// from 0.
 pub(super) fn add(
     context: &mut Context<'_>,

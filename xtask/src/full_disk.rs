@@ -86,7 +86,7 @@ fn update_log_fills_its_disk(programs: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let small = tempfile::tempdir().context("no temporary folder")?;
     let _disk = Disk::mount(small.path(), LOG_SIZE_MIB)?;
-    // What goes when there is to be space again.
+    // Takes up space, and is removed when there is to be space again.
     let filler = small.path().join("filler");
     std::fs::write(&filler, vec![b'f'; (LOG_SIZE_MIB as usize) << 19]).context("no filler")?;
     let (database, log) = (folder.path().join("casket.tch"), folder.path().join("server.log"));
@@ -160,7 +160,7 @@ fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
     bail!("more records were acknowledged than the disk can hold")
 }
 
-/// Expects the refusals of the protocols. Where dead space is given back while the disk is full,
+/// Expects the refusals of the protocols. If dead space is given back while the disk is full,
 /// some more records may be stored before.
 fn refuses_in_every_protocol(port: u16) -> Result<()> {
     let value = value(0);

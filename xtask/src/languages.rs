@@ -90,7 +90,7 @@ fn installed(
     let folder = target_folder().join("clients").join(language);
     let folder = std::path::absolute(folder).context("no target folder")?;
     prepared(&folder, &wanted, || {
-        // What an older version has left is not to be tested.
+        // Files of an older version are not to be tested.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).context("cannot write to the target folder")?;
         Ok(commands(&folder))

@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask NAME`.
 //!
-//! What `cargo test` can do stays there. Here is what needs more than the toolchain: clients of
-//! other people, killing the server again and again, a disk that fills up, fuzzing; and `tidy`,
+//! Checks that `cargo test` can do stay there. Here is what needs more than the toolchain: clients
+//! of other people, killing the server again and again, a disk that fills up, fuzzing; and `tidy`,
 //! which reads all of the source.
 
 mod backup;

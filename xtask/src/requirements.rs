@@ -1,4 +1,4 @@
-//! What the tests need beside the toolchain, installed where that can be done.
+//! Requirements of the tests beside the toolchain, installed where that can be done.
 
 use crate::programs::{run, succeeds, target_folder};
 use anyhow::{Context, Result, bail};

@@ -15,7 +15,7 @@ pub fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// What `text` stands for, in `buffer`, which has to be three quarters as long; `None` if it is no
+/// Decodes `text` into `buffer`, which has to be three quarters as long. Returns `None` if it is no
 /// base64. Bits left over at the end may be anything.
 pub fn decode<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     let (groups, []) = text.as_chunks::<4>() else { return None };

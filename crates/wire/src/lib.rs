@@ -31,7 +31,7 @@ pub mod update_log;
 
 pub use sniff::{Protocol, sniff};
 
-/// What a parser made of the bytes received so far.
+/// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<T> {
     /// A whole request, and how many bytes it took.

@@ -1,4 +1,4 @@
-//! What two servers of this project say to each other beyond Tokyo Tyrant's replication.
+//! Messages between two servers of this project, beyond Tokyo Tyrant's replication.
 //!
 //! A replica asks with the versatile function [`Function::Replication`] whether its master knows
 //! this, and then sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection.
@@ -61,7 +61,7 @@ const RESUME_BY_ROOTS: u8 = 0xd7;
 /// A message of a master, borrowing from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromMaster<'a> {
-    /// What Tokyo Tyrant sends too.
+    /// Message that Tokyo Tyrant sends too.
     Log(Message<'a>),
     /// How far the master has come, and this stream.
     Position(Position),
@@ -72,7 +72,7 @@ pub enum FromMaster<'a> {
         /// The last number that a table gave out.
         last_uid: u64,
     },
-    /// What makes a record as it is, as an [`Operation`](crate::update_log::Operation).
+    /// Operation that makes a record as it is, as an [`Operation`](crate::update_log::Operation).
     Record {
         /// The operation, as bytes.
         body: &'a [u8],
@@ -98,7 +98,7 @@ pub enum FromMaster<'a> {
     },
     /// An entry that was made first in another log than the master's.
     Rooted {
-        /// Where it was made first.
+        /// Entry in which it was made first.
         root: Root,
         /// The entry.
         message: Message<'a>,
@@ -116,7 +116,7 @@ pub enum FromMaster<'a> {
     },
 }
 
-/// Where a change was made first: an entry of a log.
+/// Entry of a log in which a change was made first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
     /// XXH3 of the identity of the log.
@@ -125,7 +125,7 @@ pub struct Root {
     pub timestamp_us: u64,
 }
 
-/// What a replica has executed of the entries that were made first in one log: time stamps in
+/// Progress of a replica in the entries that were made first in one log: time stamps in
 /// microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Had {
@@ -145,7 +145,7 @@ impl Had {
     }
 }
 
-/// What a replica has executed, whatever log its time stamp is of. Empty if that is not known.
+/// Progress of a replica in all logs, whichever its time stamp is of. Empty if that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// Logs of which it has executed entries.

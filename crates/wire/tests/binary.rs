@@ -162,8 +162,8 @@ fn a_list_asks_for_every_string_still_to_come() {
     assert_eq!(parse(&bytes), Parse::Incomplete(6 + 4 + 100 + 4 * 2));
 }
 
-/// What has been looked at is overwritten with what would be refused before the next piece comes:
-/// so each string is looked at once, however many pieces there are.
+/// Bytes that were looked at are overwritten with others that would be refused, before the next
+/// piece comes: so each string is looked at once, however many pieces there are.
 #[test]
 fn no_string_of_a_list_that_arrives_in_pieces_is_looked_at_twice() {
     let mut list = StringsBuffer::default();

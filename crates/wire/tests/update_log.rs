@@ -19,7 +19,7 @@ const MASTER: [&[u8]; 2] = [
 const REPLICA: &[u8] = include_bytes!("captured/update-log-replica/00000001.ulog");
 const STREAM: &[u8] = include_bytes!("captured/replication-stream.bin");
 
-/// What Tokyo Tyrant exported of a log: time stamp, `origin:master`, command, body.
+/// Entries of a log, as Tokyo Tyrant exported them: time stamp, `origin:master`, command, body.
 fn exported(text: &str) -> Vec<(u64, u16, u16, Vec<u8>)> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -53,7 +53,7 @@ fn messages(bytes: &[u8]) -> Vec<Message<'_>> {
     messages
 }
 
-/// What the operations make of an empty database.
+/// Database that the operations fill.
 #[derive(Default)]
 struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -257,7 +257,7 @@ fn what_is_no_operation_is_refused() {
     assert_eq!(Operation::parse(b""), Err(Invalid::BadParameters));
     assert_eq!(Operation::parse(&put), Err(Invalid::BadParameters));
     assert_eq!(Operation::parse(&[&put[..], b"x\0"].concat()), Err(Invalid::BadParameters));
-    // What changes nothing is in no log.
+    // A request that changes nothing is in no log.
     assert_eq!(Operation::parse(&unhex("C8 80 00")), Err(Invalid::UnknownCommand));
     let get = Operation { request: Request::Get { key: b"k" }, succeeded: true };
     assert_eq!(get.encode(&mut Vec::new()), Err(Invalid::UnknownCommand));

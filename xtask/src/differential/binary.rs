@@ -224,7 +224,7 @@ fn request(random: &mut Random) -> Request {
             plain(pick(random, &[0x08, 0x18]), extras, b"", b"")
         }
         18 => plain(pick(random, &[NO_OP, 0x0b, 0x20, 0x1f, 0x25, 0xff]), b"", b"", b""),
-        // What it tells, but for these, is the server's own.
+        // All that it tells, but for these, is the server's own.
         _ => {
             let arguments = ["reset", "detail dump", "detail off", "detail", "foo", "sizes"];
             plain(STAT, b"", random.pick(&arguments).as_bytes(), b"")

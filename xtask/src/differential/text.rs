@@ -5,7 +5,7 @@
 //! known, and some of the next requests name one of them and its record: the same one of those that
 //! each server has given.
 //!
-//! What must differ is made alike before the comparison, and nothing else is: see [`normalise`].
+//! Only replies that must differ are made alike before the comparison: see [`normalise`].
 
 use super::random::Random;
 use crate::memcached::Connection;

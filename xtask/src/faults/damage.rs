@@ -63,7 +63,7 @@ struct Round<'a> {
     seed: u64,
 }
 
-/// What was done to the files.
+/// Changes that were made to the files.
 struct Damage {
     text: String,
     /// Most records that a salvage may miss.

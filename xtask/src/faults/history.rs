@@ -24,7 +24,7 @@ pub(crate) struct History {
     is_table: bool,
 }
 
-/// What a server answers for a key, beside its history.
+/// Reply of a server for a key, compared with its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The last write.

@@ -1,6 +1,6 @@
 //! Fault suite: damaged files, kills, losses of power, full disks and small memory.
 //!
-//! What chance decides comes from a seed that a failure names. `docs/reliability.md` lists the
+//! Random choices come from a seed that a failure names. `docs/reliability.md` lists the
 //! faults with what happens at each.
 
 mod damage;

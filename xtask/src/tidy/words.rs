@@ -10,14 +10,16 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("the original", EVERYWHERE, "write `Tokyo Tyrant` or `Tokyo Cabinet`"),
     ("anew", EVERYWHERE, "write `again`"),
     ("Of", EVERYWHERE, "begin with the part that is meant, or with its name"),
-    ("What", &["crates/client", "crates/webdav"], NAME_IT),
+    ("What", PLAIN, NAME_IT),
+    ("Where", PLAIN, "begin with `If`, or with the place"),
     ("Who", EVERYWHERE, NAME_IT),
     ("Whoever", EVERYWHERE, NAME_IT),
     ("Nobody", EVERYWHERE, NAME_IT),
 ];
 
 const EVERYWHERE: &[&str] = &[""];
-const NAME_IT: &str = "begin the sentence with the component: the server, the writer";
+const PLAIN: &[&str] = &["crates/client", "crates/webdav", "crates/wire", "xtask"];
+const NAME_IT: &str = "begin the sentence with a noun: the server, the record";
 
 pub(super) fn problems(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -6,7 +6,7 @@ use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, FUNCTION_NAME_BYTES_LIMIT};
 
 /// Appends a request to `out`, as [`parse`](super::parse()) reads it.
 ///
-/// What `parse` would refuse is refused here too, with `out` as it was: strings beyond
+/// Requests that `parse` would refuse are refused here too, with `out` as it was: strings beyond
 /// [`BINARY_ARGUMENT_BYTES_MAX`], function names of [`FUNCTION_NAME_BYTES_LIMIT`] or more, widths
 /// beyond `i32::MAX`.
 pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {

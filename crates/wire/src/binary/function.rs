@@ -94,7 +94,7 @@ functions! {
     Promote = b"promote",
     /// Verify all checksums: `start`, `state` or `stop`.
     Check = b"check",
-    /// What the server knows of replication, see [`crate::replication`].
+    /// Asks for the state of replication, see [`crate::replication`].
     Replication = b"replication",
 }
 

@@ -240,7 +240,7 @@ impl<'a> Reader<'a, '_> {
         self.strings([key, value])
     }
 
-    /// A name of `name_bytes`, then `count` strings, each behind its size. What is missing counts
+    /// A name of `name_bytes`, then `count` strings, each behind its size. Missing bytes count
     /// as if the strings not yet seen were empty.
     fn list(&mut self, count: u32, name_bytes: usize) -> Result<(&'a [u8], Strings<'a>), Stop> {
         let count = count as usize;

@@ -64,7 +64,7 @@ impl<'a> Deref for Request<'a> {
 /// How far the chunks of a request have been read that is not all there yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Where the next chunk begins; 0 as long as there is no whole head.
+    /// Offset at which the next chunk begins; 0 as long as there is no whole head.
     position: usize,
     /// Bytes of body in the chunks before it.
     size: usize,

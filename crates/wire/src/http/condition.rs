@@ -3,7 +3,7 @@
 use super::head::Head;
 use std::borrow::Cow;
 
-/// What `If-Match` and `If-None-Match` ask for.
+/// Conditions of `If-Match` and `If-None-Match`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions<'a> {
     /// List of entity tags, one of which the record has to have, or `*`: it has to exist.

@@ -2,7 +2,7 @@
 
 use crate::decimal;
 
-/// What a `Range` header asks for.
+/// Bytes that a `Range` header asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it. Several ranges at once, other units, and what is no range are answered so too, as

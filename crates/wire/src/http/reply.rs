@@ -3,7 +3,7 @@
 
 use crate::decimal;
 
-/// What a client that expects it gets before it sends a body.
+/// Interim response for a client that expects it before it sends a body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Media type of a value.
@@ -164,7 +164,7 @@ pub fn header(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What separates the headers from the body.
+/// Appends the line that separates the headers from the body.
 pub fn end_of_headers(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

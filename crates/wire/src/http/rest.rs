@@ -3,8 +3,8 @@
 use super::body::{BodyLength, Stop, chunk_line, trailer};
 use crate::{Invalid, Parse};
 
-/// What is still to come of a body. It is small and copied freely: a piece can be looked at before
-/// it is taken.
+/// Rest of a body that is still to come. It is small and copied freely: a piece can be looked at
+/// before it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestOfBody(State);
 

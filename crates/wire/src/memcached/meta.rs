@@ -36,7 +36,7 @@ pub enum MetaMode {
     Prepend,
 }
 
-/// What `ma` does with the number.
+/// Operation of `ma` on the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArithmeticMode {
     /// Adds, and begins again at 0 above 2^64 - 1.
@@ -55,7 +55,7 @@ pub struct MetaKey<'a> {
     pub is_base64: bool,
 }
 
-/// A meta command. What is `None` was not among its flags.
+/// A meta command. A field is `None` if its flag was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
     /// Which one.
@@ -139,8 +139,8 @@ impl<'a> MetaKey<'a> {
     }
 }
 
-/// The line of `ms` behind the verb, and its length of data. What goes wrong before that is known
-/// is told alone; what goes wrong later is told when the data have been taken off.
+/// The line of `ms` behind the verb, and its length of data. An error before that is known
+/// is told alone; a later one is told when the data have been taken off.
 pub(super) struct SetLine<'a> {
     pub(super) size: usize,
     pub(super) meta: Result<Meta<'a>, Error>,

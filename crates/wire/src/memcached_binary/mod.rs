@@ -33,18 +33,18 @@ pub const HEADER_BYTES: usize = 24;
 /// A request, borrowing from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What its responses repeat.
+    /// Fields that its responses repeat.
     pub echo: Echo,
     /// Whether the response that is expected most is not wanted: a miss of a get, the success of
     /// anything else.
     pub is_quiet: bool,
     /// The number that the record must have; `None` if it does not matter.
     pub compare: Option<u64>,
-    /// What it asks for.
+    /// Command that it asks for.
     pub command: Command<'a>,
 }
 
-/// What the responses to a request have of it.
+/// Fields of a request that its responses repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     /// The opcode, quiet or not.
@@ -64,7 +64,7 @@ impl Echo {
     }
 }
 
-/// What a request asks for. Expiries are seconds as memcached means them, but never negative.
+/// Command of a request. Expiries are seconds as memcached means them, but never negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
 pub enum Command<'a> {
@@ -124,13 +124,13 @@ pub enum Mode {
     Replace,
 }
 
-/// What to do with a number.
+/// Addition to a number, or subtraction from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What is added or subtracted.
+    /// Number that is added or subtracted.
     pub amount: u64,
-    /// What a new record begins with, and its expiry; without it none is made.
+    /// Value that a new record begins with, and its expiry; without it none is made.
     pub create: Option<(u64, u32)>,
 }

@@ -9,7 +9,7 @@ const CREATE_NOTHING: u32 = u32::MAX;
 
 /// Parses the request at the start of `bytes`.
 ///
-/// What is wrong with a request is seen in its header and told as soon as that is there, by
+/// A faulty request is recognised by its header and told as soon as that is there, by
 /// [`Command::BadLengths`] or [`Command::Malformed`]. `Incomplete` counts the body as announced, up
 /// to 4 GiB, so that the caller can refuse more than it wants to hold.
 #[inline]

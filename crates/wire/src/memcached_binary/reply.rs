@@ -36,7 +36,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What memcached says of it.
+    /// Returns memcached's text for the status.
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What was done: the body of an entry.
+//! Operations: the body of an entry.
 
 use crate::binary::{Request, encode_logged, parse_logged};
 use crate::{Invalid, Parse};
@@ -9,7 +9,7 @@ use crate::{Invalid, Parse};
 /// again finds out whether they fail there too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation<'a> {
-    /// What was requested. The options of `misc` are not in the log, and read as 0.
+    /// Request that was executed. The options of `misc` are not in the log, and read as 0.
     pub request: Request<'a>,
     /// Whether it succeeded.
     pub succeeded: bool,
@@ -37,8 +37,8 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Appends it to `out`, as [`Operation::parse`] reads it. What that would refuse is refused
-    /// here too, with `out` as it was.
+    /// Appends it to `out`, as [`Operation::parse`] reads it. Operations that would be refused
+    /// there are refused here too, with `out` as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         if !is_logged(&self.request) {
             return Err(Invalid::UnknownCommand);

@@ -1,4 +1,4 @@
-//! What a master sends to a replica, behind its server id of four bytes.
+//! Stream from a master to a replica, after its server id of four bytes.
 
 use super::entry::{ENTRY_MAGIC, body_size, checked_size};
 use crate::{Invalid, Parse};

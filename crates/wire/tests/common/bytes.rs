@@ -9,7 +9,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// Checks that `bytes` is one whole request, that no part of it is taken for one, and that none
-/// is asked to be longer than the whole. What follows does not matter.
+/// is asked to be longer than the whole. The bytes after it do not matter.
 pub(crate) fn assert_is_one_request(bytes: &[u8], parse: impl Fn(&[u8]) -> Parse<()>) {
     for end in 0..bytes.len() {
         match parse(&bytes[..end]) {

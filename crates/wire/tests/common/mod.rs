@@ -1,4 +1,4 @@
-//! What the tests of all protocols share.
+//! Helpers that the tests of all protocols share.
 
 mod bytes;
 

@@ -1,8 +1,8 @@
-//! Keys and values on the command line: as they are, or in hexadecimal.
+//! Keys and values on the command line: as given, or in hexadecimal.
 
 use anyhow::{Context, Result, bail};
 
-/// Bytes written as pairs of hexadecimal digits, with or without spaces between them.
+/// Parses pairs of hexadecimal digits, with or without spaces between them.
 pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = text
         .chars()
@@ -16,7 +16,7 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
     Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
-/// Upper-case pairs with a space between them: `66 69 72`.
+/// Formats bytes as upper-case pairs separated by spaces: `66 69 72`.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
     pairs.join(" ")
@@ -27,7 +27,7 @@ mod tests {
     use super::{from_hex, to_hex};
 
     #[test]
-    fn hexadecimal_reads_back_what_it_wrote() {
+    fn hexadecimal_round_trips() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&all)).unwrap(), all);
         assert_eq!(to_hex(b"\x0afi"), "0A 66 69");
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hexadecimal_is_refused() {
+    fn invalid_hexadecimal_is_refused() {
         for text in ["0", "0g", "0x10", "1 2 3", "é0"] {
             from_hex(text).unwrap_err();
         }

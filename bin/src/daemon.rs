@@ -1,30 +1,29 @@
-//! Becoming a daemon without forking: the program starts itself again, with a mark in the
-//! environment, and waits until that process says it is ready.
+//! Daemons without forking: the program starts itself again, with a mark in the environment, and
+//! waits until the child is ready.
 //!
-//! The child leads a session of its own and stays in the folder it was started in, so that
-//! relative paths mean what they say. (Tokyo Tyrant goes to `/`, where they do not, and clears
-//! the umask.)
+//! The child leads its own session and stays in the current folder, so that relative paths keep
+//! their meaning. (Tokyo Tyrant changes to `/`, where they do not, and clears the umask.)
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Set in the environment of the child.
+/// Variable in the environment of the child.
 const MARK: &str = "TYRANT_DAEMON";
 
-/// What the child writes to its standard output, a pipe to the parent, once it serves.
+/// Bytes that the child writes to its standard output, a pipe to the parent, once it serves.
 const READY: &[u8] = b"ready";
 
-/// Whether this process is the child.
+/// Returns whether this process is the child.
 pub(crate) fn is_child() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// In the parent: starts the child with the arguments of this process and waits until it is
-/// ready (success) or has ended before (its exit code; its messages are on the standard error).
+/// In the parent: starts the child with this process's arguments. Blocks until the child is ready
+/// (success) or has exited (its exit code; it prints its messages to the standard error).
 pub(crate) fn start() -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the program's own file")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .env(MARK, "1")
@@ -34,7 +33,9 @@ pub(crate) fn start() -> Result<ExitCode> {
         .context("cannot start the daemon")?;
     let mut said = Vec::new();
     if let Some(pipe) = child.stdout.take() {
-        pipe.take(READY.len() as u64).read_to_end(&mut said).context("cannot hear the daemon")?;
+        pipe.take(READY.len() as u64)
+            .read_to_end(&mut said)
+            .context("cannot read from the daemon")?;
     }
     if said == READY {
         return Ok(ExitCode::SUCCESS);
@@ -45,17 +46,20 @@ pub(crate) fn start() -> Result<ExitCode> {
 
 /// In the child, first of all: leaves the session of the terminal.
 pub(crate) fn detach() -> Result<()> {
-    rustix::process::setsid().context("cannot start a session")?;
+    rustix::process::setsid().context("cannot create a session")?;
     Ok(())
 }
 
-/// In the child, once it serves: tells the parent and lets go of its terminal.
+/// In the child, once it serves: notifies the parent and detaches from its terminal.
 pub(crate) fn ready() -> Result<()> {
     let mut output = std::io::stdout().lock();
-    output.write_all(READY).and_then(|()| output.flush()).context("cannot tell the parent")?;
+    output
+        .write_all(READY)
+        .and_then(|()| output.flush())
+        .context("cannot notify the parent process")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())
         .context("cannot open /dev/null")?;
-    rustix::stdio::dup2_stdout(&null).context("cannot leave the standard output")?;
-    rustix::stdio::dup2_stderr(&null).context("cannot leave the standard error")?;
+    rustix::stdio::dup2_stdout(&null).context("cannot redirect the standard output")?;
+    rustix::stdio::dup2_stderr(&null).context("cannot redirect the standard error")?;
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! What the programs `tyrant`, `ttserver`, `tcrmgr` and `ttulmgr` are made of.
+//! Implementation of the programs `tyrant`, `ttserver`, `tcrmgr` and `ttulmgr`.
 //!
-//! Each program is a command line: arguments in, exit code out. The work is done in the crates
-//! `server` and `client`; here is what surrounds a server (log, signals, pid file, daemon), and
-//! how results are printed.
+//! Each program is a command line: arguments in, exit code out. The crates `server` and `client` do
+//! the work. This crate adds the log, signals, pid file and daemon of a server, and prints results.
 
 mod backup;
 mod bytes;
@@ -24,22 +23,22 @@ mod updates;
 /// The version of the programs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Version of Tokyo Tyrant's library, and of its protocol, that the programs are compatible with.
+/// Versions of Tokyo Tyrant's library and protocol that the programs are compatible with.
 const ORIGINAL_VERSIONS: &str = "324:0.91";
 
-/// The version in Tokyo Tyrant's shape.
+/// Returns the version line, in Tokyo Tyrant's format.
 fn version_line() -> String {
     format!("Tyrant version {VERSION} ({ORIGINAL_VERSIONS}) for Linux")
 }
 
-/// How the program was called, and its arguments.
+/// Returns the name of this program as called, and its arguments.
 fn arguments(name: &str) -> (String, impl Iterator<Item = std::ffi::OsString>) {
     let mut arguments = std::env::args_os();
     let program = arguments.next().map(|program| program.to_string_lossy().into_owned());
     (program.unwrap_or_else(|| name.to_owned()), arguments)
 }
 
-/// Whether all that went wrong is that nobody reads the output any longer, as in `... | head`.
+/// Returns whether the error is only a closed output pipe, as in `... | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()

@@ -1,20 +1,20 @@
-//! Going through the records of a server.
+//! Listing: iterates over the records of a server.
 
 use anyhow::Result;
 use client::{Client, Reply};
 
-/// Most keys that are asked for at once: a round trip for each would take most of the time.
+/// Most keys per request, because a round trip per key would dominate the time.
 const KEYS_AT_ONCE: usize = 256;
 
-/// Shows keys, all of them or those with a prefix, at most `max`, some at a time.
+/// Calls `visit` with at most `max` keys, in groups: all keys, or those with a prefix.
 pub(crate) fn list(
     client: &Client,
     prefix: Option<&[u8]>,
     max: Option<usize>,
-    mut show: impl FnMut(&[Vec<u8>]) -> Result<()>,
+    mut visit: impl FnMut(&[Vec<u8>]) -> Result<()>,
 ) -> Result<()> {
     if let Some(prefix) = prefix {
-        return client.keys_with_prefix(prefix, max)?.chunks(KEYS_AT_ONCE).try_for_each(show);
+        return client.keys_with_prefix(prefix, max)?.chunks(KEYS_AT_ONCE).try_for_each(visit);
     }
     client.iter_init()?;
     let mut left = max.unwrap_or(usize::MAX);
@@ -29,7 +29,7 @@ pub(crate) fn list(
             keys.extend(value_of(reply));
             anyhow::Ok(())
         })?;
-        show(&keys)?;
+        visit(&keys)?;
         if keys.len() < asked {
             break;
         }
@@ -38,18 +38,19 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// Shows keys with their values, none where the record has been removed since it was listed.
+/// Calls `visit` with keys and their values; without a value if the record has been removed since
+/// it was listed.
 pub(crate) fn with_values(
     client: &Client,
     keys: &[Vec<u8>],
-    mut show: impl FnMut(&[u8], Option<Vec<u8>>) -> Result<()>,
+    mut visit: impl FnMut(&[u8], Option<Vec<u8>>) -> Result<()>,
 ) -> Result<()> {
     let mut pipeline = client.pipeline();
     for key in keys {
         pipeline.get(key)?;
     }
     let mut keys = keys.iter();
-    pipeline.run_each(|reply| keys.next().map_or(Ok(()), |key| show(key, value_of(reply))))
+    pipeline.run_each(|reply| keys.next().map_or(Ok(()), |key| visit(key, value_of(reply))))
 }
 
 fn value_of(reply: Reply) -> Option<Vec<u8>> {

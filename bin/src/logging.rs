@@ -1,7 +1,7 @@
-//! The log: one event a line, `<time>\t<LEVEL>\t<message>`, as Tokyo Tyrant writes it.
+//! The log: one event per line, `<time>\t<LEVEL>\t<message>`, in Tokyo Tyrant's format.
 //!
-//! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM; the last
-//! marks the few lines about the life of the process, which every level shows.
+//! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM. SYSTEM marks
+//! the few lines about the life of the process, which every verbosity includes.
 
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
@@ -16,26 +16,26 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Events of this target are shown as SYSTEM; see [`system`].
+/// Target of the events logged as SYSTEM; see [`system`].
 const SYSTEM_TARGET: &str = "system";
 
-/// Longest line written, in bytes; the rest of a longer message is cut.
+/// Longest line, in bytes; longer messages are truncated.
 const LINE_BYTES_MAX: usize = 8192;
 
-/// Writes a line about the life of the process, whatever the level of the log.
+/// Logs a line about the life of the process, whatever the verbosity.
 pub(crate) fn system(message: impl fmt::Display) {
     tracing::error!(target: SYSTEM_TARGET, "{message}");
 }
 
-/// How much the log tells.
+/// Verbosity of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Verbosity {
-    /// Every connection.
+    /// Log every connection.
     Debug,
-    /// What an operator wants to see.
+    /// Log what an operator needs.
     #[default]
     Info,
-    /// Errors, and start and stop.
+    /// Log errors, start and stop.
     Error,
 }
 
@@ -49,7 +49,7 @@ impl From<Verbosity> for Level {
     }
 }
 
-/// Where the log goes. Clones share it.
+/// Destination of the log. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     path: Option<PathBuf>,
@@ -82,8 +82,8 @@ impl Log {
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     }
 
-    /// Opens the file by its name again, so that it may have been renamed by a log rotation.
-    /// If that fails the log goes on where it was.
+    /// Opens the file by its name again, after a log rotation may have renamed it. If that fails,
+    /// the log continues in the old file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         if let Some(path) = &self.path {
             let file = append(path)?;
@@ -97,7 +97,7 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The output, for one line.
+/// Writer of one line.
 #[derive(Debug)]
 pub(crate) struct Line<'a>(&'a Log);
 
@@ -125,7 +125,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// The format of the lines.
+/// Formatter of the lines.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -153,7 +153,7 @@ where
     }
 }
 
-/// The time to the second: `2026-11-21T01:24:19Z`.
+/// Returns the time to the second: `2026-11-21T01:24:19Z`.
 fn seconds_now() -> Result<String, fmt::Error> {
     let mut time = String::new();
     SystemTime.format_time(&mut Writer::new(&mut time))?;
@@ -163,7 +163,7 @@ fn seconds_now() -> Result<String, fmt::Error> {
     Ok(time)
 }
 
-/// The message without what would break the line: a client chooses some of its bytes.
+/// Replaces the characters that would break the line: clients choose some of a message's bytes.
 fn one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());
     for character in message.chars() {
@@ -176,12 +176,12 @@ fn one_line(message: &str) -> String {
     line
 }
 
-/// The message of an event, with its other fields as ` name=value` behind it.
+/// The message of an event, followed by its other fields as ` name=value`.
 struct Message(String);
 
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = if field.name() == "message" {
             write!(self.0, "{value:?}")
         } else {
@@ -195,12 +195,12 @@ mod tests {
     use super::{LINE_BYTES_MAX, one_line, seconds_now};
 
     #[test]
-    fn a_line_stays_one_line_whatever_the_message_holds() {
+    fn control_characters_never_break_a_line() {
         assert_eq!(one_line("a\nb\r\tc\u{1b}[0m"), "a b  c [0m");
     }
 
     #[test]
-    fn a_message_up_to_the_limit_is_whole_and_a_longer_one_is_cut() {
+    fn messages_over_the_limit_are_truncated() {
         for length in [LINE_BYTES_MAX - 1, LINE_BYTES_MAX] {
             assert_eq!(one_line(&"x".repeat(length)).len(), length);
         }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_has_the_shape_of_the_original() {
+    fn the_time_has_tokyo_tyrants_format() {
         let time = seconds_now().unwrap();
         let shape: String =
             time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();

@@ -1,4 +1,4 @@
-//! The file that names the running server's process, one per service.
+//! Pid file: names the process of a running server, one file per service.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -7,27 +7,22 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a process has after SIGTERM until it is killed.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A file holding this process's id, removed when dropped.
+/// A file with this process's id, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
-    /// Writes the file. Fails if it names a process that is alive; a file left behind by a
-    /// process that died is replaced.
+    /// Writes the file. Fails if it names a live process; the file of a dead process is replaced.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         if let Some(pid) = read(path)?
             && is_alive(pid)
         {
-            bail!(
-                "the process {} may be already running ({})",
-                pid.as_raw_nonzero(),
-                path.display()
-            );
+            bail!("process {} may be already running ({})", pid.as_raw_nonzero(), path.display());
         }
         let text = format!("{}\n", std::process::id());
         match fs::remove_file(path) {
@@ -42,12 +37,12 @@ impl PidFile {
             .open(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
-        // Absolute, so that it is found again wherever the process is by then.
+        // An absolute path stays valid if the process changes its folder.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         Ok(Self { path })
     }
 
-    /// Ends the process that the file names: politely, then, after ten seconds, by force. Does
+    /// Ends the process that the file names: sends SIGTERM, and after ten seconds SIGKILL. Does
     /// nothing if there is no such file or process.
     pub(crate) fn end_process(path: &Path) -> Result<()> {
         let Some(pid) = read(path)? else { return Ok(()) };
@@ -61,7 +56,7 @@ impl PidFile {
             }
         }
         if is_alive(pid) {
-            bail!("the process {} did not end", pid.as_raw_nonzero());
+            bail!("process {} did not exit", pid.as_raw_nonzero());
         }
         Ok(())
     }
@@ -75,7 +70,7 @@ impl Drop for PidFile {
     }
 }
 
-/// The process a file names, if there is such a file and it holds a number other than ours.
+/// Returns the process that a file names, if the file exists and the process is not this one.
 fn read(path: &Path) -> Result<Option<Pid>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -90,11 +85,11 @@ fn read(path: &Path) -> Result<Option<Pid>> {
         .ok()
         .filter(|pid: &i32| *pid > 0)
         .and_then(Pid::from_raw)
-        .with_context(|| format!("{} does not hold a process id", path.display()))?;
+        .with_context(|| format!("{} does not contain a process id", path.display()))?;
     Ok((pid != rustix::process::getpid()).then_some(pid))
 }
 
-/// A process we may not signal is alive all the same.
+/// Returns whether a process exists. It may exist without the permission to signal it.
 fn is_alive(pid: Pid) -> bool {
     !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }
@@ -106,7 +101,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn the_file_names_this_process_until_it_ends() {
+    fn the_file_names_this_process_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         let file = PidFile::create(&path).unwrap();
@@ -116,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_keeps_its_file_and_a_dead_one_loses_it() {
+    fn the_file_of_a_live_process_is_kept_and_that_of_a_dead_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
@@ -130,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_something_else_is_not_overwritten() {
+    fn an_unrelated_file_is_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         for content in ["", "0\n", "-1\n", "12 monkeys\n", "99999999999\n"] {
@@ -142,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn ending_the_process_of_a_missing_file_is_no_error() {
+    fn ending_the_process_of_a_missing_file_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         PidFile::end_process(&folder.path().join("pid")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Reaching a running server.
+//! Connections to a running server.
 
 use anyhow::{Context, Result};
 use client::{Address, Client, Error, Settings};
@@ -6,18 +6,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The server at `host` and `port`, or, with a port of 0 or less, at the Unix socket whose path
-/// `host` is.
+/// Returns the address of the server at `host` and `port`. With a port of 0 or less, `host` is the
+/// path of a Unix socket.
 pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
     if port <= 0 {
         return Ok(Path::new(OsStr::from_bytes(host)).into());
     }
-    let port = u16::try_from(port).with_context(|| format!("there is no port {port}"))?;
+    let port = u16::try_from(port).with_context(|| format!("invalid port {port}"))?;
     let host = std::str::from_utf8(host).context("the host is not UTF-8")?;
     Ok((host, port).into())
 }
 
-/// A client of the server at `HOST:PORT`, or at a path with a slash in it.
+/// Connects to the server at `HOST:PORT`, or at a path that contains a slash.
 pub(crate) fn connect_to(server: &str) -> Result<Client> {
     let address = server
         .parse()
@@ -25,23 +25,22 @@ pub(crate) fn connect_to(server: &str) -> Result<Client> {
     open(address)
 }
 
-/// A client of a server.
+/// Connects to a server, without a read timeout.
 ///
-/// Answers are waited for as long as they take: optimizing a large database is not soon done.
+/// Some responses take very long, such as that to optimizing a large database.
 pub(crate) fn open(address: Address) -> Result<Client> {
     let settings = Settings { read_timeout: None, ..Settings::default() };
     Ok(Client::connect_with(address, settings)?)
 }
 
-/// A figure of a server's `stat`, if it has it.
-pub(crate) fn figure(client: &Client, name: &str) -> Result<Option<String>> {
+/// Returns a value of a server's `stat`, if it has that name.
+pub(crate) fn stat_value(client: &Client, name: &str) -> Result<Option<String>> {
     let text = String::from_utf8(client.stat()?).context("the status is not UTF-8")?;
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
     Ok(value.map(str::to_owned))
 }
 
-/// An error of a command with the reason that the server has for it, where the protocol has no word
-/// for that.
+/// Adds the server's own reason to an error, if the server has one: the protocol cannot express it.
 pub(crate) fn explained(client: &Client, error: anyhow::Error) -> anyhow::Error {
     let Some(Error::Miscellaneous) = error.downcast_ref() else { return error };
     let nothing: [&[u8]; 0] = [];

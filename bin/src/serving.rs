@@ -1,4 +1,4 @@
-//! Running a server as a process: log, pid file, signals, and what is said at start and stop.
+//! Server process: log, pid file, signals, and the messages at start and stop.
 
 use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
@@ -11,48 +11,48 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Server};
 use std::path::PathBuf;
 
-/// Said at the start of a server that nobody has told where to listen.
+/// Logged at start if no listen address was given.
 const ONLY_THIS_MACHINE: &str =
     "; only this machine can connect; --host 0.0.0.0 to change, --host :: with IPv6";
 
-/// A server to be run.
+/// A server to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     /// Name of the database, with its tuning.
     pub database: String,
-    /// If the database is one of Tokyo Cabinet's files, it is imported first.
+    /// If the database is a Tokyo Cabinet file, it is imported first.
     pub import: Option<Import>,
     /// Settings of the server.
     pub config: server::Config,
-    /// WebDAV is served too.
+    /// Serve WebDAV too.
     pub webdav: bool,
-    /// File for the log; the standard output without one.
+    /// File for the log; without one, the standard output.
     pub log: Option<PathBuf>,
-    /// How much the log tells.
+    /// Verbosity of the log.
     pub verbosity: Verbosity,
     /// File for the process id.
     pub pid: Option<PathBuf>,
-    /// Said in the log at the start.
+    /// Messages logged at start.
     pub notices: Vec<String>,
 }
 
-/// How one of Tokyo Cabinet's files is imported.
+/// How a Tokyo Cabinet file is imported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Import {
-    /// Name of the database it goes into; one beside the file without one.
+    /// Name of the target database; without one, a database beside the file.
     pub into: Option<String>,
 }
 
 impl Service {
-    /// Serves until SIGTERM or SIGINT. Fails if the database cannot be opened or an endpoint not
-    /// be listened on.
+    /// Serves until SIGTERM or SIGINT. Fails if the database cannot be opened or an endpoint cannot
+    /// be bound.
     pub(crate) fn run(&self) -> Result<()> {
         let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
         log.install(self.verbosity);
         let process = std::process::id();
         system(format_args!("--------- logging started [{process}] --------"));
         let result = self.run_logged(&log);
-        // The standard output shows the error anyway, as the program ends with it.
+        // The program ends with the error, so the standard output shows it anyway.
         if let (Err(error), Some(_)) = (&result, &self.log) {
             tracing::error!("{error:#}");
         }
@@ -60,8 +60,8 @@ impl Service {
         result
     }
 
-    /// Opens the database. With an update log the server removes what has expired, so that this is
-    /// logged too.
+    /// Opens the database. If there is an update log, the server removes expired records itself, so
+    /// that the removals are logged too.
     fn open(&self, name: &str) -> cabinet::Result<Database> {
         let mut specification = Specification::parse(name)?;
         if self.config.update_log.is_some() {
@@ -117,7 +117,7 @@ impl Service {
     }
 }
 
-/// Every connection takes a file: as many as the system allows this process.
+/// Raises the limit of open files to the system's maximum: every connection takes a file.
 fn raise_file_limit() -> rustix::io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -1,5 +1,4 @@
-//! What the process does on signals: SIGTERM and SIGINT stop the server, SIGHUP opens the log
-//! file by its name again.
+//! Signals: SIGTERM and SIGINT stop the server, SIGHUP reopens the log file by its name.
 
 use crate::logging::Log;
 use anyhow::{Context, Result};
@@ -10,7 +9,7 @@ use signal_hook::low_level::emulate_default_handler;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// The thread that hears the signals; ends when dropped.
+/// The thread that waits for signals, ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     handle: Handle,
@@ -21,7 +20,7 @@ impl Listener {
     /// Calls `stop` on SIGTERM and SIGINT.
     pub(crate) fn start(log: Log, stop: impl Fn() + Send + 'static) -> Result<Self> {
         let mut signals =
-            Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot listen to signals")?;
+            Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot handle signals")?;
         let handle = signals.handle();
         let hear = move || {
             for signal in signals.forever() {
@@ -42,19 +41,19 @@ impl Listener {
     }
 }
 
-/// What is done before a signal ends the program, for as long as this is not dropped.
+/// A cleanup that runs before a signal ends the program, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Cleanup {
-    /// Held by the signal until the program has ended.
+    /// Locked by the signal until the program has ended.
     ending: Arc<Mutex<()>>,
     signals: Handle,
 }
 
 impl Cleanup {
-    /// Calls `clean` on SIGTERM, SIGINT and SIGHUP; then the program ends by the signal.
+    /// Calls `clean` on SIGTERM, SIGINT and SIGHUP; then the signal ends the program.
     pub(crate) fn on_signals(clean: impl FnOnce() + Send + 'static) -> Result<Self> {
         let mut signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot handle signals")?;
         let handle = signals.handle();
         let ending = Arc::new(Mutex::new(()));
         let held = Arc::clone(&ending);
@@ -68,7 +67,7 @@ impl Cleanup {
         Ok(Self { ending, signals: handle })
     }
 
-    /// Until the answer is dropped, signals have to wait.
+    /// Blocks signals until the guard is dropped.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         self.ending.lock()
     }
@@ -84,7 +83,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It can only fail by a panic, which the log has shown by then.
+            // It can only fail by a panic, which has already been logged.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Numbers of bytes on the command line.
 
-/// A number, with one of Tokyo Tyrant's suffixes if need be: k, m, g, t, p, e are powers of 1024.
+/// Parses a number with an optional suffix of Tokyo Tyrant's: k, m, g, t, p, e are powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let suffixes = ["k", "m", "g", "t", "p", "e"];
     let lower = text.to_ascii_lowercase();
@@ -8,8 +8,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         lower.strip_suffix(suffix).map(|digits| (digits.to_owned(), power))
     });
     let (digits, power) = found.unwrap_or((lower, 0));
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
-    number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too much"))
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a number of bytes"))?;
+    number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ttulmgr`: Tokyo Tyrant's tool for update logs that are there as files.
+//! `ttulmgr`: Tokyo Tyrant's tool for update log files.
 
 use crate::updates::{Line, write_line};
 use crate::version_line;
@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs the program; answers its exit code, 0 or 1.
+/// Runs the program. Returns its exit code, 0 or 1.
 pub fn run() -> ExitCode {
     let (program, arguments) = crate::arguments("ttulmgr");
     let Some(command) = Command::parse(arguments) else {
@@ -30,16 +30,16 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// A command of the command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
-    /// Print the entries since a time stamp, but for those of or by way of a server.
+    /// Print the log entries since a time stamp, without those that came from or through a server.
     Export {
         from_us: u64,
         without: Option<u16>,
         folder: PathBuf,
     },
-    /// Write entries that are read as lines.
+    /// Append log entries read as lines.
     Import {
         folder: PathBuf,
     },
@@ -82,7 +82,7 @@ impl Command {
             Self::Export { from_us, without, folder } => {
                 let mut output = BufWriter::new(io::stdout().lock());
                 let done = export(folder, *from_us, *without, &mut output);
-                // What was read before an error is printed all the same.
+                // Lines read before an error are printed too.
                 output.flush()?;
                 done
             }
@@ -104,7 +104,7 @@ fn export(folder: &Path, from_us: u64, without: Option<u16>, output: &mut dyn Wr
     Ok(())
 }
 
-/// Lines that are none are passed over, as by Tokyo Tyrant, but counted.
+/// Appends lines to a log. Invalid lines are skipped, as in Tokyo Tyrant, but counted.
 fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
     let mut files = Files::open(folder, FILE_BYTES_MAX)?;
     let mut bad = 0_u64;
@@ -121,7 +121,7 @@ fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
     }
     files.sync()?;
     if bad > 0 {
-        eprintln!("{bad} lines are no entries and were passed over");
+        eprintln!("{bad} invalid lines were skipped");
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_originals_command_line_is_understood() {
+    fn tokyo_tyrants_command_line_is_parsed() {
         let folder = PathBuf::from("d");
         let export = |from_us, without| {
             Some(Command::Export { from_us, without, folder: PathBuf::from("d") })

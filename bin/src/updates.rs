@@ -1,19 +1,19 @@
-//! Entries of an update log as lines of text, in Tokyo Tyrant's form and in others.
+//! Update log entries as lines of text, in Tokyo Tyrant's format and in others.
 
 use crate::bytes::{from_hex, to_hex};
 use std::io::{self, Write};
 use wire::binary::Request;
 use wire::update_log::{Entry, Operation};
 
-/// Writes an entry as Tokyo Tyrant's `ttulmgr export` does: time stamp, `origin:master`, name of
-/// the command, body in hexadecimal, with TABs between.
+/// Writes a log entry as Tokyo Tyrant's `ttulmgr export` does: time stamp, `origin:master`, name of
+/// the command and body in hexadecimal, separated by TABs.
 pub(crate) fn write_line(entry: &Entry<'_>, output: &mut dyn Write) -> io::Result<()> {
     let Entry { timestamp_us, origin, master, body } = entry;
     let name = Operation::parse(body).map_or("misc", |operation| name(&operation.request));
     writeln!(output, "{timestamp_us}\t{origin}:{master}\t{name}\t{}", to_hex(body))
 }
 
-/// The name of a command in Tokyo Tyrant's words.
+/// Returns Tokyo Tyrant's name of a command.
 pub(crate) fn name(request: &Request<'_>) -> &'static str {
     match request {
         Request::Put { .. } => "put",
@@ -26,12 +26,12 @@ pub(crate) fn name(request: &Request<'_>) -> &'static str {
         Request::Sync => "sync",
         Request::Optimize { .. } => "optimize",
         Request::Vanish => "vanish",
-        // Nothing else is in a log.
+        // A log has no other commands.
         _ => "misc",
     }
 }
 
-/// An entry of a line.
+/// A parsed line of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     timestamp_us: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Reads what [`write_line`] writes; the name is not looked at. `None` if it is no such line.
+    /// Parses a line of [`write_line`], ignoring the name. Returns `None` if it is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut fields = text.trim_end_matches(['\r', '\n']).split('\t');
         let timestamp_us = fields.next()?.parse().ok()?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_the_originals_and_is_read_again() {
+    fn a_line_matches_tokyo_tyrants_and_is_parsed_again() {
         let text = "1795224529459142\t3:0\tout\tC8 20 00 00 00 02 7A 7A 01\n";
         let line = Line::parse(text).unwrap();
         let mut written = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_none() {
+    fn invalid_lines_are_none() {
         for text in [
             "",
             "x\t3:0\tout\tC8 20 00 00 00 02 7A 7A 01",

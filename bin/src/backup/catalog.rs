@@ -1,4 +1,4 @@
-//! Catalogs: what a backup consists of, as lines of text.
+//! Catalogs: list the files of a backup, as lines of text.
 
 use super::sums::{BLOCK_BYTES, Sums};
 use cabinet::name::Kind;
@@ -10,36 +10,37 @@ use std::path::Path;
 
 const FIRST_LINE: &str = "tyrant backup\t1";
 
-/// Longest catalog, in bytes: far above what the largest log takes.
+/// Longest catalog, in bytes: far more than the largest log needs.
 pub(super) const CATALOG_BYTES_MAX: u64 = 256 << 20;
 
 /// A backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
-    /// When it was made, in microseconds since 1970.
+    /// Time of the backup, in microseconds since 1970.
     pub(crate) made_us: u64,
     /// Kind of database.
     pub(crate) kind: Kind,
-    /// Identity of the database.
+    /// Id of the database.
     pub(super) identity: u64,
-    /// Time stamp up to which it has what was in the update log, if there was one.
+    /// Time stamp up to which the backup contains the update log, if there was one.
     pub(crate) position_us: Option<u64>,
-    /// Bytes that were new in it.
+    /// Bytes that were new in this backup.
     pub(crate) copied_bytes: u64,
-    pub(super) files: Vec<Entry>,
+    pub(super) files: Vec<FileEntry>,
 }
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// Its name in the database.
+pub(super) struct FileEntry {
+    /// Name of the file in the database.
     pub(super) name: String,
     pub(super) sums: Sums,
-    /// The file it was copied from, if that cannot have changed since.
+    /// The source file, if it cannot have changed since.
     pub(super) stamp: Option<Stamp>,
 }
 
-/// Tells a file of a log from all others on a machine. One that has it still was not changed.
+/// Identifies a file of a log among all files of a machine. While the stamp is the same, the file
+/// is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     device: u64,
@@ -50,7 +51,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn of(metadata: &Metadata) -> Self {
-        // Only to be compared.
+        // It is only compared for equality.
         let modified_ns = metadata.mtime().wrapping_mul(1_000_000_000) + metadata.mtime_nsec();
         Self {
             device: metadata.dev(),
@@ -61,39 +62,39 @@ impl Stamp {
     }
 }
 
-impl Entry {
-    /// Its name in the repository.
+impl FileEntry {
+    /// Returns the name of the file in the repository.
     pub(super) fn object(&self) -> String {
         object(&self.name, &self.sums)
     }
 }
 
-/// The name in a repository of a file with these sums.
+/// Returns the name of a file with these sums in a repository.
 pub(super) fn object(name: &str, sums: &Sums) -> String {
     format!("{name}.{:032x}", sums.digest)
 }
 
 impl Catalog {
-    /// Number of its files.
+    /// Returns the number of files.
     pub(crate) fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// Bytes of all its files.
+    /// Returns the bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.sums.bytes).sum()
     }
 
     pub(super) fn encode(&self) -> String {
         let mut text = format!("{FIRST_LINE}\nmade\t{}\n", self.made_us);
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "kind\t{}", kind_word(self.kind));
         let _ = writeln!(text, "identity\t{:016x}", self.identity);
         if let Some(position_us) = self.position_us {
             let _ = writeln!(text, "position\t{position_us}");
         }
         let _ = writeln!(text, "copied\t{}", self.copied_bytes);
-        for Entry { name, sums, stamp } in &self.files {
+        for FileEntry { name, sums, stamp } in &self.files {
             let _ = write!(text, "file\t{name}\t{}\t{:032x}\t", sums.bytes, sums.digest);
             match stamp {
                 None => text.push('-'),
@@ -111,7 +112,7 @@ impl Catalog {
         text
     }
 
-    /// Reads what [`encode`](Self::encode) writes; `path` is where it was read from.
+    /// Parses the text of [`encode`](Self::encode). `path` is the file that it was read from.
     pub(super) fn decode(text: &str, path: &Path) -> Result<Self, Damage> {
         let damage = |offset: usize, what: &str| Damage {
             file: path.to_owned(),
@@ -125,18 +126,18 @@ impl Catalog {
         }
         let mut lines = text[..end].lines();
         if lines.next() != Some(FIRST_LINE) {
-            return Err(damage(0, "it is of a version this program does not know"));
+            return Err(damage(0, "unknown version of the format"));
         }
         let mut found = Found::default();
         for line in lines {
             let offset = line.as_ptr() as usize - text.as_ptr() as usize;
-            found.line(line).ok_or_else(|| damage(offset, "a line that cannot be"))?;
+            found.line(line).ok_or_else(|| damage(offset, "invalid line"))?;
         }
         found.catalog().ok_or_else(|| damage(0, "lines are missing"))
     }
 }
 
-/// Fields of a catalog that is being read.
+/// Fields of a catalog that is being parsed.
 #[derive(Default)]
 struct Found {
     made_us: Option<u64>,
@@ -144,7 +145,7 @@ struct Found {
     identity: Option<u64>,
     position_us: Option<u64>,
     copied_bytes: Option<u64>,
-    files: Vec<Entry>,
+    files: Vec<FileEntry>,
 }
 
 impl Found {
@@ -174,7 +175,7 @@ impl Found {
     }
 }
 
-fn entry(value: &str) -> Option<Entry> {
+fn entry(value: &str) -> Option<FileEntry> {
     let mut fields = value.split('\t');
     let name = fields.next().filter(|name| Inventory::is_file_name(name))?.to_owned();
     let bytes: u64 = fields.next()?.parse().ok()?;
@@ -193,14 +194,14 @@ fn entry(value: &str) -> Option<Entry> {
     };
     let blocks: Vec<u32> = blocks.iter().map(number).collect::<Option<_>>()?;
     let is_whole = blocks.len() as u64 == bytes.div_ceil(BLOCK_BYTES as u64);
-    (is_whole && fields.next().is_none()).then_some(Entry {
+    (is_whole && fields.next().is_none()).then_some(FileEntry {
         name,
         sums: Sums { bytes, digest, blocks },
         stamp,
     })
 }
 
-/// Kinds of database, and their words in a catalog.
+/// Kinds of database, and their names in a catalog.
 const KINDS: &[(Kind, &str)] =
     &[(Kind::Hash, "hash"), (Kind::Tree, "tree"), (Kind::Fixed, "fixed"), (Kind::Table, "table")];
 
@@ -223,14 +224,14 @@ mod tests {
             position_us: Some(6),
             copied_bytes: 9,
             files: vec![
-                Entry { name: "0000000001.log".into(), sums, stamp },
-                Entry { name: "manifest".into(), sums: none, stamp: None },
+                FileEntry { name: "0000000001.log".into(), sums, stamp },
+                FileEntry { name: "manifest".into(), sums: none, stamp: None },
             ],
         }
     }
 
     #[test]
-    fn a_catalog_is_read_as_it_was_written() {
+    fn a_catalog_round_trips() {
         let mut catalog = catalog();
         for position_us in [None, Some(6)] {
             catalog.position_us = position_us;
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_cut_is_no_catalog() {
+    fn damaged_and_truncated_catalogs_are_refused() {
         let text = catalog().encode();
         for at in 0..text.len() {
             Catalog::decode(&text[..at], Path::new("c")).unwrap_err();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_names_no_file_that_a_database_has_not() {
+    fn a_catalog_names_only_files_of_a_database() {
         for name in ["../casket.tch", "a", "", "1.log", "position", "0000000001.log/.."] {
             let mut catalog = catalog();
             catalog.files[0].name = name.into();

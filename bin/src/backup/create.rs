@@ -1,4 +1,4 @@
-//! Making a backup.
+//! Creating a backup.
 
 use super::catalog::{Catalog, Stamp};
 use super::repository::Repository;
@@ -9,29 +9,29 @@ use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Inventory};
 use std::collections::BTreeMap;
 
-/// How a backup is made.
+/// Options of a backup.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Making {
-    /// Everything is copied again, also what is there.
+pub(crate) struct CreateOptions {
+    /// Copy everything again, including the files in the repository.
     pub(crate) full: bool,
-    /// A damaged database is backed up as it is.
+    /// Back up a damaged database as it is.
     pub(crate) accept_damage: bool,
 }
 
-/// A backup that was made.
+/// A new backup.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct Created {
     pub(crate) name: String,
     pub(crate) catalog: Catalog,
 }
 
-/// Makes a backup; shows damage of the database to `report`.
+/// Creates a backup. Passes damage of the database to `report`.
 pub(crate) fn create(
     repository: &Repository,
     source: &Source,
-    making: Making,
+    making: CreateOptions,
     report: &mut dyn FnMut(Damage),
-) -> Result<Made> {
+) -> Result<Created> {
     let made_us = time::now_us();
     let snapshot = source.snapshot(repository.id)?;
     let path = snapshot.path();
@@ -39,7 +39,7 @@ pub(crate) fn create(
     let inventory = Inventory::of(path).with_context(failed)?;
     let known =
         if making.full { Default::default() } else { repository.known(inventory.identity)? };
-    // What is known already was looked through when it was copied.
+    // Files in the repository were already verified when they were copied.
     let mut present = BTreeMap::new();
     let mut bytes = 0;
     for name in &inventory.files {
@@ -53,7 +53,7 @@ pub(crate) fn create(
     let checked = cabinet::check_those(path, &is_new, report).with_context(failed)?;
     if checked.damages > 0 && !making.accept_damage {
         bail!(
-            "the database is damaged, and was not backed up: tyrant salvage saves what can be read, \
+            "the database is damaged and was not backed up: tyrant salvage saves what can be read, \
              --accept-damage backs it up as it is"
         );
     }
@@ -77,5 +77,5 @@ pub(crate) fn create(
         catalog.files.push(added.entry);
     }
     let name = repository.finish(&mut catalog)?;
-    Ok(Made { name, catalog })
+    Ok(Created { name, catalog })
 }

@@ -1,4 +1,4 @@
-//! Folders that are not to stay when the command is interrupted.
+//! Temporary folders: removed even if the command is interrupted.
 
 use crate::signals::Cleanup;
 use anyhow::{Context, Result, bail};
@@ -9,16 +9,16 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when this is dropped, also by a signal that ends the program. No other
-/// program has it meanwhile.
-pub(super) struct Passing {
+/// A folder that is removed when this is dropped, and when a signal ends the program. It is locked
+/// against other programs.
+pub(super) struct TemporaryFolder {
     path: PathBuf,
     cleanup: Cleanup,
     _claim: Claim,
 }
 
-impl Passing {
-    /// One at a path where something may be that a killed program has left; that goes first.
+impl TemporaryFolder {
+    /// Claims a path. A folder left there by a killed program is removed first.
     pub(super) fn begin(path: PathBuf) -> Result<Self> {
         let claim = Claim::of(&path)?;
         if path.exists() {
@@ -33,7 +33,7 @@ impl Passing {
         Ok(Self { path, cleanup, _claim: claim })
     }
 
-    /// Until the answer is dropped, signals have to wait.
+    /// Blocks signals until the guard is dropped.
     pub(super) fn hold_signals(&self) -> MutexGuard<'_, ()> {
         self.cleanup.hold()
     }
@@ -43,7 +43,7 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path)
             && self.path.exists()
@@ -53,7 +53,7 @@ impl Drop for Passing {
     }
 }
 
-/// A file beside a folder, locked for as long as somebody has the folder, and gone then.
+/// A lock file beside a folder, held while the folder is in use and then removed.
 struct Claim {
     path: PathBuf,
     _file: File,
@@ -69,12 +69,12 @@ impl Claim {
             let file = File::create(&path).with_context(failed)?;
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => {
-                    bail!("another program is at work on {}", folder.display())
+                    bail!("another program is using {}", folder.display())
                 }
                 Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
                 Ok(()) => {}
             }
-            // The process that had it before may have removed it just now.
+            // The previous holder may have just removed it.
             let inode = file.metadata().with_context(failed)?.ino();
             if fs::metadata(&path).is_ok_and(|present| present.ino() == inode) {
                 return Ok(Self { path, _file: file });
@@ -85,7 +85,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Before it is unlocked. One that stays does no harm.
+        // It is removed before it is unlocked. A leftover file does no harm.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -95,19 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_one_programs_at_a_time_and_nothing_of_it_stays() {
+    fn a_folder_belongs_to_one_program_and_is_removed_completely() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("folder");
-        // What a killed program leaves.
+        // The leftover of a killed program.
         fs::create_dir(&path).unwrap();
         fs::write(place.path().join("folder.lock"), "").unwrap();
-        let passing = Passing::begin(path.clone()).unwrap();
+        let passing = TemporaryFolder::begin(path.clone()).unwrap();
         assert!(!path.exists());
         fs::create_dir(&path).unwrap();
-        assert!(Passing::begin(path.clone()).is_err());
+        assert!(TemporaryFolder::begin(path.clone()).is_err());
         assert!(path.exists());
         drop(passing);
-        drop(Passing::begin(path).unwrap());
+        drop(TemporaryFolder::begin(path).unwrap());
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }

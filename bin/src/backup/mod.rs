@@ -1,11 +1,12 @@
-//! Backups: repositories of copies of a database, of which each takes only the room of what is new.
+//! Backups: repositories of copies of a database, in which each backup takes only the space of its
+//! new files.
 //!
-//! `docs/formats/backup.md` draws the files, `docs/backup.md` says how to use them.
+//! `docs/formats/backup.md` draws the files, `docs/backup.md` explains their use.
 //!
-//! A copy of a database is made in constant time ([`source`]): a second name for each file of its
-//! log. Such files do not change any more, so those that the [`repository`] has already are not
-//! copied again. What is copied goes to a temporary name, is synced and renamed, and a [`catalog`],
-//! which is written last, makes a backup of it. So whatever is killed leaves the backups before it.
+//! A copy of a database is made in constant time ([`source`]): a hard link to each file of its log.
+//! Such files never change again, so those already in the [`repository`] are not copied. A new file
+//! is copied to a temporary name, synced and renamed. The [`catalog`] is written last and completes
+//! the backup. So a kill at any moment leaves the previous backups intact.
 
 mod catalog;
 mod create;
@@ -16,7 +17,7 @@ mod source;
 mod sums;
 mod time;
 
-pub(crate) use create::{Making, create};
+pub(crate) use create::{CreateOptions, create};
 pub(crate) use repository::Repository;
 pub(crate) use restore::{Restore, Until};
 pub(crate) use source::Source;

@@ -1,6 +1,6 @@
-//! Repositories: a folder of files, and of catalogs that say which of them make a backup.
+//! Repositories: a folder of files, and of catalogs that list the files of each backup.
 
-use super::catalog::{CATALOG_BYTES_MAX, Catalog, Entry, Stamp, object};
+use super::catalog::{CATALOG_BYTES_MAX, Catalog, FileEntry, Stamp, object};
 use super::sums::{Summing, Sums, read_blocks, read_expected, sums_of};
 use super::time;
 use anyhow::{Context, Result, bail, ensure};
@@ -14,54 +14,54 @@ use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "tyrant backups\t1";
 
-/// The file that makes a folder a repository.
+/// The file that marks a folder as a repository.
 const REPOSITORY: &str = "repository";
 const REPOSITORY_NEW: &str = "repository.new";
 const REPOSITORY_BYTES_MAX: u64 = 256;
 
-/// What is being copied, in the folder of files.
+/// Temporary name of the file being copied, in the folder of files.
 const INCOMING: &str = "incoming";
 
-/// The suffix of a catalog.
+/// Suffix of a catalog.
 const SUFFIX: &str = ".backup";
 
-/// A repository that is in use.
+/// An open repository.
 pub(crate) struct Repository {
     folder: PathBuf,
-    /// Random number that it was given when it was made; digests begin from it.
+    /// Random number chosen at creation; the seed of all digests.
     pub(super) id: u64,
-    /// Locked for as long as this is there.
+    /// Locked while the repository is open.
     _file: File,
 }
 
-/// What became of a file that was added.
+/// Outcome of adding a file.
 pub(super) struct Added {
-    pub(super) entry: Entry,
-    /// Bytes that were copied: none if it was there already.
+    pub(super) entry: FileEntry,
+    /// Bytes copied: 0 if the file was there already.
     pub(super) copied_bytes: u64,
 }
 
-/// Files of logs that were backed up, by their names and the files they were copied from.
-pub(super) type Known = HashMap<(String, Stamp), Entry>;
+/// Backed-up log files, by name and source file.
+pub(super) type Known = HashMap<(String, Stamp), FileEntry>;
 
 impl Repository {
-    /// Opens a repository to add to it, or to take from it; a folder that is not there, or empty,
-    /// becomes one if `create` is set.
+    /// Opens a repository to change it. With `create`, a missing or empty folder becomes a
+    /// repository.
     pub(crate) fn open_to_change(folder: &Path, create: bool) -> Result<Self> {
         if create && !folder.join(REPOSITORY).exists() {
-            make(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            make(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let repository = Self::open(folder, File::try_lock)?;
         for below in [repository.files(), repository.backups()] {
             if !below.is_dir() {
                 fs::create_dir(&below)
-                    .with_context(|| format!("cannot make {}", below.display()))?;
+                    .with_context(|| format!("cannot create {}", below.display()))?;
             }
         }
         Ok(repository)
     }
 
-    /// Opens a repository to read from it.
+    /// Opens a repository to read it.
     pub(crate) fn open_to_read(folder: &Path) -> Result<Self> {
         Self::open(folder, File::try_lock_shared)
     }
@@ -70,7 +70,7 @@ impl Repository {
         let path = folder.join(REPOSITORY);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                bail!("{} is no repository of backups", folder.display())
+                bail!("{} is not a backup repository", folder.display())
             }
             file => file.with_context(|| format!("cannot open {}", path.display()))?,
         };
@@ -106,7 +106,7 @@ impl Repository {
         self.backups().join(format!("{name}{SUFFIX}"))
     }
 
-    /// The names of all backups, oldest first.
+    /// Returns the names of all backups, oldest first.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let folder = self.backups();
         let mut names = Vec::new();
@@ -125,7 +125,7 @@ impl Repository {
         Ok(names)
     }
 
-    /// A backup by its name, or what is wrong with its catalog.
+    /// Reads a backup by its name. The inner error describes a damaged catalog.
     pub(crate) fn catalog(&self, name: &str) -> Result<Result<Catalog, Damage>> {
         ensure!(!name.contains('/'), "{name:?} is not the name of a backup");
         let path = self.catalog_path(name);
@@ -143,7 +143,7 @@ impl Repository {
         })
     }
 
-    /// All backups, oldest first; damaged ones are an error.
+    /// Reads all backups, oldest first. A damaged one is an error.
     pub(super) fn catalogs(&self) -> Result<BTreeMap<String, Catalog>> {
         let names = self.names()?.into_iter();
         names
@@ -154,11 +154,11 @@ impl Repository {
             .collect()
     }
 
-    /// The files of a database's log that are in backups.
+    /// Returns the backed-up files of a database's log.
     pub(super) fn known(&self, identity: u64) -> Result<Known> {
         let mut known = Known::new();
         for name in self.names()? {
-            // What is damaged is copied again.
+            // The files of a damaged backup are copied again.
             let Ok(catalog) = self.catalog(&name)? else { continue };
             if catalog.identity == identity {
                 known.extend(
@@ -178,31 +178,32 @@ impl Repository {
         path.metadata().is_ok_and(|metadata| metadata.len() == sums.bytes)
     }
 
-    /// Adds a file that is not known, durably but for its name. With `again` it is copied even if
-    /// it is there.
+    /// Adds a file. Its contents are durable on return, its name is not. With `again` it is copied
+    /// even if it is in the repository.
     pub(super) fn add(&self, source: &Path, name: &str, again: bool) -> Result<Added> {
         let failed = || format!("cannot copy {}", source.display());
         let metadata = source.metadata().with_context(failed)?;
         let stamp = Inventory::is_of_log(name).then(|| Stamp::of(&metadata));
-        // A killed backup may have left it, and so may one of another copy of the database.
+        // A killed backup may have left the file, and so may a backup of another copy of the
+        // database.
         if !again && self.may_have(name, metadata.len())? {
             let sums = sums_of(source, self.id)?;
             if self.has(name, &sums) {
-                let entry = Entry { name: name.to_owned(), sums, stamp };
+                let entry = FileEntry { name: name.to_owned(), sums, stamp };
                 return Ok(Added { entry, copied_bytes: 0 });
             }
         }
         let incoming = self.files().join(INCOMING);
         let sums = copy(source, &incoming, self.id);
         let sums = sums.inspect_err(|_| drop(fs::remove_file(&incoming)))?;
-        let entry = Entry { name: name.to_owned(), sums, stamp };
+        let entry = FileEntry { name: name.to_owned(), sums, stamp };
         let object = self.files().join(entry.object());
         fs::rename(&incoming, &object)
             .with_context(|| format!("cannot rename to {}", object.display()))?;
         Ok(Added { copied_bytes: entry.sums.bytes, entry })
     }
 
-    /// Whether there is a file of this name and length.
+    /// Returns whether a file with this name and length exists.
     fn may_have(&self, name: &str, bytes: u64) -> Result<bool> {
         let prefix = format!("{name}.");
         for item in fs::read_dir(self.files())? {
@@ -216,15 +217,15 @@ impl Repository {
         Ok(false)
     }
 
-    /// Makes a backup of files that were added; answers its name.
+    /// Completes a backup of added files. Returns its name.
     pub(super) fn finish(&self, catalog: &mut Catalog) -> Result<String> {
-        // Names rise, whatever the clock does. What somebody else has put there is of no time.
+        // Names increase even if the clock does not. Foreign files have no time.
         let last_us = self.names()?.iter().filter_map(|name| time::of_name(name)).max();
         if let Some(last_us) = last_us {
             catalog.made_us = catalog.made_us.max(last_us + 1000);
         }
         let name = time::name(catalog.made_us);
-        ensure!(last_us.is_none_or(|last| time::name(last) < name), "no name is left for a backup");
+        ensure!(last_us.is_none_or(|last| time::name(last) < name), "no backup name is left");
         sync_folder(&self.files())?;
         let (path, new) = (self.catalog_path(&name), self.backups().join(INCOMING));
         let write = || {
@@ -245,12 +246,12 @@ impl Repository {
         sync_folder(&self.backups())
     }
 
-    /// Removes the files that no backup needs; answers their bytes. Fails if a catalog is damaged,
-    /// as nobody knows what that needs.
+    /// Removes the files that no backup needs. Returns their bytes. Fails if a catalog is damaged,
+    /// because the files that it needs are unknown.
     pub(crate) fn sweep(&self) -> Result<u64> {
         let catalogs = self.catalogs()?;
         let needed: BTreeSet<String> =
-            catalogs.values().flat_map(|catalog| &catalog.files).map(Entry::object).collect();
+            catalogs.values().flat_map(|catalog| &catalog.files).map(FileEntry::object).collect();
         let mut bytes = 0;
         for item in fs::read_dir(self.files())? {
             let item = item?;
@@ -263,11 +264,11 @@ impl Repository {
         Ok(bytes)
     }
 
-    /// Shows a file of a backup to `visit` as far as it is what was backed up; answers where it is
-    /// not.
+    /// Calls `visit` with the blocks of a file while they match the backup. Returns the first
+    /// mismatch.
     pub(super) fn read(
         &self,
-        entry: &Entry,
+        entry: &FileEntry,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<Damage>> {
         let file = self.files().join(entry.object());
@@ -275,8 +276,8 @@ impl Repository {
         Ok(wrong.map(|(offset, what)| Damage { file, offset, what }))
     }
 
-    /// Reads the files of these backups, each once, and reports what is damaged. Answers the bytes
-    /// of those that are not.
+    /// Reads the files of these backups, each once, and reports damaged ones. Returns the bytes of
+    /// the intact ones.
     pub(crate) fn verify(&self, names: &[String], report: &mut dyn FnMut(Damage)) -> Result<u64> {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
@@ -302,7 +303,7 @@ impl Repository {
     }
 }
 
-/// Makes a repository of a folder.
+/// Turns a folder into a repository.
 fn make(folder: &Path) -> Result<()> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -317,7 +318,7 @@ fn make(folder: &Path) -> Result<()> {
     let mut file = File::create(&new)?;
     file.write_all(format!("{FIRST_LINE}\nid\t{id:016x}\n").as_bytes())?;
     file.sync_all()?;
-    // Somebody else may have been faster.
+    // Another process may have created it in the meantime.
     let path = folder.join(REPOSITORY);
     match renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::EXIST) => {}
@@ -326,7 +327,7 @@ fn make(folder: &Path) -> Result<()> {
     sync_folder(folder)
 }
 
-/// Copies a file, durably; answers its sums.
+/// Copies a file durably. Returns its sums.
 fn copy(source: &Path, target: &Path, seed: u64) -> Result<Sums> {
     let failed = || format!("cannot write {}", target.display());
     let mut file = File::create(target).with_context(failed)?;
@@ -352,7 +353,7 @@ mod tests {
     use cabinet::name::Kind;
 
     #[test]
-    fn names_rise_at_once_whatever_the_clock_does_and_strangers_do_not_count() {
+    fn names_increase_with_any_clock_and_ignore_foreign_files() {
         let folder = tempfile::tempdir().unwrap();
         let repository = Repository::open_to_change(folder.path(), true).unwrap();
         let finish = || {
@@ -370,7 +371,7 @@ mod tests {
         put("old");
         assert_eq!(finish().unwrap(), ("20261121T123008.000Z".into(), 1_795_264_208_000_000));
         assert_eq!(finish().unwrap(), ("20261121T123008.001Z".into(), 1_795_264_208_001_000));
-        // Made with a clock that was decades ahead.
+        // Created with a clock that was decades ahead.
         put("20991231T235959.999Z");
         assert_eq!(finish().unwrap().0, "21000101T000000.000Z");
         put(&time::name(u64::MAX));

@@ -1,7 +1,7 @@
-//! Making a database of a backup.
+//! Restoring a database from a backup.
 
 use super::catalog::Catalog;
-use super::interrupt::Passing;
+use super::interrupt::TemporaryFolder;
 use super::repository::{Repository, sync_folder};
 use super::time;
 use crate::transfer::progress::Progress;
@@ -16,59 +16,58 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What is restored, and where to.
+/// Source and target of a restore.
 #[derive(Clone, Debug)]
 pub(crate) struct Restore {
     /// Name of the backup; without one the newest, or with `until` the newest before that.
     pub(crate) backup: Option<String>,
     /// Path of the database.
     pub(crate) into: PathBuf,
-    /// What is there already goes.
+    /// Replace an existing database.
     pub(crate) replace: bool,
-    /// What was changed after the backup is changed again.
+    /// Apply the changes after the backup up to this time.
     pub(crate) until: Option<Until>,
 }
 
-/// A moment after a backup.
+/// A time after a backup.
 #[derive(Clone, Debug)]
 pub(crate) struct Until {
-    /// In microseconds since 1970; what was changed in it is included.
+    /// Microseconds since 1970, inclusive.
     pub(crate) time_us: u64,
     /// Folder of the server's update log.
     pub(crate) update_log: PathBuf,
 }
 
-/// What was restored.
+/// Outcome of a restore.
 #[derive(Clone, Debug)]
 pub(crate) struct Restored {
     pub(crate) backup: String,
     pub(crate) bytes: u64,
     pub(crate) records: u64,
-    /// What was executed of the update log.
+    /// Outcome of executing the update log.
     pub(crate) replayed: Option<Replayed>,
 }
 
 impl Restore {
-    /// Restores; whatever goes wrong, nothing is there under the database's name that was not
-    /// before.
+    /// Restores the database. If it fails, the database's name is as it was before.
     pub(crate) fn run(&self, repository: &Repository) -> Result<Restored> {
         let (backup, catalog) = self.choose(repository)?;
         let kind = Kind::of_path(&self.into);
         if kind != Some(catalog.kind) {
             bail!(
-                "the backup is one of a {} database: {} has another suffix",
+                "the backup is of a {} database: {} has another suffix",
                 catalog.kind.title(),
                 self.into.display()
             );
         }
         ensure!(
             self.replace || !self.into.exists(),
-            "{} exists: --replace removes it when all is restored",
+            "{} exists: use --replace to remove it after the restore",
             self.into.display()
         );
-        self.check_what_goes()?;
+        self.check_target()?;
         let temporary = temporary(&self.into)?;
-        take_out(repository, &catalog, temporary.path())?;
+        copy_files(repository, &catalog, temporary.path())?;
         let mut position_us = catalog.position_us;
         let (replayed, records) = self.open_and_replay(temporary.path(), &catalog)?;
         if let Some(replayed) = &replayed {
@@ -81,7 +80,7 @@ impl Restore {
             )?;
         }
         sync_folder(temporary.path())?;
-        self.put_in_place(&temporary)?;
+        self.move_into_place(&temporary)?;
         Ok(Restored { backup, bytes: catalog.bytes(), records, replayed })
     }
 
@@ -101,7 +100,7 @@ impl Restore {
             }
         }
         match &self.until {
-            None => bail!("there is no backup yet"),
+            None => bail!("the repository has no backup yet"),
             Some(until) => bail!(
                 "there is no backup of a server with an update log from before {}",
                 time::show(until.time_us)
@@ -109,21 +108,21 @@ impl Restore {
         }
     }
 
-    /// Sees that the database opens, and brings it to the moment that was asked for.
+    /// Opens the restored database, and applies the update log up to the requested time.
     fn open_and_replay(&self, path: &Path, catalog: &Catalog) -> Result<(Option<Replayed>, u64)> {
         let mut options = cabinet::Options::default();
         options.create = false;
         let database =
-            Database::open_with(path, &options).context("cannot open what was restored")?;
+            Database::open_with(path, &options).context("cannot open the restored database")?;
         let Some(until) = &self.until else { return Ok((None, database.len())) };
         let Some(position_us) = catalog.position_us else {
             bail!(
-                "the backup is not of a server with an update log: nothing is known to follow it"
+                "the backup is not of a server with an update log, so no later changes are known"
             );
         };
         ensure!(
             position_us <= until.time_us,
-            "the backup is of {}, after the time that was asked for",
+            "the backup is of {}, after the requested time",
             time::show(position_us)
         );
         let log = &until.update_log;
@@ -132,23 +131,23 @@ impl Restore {
         Ok((Some(replayed), database.len()))
     }
 
-    /// Fails if what is there is a folder that is no database.
-    fn check_what_goes(&self) -> Result<()> {
+    /// Fails if the path is a folder that is not a database.
+    fn check_target(&self) -> Result<()> {
         let into = &self.into;
         ensure!(
             !into.is_dir() || into.join("manifest").exists(),
-            "{} is a folder, and no database",
+            "{} is a folder but not a database",
             into.display()
         );
         Ok(())
     }
 
-    /// Gives it its name.
-    fn put_in_place(&self, temporary: &Passing) -> Result<()> {
+    /// Renames the restored database to its final name.
+    fn move_into_place(&self, temporary: &TemporaryFolder) -> Result<()> {
         let into = &self.into;
-        // One that came now would take away a part of what gets the name.
+        // A signal now would remove a part of the restored database.
         let _signals = temporary.hold_signals();
-        self.check_what_goes()?;
+        self.check_target()?;
         let failed = || format!("cannot rename to {}", into.display());
         if !into.exists() {
             renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)
@@ -157,12 +156,12 @@ impl Restore {
         }
         ensure!(self.replace, "{} exists", into.display());
         let is_folder = into.is_dir();
-        // The files that go must not be open.
+        // The replaced database must not be open.
         let lock = is_folder.then(|| RealStorage.lock(&into.join("lock"))).transpose();
         let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
             .with_context(failed)?;
-        // What was there goes with the temporary name.
+        // The replaced database is removed with the temporary folder.
         if !is_folder {
             fs::remove_file(temporary.path()).with_context(failed)?;
         }
@@ -170,18 +169,18 @@ impl Restore {
     }
 }
 
-/// The folder beside a database that becomes it, or goes.
-fn temporary(into: &Path) -> Result<Passing> {
+/// Creates the folder beside the database that is swapped with it.
+fn temporary(into: &Path) -> Result<TemporaryFolder> {
     let mut suffix = OsString::from("restoring.");
     suffix.push(into.extension().unwrap_or_default());
-    let temporary = Passing::begin(into.with_extension(suffix))?;
+    let temporary = TemporaryFolder::begin(into.with_extension(suffix))?;
     let path = temporary.path();
-    fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+    fs::create_dir(path).with_context(|| format!("cannot create {}", path.display()))?;
     Ok(temporary)
 }
 
-/// Copies the files of a backup, durably, each checked.
-fn take_out(repository: &Repository, catalog: &Catalog, folder: &Path) -> Result<()> {
+/// Copies the files of a backup durably, verifying each.
+fn copy_files(repository: &Repository, catalog: &Catalog, folder: &Path) -> Result<()> {
     let progress = Progress::of_bytes("restoring", Some(catalog.bytes()));
     for entry in &catalog.files {
         let path = folder.join(&entry.name);

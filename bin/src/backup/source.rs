@@ -1,7 +1,7 @@
-//! Where a backup comes from: a copy of a database that a server makes, or of one that nobody
-//! serves.
+//! Source of a backup: a copy of a database, made by its server or from a database that is not
+//! served.
 
-use super::interrupt::Passing;
+use super::interrupt::TemporaryFolder;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
@@ -10,26 +10,27 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is backed up.
+/// The database to back up.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// The database of a running server on this machine.
     Server {
-        /// Its address.
+        /// Address of the server.
         server: String,
-        /// Folder for the copy, by the name that it has for both; beside the database without one.
+        /// Folder for the copy, by a path valid for both processes; without one, beside the
+        /// database.
         by_way_of: Option<PathBuf>,
     },
-    /// A database that nobody has open, by its name.
+    /// The name of a database that is not open.
     Database(String),
 }
 
-/// A copy of a database, which goes when this is dropped.
-pub(super) struct Snapshot(Passing);
+/// A copy of a database, removed when this is dropped.
+pub(super) struct Snapshot(TemporaryFolder);
 
 impl Source {
-    /// Makes the copy for a repository with this id. One that a killed backup into the same
-    /// repository has left is removed first.
+    /// Creates the copy for the repository with this id. The copy left by a killed backup into the
+    /// same repository is removed first.
     pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
         match self {
             Self::Database(name) => of_database(name, id),
@@ -43,7 +44,8 @@ impl Snapshot {
         self.0.path()
     }
 
-    /// Time stamp up to which it has what was in the server's update log, if there is one.
+    /// Returns the time stamp up to which the copy contains the server's update log, if there is
+    /// one.
     pub(super) fn position_us(&self) -> Result<Option<u64>> {
         let path = self.path().join(server::POSITION_FILE);
         if !path.exists() {
@@ -52,15 +54,18 @@ impl Snapshot {
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let position = text.trim_end().parse().ok();
-        Ok(Some(position.with_context(|| format!("{} holds no time stamp", path.display()))?))
+        Ok(Some(
+            position
+                .with_context(|| format!("{} does not contain a time stamp", path.display()))?,
+        ))
     }
 }
 
-/// The name of a copy: there is one for each repository.
+/// Returns the name of the copy, one per repository.
 fn copy_name(database: &Path, id: u64) -> Result<OsString> {
     let name = database.file_name();
     let mut name =
-        name.with_context(|| format!("{} is no database", database.display()))?.to_owned();
+        name.with_context(|| format!("{} is not a database", database.display()))?.to_owned();
     name.push(format!(".backup-{id:016x}"));
     Ok(name)
 }
@@ -72,7 +77,7 @@ fn of_database(name: &str, id: u64) -> Result<Snapshot> {
     ensure!(!kind.is_on_memory(), "a database in memory has no files to back up");
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    let copy = Passing::begin(path.with_file_name(copy_name(path, id)?))?;
+    let copy = TemporaryFolder::begin(path.with_file_name(copy_name(path, id)?))?;
     database.copy_to(copy.path())?;
     Ok(Snapshot(copy))
 }
@@ -99,7 +104,7 @@ fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot
             here.parent().map(Path::to_owned).unwrap_or_default()
         }
     };
-    let copy = Passing::begin(folder.join(copy_name(database, id)?))?;
+    let copy = TemporaryFolder::begin(folder.join(copy_name(database, id)?))?;
     let path = copy.path().display();
     client.copy(copy.path().as_os_str().as_bytes()).with_context(|| {
         format!(
@@ -113,14 +118,14 @@ fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot
     Ok(Snapshot(copy))
 }
 
-/// The value of a line of a server's status.
+/// Returns the value of a line of a server's status.
 fn line_of<'s>(stat: &'s [u8], name: &str) -> Option<&'s [u8]> {
     stat.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"\t"))
 }
 
-/// The path of a server's database, if it is there on this machine. A relative one is so to the
-/// folder that the server's process is in.
+/// Returns the path of a server's database, if it exists on this machine. A relative path is
+/// resolved in the working folder of the server's process.
 fn on_this_machine(database: &Path, stat: &[u8]) -> Option<PathBuf> {
     let path = if database.is_absolute() {
         database.to_owned()
@@ -141,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_status_is_found_by_its_whole_name() {
+    fn a_status_line_is_found_by_its_whole_name() {
         let stat = b"pathology\t1\npath\t/a b\nrnum\t7\n";
         assert_eq!(line_of(stat, "path"), Some(&b"/a b"[..]));
         assert_eq!(line_of(stat, "pat"), None);

@@ -1,4 +1,4 @@
-//! Sums over a file: what tells whether it is another one, and where it is damaged.
+//! Sums over a file: detect changes and locate damage.
 
 use anyhow::{Context, Result};
 use std::fs::File;
@@ -6,21 +6,21 @@ use std::io::Read;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes that have a checksum of their own.
+/// Bytes covered by one checksum.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
 /// Sums over a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Its length.
+    /// Length of the file.
     pub(crate) bytes: u64,
-    /// XXH3 with 128 bits, from the repository's seed on.
+    /// XXH3 with 128 bits, seeded by the repository.
     pub(super) digest: u128,
     /// CRC-32C of each [`BLOCK_BYTES`], the last of which may be shorter.
     pub(super) blocks: Vec<u32>,
 }
 
-/// Sums that grow.
+/// Sums of the blocks added so far.
 pub(super) struct Summing {
     hasher: Box<Xxh3>,
     bytes: u64,
@@ -32,7 +32,7 @@ impl Summing {
         Self { hasher: Box::new(Xxh3::with_seed(seed)), bytes: 0, blocks: Vec::new() }
     }
 
-    /// Adds a block; answers its place and its checksum.
+    /// Adds a block. Returns its index and its checksum.
     pub(super) fn add(&mut self, block: &[u8]) -> (usize, u32) {
         let checksum = crc32c::crc32c(block);
         self.hasher.update(block);
@@ -46,7 +46,7 @@ impl Summing {
     }
 }
 
-/// Shows a file to `visit`, block by block.
+/// Calls `visit` with the blocks of a file.
 pub(super) fn read_blocks(path: &Path, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let failed = || format!("cannot read {}", path.display());
     let mut file = File::open(path).with_context(failed)?;
@@ -61,7 +61,7 @@ pub(super) fn read_blocks(path: &Path, visit: &mut dyn FnMut(&[u8]) -> Result<()
     }
 }
 
-/// The sums of a file.
+/// Returns the sums of a file.
 pub(super) fn sums_of(path: &Path, seed: u64) -> Result<Sums> {
     let mut summing = Summing::new(seed);
     read_blocks(path, &mut |block| {
@@ -71,8 +71,8 @@ pub(super) fn sums_of(path: &Path, seed: u64) -> Result<Sums> {
     Ok(summing.finish())
 }
 
-/// Shows a file to `visit` as far as it has these sums. Answers the offset of the first byte from
-/// which on it has not, if it has not, and what is wrong there.
+/// Calls `visit` with the blocks of a file while they match these sums. Returns the offset of the
+/// first mismatch and its description, if there is one.
 pub(super) fn read_expected(
     path: &Path,
     seed: u64,
@@ -91,7 +91,7 @@ pub(super) fn read_expected(
             return Ok(());
         }
         if offset + block.len() as u64 > expected.bytes {
-            let what = format!("it goes on beyond its {} bytes", expected.bytes);
+            let what = format!("it is longer than its {} bytes", expected.bytes);
             wrong = Some((expected.bytes, what));
         } else if expected.blocks.get(index) != Some(&checksum) {
             let what = format!("the checksum of {} bytes does not match", block.len());
@@ -103,7 +103,7 @@ pub(super) fn read_expected(
     })?;
     let found = summing.finish();
     if found.bytes < expected.bytes {
-        let what = format!("{} bytes were written, {} are there", expected.bytes, found.bytes);
+        let what = format!("{} bytes were written, {} were found", expected.bytes, found.bytes);
         return Ok(Some((found.bytes, what)));
     }
     if wrong.is_none() && found != *expected {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_found_where_it_is() {
+    fn damage_is_reported_at_its_offset() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let whole: Vec<u8> = (0..2 * BLOCK_BYTES + 5).map(|at| (at % 251) as u8).collect();

@@ -1,25 +1,25 @@
-//! Moments as they are written on the command line and in names.
+//! Times on the command line and in the names of backups.
 
 use jiff::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A number below this is one of seconds, another one of microseconds.
+/// Smaller numbers are seconds, others microseconds.
 const MICROSECONDS_MIN: u64 = 100_000_000_000;
 
-/// Microseconds since 1970 now.
+/// Returns the current time, in microseconds since 1970.
 pub(super) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A moment as RFC 3339 has it (`2026-11-21T12:30:08Z`, with any offset), or in seconds or
-/// microseconds since 1970; in microseconds since 1970.
+/// Parses a time as in RFC 3339 (`2026-11-21T12:30:08Z`, with any offset), or in seconds or
+/// microseconds since 1970. Returns microseconds since 1970.
 pub(crate) fn moment(text: &str) -> Result<u64, String> {
     if let Ok(number) = text.parse::<u64>() {
         return Ok(if number < MICROSECONDS_MIN { number * 1_000_000 } else { number });
     }
     let timestamp: Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    u64::try_from(timestamp.as_microsecond()).map_err(|_| "a time before 1970".to_owned())
+    u64::try_from(timestamp.as_microsecond()).map_err(|_| "the time is before 1970".to_owned())
 }
 
 fn timestamp(time_us: u64) -> Timestamp {
@@ -27,17 +27,17 @@ fn timestamp(time_us: u64) -> Timestamp {
     Timestamp::from_microsecond(time_us).unwrap_or(Timestamp::MAX)
 }
 
-/// As RFC 3339 has it, to the microsecond.
+/// Formats a time as in RFC 3339, to the microsecond.
 pub(crate) fn show(time_us: u64) -> String {
     format!("{:.6}", timestamp(time_us))
 }
 
-/// The name of a backup: the time to the millisecond, so that names are in the order of time.
+/// Returns the name of a backup: the time to the millisecond, so that names sort by time.
 pub(super) fn name(time_us: u64) -> String {
     format!("{:.3}", timestamp(time_us)).replace(['-', ':'], "")
 }
 
-/// The time that a name is of, in microseconds since 1970, if it is a name of a backup.
+/// Parses the name of a backup into its time, in microseconds since 1970.
 pub(super) fn of_name(name: &str) -> Option<u64> {
     let timestamp: Timestamp = name.parse().ok()?;
     let time_us = u64::try_from(timestamp.as_microsecond()).ok()?;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_understood_in_every_form() {
+    fn times_are_parsed_in_every_format() {
         let us = 1_795_264_208_000_000;
         for text in [
             "2026-11-21T12:30:08Z",
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_as_they_are_read_and_names_are_in_their_order() {
+    fn times_round_trip_and_names_sort_by_time() {
         let us = 1_795_264_208_120_034;
         assert_eq!(show(us), "2026-11-21T12:30:08.120034Z");
         assert_eq!(moment(&show(us)), Ok(us));

@@ -1,4 +1,4 @@
-//! The server under Tokyo Tyrant's command line.
+//! `ttserver`: the server with Tokyo Tyrant's command line.
 
 fn main() -> std::process::ExitCode {
     programs::ttserver::run()

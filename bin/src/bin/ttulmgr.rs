@@ -1,4 +1,4 @@
-//! Tokyo Tyrant's tool for update logs.
+//! `ttulmgr`: Tokyo Tyrant's tool for update logs.
 
 fn main() -> std::process::ExitCode {
     programs::ttulmgr::run()

@@ -1,6 +1,6 @@
-//! `tyrant backup`.
+//! `tyrant backup`: creates, lists, verifies and prunes backups.
 
-use crate::backup::{Making, Repository, Source, create, show};
+use crate::backup::{CreateOptions, Repository, Source, create, show};
 use anyhow::{Result, bail};
 use cabinet::Damage;
 use clap::Subcommand;
@@ -16,13 +16,13 @@ pub(super) struct Backup {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Back up what a server serves, or a database that nobody serves; only what is new is copied
+    /// Back up the database of a server, or one that is not served; only new files are copied
     Create(Create),
-    /// Print the backups, a line each
+    /// Print the backups, one per line
     List(List),
     /// Verify every checksum of backups
     Verify(Verify),
-    /// Remove old backups, and the files that no other needs
+    /// Remove old backups, and the files that no other backup needs
     Prune(Prune),
 }
 
@@ -39,20 +39,20 @@ impl Backup {
 
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// Folder of the backups; made if it is not there
+    /// Folder of the backups; created if it does not exist
     #[arg(value_name = "REPOSITORY")]
     repository: PathBuf,
-    /// Server on this machine, as HOST:PORT, or the path of its Unix socket
+    /// Connect to this server on this machine: HOST:PORT, or the path of its Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
     server: String,
-    /// Back up this database, which nobody has open, instead of a server's
+    /// Back up this database, which must not be open, instead of a server's
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     database: Option<String>,
-    /// Folder for the copy that the server makes, on the file system of the database [default:
+    /// Have the server make its copy in this folder, on the file system of the database [default:
     /// beside it]
     #[arg(long, value_name = "DIR", conflicts_with = "database")]
     by_way_of: Option<PathBuf>,
-    /// Copy everything, also what is in the repository already
+    /// Copy everything, including the files that are already in the repository
     #[arg(long)]
     full: bool,
     /// Back up a damaged database as it is
@@ -69,7 +69,7 @@ impl Create {
             }
         };
         let repository = Repository::open_to_change(&self.repository, true)?;
-        let making = Making { full: self.full, accept_damage: self.accept_damage };
+        let making = CreateOptions { full: self.full, accept_damage: self.accept_damage };
         let made = create(&repository, &source, making, &mut print)?;
         println!(
             "{}: {} files of {} bytes, {} of them new",
@@ -138,9 +138,9 @@ impl Verify {
             damages += 1;
             print(damage);
         })?;
-        println!("{} backups, {bytes} bytes are good", names.len());
+        println!("{} backups, {bytes} bytes are intact", names.len());
         if damages > 0 {
-            bail!("{damages} files are damaged; tyrant backup create --full copies them anew");
+            bail!("{damages} files are damaged; tyrant backup create --full copies them again");
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ struct Prune {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
     repository: PathBuf,
-    /// Keep so many of the newest backups, at least one
+    /// Keep this many of the newest backups, at least one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: u64,
 }
@@ -164,10 +164,10 @@ impl Prune {
         names.truncate(names.len().saturating_sub(keep));
         for name in &names {
             repository.remove(name)?;
-            println!("{name} removed");
+            println!("removed {name}");
         }
         let bytes = repository.sweep()?;
-        println!("{} backups removed, {bytes} bytes freed", names.len());
+        println!("removed {} backups, freed {bytes} bytes", names.len());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `tyrant export`.
+//! `tyrant export`: writes the records of a database or file as lines.
 
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
@@ -13,16 +13,16 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
-    /// Name of the database, which nobody else has open, or one of Tokyo Cabinet's files
+    /// Name of the database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "NAME")]
     database: String,
-    /// Where the lines go [default: standard output]. A file comes there when all lines are in it
+    /// Write the lines to this file, which appears once complete [default: standard output]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     replace: bool,
-    /// How lines are written [default: by the suffix of FILE, else tsv]
+    /// Write lines in this format [default: by the suffix of FILE, else tsv]
     #[arg(long, value_enum)]
     format: Option<Format>,
 }
@@ -56,21 +56,21 @@ impl Export {
         let damaged = source.damaged_segments();
         if damaged > 0 {
             bail!(
-                "{damaged} places of {} are damaged, and what they lost is not exported: tyrant check \
-                 says where",
+                "{} has {damaged} damaged places, whose records are not exported: tyrant check \
+                 shows where",
                 self.database
             );
         }
         Ok(())
     }
 
-    /// An error of the database, with what to do about it.
+    /// Adds advice to an error of the database.
     fn explained(&self, error: cabinet::Error) -> anyhow::Error {
         let is_damage = matches!(error, cabinet::Error::Corrupted { .. });
         let error = anyhow::Error::from(error);
         if is_damage {
             return error.context(format!(
-                "cannot export all of {}: tyrant salvage copies what is whole into a new database",
+                "cannot export all of {}: tyrant salvage copies the intact records into a new database",
                 self.database
             ));
         }
@@ -78,7 +78,7 @@ impl Export {
     }
 }
 
-/// Where records come from.
+/// Source of the records.
 enum Source {
     Legacy(File),
     Database(Database),
@@ -105,13 +105,13 @@ impl Source {
         }
     }
 
-    /// How many places or files of the database have damage that opening or reading it has met.
+    /// Returns the number of damaged files found so far, or of damaged ranges found at opening.
     fn damaged_segments(&self) -> u64 {
         let Self::Database(database) = self else { return 0 };
         let figures = database.figures();
         let figure = figures.iter().find(|(name, _)| *name == "damaged_segments");
         let at_runtime = figure.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
-        // What an earlier opening has kept aside is still missing.
+        // Damage set aside by an earlier opening is still missing.
         (database.damages().len() as u64).max(at_runtime)
     }
 
@@ -133,7 +133,7 @@ impl Source {
     }
 }
 
-/// Lines on their way out.
+/// Writer of the output lines.
 struct Lines {
     format: Format,
     output: BufWriter<Output>,
@@ -145,10 +145,10 @@ struct Lines {
 impl Lines {
     fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
         let written = text::write_record(self.format, key, value, meta, &mut self.output);
-        self.go_on_if(written)
+        self.continue_if(written)
     }
 
-    fn go_on_if(&mut self, written: Result<()>) -> ControlFlow<()> {
+    fn continue_if(&mut self, written: Result<()>) -> ControlFlow<()> {
         match written {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -169,9 +169,9 @@ impl Visit for Lines {
             }
             Item::Row { key, columns } => {
                 let written = text::write_row(self.format, key, columns, &mut self.output);
-                self.go_on_if(written)
+                self.continue_if(written)
             }
-            _ => self.go_on_if(Err(anyhow!("an item of an unknown kind"))),
+            _ => self.continue_if(Err(anyhow!("unknown kind of item"))),
         }
     }
 

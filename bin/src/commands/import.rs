@@ -1,4 +1,4 @@
-//! `tyrant import`.
+//! `tyrant import`: imports files into a database.
 
 use crate::transfer::legacy;
 use crate::transfer::progress::Progress;
@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {
-    /// Files of Tokyo Cabinet's, folders of one of its partitioned databases, TSV or JSON lines; -
-    /// is the standard input
+    /// Tokyo Cabinet files, folders of a partitioned database, TSV or JSON lines; - is the standard
+    /// input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Name of the database that everything goes into; it is created if it is not there
+    /// Import into the database with this name; it is created if it does not exist
     #[arg(long, value_name = "NAME")]
     into: String,
-    /// How the lines of text files are to be read [default: by their suffixes]
+    /// Read the lines of text files in this format [default: by their suffixes]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Do not read back what was imported from Tokyo Cabinet's files
+    /// Skip reading back the records imported from Tokyo Cabinet files
     #[arg(long)]
     no_check: bool,
-    /// Take values as they are that an application's own functions are said to have stored
+    /// Import values unchanged that an application's own functions are said to have stored
     #[arg(long)]
     plain: bool,
 }
 
-/// What a file turns out to be.
+/// Kind of an input file.
 enum Source {
     Legacy(Box<File>),
     Text(PathBuf, Format),
@@ -67,7 +67,7 @@ impl Import {
         if is_legacy(path) {
             if let Some(table) = table_of_index(path) {
                 bail!(
-                    "{} is an index of the table {table}.tct: import that, and its indices are made anew",
+                    "{} is an index of the table {table}.tct: import the table, and its indices are built again",
                     path.display()
                 );
             }
@@ -79,7 +79,7 @@ impl Import {
         }
         let format = self.format.or_else(|| Format::of_path(path)).with_context(|| {
             format!(
-                "{} is not a file of Tokyo Cabinet's; of other files the suffix (.tsv, .jsonl) or \
+                "{} is not a Tokyo Cabinet file; for other files the suffix (.tsv, .jsonl) or \
                  --format says how to read them",
                 path.display()
             )
@@ -87,7 +87,7 @@ impl Import {
         Ok(Source::Text(path.to_owned(), format))
     }
 
-    /// Imports a file; answers how many damaged places it has.
+    /// Imports a file. Returns the number of its damaged ranges.
     fn import(&self, source: &Source, target: &mut Target) -> Result<u64> {
         match source {
             Source::Legacy(file) => {
@@ -107,7 +107,7 @@ impl Import {
     }
 }
 
-/// Imports lines of text; answers how many.
+/// Imports lines of text. Returns their number.
 fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> {
     let (input, bytes): (Box<dyn Read>, _) = if path == Path::new("-") {
         (Box::new(std::io::stdin().lock()), None)
@@ -128,10 +128,10 @@ fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> 
             target.put_row(&key, &columns)
         }
     });
-    // What is good before a bad line is kept.
+    // Valid records before a bad line are kept.
     let flushed = target.flush();
     let records = target.stored() - start;
-    // A record is stored with those that follow it: which one could not be, the count says.
+    // Records are written in batches, so the count tells which record failed.
     let (line, error) = match (read, flushed) {
         (Ok(()), Ok(())) => return Ok(records),
         (Err(text::Failure::Reading(line, error)), Ok(())) => (line, error),
@@ -140,8 +140,7 @@ fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> 
     bail!("line {line}: {error:#}; the {records} records before it were imported")
 }
 
-/// The table that a file of this name is an index of, as Tokyo Cabinet names them:
-/// `X.tct.idx.COLUMN.lex`.
+/// Returns the table that a file is an index of, by Tokyo Cabinet's naming: `X.tct.idx.COLUMN.lex`.
 fn table_of_index(path: &Path) -> Option<&str> {
     let (table, rest) = path.to_str()?.split_once(".tct.idx.")?;
     let is_kind =

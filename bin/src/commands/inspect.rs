@@ -1,4 +1,4 @@
-//! `tyrant inspect`.
+//! `tyrant inspect`: prints the properties of a database or file.
 
 use anyhow::{Context, Result, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
@@ -9,12 +9,12 @@ use std::fmt::Display;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What the manifest of a database begins with.
+/// First bytes of a manifest.
 const MAGIC: &[u8; 8] = b"tyrantdb";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Inspect {
-    /// Folder of a database, which nobody has open, or one of Tokyo Cabinet's files
+    /// Folder of a database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "PATH")]
     path: PathBuf,
 }
@@ -32,7 +32,7 @@ impl Inspect {
     }
 }
 
-/// Lines of name, TAB, value.
+/// Output lines of name, TAB, value.
 struct Lines(Vec<u8>);
 
 impl Lines {
@@ -60,7 +60,7 @@ fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
     if let Some(changes) = file.undone_changes() {
         lines.add("transaction log", format_args!("{changes} changes are undone"));
     }
-    lines.add("places of records", if header.is_large { "64 bits" } else { "32 bits" });
+    lines.add("record offsets", if header.is_large { "64 bits" } else { "32 bits" });
     lines.add("values", header.codec.name());
     lines.add("records", header.records);
     lines.add("bytes", header.used_bytes);
@@ -74,8 +74,8 @@ fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
         Shape::Tree { order, leaf_members, node_members, root, first_leaf, last_leaf } => {
             lines.add("order of keys", order.map_or("custom", order_name));
             lines.add("pages", header.hash_records);
-            lines.add("records a leaf", leaf_members);
-            lines.add("entries a node", node_members);
+            lines.add("records per leaf", leaf_members);
+            lines.add("entries per node", node_members);
             lines.add("root page", root);
             lines.add("first leaf", first_leaf);
             lines.add("last leaf", last_leaf);
@@ -128,14 +128,14 @@ fn inspect_database(path: &Path, lines: &mut Lines) -> Result<()> {
     Ok(())
 }
 
-/// Version of the format and kind of a database, of which `docs/formats/log.md` says where they
-/// are.
+/// Reads the version of the format and the kind of a database, at the offsets in
+/// `docs/formats/log.md`.
 fn manifest(path: &Path) -> Result<(u32, Kind)> {
     let mut bytes = [0; 16];
     let manifest = path.join("manifest");
-    std::fs::File::open(&manifest)
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .with_context(|| format!("{} is no database: cannot read its manifest", path.display()))?;
+    std::fs::File::open(&manifest).and_then(|mut file| file.read_exact(&mut bytes)).with_context(
+        || format!("{} is not a database: cannot read its manifest", path.display()),
+    )?;
     let (magic, numbers) = bytes.split_at(MAGIC.len());
     ensure!(magic == MAGIC, "{} is not a manifest", manifest.display());
     let [version, kind] = [0, 4].map(|at| {
@@ -147,7 +147,7 @@ fn manifest(path: &Path) -> Result<(u32, Kind)> {
         2 => Kind::Tree,
         3 => Kind::Fixed,
         4 => Kind::Table,
-        other => anyhow::bail!("a database of kind {other} is not known"),
+        other => anyhow::bail!("unknown kind of database: {other}"),
     };
     Ok((version, kind))
 }

@@ -1,4 +1,4 @@
-//! Commands about the whole database and the server.
+//! Commands on the whole database and on the server.
 
 use super::Run;
 use anyhow::Result;
@@ -54,7 +54,7 @@ impl Run for Sync {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Optimize {
-    /// Tuning to change: key=value#key=value
+    /// Change this tuning: key=value#key=value
     #[arg(value_name = "PARAMETERS", default_value = "")]
     parameters: String,
 }
@@ -67,7 +67,7 @@ impl Run for Optimize {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Copy {
-    /// Where the copy goes; nothing may be there
+    /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]
     path: OsString,
 }
@@ -83,7 +83,7 @@ pub(super) struct Misc {
     /// Name of the function
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it takes
+    /// Arguments of the function
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
@@ -104,10 +104,10 @@ pub(super) struct Ext {
     /// Name of the function
     #[arg(value_name = "NAME")]
     name: String,
-    /// Key given to it
+    /// Key passed to the function
     #[arg(value_name = "KEY", default_value = "")]
     key: OsString,
-    /// Value given to it
+    /// Value passed to the function
     #[arg(value_name = "VALUE", default_value = "")]
     value: OsString,
 }

@@ -1,4 +1,4 @@
-//! `tyrant`: the server, and commands that talk to a running one.
+//! `tyrant`: the server, and commands for a running one.
 
 mod backup;
 mod bench;
@@ -37,25 +37,25 @@ struct Arguments {
 enum Command {
     /// Serve a database until SIGTERM or SIGINT
     Serve(Box<serve::Arguments>),
-    /// Verify every checksum of a database, which nobody serves or a server does
+    /// Verify every checksum of a database, served or not
     Check(repair::Check),
-    /// Copy what can be read of a damaged database into a new one
+    /// Copy the readable records of a damaged database into a new one
     Salvage(repair::Salvage),
     /// Keep backups of a database in a folder
     Backup(backup::Backup),
-    /// Make a database of a backup, as it was then, or at a moment later
+    /// Restore a database from a backup, as it was then or at a later time
     Restore(restore::Restore),
-    /// Import Tokyo Cabinet's files, TSV or JSON lines into a database
+    /// Import Tokyo Cabinet files, TSV or JSON lines into a database
     Import(import::Import),
     /// Write the records of a database as TSV or JSON lines
     Export(export::Export),
-    /// Print what a database or one of Tokyo Cabinet's files is
+    /// Print the properties of a database or of a Tokyo Cabinet file
     Inspect(inspect::Inspect),
-    /// Print what changes on a server, line by line, as it happens
+    /// Print the changes on a server, line by line, as they happen
     Tail(tail::Tail),
-    /// Print who follows whom, from the first master on, and how far behind each one is
+    /// Print the replication tree from the first master on, with the lag of each server
     Replicas(replicas::Replicas),
-    /// Measure on this machine
+    /// Run benchmarks on this machine
     Bench(bench::Bench),
     /// Print the version of this program
     Version,
@@ -63,7 +63,7 @@ enum Command {
     Remote(Remote),
 }
 
-/// Commands to a running server.
+/// Commands for a running server.
 #[derive(Debug, Subcommand)]
 enum Remote {
     /// Print values
@@ -72,9 +72,9 @@ enum Remote {
     Put(At<records::Put>),
     /// Remove records
     Out(At<records::Out>),
-    /// Print keys, and values if asked
+    /// Print keys, with --values also values
     List(At<records::List>),
-    /// Print the records between two keys, where keys are in order
+    /// Print the records between two keys, if keys are ordered
     Range(At<records::Range>),
     /// Print the records whose key matches a regular expression
     Find(At<records::Find>),
@@ -87,7 +87,7 @@ enum Remote {
     /// Build or remove the index of a column of a table
     #[command(alias = "setindex")]
     SetIndex(At<rows::SetIndex>),
-    /// Print a number that the table has not given out before
+    /// Print a number that the table has not returned before
     #[command(alias = "genuid")]
     Uid(At<rows::Uid>),
     /// Print the server's status
@@ -103,27 +103,27 @@ enum Remote {
     Sync(At<manage::Sync>),
     /// Reclaim all dead space now
     Optimize(At<manage::Optimize>),
-    /// Have a replica follow nobody from now on, and let clients write to it
+    /// End a replica's replication, and let clients write to it
     Promote(At<promote::Promote>),
     /// Copy the database to a path on the server's machine
     Copy(At<manage::Copy>),
-    /// Call a versatile function and print the elements it answers
+    /// Call a versatile function and print the elements it returns
     Misc(At<manage::Misc>),
     /// Call a script function
     Ext(At<manage::Ext>),
 }
 
-/// A command with the server it goes to.
+/// A command with the server it is sent to.
 #[derive(Debug, clap::Args)]
 struct At<T: clap::Args> {
-    /// Server as HOST:PORT, or the path of its Unix socket
+    /// Connect to this server: HOST:PORT, or the path of its Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
     server: String,
     #[command(flatten)]
     command: T,
 }
 
-/// What a command does to a server; its results go to the output.
+/// Execution of a command on a server, which writes results to the output.
 trait Run {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()>;
 }
@@ -133,7 +133,7 @@ impl<T: clap::Args + Run> At<T> {
         let client = crate::remote::connect_to(&self.server)?;
         let mut output = io::BufWriter::new(io::stdout().lock());
         let done = self.command.run(&client, &mut output);
-        // What was found before an error is printed all the same.
+        // Results before an error are printed too.
         output.flush()?;
         done.map_err(|error| crate::remote::explained(&client, error))
     }
@@ -167,7 +167,7 @@ impl Remote {
     }
 }
 
-/// Runs the program; answers its exit code: 0, 1 on failure, 2 for a wrong command line.
+/// Runs the program. Returns its exit code: 0, 1 on failure, 2 for a wrong command line.
 pub fn run() -> ExitCode {
     let done = match Arguments::parse().command {
         None => serve::Arguments::default().run(),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_arguments_are_enough() {
+    fn arguments_are_optional() {
         assert!(Arguments::parse_from(["tyrant"]).command.is_none());
     }
 }

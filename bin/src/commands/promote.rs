@@ -1,4 +1,4 @@
-//! `tyrant promote`.
+//! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
 use anyhow::{Context, Result, bail};
@@ -6,7 +6,7 @@ use client::Client;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The versatile function that does it.
+/// The versatile function that promotes a server.
 const FUNCTION: &[u8] = b"promote";
 
 #[derive(Debug, clap::Args)]
@@ -14,14 +14,14 @@ pub(super) struct Promote {}
 
 impl Run for Promote {
     fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        if crate::remote::figure(client, "mhost")?.is_none() {
-            bail!("the server follows no master: there is nothing to promote");
+        if crate::remote::stat_value(client, "mhost")?.is_none() {
+            bail!("the server follows no master and cannot be promoted");
         }
         let nothing: [&[u8]; 0] = [];
         let promoted =
-            client.misc(FUNCTION, 0, &nothing).context("the server does not promote itself")?;
+            client.misc(FUNCTION, 0, &nothing).context("the server cannot be promoted")?;
         let [master, position] = &promoted[..] else {
-            bail!("the server answers what is no position");
+            bail!("the server returned an invalid position");
         };
         let (master, position) =
             (String::from_utf8_lossy(master), String::from_utf8_lossy(position));

@@ -1,4 +1,4 @@
-//! The conditions of a search, divided into queries by what puts their results together.
+//! Queries of a search: its conditions, divided by set operations.
 
 use anyhow::{Context, Result};
 use cabinet::table::Condition;
@@ -9,27 +9,23 @@ use std::os::unix::ffi::OsStrExt;
 
 const WHERE: &str = "where";
 
-/// Flags between queries, what they do, and how that is said.
+/// Flags between queries, their operations and help.
 const OPERATIONS: [(&str, SetOperation, &str); 3] = [
     (
         "union",
         SetOperation::Union,
-        "Find the rows of the conditions before it and of those behind it. The order, and how many \
-         rows, are the whole search's",
+        "Find the rows of the conditions before it and of those after it. Order and limits apply to \
+         the whole search",
     ),
     (
         "intersection",
         SetOperation::Intersection,
-        "Find only rows that both the conditions before it and those behind it mean",
+        "Find only rows that meet the conditions before it and those after it",
     ),
-    (
-        "difference",
-        SetOperation::Difference,
-        "Leave out the rows that the conditions behind it mean",
-    ),
+    ("difference", SetOperation::Difference, "Omit the rows that meet the conditions after it"),
 ];
 
-/// See the module. The first query is there even if it has no condition.
+/// The parsed queries. The first one exists even if it has no conditions.
 #[derive(Clone, Debug)]
 pub(super) struct Queries {
     operation: SetOperation,
@@ -47,8 +43,8 @@ impl clap::Args for Queries {
             .value_parser(clap::value_parser!(OsString))
             .allow_hyphen_values(true)
             .help(
-                "A condition, such as age NUMGE 18; all of them have to hold. ~ in front of the \
-                 operator negates it. An empty column is the key",
+                "Find rows that meet a condition, such as age NUMGE 18; all conditions must hold. A \
+                 leading ~ negates the operator. An empty column is the key",
             );
         let flags = OPERATIONS.map(|(name, _, help)| {
             let others =
@@ -74,7 +70,7 @@ impl clap::Args for Queries {
 impl FromArgMatches for Queries {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut queries = Self { operation: SetOperation::Union, conditions: vec![Vec::new()] };
-        // What stands where on the command line.
+        // Positions of the flags on the command line.
         let mut separators: Vec<usize> = Vec::new();
         for (name, operation, _) in OPERATIONS {
             if let Some(indices) = matches.indices_of(name) {
@@ -95,7 +91,7 @@ impl FromArgMatches for Queries {
             }
         }
         if behind < separators.len() || queries.conditions[1..].iter().any(Vec::is_empty) {
-            let what = "a condition has to follow what puts queries together\n";
+            let what = "a condition must follow --union, --intersection and --difference\n";
             return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, what));
         }
         Ok(queries)
@@ -108,7 +104,7 @@ impl FromArgMatches for Queries {
 }
 
 impl Queries {
-    /// The search, with what `first` does to its first query.
+    /// Returns the search, with `first` applied to its first query.
     pub(super) fn search(&self, first: impl FnOnce(Query) -> Result<Query>) -> Result<Query> {
         let mut queries = self.conditions.iter().map(|conditions| conditions_of(conditions));
         let mut search = first(queries.next().unwrap_or_else(|| Ok(Query::new()))?)?;
@@ -123,9 +119,8 @@ fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
     let mut query = Query::new();
     for condition in conditions {
         let [column, operator, operand] = condition.each_ref().map(|part| part.as_bytes());
-        Condition::parse(column, operator, operand).with_context(|| {
-            format!("there is no operator {:?}", String::from_utf8_lossy(operator))
-        })?;
+        Condition::parse(column, operator, operand)
+            .with_context(|| format!("unknown operator {:?}", String::from_utf8_lossy(operator)))?;
         query = query.condition(column, operator, operand);
     }
     Ok(query)
@@ -143,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_belong_to_the_query_they_stand_in() {
+    fn conditions_belong_to_the_query_between_their_flags() {
         for (line, lengths) in [
             ("search", vec![0]),
             ("search -w a = 1 -w b = 2", vec![2]),
@@ -160,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn invalid_searches_are_refused() {
         for line in [
             "search -w a = 1 --union",
             "search -w a = 1 --union --union -w b = 2",

@@ -1,4 +1,4 @@
-//! Commands about records: `get`, `put`, `out`, `list`, `range`, `find`.
+//! Commands on records: `get`, `put`, `out`, `list`, `range`, `find`.
 
 use super::Run;
 use crate::{bytes, listing};
@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// How keys and values are written.
+/// Text form of keys and values.
 #[derive(Debug, clap::Args)]
 pub(super) struct Form {
-    /// Keys and values are hexadecimal, given and printed
+    /// Read and print keys and values in hexadecimal
     #[arg(long)]
     hex: bool,
 }
@@ -49,13 +49,13 @@ impl Form {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
-    /// One key prints its value; of several, records found are printed as key, TAB, value
+    /// Keys; the value of a single one is printed, several are printed as key, TAB, value
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
-    /// Print nothing behind the value of a single key
+    /// Print no newline after the value of a single key
     #[arg(long, short = 'n')]
     no_newline: bool,
-    /// Print all values of one key of a tree, a line each
+    /// Print all values of one key of a tree, one per line
     #[arg(long, conflicts_with = "no_newline")]
     all: bool,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl Run for Get {
         let keys: Vec<_> =
             self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
         if self.all {
-            let [key] = &keys[..] else { bail!("--all goes with one key") };
+            let [key] = &keys[..] else { bail!("--all takes a single key") };
             let values = client.get_all(key)?;
             if values.is_empty() {
                 bail!(client::Error::NoRecordFound);
@@ -101,16 +101,16 @@ pub(super) struct Put {
     /// The value; - reads it from the standard input, as it is
     #[arg(value_name = "VALUE")]
     value: OsString,
-    /// Fail if there is a record already
+    /// Fail if the record exists
     #[arg(long, group = "way")]
     keep: bool,
-    /// Append to the record, if there is one
+    /// Append to the record, if it exists
     #[arg(long, group = "way")]
     append: bool,
-    /// Add the value behind those that the key has, in a tree
+    /// Add the value after the existing values of the key, in a tree
     #[arg(long, group = "way")]
     duplicate: bool,
-    /// Add it in front of them
+    /// Add the value before the existing values of the key, in a tree
     #[arg(long, group = "way")]
     duplicate_front: bool,
     #[command(flatten)]
@@ -122,7 +122,7 @@ impl Run for Put {
         let key = self.form.read(&self.key)?;
         let value = if self.value == "-" {
             let mut value = Vec::new();
-            // One byte more than any server takes shows that there is too much.
+            // One byte over every server's limit is enough to detect a value that is too large.
             let most = cabinet::limits::VALUE_BYTES_MAX as u64 + 1;
             std::io::stdin().lock().take(most).read_to_end(&mut value)?;
             value
@@ -147,10 +147,10 @@ impl Run for Put {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Out {
-    /// Keys of the records; it fails if one was not there
+    /// Keys of the records; a missing one is a failure
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
-    /// Remove all values of each key of a tree; keys that are not there do not matter
+    /// Remove all values of each key of a tree; missing keys are ignored
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -179,10 +179,10 @@ impl Run for Out {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// Only keys that begin with this
+    /// Print only keys that begin with this
     #[arg(long)]
     prefix: Option<OsString>,
-    /// At most so many
+    /// Print at most N
     #[arg(long, value_name = "N")]
     max: Option<usize>,
     /// Print key, TAB, value
@@ -213,13 +213,13 @@ impl Run for List {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Range {
-    /// First key; without it from the first of all
+    /// First key [default: the first of all]
     #[arg(value_name = "BEGIN", default_value = "")]
     begin: OsString,
-    /// Key before which to stop; without it at the end
+    /// Stop before this key [default: print up to the last]
     #[arg(value_name = "END")]
     end: Option<OsString>,
-    /// At most so many
+    /// Print at most N
     #[arg(long, value_name = "N")]
     max: Option<usize>,
     #[command(flatten)]
@@ -239,10 +239,10 @@ impl Run for Range {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Find {
-    /// POSIX extended regular expression; with * in front case does not count
+    /// POSIX extended regular expression; a leading * ignores case
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
-    /// At most so many
+    /// Print at most N
     #[arg(long, value_name = "N")]
     max: Option<usize>,
     #[command(flatten)]

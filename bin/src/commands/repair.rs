@@ -1,5 +1,5 @@
-//! Commands about damage: of the files of a database that nobody has open, or of one that is
-//! served.
+//! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
+//! a served one.
 
 use super::serve::rate;
 use crate::remote;
@@ -8,7 +8,7 @@ use cabinet::{Damage, Database};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time between two questions of how far a server has come.
+/// Interval of the requests for a server's progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
@@ -16,11 +16,10 @@ pub(super) struct Check {
     /// Folder of the database
     #[arg(required_unless_present = "server", conflicts_with = "server")]
     path: Option<PathBuf>,
-    /// Have a running server verify the database that it serves: HOST:PORT, or the path of its Unix
-    /// socket
+    /// Have a running server verify its database: HOST:PORT, or the path of its Unix socket
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Have the server read at most so many bytes per second [default: 64m]
+    /// Limit the server's reads to this many bytes per second [default: 64m]
     #[arg(long, value_name = "BYTES", requires = "server", conflicts_with = "path", value_parser = rate)]
     rate: Option<u64>,
 }
@@ -30,7 +29,7 @@ impl Check {
         match (&self.path, &self.server) {
             (Some(path), _) => check_files(path),
             (None, Some(server)) => check_server(server, self.rate),
-            // The parser has asked for one of them.
+            // The parser requires one of them.
             (None, None) => Ok(()),
         }
     }
@@ -44,7 +43,7 @@ fn check_files(path: &Path) -> Result<()> {
         checked.records, checked.bytes, checked.segments
     );
     if checked.torn_bytes > 0 {
-        println!("{} bytes at the end were not finished: they go at opening", checked.torn_bytes);
+        println!("{} unfinished bytes at the end will be removed at opening", checked.torn_bytes);
     }
     conclude(checked.damages)
 }
@@ -56,16 +55,16 @@ fn conclude(damages: u64) -> Result<()> {
     Ok(())
 }
 
-/// Has a server verify its database, and waits for the end of it.
+/// Makes a server verify its database, and waits for the end.
 fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
     let client = remote::connect_to(server)?;
     let check = || -> Result<()> {
-        let run = client.check(rate).context("the server does not verify its database")?;
+        let run = client.check(rate).context("the server cannot verify its database")?;
         let mut printed = 0;
         loop {
             let state = client.check_state(printed)?;
             if state.run != run {
-                bail!("another check has begun before the end of this one was seen");
+                bail!("another check has started before the end of this one was seen");
             }
             for damage in &state.damage {
                 println!("{}", String::from_utf8_lossy(damage));
@@ -91,12 +90,12 @@ fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Salvage {
-    /// Folder of the damaged database, which stays as it is
+    /// Folder of the damaged database, which remains unchanged
     path: PathBuf,
-    /// Name of the database to put everything readable into
+    /// Copy everything readable into the database with this name
     #[arg(long, value_name = "NAME")]
     into: String,
-    /// Kind of the damaged database, for when no manifest can be read and its records do not tell
+    /// Set the kind of the damaged database, if neither a manifest nor its records show it
     #[arg(long, value_enum)]
     kind: Option<Kind>,
 }
@@ -125,7 +124,7 @@ impl Salvage {
         let into =
             Database::open(&self.into).with_context(|| format!("cannot open {}", self.into))?;
         if !into.is_empty() {
-            bail!("{} holds records: salvage into a new database", self.into);
+            bail!("{} has records: salvage into a new database", self.into);
         }
         let kind = self.kind.map(Into::into);
         let salvaged = cabinet::salvage_as(&self.path, kind, &into, &mut print)

@@ -1,4 +1,4 @@
-//! `tyrant replicas`: who follows whom, and how far behind.
+//! `tyrant replicas`: prints the replication tree and the lag of each server.
 
 use anyhow::{Context, Result};
 use client::{Address, Client, Settings};
@@ -9,13 +9,13 @@ use std::time::Duration;
 /// Longest wait for one of the servers.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest way to the first master, and from it to a replica.
+/// Most levels from the server up to the first master, and from that down to a replica.
 const DEPTH_MAX: usize = 64;
 
-/// Print who follows whom, from the first master on, and how far behind each one is
+/// Print the replication tree from the first master on, with the lag of each server.
 #[derive(Debug, clap::Args)]
 pub(super) struct Replicas {
-    /// Master or replica as HOST:PORT, or the path of its Unix socket
+    /// Start at this master or replica: HOST:PORT, or the path of its Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
     server: String,
 }
@@ -29,7 +29,7 @@ impl Replicas {
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
             match Status::of(&master) {
-                // Two masters that follow each other: either is the first one.
+                // Two masters of each other: either may be the first.
                 Ok(above) if !seen.insert(above.id()) => break,
                 Ok(above) => (address, status) = (master, above),
                 Err(error) => {
@@ -42,15 +42,15 @@ impl Replicas {
     }
 }
 
-/// Prints servers below each other.
+/// Printer of the replication tree.
 struct Tree<'o> {
     output: &'o mut dyn Write,
-    /// Ids of the servers that have been shown.
+    /// Ids of the servers printed so far.
     seen: BTreeSet<String>,
 }
 
 impl Tree<'_> {
-    /// Shows a server, which its master has described as `seen_above`, and its replicas.
+    /// Prints a server, described by its master as `seen_above`, and its replicas.
     fn show(
         &mut self,
         address: &str,
@@ -84,20 +84,21 @@ impl Tree<'_> {
                 )?,
             }
         }
-        let count = status.figure("replicas").parse().unwrap_or(0);
+        let count = status.value("replicas").parse().unwrap_or(0);
         if shown < count {
-            writeln!(self.output, "{place}  and {} that it does not describe", count - shown)?;
+            writeln!(self.output, "{place}  and {} more without a description", count - shown)?;
         }
         Ok(())
     }
 }
 
-/// What a server says about itself.
+/// Status of a server, as it reports it.
 struct Status(BTreeMap<String, String>);
 
 impl Status {
     fn of(address: &str) -> Result<Self> {
-        let address: Address = address.parse().context("neither HOST:PORT nor a socket")?;
+        let address: Address =
+            address.parse().context("neither HOST:PORT nor the path of a socket")?;
         let settings = Settings {
             connect_timeout: TIMEOUT,
             read_timeout: Some(TIMEOUT),
@@ -110,34 +111,34 @@ impl Status {
         Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
     }
 
-    fn figure(&self, name: &str) -> &str {
+    fn value(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
     fn id(&self) -> String {
-        self.figure("sid").to_owned()
+        self.value("sid").to_owned()
     }
 
     fn master(&self) -> Option<String> {
         let host = self.0.get("mhost")?;
-        let port = self.figure("mport");
+        let port = self.value("mport");
         Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
     }
 
-    /// How far it knows to be behind.
+    /// Returns the lag that the server knows of.
     fn own_lag(&self) -> String {
-        let seconds = self.figure("delay").parse().unwrap_or(f64::NAN);
+        let seconds = self.value("delay").parse().unwrap_or(f64::NAN);
         match self.0.get("replication_lag_operations") {
             Some(operations) => behind(operations, seconds),
             None => format!("{seconds:.3} s behind"),
         }
     }
 
-    /// The replicas that it serves.
+    /// Returns the replicas that it serves.
     fn replicas(&self) -> impl Iterator<Item = Described<'_>> {
         self.0.iter().filter_map(|(name, text)| {
             let id = name.strip_prefix("replica_")?;
-            // Greater ones are of those who only look.
+            // Greater ids belong to tools.
             id.parse::<u16>().ok()?;
             let words = text.split(' ').filter_map(|word| word.split_once('=')).collect();
             Some(Described { id, words })
@@ -145,7 +146,7 @@ impl Status {
     }
 }
 
-/// What a master says about a replica.
+/// A replica, as its master describes it.
 struct Described<'s> {
     id: &'s str,
     words: BTreeMap<&'s str, &'s str>,
@@ -168,7 +169,7 @@ impl Described<'_> {
                 format!("seeding, {} of {} records", self.word("seeded"), self.word("seeding"))
             }
             Some(operations) => format!("{state}, {}", behind(operations, seconds)),
-            // One of Tokyo Tyrant's servers does not say how far it has come.
+            // A Tokyo Tyrant replica does not report its progress.
             None => format!("{state}, sent up to {}", self.word("sent_us")),
         }
     }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_master_says_of_its_replicas_is_read() {
+    fn the_status_of_replicas_is_parsed() {
         let text = "address=h:1 state=streaming lag_operations=3 lag_seconds=0.25 executed_us=7";
         let seeding = "address=h:2 state=seeding seeded=5 seeding=9";
         let original = "address=h:3 state=streaming sent_us=7";
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_knows_its_master_and_how_far_it_is_behind() {
+    fn a_replica_knows_its_master_and_its_lag() {
         assert_eq!(status(&[]).master(), None);
         let status = status(&[("mhost", "::1"), ("mport", "1978"), ("delay", "0.5")]);
         assert_eq!(status.master().as_deref(), Some("[::1]:1978"));

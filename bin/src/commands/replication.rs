@@ -1,4 +1,4 @@
-//! Options of `tyrant serve` about the update log and replication.
+//! Options of `tyrant serve` for the update log and replication.
 
 use crate::sizes;
 use server::update_log::{FILE_BYTES_MAX, Retention, Settings};
@@ -6,12 +6,12 @@ use server::{Config, Following, Master, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest wait that can be given, in seconds.
+/// Longest time of an option, in seconds.
 const SECONDS_MAX: f64 = 1e6;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ReplicationArguments {
-    /// Number of this server among those that replicate each other, 1 to 65535
+    /// Use this id among the servers that replicate each other, 1 to 65535
     #[arg(
         long,
         visible_alias = "sid",
@@ -20,48 +20,49 @@ pub(super) struct ReplicationArguments {
         hide_default_value = true
     )]
     server_id: u32,
-    /// Log what changes into files of this folder; takes --server-id
+    /// Log changes into files of this folder; requires --server-id
     #[arg(long, visible_alias = "ulog", value_name = "DIR")]
     update_log: Option<PathBuf>,
-    /// Bytes from which the next file of the update log begins, 0 for never; k, m, g may follow
+    /// Begin the next file of the update log after this many bytes, 0 for never; suffixes k, m, g
     #[arg(long, visible_alias = "ulim", value_name = "N", default_value_t = FILE_BYTES_MAX, value_parser = sizes::bytes)]
     update_log_file_bytes: u64,
     /// Acknowledge changes up to 0.1 s before they are in the update log
     #[arg(long, visible_alias = "uas")]
     update_log_asynchronous: bool,
-    /// Remove files of the update log that all replicas have passed, and any over so many bytes
+    /// Remove update log files that all replicas have received, and any beyond this many bytes
     #[arg(long, value_name = "N", value_parser = sizes::bytes)]
     update_log_keep_bytes: Option<u64>,
-    /// Remove files of the update log that all replicas have passed, and any not written for so
-    /// many seconds
+    /// Remove update log files that all replicas have received, and any not written for this many
+    /// seconds
     #[arg(long, value_name = "S")]
     update_log_keep_seconds: Option<u64>,
-    /// Follow this server; takes --server-id
+    /// Follow this server; requires --server-id
     #[arg(long, value_name = "HOST:PORT", value_parser = master)]
     master: Option<Master>,
-    /// File that remembers how far this server has followed
+    /// Store how far this server has followed in this file
     #[arg(long, visible_alias = "rts", value_name = "PATH", default_value = "tyrant.rts")]
     position_file: PathBuf,
-    /// Let clients write while a master is followed, as two masters of each other need it
+    /// Let clients write to a replica, as required for two masters of each other
     #[arg(long)]
     writable_replica: bool,
-    /// Stop following where an operation ends otherwise than it did on the master
+    /// Stop following if an operation's outcome differs from that on the master
     #[arg(long, visible_alias = "rcc")]
     check_consistency: bool,
-    /// When to become a copy of the master: never; if there are no records here; or also in place
-    /// of records, where the master's log does not go on behind them
+    /// Become a copy of the master: never, if there are no records (empty), or also replacing
+    /// records from which the master's log does not continue (always)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Seed::Empty)]
     seed: Seed,
-    /// Have the copy sent compressed
+    /// Receive the copy compressed
     #[arg(long)]
     seed_compressed: bool,
-    /// Acknowledge a change only when so many replicas have it on disk; takes --update-log
+    /// Acknowledge a change only once N replicas have it on disk; requires --update-log
     #[arg(long, value_name = "N")]
     semi_sync: Option<usize>,
-    /// Longest wait for those replicas, in seconds
+    /// Wait at most this long for those replicas, in seconds
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds, requires = "semi_sync")]
     semi_sync_timeout: f64,
-    /// What to do then, until they have caught up: refuse changes, or acknowledge them without
+    /// Refuse changes after that wait, or acknowledge them anyway, until the replicas have caught
+    /// up
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Late::Error, requires = "semi_sync")]
     semi_sync_on_timeout: Late,
 }
@@ -117,7 +118,7 @@ impl ReplicationArguments {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    // Within what a duration can be.
+    // Within the range of a duration.
     if (0.0..=SECONDS_MAX).contains(&seconds) {
         Ok(seconds)
     } else {

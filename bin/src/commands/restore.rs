@@ -1,10 +1,10 @@
-//! `tyrant restore`.
+//! `tyrant restore`: restores a database from a backup.
 
 use crate::backup::{Repository, Restore as Restoring, Until, moment, show};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Make a database of a backup, as it was then, or at a moment later.
+/// Restore a database from a backup, as it was then or at a later time.
 #[derive(Debug, clap::Args)]
 pub(super) struct Restore {
     /// Folder of the backups
@@ -13,16 +13,17 @@ pub(super) struct Restore {
     /// Path of the database, with the suffix of its kind
     #[arg(long, value_name = "PATH")]
     into: PathBuf,
-    /// Name of the backup [default: the newest, or with --until the newest before that time]
+    /// Restore the backup with this name [default: the newest, or with --until the newest before
+    /// that time]
     #[arg(long, value_name = "BACKUP")]
     backup: Option<String>,
-    /// Bring it to this moment: RFC 3339, or seconds or microseconds since 1970
+    /// Apply changes up to this time: RFC 3339, or seconds or microseconds since 1970
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "update_log")]
     until: Option<u64>,
-    /// Folder of the server's update log, of which everything since the backup is needed
+    /// Read changes from this folder of the server's update log, complete since the backup
     #[arg(long, value_name = "DIR", requires = "until")]
     update_log: Option<PathBuf>,
-    /// Replace a database that is there already
+    /// Replace an existing database
     #[arg(long)]
     replace: bool,
 }
@@ -38,14 +39,14 @@ impl Restore {
             until: until.map(|(time_us, update_log)| Until { time_us, update_log }),
         }
         .run(&repository)?;
-        println!("{}: {} bytes restored", restored.backup, restored.bytes);
+        println!("{}: restored {} bytes", restored.backup, restored.bytes);
         if let Some(replayed) = restored.replayed {
-            println!("{} operations of the update log executed", replayed.operations);
+            println!("executed {} operations of the update log", replayed.operations);
             if replayed.differing > 0 {
-                println!("{} of them ended otherwise than at first", replayed.differing);
+                println!("{} of them had a different outcome than originally", replayed.differing);
             }
             if let Some(last_us) = replayed.last_us {
-                println!("the last one is of {}", show(last_us));
+                println!("the last operation is of {}", show(last_us));
             }
         }
         println!("{} records in {}", restored.records, self.into.display());

@@ -1,4 +1,4 @@
-//! Commands about tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
+//! Commands on tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
 
 use super::Run;
 use super::queries::Queries;
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Names and values, with a TAB before each; then a newline.
+/// Writes names and values, each after a TAB, and a newline.
 fn write_columns(columns: &[Pair], output: &mut dyn Write) -> Result<()> {
     for part in columns.iter().flat_map(|(name, value)| [name, value]) {
         output.write_all(b"\t")?;
@@ -19,13 +19,14 @@ fn write_columns(columns: &[Pair], output: &mut dyn Write) -> Result<()> {
     Ok(output.write_all(b"\n")?)
 }
 
-/// The kind that a server's `stat` has for a table.
+/// Type of a table in a server's `stat`.
 const TABLE: &str = "table";
 
-/// Fails if the server's database is no table. Some of them would take the row for something else.
+/// Fails if the server's database is not a table. Some servers would store the row as something
+/// else.
 fn expect_table(client: &Client, command: &str) -> Result<()> {
-    // Without the right to see it, the server decides.
-    let Some(kind) = remote::figure(client, "type")? else { return Ok(()) };
+    // If the client may not read the status, the server decides.
+    let Some(kind) = remote::stat_value(client, "type")? else { return Ok(()) };
     ensure!(
         kind == TABLE,
         "{command} is for tables (.tct), and the database of the server is of the kind {kind}: use put, \
@@ -34,14 +35,14 @@ fn expect_table(client: &Client, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the server's database is a table, and a value is not the columns of a row: names and
-/// values in turn, with NUL between them.
+/// Fails if the server's database is a table and the value is not the columns of a row: alternating
+/// names and values, separated by NUL.
 pub(super) fn expect_columns(client: &Client, value: &[u8]) -> Result<()> {
     let is_even = value.iter().filter(|byte| **byte == 0).count() % 2 == 1;
     if value.is_empty() || is_even {
         return Ok(());
     }
-    let kind = remote::figure(client, "type")?;
+    let kind = remote::stat_value(client, "type")?;
     ensure!(
         kind.as_deref() != Some(TABLE),
         "the database of the server is a table, and the value has no columns: use put-row KEY \
@@ -52,16 +53,16 @@ pub(super) fn expect_columns(client: &Client, value: &[u8]) -> Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PutRow {
-    /// The key; an empty one is replaced by a new identifier
+    /// Key of the row; an empty one is replaced by a new id
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// Columns of the row; what is behind the first = is the value
+    /// Columns of the row; the value begins after the first =
     #[arg(value_name = "NAME=VALUE")]
     columns: Vec<OsString>,
-    /// Fail if there is a row already
+    /// Fail if the row exists
     #[arg(long, conflicts_with = "add")]
     keep: bool,
-    /// Add the columns that the row lacks, and leave the others as they are
+    /// Add the columns that the row lacks, and keep the others
     #[arg(long)]
     add: bool,
 }
@@ -92,7 +93,7 @@ impl Run for PutRow {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct GetRow {
-    /// Rows found are printed as key, TAB, name, TAB, value, TAB, name, ...
+    /// Keys; rows are printed as key, TAB, name, TAB, value, TAB, name, ...
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
 }
@@ -119,28 +120,28 @@ impl Run for GetRow {
 pub(super) struct Search {
     #[command(flatten)]
     queries: Queries,
-    /// Order the rows by a column, as text; or as KIND has it: STRASC, STRDESC, NUMASC, NUMDESC
+    /// Sort by a column, as text or by KIND: STRASC, STRDESC, NUMASC, NUMDESC
     #[arg(long, value_name = "COLUMN[:KIND]")]
     order: Option<OsString>,
-    /// At most so many rows
+    /// Find at most N rows
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Leave out the first rows
+    /// Skip the first N rows
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
     /// Print key, TAB, name, TAB, value, ... instead of keys
     #[arg(long, group = "what")]
     rows: bool,
-    /// The same, but only of these columns
+    /// Print rows like --rows, but only these columns
     #[arg(long, group = "what", value_name = "NAME,...", value_delimiter = ',')]
     columns: Vec<OsString>,
-    /// Print only how many rows there are
+    /// Print only the number of rows
     #[arg(long, group = "what")]
     count: bool,
-    /// Remove the rows, and print how many there were
+    /// Remove the rows, and print their number
     #[arg(long, group = "what")]
     out: bool,
-    /// Print what the server does to find the rows
+    /// Print how the server finds the rows
     #[arg(long, group = "what")]
     explain: bool,
 }
@@ -158,7 +159,7 @@ impl Search {
                 None => (order, &b"STRASC"[..]),
             };
             OrderKind::parse(kind).with_context(|| {
-                format!("there is no order {:?}", String::from_utf8_lossy(kind))
+                format!("unknown sort order {:?}", String::from_utf8_lossy(kind))
             })?;
             query = query.order_by(column, kind);
         }
@@ -194,11 +195,11 @@ impl Run for Search {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SetIndex {
-    /// The column; an empty one is the key
+    /// Column; an empty one is the key
     #[arg(value_name = "COLUMN")]
     column: OsString,
-    /// LEX (text), DEC (numbers), TOK (tokens), QGR (parts of text), OPT (rebuild it) or VOID
-    /// (remove it); with + in front it fails if there is an index
+    /// LEX (text), DEC (numbers), TOK (tokens), QGR (parts of text), OPT (rebuild) or VOID
+    /// (remove); with a leading + an existing index is a failure
     #[arg(value_name = "KIND")]
     kind: String,
 }
@@ -206,7 +207,8 @@ pub(super) struct SetIndex {
 impl Run for SetIndex {
     fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
-        IndexChange::parse(kind).with_context(|| format!("there is no index {:?}", self.kind))?;
+        IndexChange::parse(kind)
+            .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
         expect_table(client, "set-index")?;
         Ok(client.set_index(self.column.as_bytes(), kind)?)
     }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
     use cabinet::table::{Condition, Operator};
 
-    /// Whether a search with this operator would be sent. Nothing listens at the address.
+    /// Returns whether the client would send a search with this operator. The address is unused.
     fn is_known_to_the_client(operator: &str) -> bool {
         let both = Query::new().condition(b"a", operator.as_bytes(), b"1");
         format!("{both:?}").contains("flaw: None")

@@ -1,4 +1,4 @@
-//! `tyrant serve`.
+//! `tyrant serve`: runs the server.
 
 use super::replication::ReplicationArguments;
 use crate::logging::Verbosity;
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Database, with its tuning if need be: casket.tch#opts=l; * is one in memory
+    /// Database, with optional tuning: casket.tch#opts=l; * is in memory
     #[arg(value_name = "DB", default_value = "casket.tch")]
     database: String,
-    /// If DB is one of Tokyo Cabinet's files, import it once, into DB.imported.tch, and serve that
+    /// Import DB once, if it is a Tokyo Cabinet file, into DB.imported.tch, and serve that
     #[arg(long)]
     import: bool,
     /// Import into this database instead
@@ -27,55 +27,55 @@ pub(super) struct Arguments {
     /// [default: this machine alone, 127.0.0.1 and ::1]
     #[arg(long, value_name = "ADDRESS")]
     host: Vec<String>,
-    /// Port to listen on
+    /// Listen on this port
     #[arg(long, default_value_t = 1978)]
     port: u16,
     /// Listen on a Unix socket at this path; without --host, on nothing else
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Most event loops [default: one per core]
+    /// Run at most N event loops [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
-    /// Longest time for a request to come and for its reply to be taken, in seconds, beside what
-    /// they take at 16 KiB per second [default: no limit]
+    /// Limit the time to receive a request, and to send its reply, to S seconds plus their time at
+    /// 16 KiB per second [default: no limit]
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Longest wait for the next request, in seconds [default: no limit]
+    /// Limit the wait for the next request, in seconds [default: no limit]
     #[arg(long, value_name = "S", value_parser = seconds)]
     idle_timeout: Option<Duration>,
-    /// Most connections at a time
+    /// Limit the number of simultaneous connections
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     connections_max: Option<usize>,
-    /// Longest request, in bytes
+    /// Limit a request, in bytes
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     request_bytes_max: Option<usize>,
-    /// Longest value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through
-    /// memory [default: --request-bytes-max if given, or else the longest value there may be]
+    /// Limit a value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through
+    /// memory [default: --request-bytes-max if given, or else the longest possible value]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     upload_bytes_max: Option<usize>,
-    /// Longest reply, in bytes [default: an eighth of the memory that it may use, up to 1 GiB]
+    /// Limit a reply, in bytes [default: an eighth of the usable memory, up to 1 GiB]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     reply_bytes_max: Option<usize>,
-    /// Most bytes of all half requests and unsent replies together [default: a quarter of the
-    /// memory that it may use, up to 1.06 GiB]
+    /// Limit all incomplete requests and unsent replies together, in bytes [default: a quarter of
+    /// the usable memory, up to 1.06 GiB]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     buffer_bytes_max: Option<usize>,
-    /// Most bytes on the disk of all values together that are being put over HTTP [default: 8 GiB]
+    /// Limit all values being put over HTTP together, in bytes on disk [default: 8 GiB]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     spool_bytes_max: Option<usize>,
-    /// Append the log to this file, which SIGHUP opens again [default: standard output]
+    /// Append the log to this file, which SIGHUP reopens [default: standard output]
     #[arg(long, value_name = "PATH")]
     log: Option<PathBuf>,
-    /// How much the log tells
+    /// Set the verbosity of the log
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
     log_level: Verbosity,
     /// Write the process id to this file while serving
     #[arg(long, value_name = "PATH")]
     pid: Option<PathBuf>,
-    /// Answer the memcached protocol as Tokyo Tyrant does rather than as memcached
+    /// Serve the memcached protocol like Tokyo Tyrant rather than like memcached
     #[arg(long)]
     tokyo_tyrant: bool,
-    /// Keep or ignore flags and expiry that memcached clients give [default: keep; with
+    /// Keep or ignore the flags and expiry set by memcached clients [default: keep; with
     /// --tokyo-tyrant: ignore]
     #[arg(long, value_name = "HOW", value_enum)]
     expiry: Option<Expiry>,
@@ -88,27 +88,27 @@ pub(super) struct Arguments {
     /// Let clients copy the database into this folder, and restore update logs from it
     #[arg(long, value_name = "DIR", value_parser = folder)]
     copy_dir: Option<PathBuf>,
-    /// Let clients have the server run a command that copies the database: copy @COMMAND
+    /// Let clients run a command on the server that copies the database: copy @COMMAND
     #[arg(long)]
     copy_command: bool,
-    /// Let clients tell the server which master to follow: setmst
+    /// Let clients set the master that the server follows: setmst
     #[arg(long)]
     allow_setmst: bool,
-    /// Serve those only of whom this file has a line, name:password
+    /// Require a user from FILE (lines name:password)
     #[arg(long, value_name = "FILE", value_parser = users)]
     users: Option<Arc<Users>>,
-    /// Serve Tokyo Tyrant's protocol to everybody all the same, as replicas and tools need it
+    /// Serve Tokyo Tyrant's protocol without a user all the same, for replicas and tools
     #[arg(long, requires = "users")]
     open_tokyo_tyrant: bool,
-    /// Verify all checksums of the database so often, in seconds; 0 is never [default: every week]
+    /// Verify all checksums of the database every S seconds; 0 is never [default: every week]
     #[arg(long, value_name = "S")]
     scrub_interval: Option<u64>,
-    /// Most bytes per second that this reads [default: 8m]
+    /// Limit the reads of that verification, in bytes per second [default: 8m]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     scrub_rate: Option<u64>,
     #[command(flatten)]
     replication: ReplicationArguments,
-    /// Refuse these commands, named as in Tokyo Tyrant: allwrite,copy
+    /// Refuse these commands, by Tokyo Tyrant's names: allwrite,copy
     #[arg(long, value_name = "NAMES")]
     mask: Vec<Mask>,
     /// Allow these commands again, after all of --mask
@@ -116,17 +116,17 @@ pub(super) struct Arguments {
     unmask: Vec<Mask>,
 }
 
-/// What is done with flags and expiry of memcached's clients.
+/// Handling of the flags and expiry of memcached clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Expiry {
-    /// Records have flags, and expire
+    /// Store flags, and expire records
     Keep,
-    /// As Tokyo Tyrant does
+    /// Ignore both, like Tokyo Tyrant
     Ignore,
 }
 
 impl Default for Arguments {
-    /// What an empty command line gives.
+    /// Returns the arguments of an empty command line.
     fn default() -> Self {
         #[derive(Parser)]
         struct Alone {
@@ -199,10 +199,10 @@ impl Arguments {
     }
 }
 
-/// Bytes per second.
+/// Parses a rate, in bytes per second.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     match sizes::bytes(text)? {
-        0 => Err("at least one byte per second".to_owned()),
+        0 => Err("the rate must be at least 1 byte per second".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -210,7 +210,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
-        Ok(Duration::ZERO) => Err("longer than nothing, please".to_owned()),
+        Ok(Duration::ZERO) => Err("the time must be greater than 0".to_owned()),
         duration => duration.map_err(|error| error.to_string()),
     }
 }
@@ -219,10 +219,10 @@ fn users(path: &str) -> Result<Arc<Users>, UsersError> {
     Users::read(Path::new(path)).map(Arc::new)
 }
 
-/// An absolute path, which stays the same wherever the process goes.
+/// Returns an absolute path, which remains valid if the process changes its folder.
 fn folder(path: &str) -> Result<PathBuf, String> {
     let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
-    if path.is_dir() { Ok(path) } else { Err("it is no folder".into()) }
+    if path.is_dir() { Ok(path) } else { Err("not a folder".into()) }
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_alone_closes_the_network() {
+    fn a_unix_socket_alone_disables_the_network() {
         let arguments = Arguments { unix: Some("/tmp/s".into()), ..Arguments::default() };
         assert_eq!(arguments.endpoints(), [Endpoint::Unix("/tmp/s".into())]);
         let both = Arguments { host: vec!["::1".into()], ..arguments };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn memcacheds_rules_are_followed_unless_the_originals_are_asked_for() {
+    fn memcached_rules_apply_unless_tokyo_tyrant_is_requested() {
         let config = Arguments::default().service().config;
         assert_eq!(config.dialect, Dialect::Memcached);
         assert!(!config.shutdown_command);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_kept_by_memcacheds_rules_and_ignored_by_tokyo_tyrants_unless_it_is_said() {
+    fn expiry_defaults_to_keep_and_with_tokyo_tyrant_to_ignore() {
         for (tokyo_tyrant, expiry, ignores) in [
             (false, None, false),
             (true, None, true),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_verified_every_week_unless_another_time_is_given() {
+    fn checksums_are_verified_every_week_by_default() {
         let interval = |seconds| {
             let arguments = Arguments { scrub_interval: seconds, ..Arguments::default() };
             arguments.service().config.scrub_interval
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_refused() {
+    fn invalid_numbers_are_refused() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "-1", "x", "NaN", "inf"] {
             seconds(text).unwrap_err();

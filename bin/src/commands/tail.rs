@@ -1,4 +1,4 @@
-//! `tyrant tail`: what changes on a server, line by line.
+//! `tyrant tail`: prints the changes on a server, line by line.
 
 use crate::transfer::text::{Format, escape, write_member};
 use crate::updates::name;
@@ -9,41 +9,40 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::binary::{Request, double_from_parts};
 use wire::update_log::{Message, Operation};
 
-/// The id under which a server is asked: no server's, so nothing is left out, and no old files are
-/// kept because of it.
+/// Id in the request. It belongs to no server, so no log entries are left out, and no old files are
+/// kept for it.
 const SERVER_ID: u32 = 0x7fff_ffff;
 
-/// Longest silence of a server, which says every second that it is there.
+/// Longest silence of a server, which sends a heartbeat every second.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Print what changes on a server, as its update log has it, until it is interrupted.
+/// Print the changes on a server from its update log, until interrupted.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tail {
-    /// Server as HOST:PORT, or the path of its Unix socket
+    /// Connect to this server: HOST:PORT, or the path of its Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
     server: String,
-    /// Since when: microseconds since 1970, or now
+    /// Begin at this time: microseconds since 1970, or now
     #[arg(long, value_name = "TIME", default_value = "now", value_parser = timestamp)]
     from: u64,
-    /// How lines are written
+    /// Print lines in this format
     #[arg(long, value_enum, default_value = "tsv")]
     format: Format,
-    /// End after so many lines
+    /// End after N lines
     #[arg(long, value_name = "N")]
     max: Option<u64>,
 }
 
 impl Tail {
     pub(super) fn run(&self) -> Result<()> {
-        let address = self
-            .server
-            .parse()
-            .with_context(|| format!("{:?} is neither HOST:PORT nor a socket", self.server))?;
+        let address = self.server.parse().with_context(|| {
+            format!("{:?} is neither HOST:PORT nor the path of a socket", self.server)
+        })?;
         let settings = Settings { read_timeout: Some(SILENCE_MAX), ..Settings::default() };
         let mut updates = UpdateStream::open(&address, &settings, self.from.max(1), SERVER_ID)?;
         updates
             .server_id()
-            .context("the server sends no updates: it has no update log, or not so old a one")?;
+            .context("the server sends no updates: it has no update log, or none this old")?;
         let mut output = BufWriter::new(std::io::stdout().lock());
         let mut left = self.max.unwrap_or(u64::MAX);
         while left > 0 {
@@ -52,7 +51,7 @@ impl Tail {
             }
             let Message::Update { timestamp_us, origin, body } = updates.next()? else { continue };
             let Ok(operation) = Operation::parse(body) else {
-                bail!("the update of {timestamp_us} is no operation");
+                bail!("the update of {timestamp_us} is not a valid operation");
             };
             let update = Update { timestamp_us, origin, operation };
             match self.format {
@@ -80,7 +79,7 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// Time stamp, server, command, whether it succeeded, and its arguments, with TABs between.
+    /// Writes time stamp, server, command, outcome and arguments, separated by TABs.
     fn write_tsv(&self, output: &mut dyn Write) -> Result<()> {
         let Self { timestamp_us, origin, operation } = self;
         let outcome = if operation.succeeded { "ok" } else { "failed" };
@@ -113,7 +112,7 @@ impl Update<'_> {
     }
 }
 
-/// What a request has with it, by names.
+/// Arguments of a request, by name.
 struct Arguments<'a> {
     strings: Vec<(String, &'a [u8])>,
     number: Option<(&'static str, String)>,
@@ -135,7 +134,7 @@ fn arguments<'a>(request: &Request<'a>) -> Arguments<'a> {
         }
         Request::AddDouble { key, integral, fractional } => {
             let addend = double_from_parts(integral, fractional);
-            // What is not finite is no number to JSON.
+            // JSON has no infinite numbers.
             let number = if addend.is_finite() { format!("{addend:?}") } else { "null".into() };
             (vec![named("key", key)], Some(("addend", number)))
         }
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_a_line_whatever_its_bytes() {
+    fn an_update_of_any_bytes_is_one_line() {
         let put = lines(Request::Put { key: b"a\tb", value: b"1\n" });
         assert_eq!(put[0], "7\t3\tput\tok\ta\\tb\t1\\n\n");
         assert_eq!(

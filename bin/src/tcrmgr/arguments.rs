@@ -1,22 +1,22 @@
-//! The command line of Tokyo Tyrant's tool: `tcrmgr SUBCOMMAND [options] operands`, options with
-//! one dash, before the operands.
+//! The command line of Tokyo Tyrant's tool: `tcrmgr SUBCOMMAND [options] operands`. Options have
+//! one dash and come before the operands.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A sub-command: what it takes, in the words of the usage.
+/// Options and operands of a sub-command, as the usage shows them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
     /// Options, each followed by the names of its values.
     pub(super) options: &'static [&'static str],
-    /// Operands; those in brackets may be left out, one with dots may be repeated.
+    /// Operands; those in brackets are optional, one with dots may be repeated.
     pub(super) operands: &'static [&'static str],
 }
 
 impl Shape {
-    /// The line of the usage about it.
+    /// Returns the usage line.
     pub(super) fn usage(&self) -> String {
         let mut line = self.name.to_owned();
         for option in self.options {
@@ -28,7 +28,7 @@ impl Shape {
         line
     }
 
-    /// The option of that name, and how many values it takes.
+    /// Returns the option with this name, and the number of its values.
     fn option(&self, name: &str) -> Option<(&'static str, usize)> {
         self.options.iter().find_map(|option| {
             let mut words = option.split(' ');
@@ -44,7 +44,7 @@ impl Shape {
     }
 }
 
-/// A sub-command with what was given to it.
+/// A parsed sub-command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invocation {
     options: Vec<(&'static str, Vec<OsString>)>,
@@ -52,7 +52,7 @@ pub(super) struct Invocation {
 }
 
 impl Invocation {
-    /// Reads the arguments behind the name of the sub-command; `None` if they do not fit.
+    /// Parses the arguments after the name of the sub-command. Returns `None` if they do not fit.
     pub(super) fn parse(
         shape: &Shape,
         arguments: impl IntoIterator<Item = OsString>,
@@ -75,18 +75,18 @@ impl Invocation {
         shape.operand_count().contains(&operands.len()).then_some(Self { options, operands })
     }
 
-    /// Whether an option was given.
+    /// Returns whether an option was given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|(given, _)| *given == name)
     }
 
-    /// The value of an option, the last one if it was given more than once.
+    /// Returns the value of an option, the last one if it was repeated.
     pub(super) fn value(&self, name: &str) -> Option<&OsStr> {
         let (_, values) = self.options.iter().rfind(|(given, _)| *given == name)?;
         values.first().map(OsString::as_os_str)
     }
 
-    /// Values of all occurrences of an option.
+    /// Returns the values of all occurrences of an option.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [OsString]> {
         self.options.iter().filter(move |(given, _)| *given == name).map(|(_, values)| &values[..])
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_shape_is_refused() {
+    fn invalid_arguments_are_refused() {
         for line in ["host", "host key value more", "-p host key", "-pz host key", "-port", "-ah a"]
         {
             assert_eq!(parse(line), None, "{line}");

@@ -10,7 +10,7 @@ use std::io::Write;
 const LOCK_RECORD: u32 = 1;
 const LOCK_GLOBAL: u32 = 2;
 
-/// Bit of the options of `misc`: leave the update log out.
+/// Bit of the options of `misc`: keep the call out of the update log.
 const NO_UPDATE_LOG: u32 = 1;
 
 pub(super) fn ext(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `importtsv`: one record a line, key and value with a TAB between them.
+//! `importtsv`: imports one record per line, key and value separated by a TAB.
 
 use super::arguments::Invocation;
 use super::manage::connect;
@@ -9,14 +9,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// A dot of the progress stands for so many records, a line for so many dots.
+/// Records per dot of the progress; below, dots per line.
 const RECORDS_PER_DOT: u64 = 100;
 const DOTS_PER_LINE: u64 = 50;
 
-/// Longest line, in bytes: a value of the protocol's limit and its key.
+/// Longest line, in bytes: a value at the protocol's limit and its key.
 const LINE_BYTES_MAX: u64 = 257 << 20;
 
-/// `-nr` sends without waiting for answers, `-sc` makes keys lower-case.
+/// Imports a file. `-nr` sends without waiting for responses, `-sc` makes keys lower-case.
 pub(super) fn tab_separated(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
     let text = Text::of(invocation)?;
     let (client, operands) = connect(invocation)?;

@@ -1,4 +1,4 @@
-//! Sub-commands about the whole database and the server: `inform`, `sync`, `optimize`, `vanish`,
+//! Sub-commands on the whole database and on the server: `inform`, `sync`, `optimize`, `vanish`,
 //! `copy`, `restore`, `setmst`, `version`.
 
 use super::arguments::Invocation;
@@ -8,20 +8,20 @@ use client::{Address, Client};
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The port unless `-port` says otherwise.
+/// Default port.
 const PORT: u16 = 1978;
 
-/// Bit of the options of `restore` and `setmst`: check the consistency.
+/// Bit of the options of `restore` and `setmst`: check consistency.
 const CHECK: u32 = 1;
 
-/// A client of the server that the first operand names, and the operands behind it. With a port of
-/// 0 or less the operand is the path of a Unix socket.
+/// Connects to the server of the first operand. Returns the client and the other operands. With a
+/// port of 0 or less the operand is the path of a Unix socket.
 pub(super) fn connect(invocation: &Invocation) -> Result<(Client, &[Vec<u8>])> {
     let (address, operands) = address(invocation)?;
     Ok((crate::remote::open(address)?, operands))
 }
 
-/// The address of that server, and the operands behind it.
+/// Returns the address of that server, and the other operands.
 pub(super) fn address(invocation: &Invocation) -> Result<(Address, &[Vec<u8>])> {
     let (host, operands) =
         invocation.operands.split_first().ok_or_else(|| anyhow::anyhow!("no host is given"))?;
@@ -66,7 +66,7 @@ pub(super) fn restore(invocation: &Invocation, _output: &mut dyn Write) -> Resul
     Ok(client.restore(&operands[0], timestamp_us(invocation)?, check(invocation))?)
 }
 
-/// Without a host the server stops following its master. (Tokyo Tyrant's tool crashes.)
+/// Sets the master. Without a host the server stops following one. (Tokyo Tyrant's tool crashes.)
 pub(super) fn set_master(invocation: &Invocation, _output: &mut dyn Write) -> Result<()> {
     let (client, operands) = connect(invocation)?;
     let given = operands.first().map_or(&b""[..], Vec::as_slice);
@@ -92,7 +92,8 @@ fn check(invocation: &Invocation) -> u32 {
     if invocation.has("-rcc") { CHECK } else { 0 }
 }
 
-/// `-ts`: microseconds since the Unix epoch; `now` and what is negative is the present time.
+/// Returns `-ts`: microseconds since the Unix epoch; `now` and negative numbers are the current
+/// time.
 pub(super) fn timestamp_us(invocation: &Invocation) -> Result<u64> {
     let now = || {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `tcrmgr`: Tokyo Tyrant's tool to talk to a running server, with its command line, its output
-//! and its exit codes.
+//! `tcrmgr`: Tokyo Tyrant's tool to talk to a running server, with its command line, output and
+//! exit codes.
 
 mod arguments;
 mod functions;
@@ -15,10 +15,10 @@ use arguments::{Invocation, Shape};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Does what an invocation asks for; its results go to the output.
+/// Executes an invocation and writes the results to the output.
 type Command = fn(&Invocation, &mut dyn Write) -> Result<()>;
 
-/// Every sub-command. What is printed is each one's own; options of the same name mean the same.
+/// Every sub-command. Each has its own output; options with the same name mean the same.
 const COMMANDS: &[(Shape, Command)] = &[
     (Shape { name: "inform", options: &["-port num", "-st"], operands: &["host"] }, manage::inform),
     (
@@ -120,11 +120,11 @@ const COMMANDS: &[(Shape, Command)] = &[
     (Shape { name: "version", options: &[], operands: &[] }, manage::version),
 ];
 
-/// Runs the program; answers its exit code, 0 or 1.
+/// Runs the program. Returns its exit code, 0 or 1.
 pub fn run() -> ExitCode {
     let (program, mut arguments) = crate::arguments("tcrmgr");
     let name = arguments.next().unwrap_or_default();
-    // Both ways of asking for it work, as with Tokyo Tyrant's programs.
+    // Both forms work, as in Tokyo Tyrant's programs.
     let name = if name == "--version" { "version".into() } else { name };
     let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
     let invoked = found.and_then(|(shape, command)| {
@@ -139,7 +139,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // What was found before is printed all the same, if there is still someone to read.
+            // Results before an error are printed too, if the output is still open.
             let _ = output.flush();
             if !crate::is_broken_pipe(&error) {
                 eprintln!("{program}: error: {}", text::error(&error));

@@ -1,4 +1,4 @@
-//! Sub-commands about records: `put`, `out`, `get`, `mget`, `list`.
+//! Sub-commands on records: `put`, `out`, `get`, `mget`, `list`.
 
 use super::arguments::Invocation;
 use super::manage::connect;
@@ -63,7 +63,7 @@ pub(super) fn get_many(invocation: &Invocation, output: &mut dyn Write) -> Resul
 pub(super) fn list(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
     let text = Text::of(invocation)?;
     let (client, _) = connect(invocation)?;
-    // Negative is all, as Tokyo Tyrant has it.
+    // A negative number is no limit, as in Tokyo Tyrant.
     let max = match invocation.value("-m") {
         Some(max) => usize::try_from(number::<i64>(max.as_encoded_bytes())?).ok(),
         None => None,

@@ -1,4 +1,4 @@
-//! `repl`: what a master sends to its replicas, as entries of an update log.
+//! `repl`: prints the log entries that a master sends to its replicas.
 
 use super::arguments::Invocation;
 use super::manage::{address, timestamp_us};
@@ -10,13 +10,14 @@ use std::io::Write;
 use std::time::Duration;
 use wire::update_log::{Entry, Message};
 
-/// The id under which the master is asked unless `-sid` says otherwise.
+/// Default id in the request.
 const SERVER_ID: i32 = i32::MAX;
 
-/// Longest silence of a master, which says every second that it is there.
+/// Longest silence of a master, which sends a heartbeat every second.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Prints the entries until the master ends: as lines with `-ph`, else as they would be in a file.
+/// Prints the log entries until the master ends: as lines with `-ph`, else in the format of the log
+/// files.
 pub(super) fn replicate(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {
     let (address, _) = address(invocation)?;
     let own_id = match invocation.value("-sid") {
@@ -40,7 +41,7 @@ pub(super) fn replicate(invocation: &Invocation, output: &mut dyn Write) -> Resu
             write_line(&entry, output)?;
         } else {
             bytes.clear();
-            // It came within the limit.
+            // It was received within the limit.
             if entry.encode(&mut bytes).is_ok() {
                 output.write_all(&bytes)?;
             }

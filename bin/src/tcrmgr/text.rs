@@ -1,12 +1,12 @@
-//! How keys, values and errors are written on the command line.
+//! Text form of keys, values and errors on the command line.
 
 use super::arguments::Invocation;
 use crate::bytes;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 
-/// How keys and values are written: plainly or in hexadecimal (`-sx` what is given, `-px` what is
-/// printed), and the character that stands for NUL (`-sep`).
+/// Text form of keys and values: plain or in hexadecimal (`-sx` for arguments, `-px` for output),
+/// and the character that represents NUL (`-sep`).
 pub(super) struct Text {
     hex_in: bool,
     hex_out: bool,
@@ -28,7 +28,7 @@ impl Text {
         Ok(Self { hex_in: invocation.has("-sx"), hex_out: invocation.has("-px"), separator })
     }
 
-    /// The bytes that an operand stands for.
+    /// Returns the bytes that an operand represents.
     pub(super) fn read(&self, operand: &[u8]) -> Result<Vec<u8>> {
         if self.hex_in {
             return bytes::from_hex(std::str::from_utf8(operand).context("not hexadecimal")?);
@@ -36,7 +36,7 @@ impl Text {
         Ok(replace(operand, self.separator, Some(0)))
     }
 
-    /// Prints bytes, without an end of line.
+    /// Prints bytes, without a newline.
     pub(super) fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
         if self.hex_out {
             write!(output, "{}", bytes::to_hex(bytes))?;
@@ -47,19 +47,19 @@ impl Text {
     }
 }
 
-/// The bytes with each `from` become a `to`, if both are known.
+/// Replaces each `from` in the bytes with `to`, if both are given.
 fn replace(bytes: &[u8], from: Option<u8>, to: Option<u8>) -> Vec<u8> {
     let (Some(from), Some(to)) = (from, to) else { return bytes.to_vec() };
     bytes.iter().map(|byte| if *byte == from { to } else { *byte }).collect()
 }
 
-/// A number given on the command line.
+/// Parses a number on the command line.
 pub(super) fn number<T: std::str::FromStr>(text: impl AsRef<[u8]>) -> Result<T> {
     let text = String::from_utf8_lossy(text.as_ref());
     text.trim().parse().map_err(|_| anyhow::anyhow!("{text:?} is not a number"))
 }
 
-/// `CODE: message`, with Tokyo Tyrant's codes; 9999 is what has no other.
+/// Formats an error as `CODE: message`, with Tokyo Tyrant's codes; 9999 is any other error.
 pub(super) fn error(error: &anyhow::Error) -> String {
     if let Some(error) = error.downcast_ref::<client::Error>() {
         format!("{}: {error}", error.code())
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_separator_stands_for_nul_in_both_directions() {
+    fn a_separator_represents_nul_in_both_directions() {
         let text = Text { hex_in: false, hex_out: false, separator: Some(b',') };
         assert_eq!(text.read(b"a,b,").unwrap(), b"a\0b\0");
         assert_eq!(printed(&text, b"a\0b\0"), b"a,b,");
     }
 
     #[test]
-    fn without_a_separator_bytes_stay_what_they_are() {
+    fn without_a_separator_bytes_are_unchanged() {
         let text = Text { hex_in: false, hex_out: false, separator: None };
         assert_eq!(text.read(b"a\0\xff").unwrap(), b"a\0\xff");
         assert_eq!(printed(&text, b"a\0\xff"), b"a\0\xff");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_words() {
+    fn a_number_must_be_the_whole_argument() {
         assert_eq!(number::<i32>(b"-12").unwrap(), -12);
         assert_eq!(number::<f64>(b" 1.5 ").unwrap(), 1.5);
         for text in ["", "x", "1x", "4294967296"] {

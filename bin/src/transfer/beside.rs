@@ -1,4 +1,4 @@
-//! Serving one of Tokyo Cabinet's files: it is imported into a database beside it, once.
+//! Serving a Tokyo Cabinet file: imports it once, into a database beside it.
 
 use super::legacy;
 use super::target::Target;
@@ -10,12 +10,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-/// The name of the database to be served for `name`: itself, unless it is that of one of Tokyo
-/// Cabinet's files. That is imported into the database `into` or, without one, `X.imported.tch`
-/// for `X.tch`, with the same tuning. If it is there already, it is taken as it is.
+/// Returns the name of the database to serve for `name`. For a Tokyo Cabinet file, the file is
+/// imported into the database `into`; the default is `X.imported.tch` for `X.tch`, with the same
+/// tuning. An existing database of that name is used as it is. Any other `name` is returned
+/// unchanged.
 ///
-/// While an import is under way, and after one that did not come to its end, what there is of it
-/// is called `...importing.tch`.
+/// During an import, and after an incomplete one, the partial database is called
+/// `...importing.tch`.
 pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String> {
     let (path, tuning) = name.find('#').map_or((name, ""), |at| name.split_at(at));
     let path = Path::new(path);
@@ -34,7 +35,7 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
     let specification = legacy::adopt(&name, &file)?;
     let imported = specification.path.clone();
     if imported.exists() {
-        tracing::info!("{} was imported before", path.display());
+        tracing::info!("{} was already imported", path.display());
         return Ok(name);
     }
     tracing::info!(
@@ -49,13 +50,13 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
     Ok(name)
 }
 
-/// Imports under another name, which is changed when all is done.
+/// Imports under a temporary name, renamed at the end.
 fn import(file: &File, mut specification: Specification) -> Result<u64> {
     let imported = specification.path.clone();
     let importing = imported.with_extension(with_suffix("importing", specification.kind));
     specification.path = importing.clone();
     if importing.exists() {
-        // What an import before has left, in the order or of the width that it may have had.
+        // The leftover of an earlier import, whose key order or width may differ.
         let failed = || format!("cannot remove {}", importing.display());
         let _lock = RealStorage.lock(&importing.join("lock")).with_context(failed)?;
         fs::remove_dir_all(&importing).with_context(failed)?;
@@ -67,7 +68,7 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
         fs::remove_dir_all(&importing)
             .with_context(|| format!("cannot remove {}", importing.display()))?;
         bail!(
-            "{} damaged places were found; `tyrant import {} --into NAME` takes the rest",
+            "{} damaged places were found; `tyrant import {} --into NAME` imports the rest",
             stored.damages,
             file.path().display()
         );
@@ -80,7 +81,7 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     Ok(stored.records)
 }
 
-/// A word and the suffix of a kind of database on disk.
+/// Returns a word with the suffix of a kind of database on disk.
 fn with_suffix(word: &str, kind: Kind) -> OsString {
     let suffix = match kind {
         Kind::Tree => "tcb",

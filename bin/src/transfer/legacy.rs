@@ -1,4 +1,4 @@
-//! Importing Tokyo Cabinet's own files.
+//! Importing Tokyo Cabinet's files.
 
 use super::progress::Progress;
 use super::target::Target;
@@ -11,19 +11,19 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Damaged places of a file that are printed; the others are counted.
+/// Damaged ranges of a file that are printed; the others are only counted.
 const DAMAGES_SHOWN_MAX: u64 = 100;
 
-/// What became of a file.
+/// Outcome of importing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
-    /// Records that were stored.
+    /// Stored records.
     pub(crate) records: u64,
-    /// Damaged places that were reported.
+    /// Reported damaged ranges.
     pub(crate) damages: u64,
 }
 
-/// The files meant by paths, of which some may be folders of the files of one partitioned
+/// Returns the files at these paths. A path may be a folder with the files of one partitioned
 /// database.
 pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
@@ -37,14 +37,14 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?
         {
             let part = entry?.path();
-            // Their indices and logs come along with them.
+            // Their indices and logs are imported with them.
             if Kind::of_path(&part).is_some() && cabinet::legacy::is_legacy(&part) {
                 parts.push(part);
             }
         }
         anyhow::ensure!(
             !parts.is_empty(),
-            "there is no file of Tokyo Cabinet's in the folder {}",
+            "no Tokyo Cabinet file in the folder {}",
             path.display()
         );
         parts.sort();
@@ -53,10 +53,10 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Prints a line about damage while there is a bar.
+/// Prints a line about damage while a progress bar is shown.
 pub(crate) type Print = fn(&Progress, &str);
 
-/// Imports a file; then, if asked, reads everything back.
+/// Imports a file. With `check`, reads everything back.
 pub(crate) fn import(
     file: &File,
     target: &mut Target,
@@ -86,14 +86,14 @@ pub(crate) fn import(
         let count = target.database().len();
         anyhow::ensure!(
             count == stored.records,
-            "{} records were read, but the database holds {count}",
+            "{} records were read, but the database has {count}",
             stored.records
         );
     }
     if check {
         let progress = Progress::of_records("checking", stored.records);
-        // Behind damage, and in a file whose writer was killed, what is older than something
-        // else may have been found as well.
+        // After damage, and in a file that was not closed, outdated records may have been found as
+        // well.
         let may_repeat = stored.damages > 0 || file.was_open();
         let mut check = Check { target, progress, may_repeat, repeated: 0, failed: None };
         file.read(&mut check)?;
@@ -102,21 +102,21 @@ pub(crate) fn import(
         }
         if check.repeated > 0 {
             let repeated = check.repeated;
-            let line = format!("{repeated} records are older ones of keys that came again");
+            let line = format!("{repeated} records are older versions of keys found again");
             print(&check.progress, &line);
         }
     }
     Ok(stored)
 }
 
-/// Gives a table the indices of a file, and lets its identifiers go on behind those of the file.
+/// Gives a table the indices of a file, and makes its ids continue after those of the file.
 fn finish_table(table: &Table, last_unique_id: u64, indices: &[IndexDescription]) -> Result<()> {
     if table.last_uid() < last_unique_id {
         table.set_uid_seed(last_unique_id)?;
     }
     for index in indices {
         match table.set_index(&index.column, IndexChange::SetNew(index.kind)) {
-            // One that the database was given stays.
+            // An index that the database was given is kept.
             Ok(()) | Err(cabinet::Error::IndexExists) => {}
             Err(error) => {
                 let column = index.column.escape_ascii().to_string();
@@ -127,7 +127,7 @@ fn finish_table(table: &Table, last_unique_id: u64, indices: &[IndexDescription]
     Ok(())
 }
 
-/// Stores what a file holds.
+/// Stores the items of a file.
 struct Store<'a> {
     target: &'a mut Target,
     progress: Progress,
@@ -160,12 +160,12 @@ impl Visit for Store<'_> {
         if self.imported.damages <= DAMAGES_SHOWN_MAX {
             (self.print)(&self.progress, &damage.to_string());
         } else if self.imported.damages == DAMAGES_SHOWN_MAX + 1 {
-            (self.print)(&self.progress, "there is more; what follows is counted only");
+            (self.print)(&self.progress, "further damage is only counted");
         }
     }
 }
 
-/// Looks whether a database holds what a file does.
+/// Checks that a database contains the items of a file.
 struct Check<'a> {
     target: &'a Target,
     progress: Progress,
@@ -190,7 +190,7 @@ impl Visit for Check<'_> {
                 self.repeated += item.records();
                 return ControlFlow::Continue(());
             }
-            Ok(false) => Some(anyhow::anyhow!("the key {:?} was not stored as it is", key())),
+            Ok(false) => Some(anyhow::anyhow!("the key {:?} was not stored correctly", key())),
             Err(error) => Some(error.context(format!("cannot read the key {:?} back", key()))),
         };
         ControlFlow::Break(())
@@ -199,8 +199,8 @@ impl Visit for Check<'_> {
     fn damage(&mut self, _damage: Damage) {}
 }
 
-/// The database of this name, or, if it is yet to be created, one that is as the file where the
-/// name does not say otherwise.
+/// Returns the specification of the database with this name. A new database takes the file's
+/// properties where the name has none.
 pub(crate) fn adopt(name: &str, file: &File) -> Result<Specification> {
     let mut specification = Specification::parse(name)?;
     let options = &mut specification.options;
@@ -217,7 +217,7 @@ pub(crate) fn adopt(name: &str, file: &File) -> Result<Specification> {
     Ok(specification)
 }
 
-/// What a file is, in a line.
+/// Describes a file in one line.
 pub(crate) fn describe(file: &File) -> String {
     let header = file.header();
     let mut words = vec![format!("{} database", header.kind.title())];

@@ -1,4 +1,5 @@
-//! Moving records between databases and files: what `import`, `export` and `serve --import` share.
+//! Moving records between databases and files: the parts shared by `import`, `export` and `serve
+//! --import`.
 
 pub(crate) mod beside;
 pub(crate) mod legacy;

@@ -1,23 +1,23 @@
-//! A bar that says how far a long command has come, where a human watches.
+//! Progress bar: shows the progress of a long command on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Read;
 use std::time::Duration;
 
-/// Between two looks of the bar.
+/// Interval of updates.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How far something has come.
+/// A progress bar.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Something that is done for so many records. Nothing shows unless the standard error is a
-    /// terminal.
+    /// Creates a bar that counts up to `records` records. It is only shown if the standard error is
+    /// a terminal.
     pub(crate) fn of_records(what: &str, records: u64) -> Self {
         Self::new(what, records, "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left")
     }
 
-    /// Something that is done for so many bytes, or for an unknown number.
+    /// Creates a bar that counts up to `bytes` bytes, or without an end.
     pub(crate) fn of_bytes(what: &str, bytes: Option<u64>) -> Self {
         match bytes {
             Some(bytes) => {
@@ -37,12 +37,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// So much more is done.
+    /// Advances the bar.
     pub(crate) fn advance(&self, by: u64) {
         self.0.inc(by);
     }
 
-    /// Something to read from, whose bytes are what is done.
+    /// Wraps a reader whose bytes advance the bar.
     pub(crate) fn watch(&self, input: impl Read) -> impl Read {
         self.0.wrap_read(input)
     }

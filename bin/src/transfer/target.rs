@@ -1,35 +1,35 @@
-//! The database that records are imported into.
+//! Import target: the database that records are imported into.
 
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::{Row, RowView, Table};
 use cabinet::{Batch, Database, Meta, Side};
 
-/// Bytes of keys and values that are written at a time, about.
+/// Approximate bytes of keys and values per batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Records that are written at a time.
+/// Records per batch.
 const BATCH_RECORDS: usize = 1000;
 
-/// A database that takes records in batches.
+/// A database that is written in batches.
 pub(crate) struct Target {
     database: Database,
     kind: Kind,
     /// Records of the batch: keys, values, flags and expiry.
     batch: Vec<(Vec<u8>, Vec<u8>, Meta)>,
     batch_bytes: usize,
-    /// Records that are in the database by way of this.
+    /// Records written to the database.
     stored: u64,
     may_repeat: bool,
 }
 
 impl Target {
-    /// Opens or creates the database of this name.
+    /// Opens or creates the database with this name.
     pub(crate) fn open(specification: &Specification) -> Result<Self> {
         let Specification { kind, path, .. } = specification;
         ensure!(
             !kind.is_on_memory(),
-            "a database in memory would be gone when the import ends: name one on disk"
+            "a database in memory would be lost after the import: name one on disk"
         );
         let database = Database::open_specification(specification)
             .with_context(|| format!("cannot open {}", path.display()))?;
@@ -43,29 +43,29 @@ impl Target {
         })
     }
 
-    /// The database. What was put last may not be in it before [`Target::flush`].
+    /// Returns the database. The last puts may be missing before [`Target::flush`].
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }
 
-    /// How many records or rows are in the database by way of this. After a failure the next one is
-    /// that which could not be stored.
+    /// Returns the number of records or rows written. After a failure, the next one is the one that
+    /// could not be stored.
     pub(crate) fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// Which kind of database it is.
+    /// Returns the kind of the database.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Says that keys may come that the database has already. Until then those of a database that
-    /// was empty are not looked for.
+    /// Makes later puts expect existing keys. Before, a database that was empty is not searched for
+    /// them.
     pub(crate) fn expect_repeats(&mut self) {
         self.may_repeat = true;
     }
 
-    /// Stores a record in place of what the key has.
+    /// Stores a record, replacing the values of its key.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
         ensure!(self.kind != Kind::Table, "a table takes rows, not records");
         self.batch.push((key.to_vec(), value.to_vec(), meta));
@@ -76,20 +76,20 @@ impl Target {
         Ok(())
     }
 
-    /// Stores a record that came by itself: beside what the key has, where a key may have several
-    /// values, else in place of it.
+    /// Stores a single record: in a database with duplicates after the values of its key, else
+    /// replacing them.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
         if self.kind != Kind::Tree {
             return self.put(key, value, meta);
         }
-        // What was put before comes before.
+        // Earlier puts must be written first.
         self.flush()?;
         self.database.put_duplicate_with(key, value, meta, Side::After)?;
         self.stored += 1;
         Ok(())
     }
 
-    /// Stores the values of a key, one at least, in place of what it has.
+    /// Stores one or more values of a key, replacing its values.
     pub(crate) fn put_all(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
         if self.kind == Kind::Tree && self.may_repeat {
             self.flush()?;
@@ -104,14 +104,14 @@ impl Target {
                 Ok(())
             }
             _ => bail!(
-                "a key of {} values goes into a B+ tree database, and this is a {} one",
+                "a key with {} values needs a B+ tree database, and this is a {} database",
                 values.len(),
                 self.kind.title()
             ),
         }
     }
 
-    /// Stores a row in place of what the key has.
+    /// Stores a row, replacing the row of its key.
     pub(crate) fn put_row(&mut self, key: &[u8], columns: &[(&[u8], &[u8])]) -> Result<()> {
         let mut row = Row::new();
         for (name, value) in columns {
@@ -122,14 +122,14 @@ impl Target {
         Ok(())
     }
 
-    /// The table that the database is.
+    /// Returns the database as a table.
     pub(crate) fn table(&self) -> Result<&Table> {
         self.database.table().with_context(|| {
-            format!("a row goes into a table database, and this is a {} one", self.kind.title())
+            format!("a row needs a table database, and this is a {} database", self.kind.title())
         })
     }
 
-    /// Writes what was put. If one of the records cannot be stored, those before it are.
+    /// Writes the batch. If a record cannot be stored, those before it are.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let records = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
@@ -142,7 +142,7 @@ impl Target {
             self.stored += records.len() as u64;
             return Ok(());
         }
-        // One by one, to find the one.
+        // They are stored one by one to find the one that fails.
         for (key, value, meta) in &records {
             self.database.put_with(key, value, *meta)?;
             self.stored += 1;
@@ -150,7 +150,7 @@ impl Target {
         Ok(())
     }
 
-    /// Whether a key has exactly these values.
+    /// Returns whether a key has exactly these values.
     pub(crate) fn has(&self, key: &[u8], values: &[&[u8]]) -> Result<bool> {
         if self.kind == Kind::Tree {
             return Ok(self.database.get_all(key)? == values);
@@ -159,7 +159,7 @@ impl Target {
         Ok(self.database.read(key, |entry| entry.value == *value)?.unwrap_or(false))
     }
 
-    /// Whether a key has exactly this row.
+    /// Returns whether a key has exactly this row.
     pub(crate) fn has_row(&self, key: &[u8], columns: &[(&[u8], &[u8])]) -> Result<bool> {
         let is_same = |row: RowView<'_>| row.columns().eq(columns.iter().copied());
         Ok(self.table()?.read(key, is_same)?.unwrap_or(false))

@@ -1,20 +1,20 @@
-//! Records as lines of text: TSV and JSON lines, which hold any bytes.
+//! Records as lines of text: TSV and JSON lines, for arbitrary bytes.
 //!
-//! A line of TSV is a key and a value with a TAB between them; that of a row is its key, and then
-//! name and value of each column. In each of these, backslash, TAB, line feed, carriage return and
-//! NUL are written `\\`, `\t`, `\n`, `\r` and `\0`; all other bytes are what they are.
+//! A line of TSV is a key and a value separated by a TAB. For a row it is the key, then name and
+//! value of each column. In all of them backslash, TAB, line feed, carriage return and NUL are
+//! written `\\`, `\t`, `\n`, `\r` and `\0`; all other bytes are written unchanged.
 //!
-//! A line of JSON is an object, with these members:
+//! A line of JSON is an object with these members:
 //!
-//! | member | what |
+//! | member | contents |
 //! |---|---|
 //! | `key` or `key_hex` | the key, as text or in hexadecimal |
 //! | `value` or `value_hex` | the value |
 //! | `columns` or `columns_hex` | instead of a value: an object with the columns of a row |
 //! | `flags` | flags, if they are not 0 |
-//! | `expires_at_ms` | milliseconds since the Unix epoch, if the record ceases to exist |
+//! | `expires_at_ms` | milliseconds since the Unix epoch, if the record expires |
 //!
-//! Text is for what is UTF-8 and does not take more bytes than hexadecimal would.
+//! Bytes are written as text if they are UTF-8 and the text is not longer than hexadecimal.
 
 use crate::bytes;
 use anyhow::{Context, Result, bail, ensure};
@@ -24,21 +24,20 @@ use serde_json::{Map, Value as Json};
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
-/// Longest line, in bytes: what the longest record takes if each byte is written as two, and what
-/// is around it.
+/// Longest line, in bytes: the longest record with two bytes for each byte, and its overhead.
 const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) + 4096;
 
-/// The two forms.
+/// Text formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Key, TAB, value; flags and expiry are left out
+    /// Key, TAB, value; without flags and expiry
     Tsv,
-    /// A JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
 impl Format {
-    /// The form that the suffix of a path stands for.
+    /// Returns the format for the suffix of a path.
     pub(crate) fn of_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "tsv" => Some(Self::Tsv),
@@ -48,7 +47,7 @@ impl Format {
     }
 }
 
-/// What a line holds.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A record with its flags and expiry.
@@ -57,7 +56,7 @@ pub(crate) enum Line {
     Row { key: Vec<u8>, columns: Vec<(Vec<u8>, Vec<u8>)> },
 }
 
-/// Whether the lines of a TSV file are records or rows.
+/// Contents of a TSV file: records or rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Records,
@@ -132,12 +131,12 @@ pub(crate) fn write_row(
     Ok(output.write_all(b"\n")?)
 }
 
-/// Why not all lines were read.
+/// Reason why reading stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The line of this number, from 1 on, is none, or cannot be read.
+    /// The line with this number, counted from 1, is invalid or cannot be read.
     Reading(u64, anyhow::Error),
-    /// What it holds was not taken.
+    /// The consumer of a line failed.
     Taking(anyhow::Error),
 }
 
@@ -151,7 +150,7 @@ pub(crate) fn read_lines(
     read_lines_up_to(LINE_BYTES_MAX, format, shape, input, take)
 }
 
-/// As `read_lines`, of lines of so many bytes at most, the line feed included.
+/// Like `read_lines`, with lines of at most `bytes_max` bytes, including the line feed.
 fn read_lines_up_to(
     bytes_max: u64,
     format: Format,
@@ -171,7 +170,7 @@ fn read_lines_up_to(
     Ok(())
 }
 
-/// The next line, which is read into `line`; `None` at the end.
+/// Reads the next line into `line`. Returns `None` at the end.
 fn read_line(
     bytes_max: u64,
     format: Format,
@@ -192,7 +191,7 @@ fn read_line(
     .map(Some)
 }
 
-/// Writes bytes with what would end a field escaped.
+/// Writes bytes, escaping those that would end a field.
 pub(crate) fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
     let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
     let mut rest = bytes;
@@ -221,7 +220,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>> {
                 Some(b'n') => b'\n',
                 Some(b'r') => b'\r',
                 Some(b'0') => 0,
-                _ => bail!(r"a backslash is none of \\ \t \n \r \0"),
+                _ => bail!(r"invalid escape: valid are \\ \t \n \r \0"),
             },
             byte => byte,
         });
@@ -234,7 +233,7 @@ fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {
     let key = fields.next().context("no key")??;
     match shape {
         Shape::Records => {
-            let value = fields.next().context("no TAB behind the key")??;
+            let value = fields.next().context("no TAB after the key")??;
             ensure!(fields.next().is_none(), "more than one TAB");
             Ok(Line::Record { key, value, meta: Meta::NONE })
         }
@@ -249,7 +248,9 @@ fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {
 }
 
 fn read_json(text: &[u8]) -> Result<Line> {
-    let Json::Object(mut members) = serde_json::from_slice(text)? else { bail!("no JSON object") };
+    let Json::Object(mut members) = serde_json::from_slice(text)? else {
+        bail!("not a JSON object")
+    };
     let key = read_member(&mut members, "key")?.context("no key")?;
     let columns = members.remove("columns").map(|columns| (columns, true));
     let columns = columns.or_else(|| Some((members.remove("columns_hex")?, false)));
@@ -263,25 +264,25 @@ fn read_json(text: &[u8]) -> Result<Line> {
                 .collect::<Result<_>>()?;
             Line::Row { key, columns }
         }
-        Some(_) => bail!("columns that are no JSON object"),
+        Some(_) => bail!("the columns are not a JSON object"),
         None => {
             let value = read_member(&mut members, "value")?.context("no value")?;
             let mut number = |name: &str| match members.remove(name) {
                 None => Ok(0),
-                Some(number) => number.as_u64().with_context(|| format!("{name} is no number")),
+                Some(number) => number.as_u64().with_context(|| format!("{name} is not a number")),
             };
-            let flags = u32::try_from(number("flags")?).context("flags have 32 bits")?;
+            let flags = u32::try_from(number("flags")?).context("the flags exceed 32 bits")?;
             let meta = Meta { flags, expires_at_ms: number("expires_at_ms")? };
             Line::Record { key, value, meta }
         }
     };
     if let Some(name) = members.keys().next() {
-        bail!("an unknown member {name:?}");
+        bail!("unknown member {name:?}");
     }
     Ok(line)
 }
 
-/// These bytes as text, unless hexadecimal is better.
+/// Returns the bytes as text, unless hexadecimal is shorter or required.
 fn as_text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes).ok()?;
     let further = |byte: &u8| match byte {
@@ -293,7 +294,7 @@ fn as_text(bytes: &[u8]) -> Option<&str> {
     (further <= bytes.len()).then_some(text)
 }
 
-/// Writes a member of a JSON object, as text or, with `_hex` behind its name, in hexadecimal.
+/// Writes a member of a JSON object, as text or, with the suffix `_hex`, in hexadecimal.
 pub(crate) fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
     let is_text = as_text(bytes).is_some();
     write!(output, r#""{name}{}":"#, if is_text { "" } else { "_hex" })?;
@@ -302,7 +303,7 @@ pub(crate) fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> 
 
 fn write_string(bytes: &[u8], is_text: bool, output: &mut dyn Write) -> Result<()> {
     if is_text && let Ok(text) = str::from_utf8(bytes) {
-        // An error of the output stays one, so that a closed pipe is known as such.
+        // An error of the output keeps its type, so that a closed pipe is recognized.
         serde_json::to_writer(output, text).map_err(std::io::Error::from)?;
         return Ok(());
     }
@@ -321,7 +322,7 @@ fn read_member(members: &mut Map<String, Json>, name: &str) -> Result<Option<Vec
 }
 
 fn read_string(text: Json, is_text: bool) -> Result<Vec<u8>> {
-    let Json::String(text) = text else { bail!("{text} is no string") };
+    let Json::String(text) = text else { bail!("{text} is not a string") };
     if is_text { Ok(text.into_bytes()) } else { bytes::from_hex(&text) }
 }
 
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_any_bytes_come_back() {
+    fn records_of_any_bytes_round_trip() {
         for format in [Format::Tsv, Format::Jsonl] {
             let mut text = Vec::new();
             let mut expected = Vec::new();
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_any_bytes_come_back() {
+    fn rows_of_any_bytes_round_trip() {
         for format in [Format::Tsv, Format::Jsonl] {
             let columns: Vec<_> = samples().into_iter().zip(samples().into_iter().rev()).collect();
             let mut text = Vec::new();
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_as_long_as_allowed_and_no_longer() {
+    fn the_length_of_a_line_is_limited() {
         let text = "k\tvalue\n";
         for (max, is_taken) in [(7, false), (8, true), (9, true)] {
             let take = &mut |_| Ok(());
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_never_longer_than_hexadecimal_would_make_it() {
+    fn a_line_is_never_longer_than_in_hexadecimal() {
         for value in samples() {
             for format in [Format::Tsv, Format::Jsonl] {
                 let mut text = Vec::new();
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_records_are_refused_by_their_number() {
+    fn invalid_lines_are_refused_with_their_number() {
         let refused = |format, text: &str| {
             let error = read(format, Shape::Records, text.as_bytes()).unwrap_err();
             assert!(matches!(error, Failure::Reading(2, _)), "{text}: {error:?}");

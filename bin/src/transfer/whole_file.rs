@@ -1,7 +1,6 @@
-//! A file that is written beside its place, and takes it when all of it is there.
+//! Atomic output files: written under a temporary name and renamed when complete.
 //!
-//! An interrupted command leaves what was in the place before. Devices and pipes are written to as
-//! they are.
+//! If a command is interrupted, the previous file remains. Devices and pipes are written directly.
 
 use crate::signals::Cleanup;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,22 +10,22 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// Where links to what this process has open are. Beside them no file can be written.
+/// Folders with links to the open files of this process. No file can be created in them.
 const DESCRIPTORS: [&str; 3] = ["/dev/stdout", "/dev/fd/", "/proc/"];
 
-/// What a command writes its output to.
+/// Output of a command.
 pub(crate) enum Output {
     /// The standard output.
     Standard(io::StdoutLock<'static>),
     /// A device, a pipe or an open file.
     Direct(File),
-    /// A file that is to be there whole or not at all.
+    /// A file that appears only when complete.
     Whole(WholeFile),
 }
 
 impl Output {
-    /// Output to a path, where `-` is the standard output. A file that is there is an error, or,
-    /// with `may_replace`, makes room when [`Output::finish`] is called.
+    /// Opens an output at a path; `-` is the standard output. An existing file is an error, or with
+    /// `may_replace` is replaced by [`Output::finish`].
     pub(crate) fn to(path: &Path, may_replace: bool) -> Result<Self> {
         if path == Path::new("-") || path == Path::new("/dev/stdout") {
             return Ok(Self::standard());
@@ -35,11 +34,7 @@ impl Output {
         let present = match fs::metadata(path) {
             Ok(present) => present,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                ensure!(
-                    !path.is_symlink(),
-                    "{} is a symbolic link to what is not there",
-                    path.display()
-                );
+                ensure!(!path.is_symlink(), "{} is a broken symbolic link", path.display());
                 return Ok(Self::Whole(WholeFile::begin(path, None).with_context(failed)?));
             }
             Err(error) => return Err(error).with_context(failed),
@@ -54,21 +49,21 @@ impl Output {
         }
         ensure!(
             may_replace,
-            "{} is there already: name another file, or replace it with --replace",
+            "{} exists already: name another file, or use --replace",
             path.display()
         );
-        // A link stays one.
+        // A link is kept; its target is replaced.
         let place = fs::canonicalize(path).with_context(failed)?;
         let whole = WholeFile::begin(&place, Some(present.permissions()));
         Ok(Self::Whole(whole.with_context(failed)?))
     }
 
-    /// The standard output.
+    /// Returns the standard output.
     pub(crate) fn standard() -> Self {
         Self::Standard(io::stdout().lock())
     }
 
-    /// Puts the file, of which all was written, in its place.
+    /// Renames the complete file to its final name.
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Whole(file) => file.finish(),
@@ -95,10 +90,11 @@ impl Write for Output {
     }
 }
 
-/// See the module. What there is of it goes when it is dropped, also by a signal.
+/// A file under a temporary name. It is removed when this is dropped, and when a signal ends the
+/// program.
 pub(crate) struct WholeFile {
     place: PathBuf,
-    /// Those of the file that it replaces.
+    /// Permissions of the replaced file.
     permissions: Option<Permissions>,
     temporary: PathBuf,
     file: File,
@@ -107,7 +103,7 @@ pub(crate) struct WholeFile {
 
 impl WholeFile {
     fn begin(place: &Path, permissions: Option<Permissions>) -> Result<Self> {
-        // Short, however long the name is.
+        // It is short, however long the file's name is.
         let name = format!(".tyrant-export-{}.partial", process::id());
         let temporary = directory_of(place).join(name);
         let removed = temporary.clone();
@@ -117,7 +113,7 @@ impl WholeFile {
         let ending = cleanup.hold();
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = match file {
-            // A killed process of this number has left it.
+            // A killed process with the same id has left it.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 fs::remove_file(&temporary)?;
                 File::create_new(&temporary)?
@@ -144,16 +140,16 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Takes the place, unless a file has come there meanwhile.
+    /// Renames to the final name, unless a file has been created there in the meantime.
     fn rename_to_new(&self) -> Result<()> {
         match fs::hard_link(&self.temporary, &self.place) {
             Ok(()) => Ok(fs::remove_file(&self.temporary)?),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                bail!("another file has come there meanwhile")
+                bail!("another file was created there in the meantime")
             }
-            // Not every file system has hard links.
+            // Some file systems have no hard links.
             Err(_) => {
-                ensure!(!self.place.exists(), "another file has come there meanwhile");
+                ensure!(!self.place.exists(), "another file was created there in the meantime");
                 Ok(fs::rename(&self.temporary, &self.place)?)
             }
         }
@@ -162,7 +158,7 @@ impl WholeFile {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        // After it has taken its place there is none.
+        // It no longer exists if it was renamed.
         let _ = fs::remove_file(&self.temporary);
     }
 }
@@ -188,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_there_whole_or_not_at_all() {
+    fn a_file_appears_only_when_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x".repeat(255));
         let mut output = Output::to(&path, false).unwrap();
@@ -203,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_only_if_asked_and_then_keeps_its_permissions() {
+    fn a_file_is_replaced_only_on_request_and_keeps_its_permissions() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write(&path, false, "old").unwrap();
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_came_meanwhile_stays() {
+    fn a_file_created_in_the_meantime_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let output = Output::to(&path, false).unwrap();
@@ -232,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_links_and_devices_are_written_to() {
+    fn links_are_kept_and_devices_are_written_directly() {
         let folder = tempfile::tempdir().unwrap();
         let (other, link) = (folder.path().join("other"), folder.path().join("link"));
         fs::create_dir(&other).unwrap();

@@ -1,4 +1,4 @@
-//! `ttserver`: the server under Tokyo Tyrant's command line.
+//! `ttserver`: the server with Tokyo Tyrant's command line.
 
 mod options;
 
@@ -12,10 +12,10 @@ use server::{ClientPaths, Config, Dialect, Endpoint, Following, Mask, Master};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where a daemon writes its process id unless told otherwise, as Tokyo Tyrant.
+/// Default pid file of a daemon, as in Tokyo Tyrant.
 const DAEMON_PID_FILE: &str = "ttserver.pid";
 
-/// Runs the program; answers its exit code, 0 or 1.
+/// Runs the program. Returns its exit code, 0 or 1.
 pub fn run() -> ExitCode {
     let (program, arguments) = crate::arguments("ttserver");
     let request = match options::parse(arguments) {
@@ -64,11 +64,11 @@ fn service(options: &Options) -> Result<Service> {
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
     config.ignores_expiry = !options.keeps_expiry;
-    // As Tokyo Tyrant; `-mask copy,restore,setmst` forbids it.
+    // As in Tokyo Tyrant; `-mask copy,restore,setmst` forbids it.
     config.client_paths = ClientPaths::Any;
     config.set_master_command = true;
     config.copy_command = options.copy_command;
-    // More loops than cores only take turns.
+    // More loops than cores would only take turns.
     config.threads = options.threads.unwrap_or(config.threads).min(config.threads);
     for (forbid, names) in &options.masks {
         if *forbid { config.mask.mask(*names) } else { config.mask.unmask(*names) }
@@ -94,12 +94,12 @@ fn service(options: &Options) -> Result<Service> {
     if is_ignored {
         let (given, most) = (options.server_id, u16::MAX);
         notices.push(format!(
-            "-sid {given} is above {most} and is ignored: there is nothing to replicate"
+            "-sid {given} is above {most} and is ignored, because replication is off"
         ));
     }
     if options.multiple > 0 {
         notices.push(format!(
-            "-mul {}: one database is opened, as its writers do not wait for each other",
+            "-mul {}: one database is opened, because its writers do not wait for each other",
             options.multiple
         ));
     }
@@ -107,7 +107,7 @@ fn service(options: &Options) -> Result<Service> {
         notices.push(format!("command mask: {:#x}", config.mask.bits()));
     }
     let default_pid = || options.daemon.then(|| PathBuf::from(DAEMON_PID_FILE));
-    // A daemon without a log has nowhere to write one: its standard output is closed.
+    // A daemon closes its standard output, so without a log file its log is discarded.
     let daemon_log = || options.daemon.then(|| Path::new("/dev/null").to_owned());
     Ok(Service {
         database: options.database.clone(),
@@ -123,7 +123,7 @@ fn service(options: &Options) -> Result<Service> {
 
 fn endpoint(options: &Options) -> Result<Endpoint> {
     if options.port <= 0 {
-        // Without a path the options were refused.
+        // Options without a path were refused.
         return Ok(Endpoint::Unix(options.host.clone().unwrap_or_default().into()));
     }
     let port = u16::try_from(options.port)
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_tokyo_tyrants_but_for_commands_that_clients_have_run() {
+    fn defaults_match_tokyo_tyrants_except_for_copy_commands() {
         let config = service(&Options::default()).unwrap().config;
         assert_eq!(config.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
         assert_eq!(config.client_paths, ClientPaths::Any);

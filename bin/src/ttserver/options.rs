@@ -1,12 +1,12 @@
-//! The command line of Tokyo Tyrant's server: one dash, long names, options before the name of
-//! the database.
+//! The command line of Tokyo Tyrant's server: options with one dash and long names, before the name
+//! of the database.
 
 use server::{Mask, UnknownName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Name and shape of every option, as the usage shows them.
+/// Name and values of every option, as the usage shows them.
 const USAGE: &str = "\
 usage: PROG [options] [dbname]
 
@@ -38,18 +38,18 @@ usage: PROG [options] [dbname]
 Not supported by this version, refused by name: -skel -ext -extpc
 ";
 
-/// Options of Tokyo Tyrant that this version refuses.
+/// Options of Tokyo Tyrant that are refused.
 const REFUSED: &[&str] = &["-skel", "-ext", "-extpc"];
 
 /// Most databases that Tokyo Tyrant's `-mul` takes.
 const MULTIPLE_MAX: u32 = 127;
 
-/// The usage, for a program of this name.
+/// Returns the usage of a program with this name.
 pub(super) fn usage(program: &str) -> String {
     USAGE.replace("PROG", program)
 }
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Serve a database.
@@ -77,31 +77,31 @@ pub(super) struct Options {
     pub kill: bool,
     /// Log file.
     pub log: Option<PathBuf>,
-    /// How much it tells.
+    /// Verbosity of the log.
     pub verbosity: crate::logging::Verbosity,
     /// Folder of the update log.
     pub update_log: Option<PathBuf>,
-    /// Bytes of one of its files.
+    /// Size of an update log file, in bytes.
     pub update_log_file_bytes: u64,
-    /// Do not wait until changes are in it.
+    /// Acknowledge changes before they are in the update log.
     pub update_log_asynchronous: bool,
-    /// Number among the servers that replicate each other; 0 is none.
+    /// Id among the servers that replicate each other; 0 is none.
     pub server_id: u32,
     /// Master to follow.
     pub master_host: Option<String>,
-    /// Its port.
+    /// Port of the master.
     pub master_port: u16,
-    /// File that remembers how far it has followed.
+    /// File that stores how far this server has followed.
     pub position: PathBuf,
-    /// Stop where an operation ends otherwise than on the master.
+    /// Stop if an operation's outcome differs from that on the master.
     pub check: bool,
-    /// Databases that Tokyo Tyrant would split the records over; 0 if not given.
+    /// Number of databases over which Tokyo Tyrant would spread the records; 0 if not given.
     pub multiple: u32,
-    /// Flags and expiry of memcached's clients count.
+    /// Keep the flags and expiry of memcached clients.
     pub keeps_expiry: bool,
-    /// Changes of the mask in their order: whether to forbid, and the names.
+    /// Changes of the command mask in order: whether to forbid, and the names.
     pub masks: Vec<(bool, Mask)>,
-    /// Clients may have the server run a command that copies the database.
+    /// Let clients run a command on the server that copies the database.
     pub copy_command: bool,
     /// Name of the database.
     pub database: String,
@@ -136,16 +136,16 @@ impl Default for Options {
     }
 }
 
-/// Why a command line cannot be followed.
+/// Reason why a command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is not one; the usage helps.
+    /// It is invalid; the usage is printed.
     Usage(String),
-    /// An option of Tokyo Tyrant that is not there yet.
+    /// An option of Tokyo Tyrant that is not supported.
     NotSupported(String),
 }
 
-/// Reads the arguments behind the program's name.
+/// Parses the arguments after the program's name.
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, Refusal> {
     use crate::logging::Verbosity;
     let arguments: Vec<String> = arguments
@@ -228,7 +228,7 @@ fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, Refusal> 
     text.parse().map_err(|_| Refusal::Usage(format!("{option} takes a number, not {text:?}")))
 }
 
-/// Seconds, with a fraction if need be; 0 or less is no limit.
+/// Parses seconds, with an optional fraction; 0 or less is no limit.
 fn timeout(text: &str) -> Result<Option<Duration>, Refusal> {
     let seconds: f64 = number("-tout", text)?;
     if seconds <= 0.0 {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_understood() {
+    fn every_option_is_parsed() {
         let mask = |names: &str| names.parse().unwrap();
         let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
                     -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc -exp \
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_later_issues_are_refused_by_name() {
+    fn unsupported_options_are_refused_by_name() {
         for name in REFUSED {
             let refusal = Refusal::NotSupported((*name).into());
             assert_eq!(parse_words(&format!("-port 1979 {name} 1 casket.tch")), Err(refusal));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_command_line_is_refused() {
+    fn invalid_command_lines_are_refused() {
         for line in [
             "-nonsense",
             "--help",
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn mul_takes_as_many_databases_as_the_original_and_no_more() {
+    fn mul_takes_as_many_databases_as_tokyo_tyrant() {
         assert_eq!(options(&format!("-mul {}", MULTIPLE_MAX - 1)).multiple, MULTIPLE_MAX - 1);
         assert_eq!(options(&format!("-mul {MULTIPLE_MAX}")).multiple, MULTIPLE_MAX);
         let over = parse_words(&format!("-mul {}", MULTIPLE_MAX + 1));

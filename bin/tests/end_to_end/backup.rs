@@ -1,4 +1,4 @@
-//! Backups: made under writes, in part, damaged, killed; restored to what was at some moment.
+//! Backups: created under writes, partial, damaged or killed, and restored to a past state.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -14,14 +14,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
-/// Lets clients copy the database into the folder that it is in.
+/// Lets clients copy the database into its own folder.
 const COPY_HERE: [&str; 2] = ["--copy-dir", "."];
 
-/// The same with an update log.
+/// The same, with an update log.
 const LOG_AND_COPY_HERE: [&str; 6] =
     ["--update-log", "ulog", "--server-id", "1", "--copy-dir", "."];
 
-/// Keys that the writer goes round.
+/// Number of keys that the writer writes to in turn.
 const KEYS: u64 = 50;
 
 fn client(server: &Server) -> Client {
@@ -32,7 +32,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A folder for backups, and what goes there.
+/// A backup repository, and a folder for restored databases.
 struct Backups {
     folder: TempDir,
 }
@@ -62,10 +62,10 @@ impl Backups {
     }
 
     fn verify(&self) {
-        assert!(self.command("verify").ends_with("bytes are good\n"));
+        assert!(self.command("verify").ends_with("bytes are intact\n"));
     }
 
-    /// Where to restore to.
+    /// Returns a path to restore to.
     fn target(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -86,7 +86,7 @@ impl Backups {
         fail("tyrant", &[&Self::restore_arguments(&repository, &into), options].concat())
     }
 
-    /// Lengths and inodes of the files in the repository.
+    /// Returns the lengths and inodes of the files in the repository.
     fn files(&self) -> BTreeMap<String, (u64, u64)> {
         let files = fs::read_dir(self.repository().join("files")).unwrap();
         files
@@ -104,7 +104,7 @@ impl Backups {
     }
 }
 
-/// What a key of the writer is called, where keys are numbers too.
+/// Returns a key of the writer, valid as a number too.
 fn key(number: u64) -> Vec<u8> {
     (number % KEYS + 1).to_string().into_bytes()
 }
@@ -113,7 +113,7 @@ fn value(number: u64, is_table: bool) -> Vec<u8> {
     if is_table { format!("n\0{number}").into_bytes() } else { number.to_string().into_bytes() }
 }
 
-/// Writes 1, 2, 3 and so on to the keys in turn until it is told to stop; answers how many.
+/// Writes 1, 2, 3 and so on to the keys in turn until `stop` is set. Returns the last number.
 fn write_on(server: &Server, is_table: bool, from: u64, stop: &AtomicBool) -> u64 {
     let client = client(server);
     let mut number = from;
@@ -124,7 +124,7 @@ fn write_on(server: &Server, is_table: bool, from: u64, stop: &AtomicBool) -> u6
     number
 }
 
-/// How many of the writer's numbers are in a database, which has to be those up to some moment.
+/// Returns how many of the writer's numbers are in a database. Fails unless they are a prefix.
 fn prefix(path: &Path, is_table: bool) -> u64 {
     let database = Database::open(text(path)).unwrap();
     let mut found = Vec::new();
@@ -142,7 +142,7 @@ fn prefix(path: &Path, is_table: bool) -> u64 {
     assert_eq!(database.len(), found.len() as u64);
     let last = found.iter().map(|(_, number)| *number).max().unwrap_or(0);
     for at in 0..KEYS {
-        // The last one that went to this key.
+        // The last number written to this key.
         let expected = (1..=last).rev().take(KEYS as usize).find(|number| number % KEYS == at);
         let there = found.iter().find(|(other, _)| *other == at).map(|(_, number)| *number);
         assert_eq!(there, expected, "key {at} of those up to {last}");
@@ -212,13 +212,13 @@ fn a_backup_copies_only_the_segments_that_are_new() {
     let copied = backups.file_bytes() - before;
     assert!((20_000..60_000).contains(&copied), "{copied}");
     assert!(output.ends_with(&format!(", {copied} of them new\n")), "{output}");
-    // Nor was anything written again that had been there.
+    // Existing files were not written again.
     let second = backups.files();
     assert!(first.iter().all(|(name, file)| second.get(name) == Some(file)));
     let segments = second.keys().filter(|name| name.contains(".log.")).count();
     assert!(segments > first.keys().filter(|name| name.contains(".log.")).count());
     assert_eq!(backups.command("list").lines().count(), 2);
-    // Another copy of the database has other files, and what is in them is known.
+    // Another copy of the database has other files with known contents.
     let copy = backups.target("copy.tch");
     client.copy(text(&copy).as_bytes()).unwrap();
     for file in fs::read_dir(&copy).unwrap() {
@@ -233,11 +233,11 @@ fn a_backup_copies_only_the_segments_that_are_new() {
 }
 
 #[test]
-fn the_copy_of_the_server_may_lie_elsewhere() {
+fn the_copy_of_the_server_may_be_on_another_file_system() {
     let server = Server::tyrant("casket.tch", &["--copy-dir", "/"]);
     client(&server).put(b"k", b"v").unwrap();
     let backups = Backups::new();
-    // Another file system, where there is one.
+    // A different file system, if there is one.
     let shared_memory = Path::new("/dev/shm");
     let elsewhere = match shared_memory.is_dir() {
         true => tempfile::tempdir_in(shared_memory).unwrap(),
@@ -250,7 +250,7 @@ fn the_copy_of_the_server_may_lie_elsewhere() {
 }
 
 #[test]
-fn pruning_leaves_what_the_backups_that_stay_need() {
+fn pruning_keeps_the_files_of_the_remaining_backups() {
     let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
@@ -258,7 +258,7 @@ fn pruning_leaves_what_the_backups_that_stay_need() {
         client.put(&round.to_be_bytes(), &vec![round as u8; 100_000]).unwrap();
         backups.create_of(&server);
     }
-    // Nothing is left of the first three but in their backups.
+    // The first three files remain only in their backups.
     client.vanish().unwrap();
     client.put(b"last", b"1").unwrap();
     let newest = backups.create_of(&server);
@@ -281,7 +281,7 @@ fn pruning_leaves_what_the_backups_that_stay_need() {
 }
 
 #[test]
-fn a_damaged_backup_is_found_with_file_and_offset_and_made_good() {
+fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
@@ -303,15 +303,15 @@ fn a_damaged_backup_is_found_with_file_and_offset_and_made_good() {
     let error = backups.restore_fails("restored.tch", &[]);
     assert!(error.contains(&place), "{error}");
     assert_eq!(fs::read_dir(backups.folder.path()).unwrap().count(), 1);
-    // Damage that leaves the length is not looked for each time.
+    // Damage that keeps the length is only detected with `--full`.
     let full = ["--full", "--server", &server.address()];
     backups.create(&full);
     backups.verify();
-    // A file that was cut is no longer one that need not be copied.
+    // A truncated file is copied again.
     fs::write(&file, &bytes[..100]).unwrap();
     backups.create_of(&server);
     backups.verify();
-    // And a catalog is damaged if anything in it is.
+    // Any damage in a catalog makes it damaged.
     let catalog = fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&catalog).unwrap();
     bytes[40] ^= 1;
@@ -323,7 +323,7 @@ fn a_damaged_backup_is_found_with_file_and_offset_and_made_good() {
 }
 
 #[test]
-fn a_damaged_database_is_not_backed_up_unless_that_is_accepted() {
+fn a_damaged_database_is_backed_up_only_on_request() {
     let backups = Backups::new();
     let path = backups.target("casket.tch");
     let database = Database::open(text(&path)).unwrap();
@@ -331,7 +331,7 @@ fn a_damaged_database_is_not_backed_up_unless_that_is_accepted() {
         database.put(&number.to_be_bytes(), &[7; 1000]).unwrap();
     }
     drop(database);
-    // Behind the log there are no records that would be lost with it.
+    // After this, the log has no records that would be lost with it.
     Database::open(text(&path)).unwrap().optimize().unwrap();
     let segment = fs::read_dir(&path)
         .unwrap()
@@ -354,17 +354,17 @@ fn a_damaged_database_is_not_backed_up_unless_that_is_accepted() {
     assert_eq!(backups.command("list").lines().count(), 1);
 }
 
-/// What the writer of [`brings_back_every_moment`] has done after so many operations.
+/// Returns the state after this many operations of the writer in [`restores_every_point_in_time`].
 fn history(operations: usize) -> (String, i32) {
     let list = (0..operations).step_by(2).map(|number| format!("{number} ")).collect();
     (list, (operations / 2) as i32)
 }
 
 #[test]
-fn a_database_is_brought_to_any_moment_after_its_backup() {
+fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
     let mut server = Server::tyrant("casket.tch", &LOG_AND_COPY_HERE);
     let backups = Backups::new();
-    // Twice, or not at all, would show.
+    // An operation executed twice, or not at all, would change the state.
     let go_on = |server: &Server, operations: std::ops::Range<usize>| {
         let client = client(server);
         for number in operations {
@@ -401,7 +401,7 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
         assert_eq!(state(&restored), history(operations), "{operations}");
         let expected = if operations < 30 { &first } else { &second };
         assert!(said.starts_with(expected), "{operations}: {said}");
-        // The older backup leads there as well.
+        // The older backup leads to the same state.
         let name = format!("{operations}-again.tch");
         let options = [&options[..], &["--backup", &first]].concat();
         let (restored, _) = backups.restore(&name, &options);
@@ -418,8 +418,8 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
         backups.restore_fails("e.tch", &["--until", &stamps[3], "--update-log", text(&log)]);
     assert!(early.contains("no backup of a server with an update log from before"), "{early}");
     let options = ["--backup", &first, "--until", &stamps[3], "--update-log", text(&log)];
-    assert!(backups.restore_fails("e.tch", &options).contains("after the time"));
-    // An empty folder is not the log, and neither is a copy from before the backup.
+    assert!(backups.restore_fails("e.tch", &options).contains("after the requested time"));
+    // Neither an empty folder nor a copy from before the backup is the log.
     let until = ["--until", &stamps[39], "--update-log"];
     let none = backups.target("none");
     fs::create_dir(&none).unwrap();
@@ -429,7 +429,7 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
     fs::write(none.join("00000001.ulog"), &whole[..whole.len() / 4]).unwrap();
     let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
     assert!(error.contains("ends before"), "{error}");
-    // A log that does not reach back to the backup is of no use.
+    // A log that does not reach back to the backup is refused.
     fs::rename(log.join("00000001.ulog"), log.join("00000002.ulog")).unwrap();
     let options = ["--until", &stamps[39], "--update-log", text(&log), "--backup"];
     let bytes = fs::read(log.join("00000002.ulog")).unwrap();
@@ -442,7 +442,7 @@ fn a_database_is_brought_to_any_moment_after_its_backup() {
 }
 
 #[test]
-fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
+fn a_killed_backup_keeps_earlier_ones_and_the_next_one_is_complete() {
     let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
@@ -471,7 +471,7 @@ fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
     backups.verify();
     let (restored, _) = backups.restore("restored.tch", &[]);
     assert_eq!(Database::open(text(&restored)).unwrap().len(), 20_001);
-    // Nothing is left of those that were killed.
+    // The killed backups have left nothing.
     let names: Vec<_> = fs::read_dir(server.folder.path())
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -481,7 +481,7 @@ fn a_killed_backup_leaves_those_before_it_and_the_next_one_is_whole() {
 }
 
 #[test]
-fn an_interrupted_backup_takes_its_copy_with_it() {
+fn an_interrupted_backup_removes_its_copy() {
     let server = Server::tyrant("casket.tch", &COPY_HERE);
     let backups = Backups::new();
     let client = client(&server);
@@ -505,7 +505,7 @@ fn an_interrupted_backup_takes_its_copy_with_it() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Once it copies, the server has made all of its copy.
+        // Once it copies files, the server's copy is complete.
         wait_for("the copying", || {
             (incoming.exists() || child.try_wait().unwrap().is_some()).then_some(())
         });
@@ -523,7 +523,7 @@ fn an_interrupted_backup_takes_its_copy_with_it() {
 }
 
 #[test]
-fn a_restore_overwrites_nothing_unless_it_is_told_to() {
+fn a_restore_overwrites_only_on_request() {
     let backups = Backups::new();
     let source = backups.target("source.tcb");
     Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
@@ -547,14 +547,14 @@ fn a_restore_overwrites_nothing_unless_it_is_told_to() {
         .collect();
     names.sort();
     assert_eq!(names, ["backups", "source.tcb"]);
-    // A folder that is no database is none to be replaced.
+    // A folder that is not a database is never replaced.
     let folder = backups.target("folder.tcb");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("file"), "").unwrap();
     let error = backups.restore_fails("folder.tcb", &["--replace"]);
-    assert!(error.contains("no database"), "{error}");
+    assert!(error.contains("not a database"), "{error}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-    // It goes on from there, and so do its backups.
+    // The restored database takes writes and backups.
     database.put(b"k2", b"v2").unwrap();
     drop(database);
     backups.create(&["--database", text(&source)]);
@@ -563,7 +563,7 @@ fn a_restore_overwrites_nothing_unless_it_is_told_to() {
 }
 
 #[test]
-fn what_cannot_be_backed_up_is_refused_with_the_reason() {
+fn impossible_backups_are_refused_with_the_reason() {
     let backups = Backups::new();
     let repository = backups.repository();
     let server = Server::tyrant("*", &[]);
@@ -581,11 +581,11 @@ fn what_cannot_be_backed_up_is_refused_with_the_reason() {
     let create = ["backup", "create", text(&elsewhere), "--database", text(&missing)];
     assert!(fail("tyrant", &create).contains("not empty"));
     let error = fail("tyrant", &["backup", "list", text(&elsewhere)]);
-    assert!(error.contains("no repository of backups"), "{error}");
+    assert!(error.contains("not a backup repository"), "{error}");
     assert_eq!(backups.restore_fails("r.tch", &[]).lines().count(), 1);
 }
 
-/// A script such as users of Tokyo Tyrant have, but for the `-r`.
+/// Writes a script like those of Tokyo Tyrant's users, but for the `-r`.
 fn script(folder: &Path, lines: &str) -> PathBuf {
     let path = folder.join("copy.sh");
     fs::write(&path, format!("#!/bin/sh\nset -e\n{lines}\n")).unwrap();
@@ -610,7 +610,7 @@ fn a_command_makes_the_copy_beside_the_database_as_with_tokyo_tyrant() {
     let copy = folder.join(format!("casket.tch.{time}"));
     assert!(copy.join("manifest").exists());
     assert!(!folder.join(".casket.tch.copying").exists());
-    // A replica starts on it, from that time on.
+    // A replica starts from the copy's time stamp.
     client.put_cat(b"list", b"2").unwrap();
     fs::rename(&copy, folder.join("replica.tch")).unwrap();
     fs::write(folder.join("rts"), format!("{time}\n")).unwrap();
@@ -624,7 +624,7 @@ fn a_command_makes_the_copy_beside_the_database_as_with_tokyo_tyrant() {
 }
 
 #[test]
-fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
+fn a_failed_copy_command_is_an_error_and_logged_with_its_reason() {
     let server = Server::ttserver("casket.tch", &["--copy-command"]);
     let client = client(&server);
     client.put(b"k", b"v").unwrap();
@@ -634,7 +634,7 @@ fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
     assert!(server.log().contains("no tape"), "{}", server.log());
     assert!(server.log().contains("exit status: 3"), "{}", server.log());
     assert!(!folder.join(".casket.tch.copying").exists());
-    // And the server goes on.
+    // The server continues to serve.
     assert_eq!(client.get(b"k").unwrap().unwrap(), b"v");
     // Tokyo Tyrant's way to forbid it, and the default of both programs.
     let made = folder.join("made");
@@ -652,7 +652,7 @@ fn a_command_that_fails_is_a_failed_copy_and_says_why_in_the_log() {
 }
 
 #[test]
-fn a_copy_says_up_to_when_it_has_what_was_logged() {
+fn a_copy_records_up_to_when_it_contains_the_update_log() {
     let server = Server::tyrant("casket.tch", &LOG_AND_COPY_HERE);
     let client = client(&server);
     client.put(b"k", b"v").unwrap();
@@ -669,7 +669,7 @@ fn a_copy_says_up_to_when_it_has_what_was_logged() {
 }
 
 #[test]
-fn a_copy_is_refused_without_a_folder_for_it_and_outside_of_that() {
+fn a_copy_is_refused_without_copy_dir_and_outside_of_it() {
     let server = Server::tyrant("casket.tch", &[]);
     let error = fail("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
     assert!(error.contains("no permission"), "{error}");
@@ -688,7 +688,7 @@ fn a_copy_is_refused_without_a_folder_for_it_and_outside_of_that() {
     assert!(!outside.exists());
     succeed("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
     assert!(server.folder.path().join("copy.tch/manifest").exists());
-    // And nothing is copied over what is there.
+    // Existing files are never overwritten.
     fail("tyrant", &["copy", "--server", &server.address(), "copy.tch"]);
     fail("tyrant", &["copy", "--server", &server.address(), "casket.tch"]);
     let output = run("tyrant", &["serve", "*", "--copy-dir", "/missing"]);

@@ -1,11 +1,11 @@
-//! A database whose files rot while it is served: what the programs say of it.
+//! Damage to the files of a served database, as the programs report it.
 
 use crate::process::{Server, fail, run, succeed, wait_for};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Flips a bit in every place of a database's segments that holds `text`.
+/// Flips a bit in every occurrence of `text` in a database's segments.
 fn spoil(database: &Path, text: &[u8]) {
     for file in fs::read_dir(database).expect("the database's folder") {
         let path = file.expect("a file").path();
@@ -21,7 +21,7 @@ fn spoil(database: &Path, text: &[u8]) {
     }
 }
 
-/// A command line with the server that it goes to.
+/// Returns a command line with the server to connect to.
 fn at<'w>(address: &'w str, words: &[&'w str]) -> Vec<&'w str> {
     [words, &["--server", address]].concat()
 }
@@ -36,7 +36,7 @@ fn a_damaged_record_is_an_error_on_the_command_line_and_one_line_in_the_log() {
         succeed("tyrant", &["put", &key, "some value", "--server", &address]);
     }
     succeed("tyrant", &tyrant(&["put", "bad", "the bad value"]));
-    // All is read from the files again.
+    // Everything is read from the files again.
     assert!(server.end(rustix::process::Signal::TERM).success());
     server.restart();
     spoil(&server.folder.path().join("casket.tcb"), b"bad value");
@@ -61,7 +61,7 @@ fn a_damaged_record_is_an_error_on_the_command_line_and_one_line_in_the_log() {
 }
 
 #[test]
-fn a_running_server_is_checked_as_the_files_of_one_that_is_not() {
+fn checks_of_a_server_and_of_its_files_find_the_same_damage() {
     let mut server = Server::tyrant("casket.tch", &[]);
     let address = server.address();
     let check = ["check", "--server", &address];
@@ -86,7 +86,7 @@ fn a_running_server_is_checked_as_the_files_of_one_that_is_not() {
     let path = server.folder.path().join("casket.tch");
     let of_files = run("tyrant", &["check", path.to_str().expect("a path")]);
     let of_files = String::from_utf8(of_files.stdout).expect("UTF-8");
-    // The same place, under the path that each was given.
+    // The same offset, under the path given to each command.
     let place =
         |text: &str| text.lines().next().map(|line| line.split(".log").nth(1).map(String::from));
     assert_eq!(place(&printed), place(&of_files), "{printed} {of_files}");
@@ -96,7 +96,7 @@ fn a_running_server_is_checked_as_the_files_of_one_that_is_not() {
 }
 
 #[test]
-fn a_server_verifies_by_itself_as_often_as_it_is_told_to() {
+fn a_server_verifies_itself_at_the_given_interval() {
     let server = Server::tyrant("casket.tch", &["--scrub-interval", "1"]);
     let address = server.address();
     succeed("tyrant", &["put", "key", "the value", "--server", &address]);

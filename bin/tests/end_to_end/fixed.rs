@@ -1,10 +1,10 @@
-//! A fixed-length database and an on-memory tree through the command lines.
+//! Fixed-length databases and on-memory trees on the command lines.
 
 use crate::process::{Server, succeed};
 use crate::tcrmgr::{converse, refuse};
 
 #[test]
-fn the_records_of_a_fixed_length_database_go_by_ids() {
+fn records_of_a_fixed_length_database_are_addressed_by_id() {
     let server = Server::tyrant("casket.tcf#width=8#limsiz=8k", &[]);
     converse(
         &server,

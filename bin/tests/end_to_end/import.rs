@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The folder of Tokyo Cabinet's files, in one byte order.
+/// Returns the folder of Tokyo Cabinet files in one byte order.
 fn fixtures(order: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../crates/cabinet/tests/fixtures/tokyocabinet")
@@ -20,7 +20,7 @@ fn fixture(order: &str, name: &str) -> String {
     fixtures(order).join(name).display().to_string()
 }
 
-/// A folder, and paths in it.
+/// A temporary folder.
 struct Folder(TempDir);
 
 impl Folder {
@@ -32,7 +32,7 @@ impl Folder {
         self.0.path().join(name).display().to_string()
     }
 
-    /// A copy of one of Tokyo Cabinet's files.
+    /// Copies a Tokyo Cabinet file into the folder.
     fn copy(&self, order: &str, name: &str) -> String {
         let copy = self.path(name);
         fs::copy(fixtures(order).join(name), &copy).expect("a copy");
@@ -40,16 +40,16 @@ impl Folder {
     }
 }
 
-/// What an export gives, in its order.
+/// Returns the output of an export, in its order.
 fn exported_text(name: &str) -> Vec<u8> {
     let folder = Folder::new();
-    // Not through a pipe: nobody reads that while the program runs.
+    // A file, because a pipe would not be read while the program runs.
     let text = folder.path("text.jsonl");
     succeed("tyrant", &["export", name, &text]);
     fs::read(text).expect("the lines")
 }
 
-/// All lines that an export gives, sorted.
+/// Returns the lines of an export, sorted.
 fn exported(name: &str) -> Vec<String> {
     let text = String::from_utf8(exported_text(name)).expect("UTF-8");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -57,7 +57,7 @@ fn exported(name: &str) -> Vec<String> {
     lines
 }
 
-/// Imports all files of a kind, and compares what was exported of them and of the databases.
+/// Imports all files of a kind, and compares the exports of the files with those of the databases.
 fn import_all(suffix: &str, is_same: impl Fn(&str, &str) -> bool) {
     let folder = Folder::new();
     let mut files = 0;
@@ -80,13 +80,13 @@ fn import_all(suffix: &str, is_same: impl Fn(&str, &str) -> bool) {
 }
 
 #[test]
-fn every_hash_file_is_imported_as_it_is() {
+fn every_hash_file_is_imported_completely() {
     import_all(".tch", |file, into| exported(into) == exported(file));
 }
 
 #[test]
 fn every_tree_is_imported_with_its_order_and_its_duplicates() {
-    // In this very order.
+    // The order must match exactly.
     import_all(".tcb", |file, into| exported_text(into) == exported_text(file));
 }
 
@@ -175,7 +175,7 @@ fn importing_a_file_again_changes_nothing() {
 }
 
 #[test]
-fn a_file_of_fixed_length_goes_into_a_tree_by_its_numbers() {
+fn a_fixed_length_file_is_imported_into_a_tree_by_its_numbers() {
     let folder = Folder::new();
     let into = folder.path("casket.tcb");
     let file = fixture("be", "fixed-sparse.tcf");
@@ -184,7 +184,7 @@ fn a_file_of_fixed_length_goes_into_a_tree_by_its_numbers() {
 }
 
 #[test]
-fn a_tree_without_duplicates_goes_into_a_hash_database_and_one_with_them_does_not() {
+fn only_a_tree_without_duplicates_is_imported_into_a_hash_database() {
     let folder = Folder::new();
     let file = fixture("be", "btree-decimal.tcb");
     let into = folder.path("casket.tch");
@@ -196,7 +196,7 @@ fn a_tree_without_duplicates_goes_into_a_hash_database_and_one_with_them_does_no
 }
 
 #[test]
-fn records_of_several_files_meet_and_later_ones_win() {
+fn later_files_override_records_of_earlier_ones() {
     let folder = Folder::new();
     let into = folder.path("casket.tch");
     let (first, second) = (folder.path("a.tsv"), folder.path("b.jsonl"));
@@ -225,7 +225,7 @@ fn a_folder_of_a_partitioned_database_is_imported_as_one() {
     let empty = folder.path("empty");
     fs::create_dir(&empty).unwrap();
     let error = fail("tyrant", &["import", &empty, "--into", &into]);
-    assert!(error.contains("no file of Tokyo Cabinet's"), "{error}");
+    assert!(error.contains("no Tokyo Cabinet file"), "{error}");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn damage_is_reported_by_its_offset_and_the_rest_is_imported() {
 }
 
 #[test]
-fn a_damaged_file_of_any_kind_ends_with_an_import_of_what_is_left() {
+fn the_intact_records_of_any_damaged_file_are_imported() {
     let folder = Folder::new();
     for (name, least) in [
         ("hash-chains.tch", 900),
@@ -256,7 +256,7 @@ fn a_damaged_file_of_any_kind_ends_with_an_import_of_what_is_left() {
         let mut bytes = fs::read(&file).unwrap();
         let first = u64::from_le_bytes(bytes[64..72].try_into().unwrap()) as usize;
         let end = bytes.len();
-        // The first byte of a block now and then.
+        // The first byte of some blocks.
         for offset in (first..end).filter(|at| bytes[*at] == 0xc8).step_by(23).collect::<Vec<_>>() {
             bytes[offset] = 1;
         }
@@ -270,7 +270,7 @@ fn a_damaged_file_of_any_kind_ends_with_an_import_of_what_is_left() {
 }
 
 #[test]
-fn what_an_import_cannot_do_is_an_error() {
+fn impossible_imports_are_errors() {
     let folder = Folder::new();
     let hash = fixture("le", "hash-apow8.tch");
     let into = folder.path("casket.tch");
@@ -292,11 +292,11 @@ fn what_an_import_cannot_do_is_an_error() {
 }
 
 #[test]
-fn a_bad_line_is_named_and_the_good_ones_before_it_are_kept() {
+fn a_bad_line_is_reported_and_the_valid_ones_before_it_are_kept() {
     let folder = Folder::new();
     let long = "k".repeat(cabinet::limits::KEY_BYTES_MAX + 1);
     for (number, (into, good, bad, reason)) in [
-        ("casket.tch", "\tvalue", "no value".to_owned(), "no TAB behind the key"),
+        ("casket.tch", "\tvalue", "no value".to_owned(), "no TAB after the key"),
         ("casket.tch", "\tvalue", format!("{long}\tvalue"), "over the limit"),
         ("casket.tcb", "\tvalue", format!("{long}\tvalue"), "over the limit"),
         ("casket.tcf", "\tvalue", "none\tvalue".to_owned(), "is no id"),
@@ -335,7 +335,7 @@ fn an_index_of_a_table_is_not_imported() {
 }
 
 #[test]
-fn an_export_that_is_ended_leaves_what_was_there() {
+fn an_interrupted_export_leaves_the_previous_file() {
     let folder = Folder::new();
     let (text, file) = (folder.path("text.tsv"), folder.path("new.tsv"));
     let database = folder.path("casket.tch");
@@ -373,14 +373,14 @@ fn an_export_that_is_ended_leaves_what_was_there() {
 }
 
 #[test]
-fn an_export_goes_to_what_the_path_stands_for() {
+fn an_export_writes_to_links_devices_and_open_files() {
     let folder = Folder::new();
     let database = folder.path("casket.tch");
     succeed("tyrant", &["import", &fixture("le", "hash-apow8.tch"), "--into", &database]);
     let whole = succeed("tyrant", &["export", &database]);
     for place in ["/dev/stdout", "-"] {
         assert_eq!(succeed("tyrant", &["export", &database, place]), whole);
-        // Where the standard output is a file, it goes on behind what is there.
+        // A file as standard output is appended to.
         let file = folder.path("out");
         fs::write(&file, "before\n").unwrap();
         let output = fs::OpenOptions::new().append(true).open(&file).unwrap();
@@ -406,7 +406,7 @@ fn an_export_of_a_damaged_database_fails() {
     for key in 0..100 {
         database.put(format!("first-{key}").as_bytes(), b"value").unwrap();
     }
-    // After a copy a further segment is written to.
+    // After a copy, writes go to a new segment.
     database.copy_to(Path::new(&folder.path("copy.tch"))).unwrap();
     database.put(b"second", b"value").unwrap();
     drop(database);
@@ -421,26 +421,26 @@ fn an_export_of_a_damaged_database_fails() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&segments[0], bytes).unwrap();
-    // So that opening it goes through the log.
+    // Without it, opening reads the log.
     fs::remove_file(folder.path("casket.tch/checkpoint")).unwrap();
     let error = fail("tyrant", &["export", &name, &folder.path("text.tsv")]);
     assert!(error.contains("damaged"), "{error}");
 }
 
-/// A program that is run as a user who may write nothing, if that can be said.
+/// Runs a program as a user without write permission, if this user may change its id.
 fn as_a_reader(arguments: &[&str]) -> std::process::Output {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(path("tyrant"));
     command.args(arguments);
     if rustix::process::geteuid().is_root() {
-        // The number of the user `nobody` on every Linux.
+        // The id of `nobody` on every Linux.
         command.uid(65534).gid(65534);
     }
     command.output().expect("the program starts")
 }
 
 #[test]
-fn what_only_reads_needs_no_right_to_write_and_leaves_a_killed_database_as_it_was() {
+fn read_only_commands_work_without_write_permission_and_change_nothing() {
     use std::os::unix::fs::PermissionsExt;
     let to_all = |path: &str, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -491,7 +491,7 @@ fn what_only_reads_needs_no_right_to_write_and_leaves_a_killed_database_as_it_wa
 }
 
 #[test]
-fn text_comes_from_the_standard_input() {
+fn text_is_read_from_the_standard_input() {
     let folder = Folder::new();
     let into = folder.path("casket.tch");
     let mut import = Command::new(path("tyrant"))
@@ -506,7 +506,7 @@ fn text_comes_from_the_standard_input() {
 }
 
 #[test]
-fn what_is_exported_is_imported_again_whatever_the_bytes() {
+fn exported_records_of_any_bytes_are_imported_again() {
     let folder = Folder::new();
     let first = folder.path("first.tch");
     succeed("tyrant", &["import", &fixture("le", "hash-binary.tch"), "--into", &first]);
@@ -516,7 +516,7 @@ fn what_is_exported_is_imported_again_whatever_the_bytes() {
         let second = folder.path(&format!("{suffix}.tch"));
         succeed("tyrant", &["import", &text, "--into", &second]);
         assert!(exported(&second) == exported(&first), "{suffix}");
-        // A file that is there stays what it is.
+        // An existing file remains unchanged.
         fail("tyrant", &["export", &first, &text]);
     }
     let error = fail("tyrant", &["export", &folder.path("missing.tch")]);
@@ -525,7 +525,7 @@ fn what_is_exported_is_imported_again_whatever_the_bytes() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error_worth_a_word() {
+fn a_closed_pipe_is_not_reported() {
     for format in ["tsv", "jsonl"] {
         let file = fixture("le", "hash-chains.tch");
         let mut export = Command::new(path("tyrant"))
@@ -541,11 +541,11 @@ fn a_closed_pipe_is_no_error_worth_a_word() {
 }
 
 #[test]
-fn inspect_says_what_a_file_is() {
+fn inspect_prints_the_properties_of_a_file() {
     let lines = |file: &str| succeed("tyrant", &["inspect", file]);
     for (order, name, expected) in [
         ("le", "hash-large-deflate.tch", &["kind\thash", "values\tdeflate", "records\t100"][..]),
-        ("be", "hash-large.tch", &["numbers\tbig-endian", "places of records\t64 bits"]),
+        ("be", "hash-large.tch", &["numbers\tbig-endian", "record offsets\t64 bits"]),
         ("be", "hash-wal.tch", &["state\tnot closed", "transaction log\t351 changes are undone"]),
         ("le", "btree-int32.tcb", &["kind\tB+ tree", "order of keys\tint32", "records\t600"]),
         ("le", "fixed-w300.tcf", &["kind\tfixed-length", "width\t300", "greatest number\t40"]),
@@ -563,7 +563,7 @@ fn inspect_says_what_a_file_is() {
 }
 
 #[test]
-fn inspect_says_what_a_database_is() {
+fn inspect_prints_the_properties_of_a_database() {
     let folder = Folder::new();
     let into = folder.path("casket.tch");
     succeed("tyrant", &["import", &fixture("le", "hash-apow8.tch"), "--into", &into]);
@@ -577,7 +577,7 @@ fn inspect_says_what_a_database_is() {
 }
 
 #[test]
-fn serving_a_file_of_tokyo_cabinets_says_what_to_do() {
+fn serving_a_tokyo_cabinet_file_fails_with_advice() {
     let file = fixture("le", "hash-apow8.tch");
     let error = fail("tyrant", &["serve", &file]);
     assert!(error.contains("hash database of Tokyo Cabinet's"), "{error}");
@@ -585,7 +585,7 @@ fn serving_a_file_of_tokyo_cabinets_says_what_to_do() {
 }
 
 #[test]
-fn serve_import_imports_once_and_leaves_the_file_as_it_is() {
+fn serve_import_imports_once_and_leaves_the_file_unchanged() {
     let folder = Folder::new();
     let file = folder.copy("be", "hash-wal.tch");
     let log = folder.copy("be", "hash-wal.tch.wal");
@@ -599,7 +599,7 @@ fn serve_import_imports_once_and_leaves_the_file_as_it_is() {
     server.end(Signal::TERM);
     server.restart();
     assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "201\n");
-    assert!(server.log().contains("was imported before"), "{}", server.log());
+    assert!(server.log().contains("was already imported"), "{}", server.log());
     server.end(Signal::TERM);
 
     assert!((fs::read(&file).unwrap(), fs::read(&log).unwrap()) == before);
@@ -610,10 +610,10 @@ fn serve_import_imports_once_and_leaves_the_file_as_it_is() {
 }
 
 #[test]
-fn serve_import_goes_into_the_database_named_and_starts_anew_after_one_that_was_killed() {
+fn serve_import_into_a_named_database_restarts_after_a_kill() {
     let folder = Folder::new();
     let into = folder.path("new.tch");
-    // What an import that did not come to its end leaves.
+    // The leftover of an incomplete import.
     let left = folder.path("left.tsv");
     fs::write(&left, "left\tbehind\n").unwrap();
     succeed("tyrant", &["import", &left, "--into", &folder.path("new.importing.tch")]);
@@ -625,7 +625,7 @@ fn serve_import_goes_into_the_database_named_and_starts_anew_after_one_that_was_
 }
 
 #[test]
-fn serve_import_keeps_nothing_of_an_earlier_one_not_even_its_width() {
+fn serve_import_keeps_nothing_of_an_incomplete_one() {
     let folder = Folder::new();
     let into = folder.path("new.tcf");
     let left = folder.path("left.tsv");
@@ -638,7 +638,7 @@ fn serve_import_keeps_nothing_of_an_earlier_one_not_even_its_width() {
 }
 
 #[test]
-fn serve_import_goes_by_what_a_file_is_and_not_by_its_name() {
+fn serve_import_detects_files_by_content() {
     let folder = Folder::new();
     let file = folder.path("tree.tch");
     fs::copy(fixtures("be").join("btree-dups.tcb"), &file).unwrap();
@@ -648,7 +648,7 @@ fn serve_import_goes_by_what_a_file_is_and_not_by_its_name() {
 }
 
 #[test]
-fn serve_import_does_not_serve_half_of_a_damaged_file() {
+fn serve_import_refuses_a_damaged_file() {
     let folder = Folder::new();
     let file = folder.copy("le", "hash-large.tch");
     let bytes = fs::read(&file).unwrap();

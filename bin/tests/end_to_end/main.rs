@@ -1,4 +1,4 @@
-//! The real programs, driven as a user drives them.
+//! End-to-end tests: the real programs, used as a user uses them.
 
 mod backup;
 mod damage;

@@ -1,4 +1,4 @@
-//! Starting programs and talking to them.
+//! Processes: starts programs and talks to them.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Nothing here takes so long unless it hangs.
+/// Longest wait. Only a hanging program reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The file of a program.
+/// Returns the path of a program.
 pub(crate) fn path(program: &str) -> &'static str {
     match program {
         "tyrant" => env!("CARGO_BIN_EXE_tyrant"),
@@ -25,7 +25,7 @@ pub(crate) fn path(program: &str) -> &'static str {
     }
 }
 
-/// Runs a program to its end; one that goes on, as a server does, is killed.
+/// Runs a program until it exits. One that continues, as a server does, is killed.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
     let mut child = Command::new(path(program))
         .args(arguments)
@@ -34,7 +34,7 @@ pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    // Meanwhile: a program that prints more than a pipe holds waits for that.
+    // Read in parallel: a program blocks when it prints more than a pipe holds.
     let stdout = read_to_end(child.stdout.take().expect("its output"));
     let stderr = read_to_end(child.stderr.take().expect("its errors"));
     let deadline = Instant::now() + PATIENCE;
@@ -59,7 +59,7 @@ fn read_to_end(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Runs a program that has to succeed; answers its standard output.
+/// Runs a program that must succeed. Returns its standard output.
 pub(crate) fn succeed<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String {
     let output = run(program, arguments);
     assert!(output.status.success(), "{output:?}");
@@ -67,14 +67,14 @@ pub(crate) fn succeed<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Runs a program that has to fail with exit code 1; answers its standard error.
+/// Runs a program that must fail with exit code 1. Returns its standard error.
 pub(crate) fn fail<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String {
     let output = run(program, arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
-/// Waits until `condition` answers something.
+/// Waits until `condition` returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -86,11 +86,11 @@ pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) 
     }
 }
 
-/// A port that nobody listens on, below those that systems give to the clients' ends: one of
-/// those connects to itself when it is tried before the server listens.
+/// Returns an unused port below the range of clients' ports. A port in that range could connect to
+/// itself if it is tried before the server listens.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
-    // Two programs that test at the same time begin at different places.
+    // Concurrent test programs begin at different ports.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `tyrant serve` on `database`, with further options, listening on the loopback.
+    /// Starts `tyrant serve` on `database`, with further options, on the loopback interface.
     pub(crate) fn tyrant(database: &str, options: &[&str]) -> Self {
         let port = free_port();
         let mut arguments = words(&["serve", database, "--port", &port.to_string()]);
@@ -120,7 +120,7 @@ impl Server {
         Self::start("tyrant", arguments, port)
     }
 
-    /// `ttserver` on `database`, with further options, listening on the loopback.
+    /// Starts `ttserver` on `database`, with further options, on the loopback interface.
     pub(crate) fn ttserver(database: &str, options: &[&str]) -> Self {
         let port = free_port();
         let mut arguments = words(&["-port", &port.to_string(), "-host", "127.0.0.1"]);
@@ -138,13 +138,13 @@ impl Server {
         server
     }
 
-    /// Starts it again, on the same files, after it has ended.
+    /// Restarts an ended server on the same files.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(self.program, &self.arguments, self.folder.path());
         self.wait_until_it_serves();
     }
 
-    /// The same with further options.
+    /// Restarts an ended server with further options.
     pub(crate) fn restart_with(&mut self, options: &[&str]) {
         self.arguments.extend(words(options));
         self.restart();
@@ -154,7 +154,7 @@ impl Server {
         wait_for("the server", || {
             let ended = self.child.try_wait().expect("its state");
             assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
-            // It takes connections before it is ready for signals.
+            // It accepts connections before it handles signals.
             let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
             stream.write_all(b"version\r\n").ok()?;
@@ -162,7 +162,7 @@ impl Server {
         });
     }
 
-    /// What the log says by now.
+    /// Returns the current log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -172,7 +172,7 @@ impl Server {
         kill_process(pid.expect("a process id"), signal).expect("to signal the server");
     }
 
-    /// Sends a signal and waits for the end.
+    /// Sends a signal and waits for the exit.
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         wait_for("the server's end", || self.child.try_wait().expect("its state"))
@@ -184,12 +184,12 @@ impl Server {
         stream
     }
 
-    /// Sends a request on a connection of its own; answers as many bytes as are expected.
+    /// Sends a request on a new connection. Checks that the response begins with `expected`.
     pub(crate) fn exchange(&self, request: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
         exchange(&mut self.connect(), request, expected);
     }
 
-    /// Address of the server, for `tyrant --server`.
+    /// Returns the address of the server, for `tyrant --server`.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -197,13 +197,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Sends a request and expects exactly this answer to begin.
+/// Sends a request. Checks that the response begins with `expected`.
 pub(crate) fn exchange(
     stream: &mut (impl Read + Write),
     request: impl AsRef<[u8]>,

@@ -1,4 +1,4 @@
-//! Update logs and replication between programs: killed, started again, tailed, taken apart.
+//! Update logs and replication between programs: killed, restarted, tailed and disconnected.
 
 use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
 use rustix::process::Signal;
@@ -40,11 +40,11 @@ fn export(folder: &Path, options: &[&str]) -> String {
 }
 
 #[test]
-fn a_replica_and_its_master_go_on_where_they_were_when_they_are_killed() {
+fn a_replica_and_its_master_resume_after_kills() {
     let mut master = master();
     let mut replica = replica(&master);
     let append = |server: &Server, round: u32| {
-        // Twice would show.
+        // A change executed twice would show.
         let address = server.address();
         let put = ["put", "--server", &address, "--append", "list", &format!("{round} ")];
         succeed("tyrant", &put);
@@ -70,7 +70,7 @@ fn a_replica_and_its_master_go_on_where_they_were_when_they_are_killed() {
 fn a_replica_killed_while_it_follows_executes_nothing_twice() {
     let mut master = master();
     let mut replica = replica(&master);
-    // In pipelines: a number is added to 16 sums, and a letter to the ends of 16 lists.
+    // Each pipeline increments 16 sums and appends a letter to 16 lists.
     let send = |master: &Server| {
         let mut stream = master.connect();
         let mut requests = Vec::new();
@@ -88,7 +88,7 @@ fn a_replica_killed_while_it_follows_executes_nothing_twice() {
             let mut replies = vec![0; 30_000 * 5 + 6_000];
             let reading =
                 std::thread::spawn(move || std::io::Read::read_exact(&mut reader, &mut replies));
-            // A master that is killed ends it.
+            // The kill of a master ends the connection.
             let _ = stream.write_all(&requests);
             let _ = reading.join().unwrap();
         })
@@ -114,7 +114,7 @@ fn a_replica_killed_while_it_follows_executes_nothing_twice() {
     assert_eq!(list(&replica).len(), 32);
 }
 
-/// It is told each second what it has, so it is connected for longer each time.
+/// The replica learns its progress every second, so each connection lasts longer than the last.
 #[test]
 fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice() {
     let serve = |id: &str, more: &[&str]| {
@@ -142,7 +142,7 @@ fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice()
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let started = std::time::Instant::now();
-            // Also if something fails meanwhile.
+            // Also if something else fails.
             while !is_over.load(std::sync::atomic::Ordering::Relaxed)
                 && started.elapsed().as_secs() < 60
             {
@@ -170,23 +170,23 @@ fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice()
 }
 
 #[test]
-fn tyrant_serve_follows_too() {
+fn tyrant_serve_replicates_too() {
     let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
     let options = ["--sid", "2", "--master", &master.address(), "--allow-setmst"];
     let replica = Server::tyrant("casket.tch", &options);
     master.exchange("set a 5 0 1\r\nb\r\n", STORED);
     wait_until_equal(&master, &replica);
     replica.exchange("get a\r\n", "VALUE a 5 1\r\nb\r\nEND\r\n");
-    // The master, changed at run time, with Tokyo Tyrant's tool.
+    // Tokyo Tyrant's tool changes the master at run time.
     let port = replica.port.to_string();
     succeed("tcrmgr", &["setmst", "-port", &port, "127.0.0.1", ""]);
-    // Clients may not, unless they are allowed to.
+    // Clients may not, unless an option allows it.
     let port = master.port.to_string();
     fail("tcrmgr", &["setmst", "-port", &port, "127.0.0.1", ""]);
 }
 
 #[test]
-fn who_follows_whom_is_told_by_any_of_them() {
+fn any_server_shows_the_whole_replication_tree() {
     let serve = |id: &str, master: Option<&Server>| {
         let address = master.map(Server::address);
         let mut options = vec!["--update-log", "ulog", "--server-id", id];
@@ -205,7 +205,7 @@ fn who_follows_whom_is_told_by_any_of_them() {
         format!("    {three}\tsid 3\tstreaming, 0 operations, 0.000 s behind"),
     ];
     for asked in [&one, &two, &three] {
-        // How far they are is heard of every now and then.
+        // Their progress is reported periodically.
         wait_for("no lag", || {
             let lines = succeed("tyrant", &["replicas", "--server", asked]);
             (lines.lines().collect::<Vec<_>>() == expected).then_some(())
@@ -219,7 +219,7 @@ fn who_follows_whom_is_told_by_any_of_them() {
 }
 
 #[test]
-fn two_masters_that_change_a_record_at_the_same_time_say_so_if_they_check() {
+fn conflicting_masters_are_detected_by_check_consistency() {
     let options = |id| ["-ulog", "ulog", "-sid", id, "-rcc"];
     let servers = ["1", "2"].map(|id| Server::ttserver("casket.tch", &options(id)));
     let [one, other] = &servers;
@@ -262,7 +262,7 @@ fn a_promoted_replica_takes_the_place_of_its_master() {
     let mut replica = Server::tyrant("casket.tch", &options);
     master.exchange("set a 5 0 1\r\nb\r\n", STORED);
     wait_until_equal(&master, &replica);
-    // A part of a copy could not be promoted.
+    // A partial copy could not be promoted.
     wait_for("the end of the copy", || {
         let stat = succeed("tyrant", &["stat", "--server", &replica.address()]);
         stat.contains("replication_state\tfollowing").then_some(())
@@ -296,7 +296,7 @@ fn an_update_log_without_a_server_id_is_an_error() {
 }
 
 #[test]
-fn the_originals_log_is_exported_as_the_original_exported_it_and_imported_again() {
+fn a_tokyo_tyrant_log_is_exported_identically_and_imported_again() {
     let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/captured");
     let text = fs::read_to_string(captured.join("update-log.tsv")).unwrap();
     let log = captured.join("update-log");
@@ -327,7 +327,7 @@ fn the_originals_log_is_exported_as_the_original_exported_it_and_imported_again(
 }
 
 #[test]
-fn tail_prints_what_was_and_what_comes() {
+fn tail_prints_past_and_new_changes() {
     let master = master();
     master.exchange("set a 0 0 1\r\nb\r\n", STORED);
     let address = master.address();
@@ -354,7 +354,7 @@ fn tail_prints_what_was_and_what_comes() {
 }
 
 #[test]
-fn the_originals_tool_prints_what_a_master_sends() {
+fn tcrmgr_repl_prints_what_a_master_sends() {
     let master = master();
     master.exchange("set a 0 0 1\r\nb\r\n", STORED);
     let port = master.port.to_string();
@@ -369,7 +369,7 @@ fn the_originals_tool_prints_what_a_master_sends() {
     child.wait().unwrap();
 }
 
-/// Requests of all kinds on few records, the `round`th thousand of them.
+/// Returns requests of all kinds on few records: the thousand numbered `round`.
 fn requests(client: u32, round: u32) -> Vec<u8> {
     let mut requests = Vec::new();
     for number in 0..1000 {
@@ -390,14 +390,14 @@ fn requests(client: u32, round: u32) -> Vec<u8> {
     requests
 }
 
-/// Talks to a server until it is gone; says so once it has answered a good deal.
+/// Sends requests until the server is gone. Signals `warmed` after a number of responses.
 fn load(server: &Server, client: u32, warmed: &std::sync::mpsc::Sender<()>) {
     let stream = server.connect();
     let mut reader = stream.try_clone().expect("another handle");
     let mut writer = stream;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // It fails when the server has gone.
+            // Writing fails once the server is gone.
             (0..).take_while(|round| writer.write_all(&requests(client, *round)).is_ok()).count()
         });
         let mut read = 0;
@@ -405,7 +405,7 @@ fn load(server: &Server, client: u32, warmed: &std::sync::mpsc::Sender<()>) {
         while let Ok(bytes @ 1..) = std::io::Read::read(&mut reader, &mut buffer) {
             read += bytes;
             if read > 30_000 {
-                // The receiver has heard enough.
+                // The receiver may be gone.
                 let _ = warmed.send(());
             }
         }
@@ -432,9 +432,8 @@ fn a_master_that_is_killed_under_load_and_its_replica_end_equal() {
     }
 }
 
-/// Waits until a server's `stat` has this line.
-/// Reads what a master sends to a replica of Tokyo Tyrant's that is slow, and kills the master
-/// after some of it. Returns all that comes.
+/// Reads what a master sends to a slow Tokyo Tyrant replica, and kills the master after `reads`
+/// reads. Returns all bytes received.
 fn stream_of_a_killed_master(master: &mut Server, reads: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", master.port)).expect("a master");
     let mut ask = b"\xc8\xa0".to_vec();
@@ -448,14 +447,14 @@ fn stream_of_a_killed_master(master: &mut Server, reads: usize) -> Vec<u8> {
         received.extend_from_slice(&piece[..count]);
         std::thread::sleep(Duration::from_millis(3));
     }
-    // Meanwhile the buffers between the two are filled.
+    // Meanwhile the buffers between the two fill up.
     std::thread::sleep(Duration::from_millis(50));
     master.end(Signal::KILL);
     stream.read_to_end(&mut received).expect("the rest");
     received
 }
 
-/// A replica of Tokyo Tyrant's aborts otherwise.
+/// A Tokyo Tyrant replica would abort on a partial message.
 #[test]
 fn the_stream_of_a_master_that_is_killed_ends_with_a_whole_message() {
     let mut master = master();
@@ -483,6 +482,7 @@ fn the_stream_of_a_master_that_is_killed_ends_with_a_whole_message() {
     }
 }
 
+/// Waits until a server's `stat` has this line.
 fn wait_for_stat(server: &Server, line: &str) {
     wait_for(line, || {
         let stat = succeed("tyrant", &["stat", "--server", &server.address()]);
@@ -491,7 +491,7 @@ fn wait_for_stat(server: &Server, line: &str) {
 }
 
 #[test]
-fn a_replica_killed_while_it_is_seeded_becomes_a_copy_all_the_same() {
+fn a_replica_killed_during_its_initial_sync_still_becomes_a_copy() {
     let mut master = Server::tyrant("casket.tch", &[]);
     let mut stream = master.connect();
     let mut requests = Vec::new();
@@ -520,7 +520,7 @@ fn a_replica_killed_while_it_is_seeded_becomes_a_copy_all_the_same() {
     }
     wait_for_stat(&replica, "replication_state\tfollowing");
     wait_until_equal(&master, &replica);
-    // What is stored from now on is acknowledged when the replica has it.
+    // From now on, changes are acknowledged when the replica has them.
     master.end(Signal::KILL);
     master.restart_with(&["--semi-sync", "1", "--semi-sync-timeout", "120"]);
     master.exchange("set after 0 0 1\r\nv\r\n", STORED);

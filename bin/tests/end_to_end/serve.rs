@@ -1,4 +1,4 @@
-//! `tyrant serve`.
+//! `tyrant serve`: start, signals, log and access.
 
 use crate::process::{Server, exchange, fail, free_port, run, succeed, wait_for};
 use rustix::process::Signal;
@@ -39,7 +39,7 @@ fn sigterm_and_sigint_close_the_database_and_a_restart_has_its_records() {
 }
 
 #[test]
-fn sigkill_loses_nothing_that_was_acknowledged() {
+fn sigkill_loses_no_acknowledged_change() {
     let mut server = Server::tyrant("casket.tch", &[]);
     for number in 0..100 {
         server.exchange(format!("set key-{number} 0 0 1\r\nx\r\n"), "STORED\r\n");
@@ -50,7 +50,7 @@ fn sigkill_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn sighup_opens_the_log_anew_and_keeps_the_connections() {
+fn sighup_reopens_the_log_and_keeps_the_connections() {
     let server = Server::tyrant("*", &[]);
     let mut connection = server.connect();
     exchange(&mut connection, "version\r\n", "VERSION ");
@@ -105,7 +105,7 @@ fn a_database_that_does_not_open_is_an_error() {
 }
 
 #[test]
-fn a_database_is_served_by_one_process_only() {
+fn only_one_process_serves_a_database() {
     let server = Server::tyrant("casket.tch", &[]);
     let database = server.folder.path().join("casket.tch");
     let port = free_port().to_string();
@@ -151,7 +151,7 @@ fn this_machine_alone_is_the_default_and_the_log_says_so() {
 }
 
 #[test]
-fn a_unix_socket_is_served_until_the_end() {
+fn a_unix_socket_is_removed_at_exit() {
     let mut server = Server::tyrant("*", &["--unix", "socket"]);
     let path = server.folder.path().join("socket");
     exchange(&mut UnixStream::connect(&path).unwrap(), "set a 0 0 1\r\nb\r\n", "STORED\r\n");
@@ -184,7 +184,7 @@ fn the_pid_file_lives_as_long_as_the_server() {
 }
 
 #[test]
-fn a_server_with_users_serves_them_only_and_a_file_that_others_read_is_refused() {
+fn a_server_with_users_refuses_others_and_an_unprotected_users_file() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");

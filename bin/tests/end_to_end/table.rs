@@ -1,4 +1,4 @@
-//! A table (`.tct`) behind the programs.
+//! Tables (`.tct`) on the command lines.
 
 use crate::process::Server;
 use crate::{tcrmgr, tyrant};
@@ -67,7 +67,7 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
 }
 
 #[test]
-fn what_only_a_table_has_fails_elsewhere_and_says_why() {
+fn table_commands_fail_with_a_reason_on_other_databases() {
     for (name, kind) in [("*", "on-memory hash"), ("casket.tch", "hash"), ("casket.tcb", "B+ tree")]
     {
         let server = Server::tyrant(name, &[]);
@@ -88,7 +88,7 @@ fn what_only_a_table_has_fails_elsewhere_and_says_why() {
 }
 
 #[test]
-fn a_value_without_columns_is_refused_by_a_table_and_says_why() {
+fn a_table_refuses_a_value_without_columns_with_a_reason() {
     let server = Server::tyrant("casket.tct", &[]);
     tyrant::converse(&server, &[("put-row a x=1", Some(""))]);
     let address = server.address();
@@ -102,7 +102,7 @@ fn a_value_without_columns_is_refused_by_a_table_and_says_why() {
 }
 
 #[test]
-fn the_originals_tool_reaches_a_table() {
+fn tcrmgr_works_on_a_table() {
     let server = Server::ttserver("casket.tct#idx=age:dec#bnum=100", &[]);
     tcrmgr::converse(
         &server,
@@ -142,7 +142,7 @@ fn the_originals_tool_reaches_a_table() {
 }
 
 #[test]
-fn rows_and_their_indices_are_whole_after_the_server_was_killed() {
+fn rows_and_their_indices_are_intact_after_a_kill() {
     let mut server = Server::tyrant("casket.tct", &[]);
     tyrant::converse(
         &server,

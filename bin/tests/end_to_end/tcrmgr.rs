@@ -1,8 +1,9 @@
-//! Tokyo Tyrant's tool: what it prints and how it ends.
+//! `tcrmgr`: its output and exit codes.
 
 use crate::process::{Server, fail, free_port, run, succeed};
 
-/// Arguments of a sub-command with the server's port behind its name, as options come first.
+/// Returns the arguments of a sub-command with the server's port after its name, because options
+/// come first.
 fn at(server: &Server, line: &str) -> Vec<String> {
     let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
     let port = server.port.to_string();
@@ -11,14 +12,14 @@ fn at(server: &Server, line: &str) -> Vec<String> {
     arguments
 }
 
-/// Each line prints what is beside it.
+/// Checks the output of each line.
 pub(crate) fn converse(server: &Server, lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         assert_eq!(succeed("tcrmgr", &at(server, line)), *expected, "{line}");
     }
 }
 
-/// Each line fails with the code beside it.
+/// Checks that each line fails with its code.
 pub(crate) fn refuse(server: &Server, lines: &[(&str, &str)]) {
     for (line, code) in lines {
         let error = fail("tcrmgr", &at(server, line));
@@ -27,7 +28,7 @@ pub(crate) fn refuse(server: &Server, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn records_are_put_in_every_way_of_the_original() {
+fn records_are_stored_with_every_option_of_put() {
     let server = Server::tyrant("*", &[]);
     converse(
         &server,
@@ -67,7 +68,7 @@ fn records_are_put_in_every_way_of_the_original() {
 }
 
 #[test]
-fn many_records_are_printed_one_a_line() {
+fn many_records_are_printed_one_per_line() {
     let server = Server::tyrant("*", &[]);
     converse(
         &server,
@@ -91,7 +92,7 @@ fn many_records_are_printed_one_a_line() {
 }
 
 #[test]
-fn the_database_is_informed_about_and_looked_after() {
+fn the_database_is_inspected_and_maintained() {
     let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     converse(&server, &[("put localhost a 1", "")]);
     let inform = succeed("tcrmgr", &at(&server, "inform localhost"));
@@ -140,7 +141,7 @@ fn a_file_of_records_is_imported() {
 }
 
 #[test]
-fn an_import_without_answers_stores_everything() {
+fn an_import_without_responses_stores_everything() {
     let server = Server::tyrant("*", &[]);
     let file = server.folder.path().join("records.tsv");
     let records: String = (0..1000).map(|number| format!("{number}\tx\n")).collect();
@@ -164,7 +165,7 @@ fn a_url_of_the_server_is_fetched() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_refused_with_the_code_of_the_original() {
+fn an_unreachable_server_has_tokyo_tyrants_error_code() {
     let port = free_port().to_string();
     let error = fail("tcrmgr", &["get", "-port", &port, "127.0.0.1", "a"]);
     assert!(error.contains("tcrmgr: error: 3: connection refused"), "{error}");
@@ -182,7 +183,7 @@ fn a_wrong_command_line_shows_the_usage() {
 }
 
 #[test]
-fn the_version_has_the_shape_of_the_original() {
+fn the_version_has_tokyo_tyrants_format() {
     let version = succeed("tcrmgr", &["version"]);
     assert!(version.starts_with("Tyrant version ") && version.contains(" (324:0.91) for "));
 }

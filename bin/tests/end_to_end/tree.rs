@@ -1,11 +1,11 @@
-//! A tree (`.tcb`) behind the programs.
+//! Trees (`.tcb`) on the command lines.
 
 use crate::process::Server;
 use crate::{tcrmgr, tyrant};
 use rustix::process::Signal;
 
 #[test]
-fn duplicates_and_ranges_are_reached_from_the_command_line() {
+fn duplicates_and_ranges_work_on_the_command_line() {
     tyrant::converse(
         &Server::tyrant("casket.tcb", &[]),
         &[
@@ -38,7 +38,7 @@ fn duplicates_and_ranges_are_reached_from_the_command_line() {
 }
 
 #[test]
-fn what_only_a_tree_has_fails_elsewhere() {
+fn tree_commands_fail_on_other_databases() {
     tyrant::converse(
         &Server::tyrant("*", &[]),
         &[("put --duplicate a 1", None), ("range", None), ("get --all a", None)],
@@ -46,7 +46,7 @@ fn what_only_a_tree_has_fails_elsewhere() {
 }
 
 #[test]
-fn the_originals_tool_reaches_a_tree() {
+fn tcrmgr_works_on_a_tree() {
     let server = Server::ttserver("casket.tcb#bnum=100#lmemb=64", &[]);
     tcrmgr::converse(
         &server,
@@ -60,7 +60,7 @@ fn the_originals_tool_reaches_a_tree() {
             ("misc localhost iterinit b", ""),
             ("misc localhost iternext", "b\n2\n"),
             ("list -fm a -pv localhost", "a\t0\n"),
-            // A key comes once for each of its values, which is then looked up.
+            // A key is listed once per value, and each listing is looked up.
             ("list localhost", "a\na\na\nb\n"),
             ("optimize localhost lmemb=128#opts=d", ""),
             ("misc localhost outlist a", ""),
@@ -76,7 +76,7 @@ fn the_originals_tool_reaches_a_tree() {
 }
 
 #[test]
-fn a_tree_is_whole_after_the_server_was_killed() {
+fn a_tree_is_intact_after_a_kill() {
     let mut server = Server::tyrant("casket.tcb", &[]);
     tyrant::converse(
         &server,

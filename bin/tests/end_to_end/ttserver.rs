@@ -1,4 +1,4 @@
-//! Tokyo Tyrant's command line of the server.
+//! `ttserver`: Tokyo Tyrant's command line of the server.
 
 use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 #[test]
-fn the_version_has_the_shape_of_the_original() {
+fn the_version_has_tokyo_tyrants_format() {
     let version = succeed("ttserver", &["--version"]);
     let first = version.lines().next().unwrap();
     assert_eq!(first, format!("Tyrant version {} (324:0.91) for Linux", env!("CARGO_PKG_VERSION")));
@@ -22,7 +22,7 @@ fn an_unknown_option_shows_the_usage() {
 }
 
 #[test]
-fn options_of_later_issues_are_refused_by_name() {
+fn unsupported_options_are_refused_by_name() {
     for option in ["-skel", "-ext", "-extpc"] {
         let error = fail("ttserver", &[option, "1"]);
         assert!(error.ends_with(&format!(": {option} is not supported by this version\n")));
@@ -30,7 +30,7 @@ fn options_of_later_issues_are_refused_by_name() {
 }
 
 #[test]
-fn mul_opens_one_database_and_says_so() {
+fn mul_opens_one_database_and_logs_it() {
     let mut server = Server::ttserver("casket.tch#bnum=1000", &["-mul", "3", "-thnum", "100"]);
     server.exchange("set a 0 0 1\r\nb\r\n", "STORED\r\n");
     assert_eq!(server.end(Signal::TERM).code(), Some(0));
@@ -40,7 +40,7 @@ fn mul_opens_one_database_and_says_so() {
 }
 
 #[test]
-fn memcached_commands_are_answered_as_the_original_does() {
+fn memcached_responses_match_tokyo_tyrants() {
     let server = Server::ttserver("*", &[]);
     let request = "set a 0 0 3\r\nabc\r\nincr a 4\r\nget\r\n";
     server.exchange(request, "STORED\r\n4\r\nCLIENT_ERROR error\r\n");
@@ -71,7 +71,7 @@ fn a_port_of_zero_is_a_unix_socket() {
 }
 
 #[test]
-fn a_daemon_serves_when_its_starter_returns_and_is_replaced_by_kl() {
+fn a_daemon_serves_once_its_starter_returns_and_kl_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port().to_string();
     let start = |options: &[&str]| {
@@ -111,7 +111,7 @@ fn a_daemon_serves_when_its_starter_returns_and_is_replaced_by_kl() {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_says_so() {
+fn a_daemon_that_cannot_start_reports_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(path("ttserver"))
         .args(["-port", &free_port().to_string(), "-dmn", "/dev/null/casket.tch"])
@@ -125,7 +125,7 @@ fn a_daemon_that_cannot_start_says_so() {
 }
 
 #[test]
-fn an_id_above_the_greatest_is_ignored_where_nothing_is_replicated() {
+fn an_oversized_server_id_is_ignored_without_replication() {
     let server = Server::ttserver("*", &["-sid", "70000"]);
     let stat = crate::process::succeed("tyrant", &["stat", "--server", &server.address()]);
     assert!(stat.contains("\nsid\t0\n"), "{stat}");

@@ -1,11 +1,10 @@
-//! The commands of `tyrant` to a running server.
+//! The commands of `tyrant` for a running server.
 
 use crate::process::{Server, fail, free_port, path, succeed};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Runs one command line after the other against one server: what each prints, or `None` for
-/// those that have to fail.
+/// Runs command lines against one server. Checks the output of each, or its failure if `None`.
 pub(crate) fn converse(server: &Server, lines: &[(&str, Option<&str>)]) {
     for (line, expected) in lines {
         let mut arguments: Vec<&str> = line.split(' ').collect();
@@ -61,7 +60,7 @@ fn a_list_without_a_prefix_has_every_record_once() {
 }
 
 #[test]
-fn bytes_of_any_kind_go_through_hexadecimal() {
+fn arbitrary_bytes_are_passed_in_hexadecimal() {
     converse(
         &Server::tyrant("*", &[]),
         &[
@@ -75,7 +74,7 @@ fn bytes_of_any_kind_go_through_hexadecimal() {
 }
 
 #[test]
-fn a_value_comes_from_the_standard_input() {
+fn a_value_is_read_from_the_standard_input() {
     let server = Server::tyrant("*", &[]);
     let mut put = Command::new(path("tyrant"))
         .args(["put", "--server", &server.address(), "a", "-"])
@@ -88,7 +87,7 @@ fn a_value_comes_from_the_standard_input() {
 }
 
 #[test]
-fn the_whole_database_is_looked_after() {
+fn the_whole_database_is_maintained() {
     let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     converse(
         &server,
@@ -112,7 +111,7 @@ fn the_whole_database_is_looked_after() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error() {
+fn an_unreachable_server_is_an_error() {
     let address = format!("127.0.0.1:{}", free_port());
     fail("tyrant", &["get", "--server", &address, "a"]);
     fail("tyrant", &["get", "--server", "/nonexistent/socket", "a"]);

@@ -1,4 +1,4 @@
-//! Clients at work on a server, side by side.
+//! Benchmark clients: run requests on a server in parallel.
 
 use super::own_server::OwnServer;
 use anyhow::{Context, Result, bail, ensure};
@@ -6,27 +6,27 @@ use client::Client;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Most clients at a time.
+/// Most simultaneous clients.
 const CLIENTS_MAX: usize = 1024;
 
-/// Requests between two movements of the progress bar.
+/// Requests between two updates of the progress bar.
 const STRIDE: u64 = 1000;
 
-/// Whether so many clients can be had.
+/// Checks that these numbers of clients are possible.
 pub(super) fn check_clients(clients: &[usize]) -> Result<()> {
     ensure!(
         clients.iter().all(|clients| (1..=CLIENTS_MAX).contains(clients)),
-        "from 1 to {CLIENTS_MAX} clients"
+        "the number of clients must be from 1 to {CLIENTS_MAX}"
     );
     Ok(())
 }
 
-/// What a client does: it gets a connection, a test which numbers are its own, and what to call
-/// after each request.
+/// Work of a client. Its arguments are a connection, a test for the numbers that belong to the
+/// client, and a function to call after each request.
 pub(super) type Work<'w> =
     dyn Fn(&Client, &dyn Fn(u64) -> bool, &mut dyn FnMut()) -> Result<()> + Sync + 'w;
 
-/// Runs `work` on so many connections at once; answers how long it took.
+/// Runs `work` on `clients` connections in parallel. Returns the duration.
 pub(super) fn in_parallel(
     server: &OwnServer,
     clients: usize,
@@ -35,7 +35,7 @@ pub(super) fn in_parallel(
     work: &Work<'_>,
 ) -> Result<Duration> {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
-        .context("the progress bar")?;
+        .context("cannot create the progress bar")?;
     let bar = ProgressBar::new(total).with_style(style).with_message(name);
     let started = Instant::now();
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Which mailings went to which address: a table with a column for each date, and the same as a
-//! hash database whose values are lines. It is what Tokyo Cabinet's users wrote about.
+//! Benchmark: mailings by address, stored as a table with a column per date, and as a hash database
+//! whose values are lines. It is a workload that users of Tokyo Cabinet described.
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;
@@ -7,36 +7,36 @@ use anyhow::{Result, bail, ensure};
 use client::Client;
 use std::path::PathBuf;
 
-/// One address in so many gets a second mailing.
+/// One of this many addresses gets a second mailing.
 const SECOND_MAILINGS: u64 = 8;
 
-/// Dates of mailings.
+/// Number of dates.
 const DATES: u64 = 30;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Mailings {
-    /// Addresses, each a row
+    /// Load N addresses, one row each
     #[arg(long, value_name = "N", default_value_t = 3_760_000)]
     rows: u64,
-    /// Rows that are looked up after loading, at random
+    /// Look up N random rows after loading
     #[arg(long, value_name = "N", default_value_t = 3_600_000)]
     lookups: u64,
-    /// Clients at a time, a measurement for each number
+    /// Measure with each of these numbers of clients
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8")]
     clients: Vec<usize>,
-    /// Kinds of database
+    /// Measure these kinds of database
     #[arg(long, value_enum, value_delimiter = ',', default_value = "table,hash")]
     kinds: Vec<Kind>,
-    /// Folder for the databases; a folder of their own is made in it and removed
+    /// Create the databases in a temporary folder below this one
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
-    /// A column for each date; adding one is one request
+    /// A column per date; adding one is one request
     Table,
-    /// A line for each date; the value is read first, then stored or appended to
+    /// A line per date; the value is read, then stored or appended to
     Hash,
 }
 
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// A mailing that was sent.
+/// A mailing to one address.
 struct Mailing {
     address: u64,
     date: u64,
@@ -75,7 +75,7 @@ impl Mailings {
         let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
             for number in 0..mailings {
                 let mailing = self.mailing(number);
-                // All mailings to one address come from one client.
+                // One client sends all mailings to an address.
                 if own(mailing.address) {
                     send(kind, client, &mailing)?;
                     done();
@@ -95,7 +95,7 @@ impl Mailings {
                 Ok(())
             })?;
         let rows = server.connect()?.count()?;
-        ensure!(rows == self.rows, "{rows} rows are there, {} were loaded", self.rows);
+        ensure!(rows == self.rows, "{rows} rows were found, {} were loaded", self.rows);
         let bytes = server.close(kind.database())?;
         println!(
             "{kind:?}\t{clients}\t{:.0}\t{:.1}\t{:.0}\t{:.1}\t{rows}\t{bytes}",
@@ -107,11 +107,11 @@ impl Mailings {
         Ok(())
     }
 
-    /// The first mailings go to every address once, the others to some again.
+    /// The first mailings go to every address once, the others to some a second time.
     fn mailing(&self, number: u64) -> Mailing {
         let scattered = scatter(number);
         let address = if number < self.rows { number } else { scattered % self.rows };
-        // Not the date of the first one.
+        // A different date than the first one's.
         let again = u64::from(number >= self.rows) * (DATES / 2);
         Mailing { address, date: (address + again) % DATES }
     }
@@ -149,7 +149,7 @@ fn look_up(kind: Kind, client: &Client, number: u64) -> Result<()> {
 }
 
 fn address(number: u64) -> Vec<u8> {
-    // Scattered, so that they do not come in order.
+    // Scattered, so that addresses are not in order.
     format!("{:07x}.{number}@example.com", scatter(number) >> 36).into_bytes()
 }
 

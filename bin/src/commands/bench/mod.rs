@@ -1,4 +1,4 @@
-//! `tyrant bench`: measurements that anyone can repeat.
+//! `tyrant bench`: benchmarks that anyone can repeat.
 
 mod clients;
 mod mailings;
@@ -17,11 +17,11 @@ pub(super) struct Bench {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Mailings by e-mail address: loads a table and a hash database through a server, looks up
+    /// Load mailings by e-mail address into a table and a hash database, then look rows up
     Mailings(mailings::Mailings),
-    /// Inserts into a server without a replica and with one, side by side
+    /// Insert into a server without a replica and with one, in turn
     Replication(replication::Replication),
-    /// What clients notice while an empty replica becomes a copy of their server
+    /// Measure what clients notice while an empty replica becomes a copy of their server
     Seeding(seeding::Seeding),
 }
 

@@ -1,4 +1,4 @@
-//! A server of the benchmark's own, on a new database in a folder that goes away.
+//! Benchmark server: runs on a new database in a temporary folder.
 
 use anyhow::{Context, Result, bail};
 use client::Client;
@@ -12,7 +12,7 @@ use std::{fs, thread};
 /// Longest wait for the server to listen, and to close its database.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stopped, and its folder removed, when dropped.
+/// A server that is stopped, and its folder removed, when dropped.
 pub(super) struct OwnServer {
     folder: PathBuf,
     child: Child,
@@ -45,35 +45,35 @@ impl OwnServer {
         while server.connect().is_err() {
             if server.child.try_wait()?.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(server.folder.join("log")).unwrap_or_default();
-                bail!("the server does not start:\n{log}");
+                bail!("the server did not start:\n{log}");
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(server)
     }
 
-    /// A new connection to it.
+    /// Connects to the server.
     pub(super) fn connect(&self) -> Result<Client> {
         Ok(Client::connect_unix(&self.folder.join("socket"))?)
     }
 
-    /// A number of its `stat`.
-    pub(super) fn figure(&self, name: &str) -> Result<f64> {
-        self.word(name)?.parse().with_context(|| format!("{name} is no number"))
+    /// Returns a number of its `stat`.
+    pub(super) fn number(&self, name: &str) -> Result<f64> {
+        self.word(name)?.parse().with_context(|| format!("{name} is not a number"))
     }
 
-    /// A word of its `stat`.
+    /// Returns a value of its `stat`.
     pub(super) fn word(&self, name: &str) -> Result<String> {
-        let figure = crate::remote::figure(&self.connect()?, name)?;
-        figure.with_context(|| format!("the server has no {name}"))
+        let value = crate::remote::stat_value(&self.connect()?, name)?;
+        value.with_context(|| format!("the server has no {name}"))
     }
 
-    /// Processor time that it has taken, in seconds.
+    /// Returns the processor time of the server, in seconds.
     pub(super) fn processor_seconds(&self) -> Result<f64> {
-        Ok(self.figure("ru_user")? + self.figure("ru_sys")?)
+        Ok(self.number("ru_user")? + self.number("ru_sys")?)
     }
 
-    /// Closes the database; answers the bytes that its files take on the disk.
+    /// Closes the database. Returns the bytes that its files take on disk.
     pub(super) fn close(&mut self, name: &str) -> Result<u64> {
         self.stop()?;
         let mut bytes = 0;

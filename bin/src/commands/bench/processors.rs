@@ -1,4 +1,4 @@
-//! Which processors the parts of a benchmark run on.
+//! Processors: assigns the parts of a benchmark to processors.
 
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -10,10 +10,10 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// Returns two or more of the processors that this thread may use.
+    /// Returns the processors that this thread may use, at least two.
     pub(super) fn of_this_thread() -> Result<Self> {
         let mut others = sched_getaffinity(None)?;
-        ensure!(others.count() > 1, "this needs two processors");
+        ensure!(others.count() > 1, "at least two processors are required");
         let mut last = CpuSet::new();
         if let Some(cpu) = (0..CpuSet::MAX_CPU).rev().find(|cpu| others.is_set(*cpu)) {
             last.set(cpu);
@@ -22,12 +22,13 @@ impl Processors {
         Ok(Self { others, last })
     }
 
-    /// This thread, and the threads and programs it starts from now on, leave the last one alone.
+    /// Moves this thread, and the threads and programs that it starts from now on, off the last
+    /// processor.
     pub(super) fn use_others(&self) -> Result<()> {
         Ok(sched_setaffinity(None, &self.others)?)
     }
 
-    /// What `start` starts has the last one to itself.
+    /// Runs `start` so that what it starts has the last processor to itself.
     pub(super) fn on_last<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         sched_setaffinity(None, &self.last)?;
         let started = start();

@@ -1,5 +1,5 @@
-//! What a replica costs its master, and whether it keeps up: the same inserts into a server without
-//! a replica and with one, all on this machine.
+//! Benchmark: cost of a replica for its master, and the replica's lag. It runs the same inserts
+//! into a server without a replica and with one, on this machine.
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;
@@ -10,39 +10,39 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a replica to have everything.
+/// Longest wait for a replica to catch up.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Time between two looks how far it has come.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval of the checks of its progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Name of the databases.
 const DATABASE: &str = "casket.tch";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Replication {
-    /// Records that are inserted
+    /// Insert N records
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     records: u64,
-    /// Bytes of a value
+    /// Store values of N bytes
     #[arg(long, value_name = "N", default_value_t = 100)]
     value_bytes: usize,
-    /// Clients at a time
+    /// Run N simultaneous clients
     #[arg(long, value_name = "N", default_value_t = 16)]
     clients: usize,
-    /// Requests that a client sends at once, a measurement for each number
+    /// Measure with each of these numbers of requests per pipeline
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,64")]
     depths: Vec<usize>,
-    /// Times that each is measured, without and with a replica in turn
+    /// Repeat each measurement N times, without and with a replica in turn
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
-    /// Have the replica keep an update log too
+    /// Keep an update log on the replica too
     #[arg(long)]
     replica_logs: bool,
-    /// The last processor is the replica's alone, as if it were another machine's
+    /// Reserve the last processor for the replica, as if it ran on another machine
     #[arg(long)]
     apart: bool,
-    /// Folder for the databases; folders of their own are made in it and removed
+    /// Create the databases in temporary folders below this one
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
 }
@@ -51,24 +51,30 @@ pub(super) struct Replication {
 type StartReplica<'s> = dyn Fn(&str) -> Result<OwnServer> + 's;
 
 /// A measurement.
-struct Figures {
+struct Measurement {
     records_per_second: f64,
-    /// Processor time a record, in microseconds.
+    /// Processor time per record, in microseconds.
     master_us: f64,
-    replica: Option<ReplicaFigures>,
+    replica: Option<ReplicaMeasurement>,
 }
 
-struct ReplicaFigures {
+struct ReplicaMeasurement {
     processor_us: f64,
-    /// Time from the end of the inserts until it has all of them.
+    /// Time from the end of the inserts until the replica has all of them.
     behind: Duration,
 }
 
 impl Replication {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        ensure!(self.records > 0 && self.rounds > 0, "nothing to do");
-        ensure!(self.depths.iter().all(|depth| *depth > 0), "from 1 request at once");
+        ensure!(
+            self.records > 0 && self.rounds > 0,
+            "the number of records and of rounds must be at least 1"
+        );
+        ensure!(
+            self.depths.iter().all(|depth| *depth > 0),
+            "the number of requests must be at least 1"
+        );
         let processors = self.apart.then(Processors::of_this_thread).transpose()?;
         if let Some(processors) = &processors {
             processors.use_others()?;
@@ -92,7 +98,11 @@ impl Replication {
         Ok(())
     }
 
-    fn measure(&self, depth: usize, start_replica: Option<&StartReplica<'_>>) -> Result<Figures> {
+    fn measure(
+        &self,
+        depth: usize,
+        start_replica: Option<&StartReplica<'_>>,
+    ) -> Result<Measurement> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
         let logging = ["--update-log", "ulog", "--server-id"];
         let listening = ["--host", "127.0.0.1", "--port", &port];
@@ -118,12 +128,12 @@ impl Replication {
             Some(replica) => {
                 let behind = self.await_all(&replica)?;
                 let processor_us = self.each_us(replica.processor_seconds()?);
-                Some(ReplicaFigures { processor_us, behind })
+                Some(ReplicaMeasurement { processor_us, behind })
             }
         };
         let master_us = self.each_us(master.processor_seconds()? - before);
         let records_per_second = self.records as f64 / took.as_secs_f64();
-        Ok(Figures { records_per_second, master_us, replica })
+        Ok(Measurement { records_per_second, master_us, replica })
     }
 
     fn parent(&self) -> PathBuf {
@@ -139,19 +149,19 @@ impl Replication {
         let replica = OwnServer::start(&self.parent(), DATABASE, &options)?;
         let started = Instant::now();
         while replica.word("replication_state")? != "following" {
-            ensure!(started.elapsed() < PATIENCE, "the replica does not follow");
-            std::thread::sleep(LOOK);
+            ensure!(started.elapsed() < PATIENCE, "the replica did not connect in time");
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(replica)
     }
 
-    /// Waits until the replica has everything; answers how long that was.
+    /// Waits until the replica has caught up. Returns the duration.
     fn await_all(&self, replica: &OwnServer) -> Result<Duration> {
         let client = replica.connect()?;
         let started = Instant::now();
         while client.count()? < self.records {
-            ensure!(started.elapsed() < PATIENCE, "the replica does not get everything");
-            std::thread::sleep(LOOK);
+            ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time");
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(started.elapsed())
     }
@@ -170,7 +180,7 @@ fn insert(
     let mut pipeline = client.pipeline();
     let mut count = 0;
     for number in numbers {
-        // 16 bytes, in no order.
+        // 16 bytes, in random order.
         pipeline.put(format!("{:016x}", scatter(number)).as_bytes(), value)?;
         count += 1;
     }
@@ -179,7 +189,7 @@ fn insert(
     Ok(())
 }
 
-impl Figures {
+impl Measurement {
     fn print(&self, depth: usize, share: f64) {
         let replica = self.replica.as_ref();
         println!(

@@ -1,5 +1,5 @@
-//! What clients of a master notice while an empty replica becomes a copy of it, and whether the
-//! copy is equal: all on this machine.
+//! Benchmark: latency of a master's clients while an empty replica becomes a copy of it, all on
+//! this machine. It also checks that the copy is equal.
 
 use super::clients::{check_clients, in_parallel, scatter};
 use super::own_server::OwnServer;
@@ -10,39 +10,39 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest wait for a replica to have everything.
+/// Longest wait for a replica to catch up.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Time between two looks how far it has come.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of the checks of its progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Name of the databases.
 const DATABASE: &str = "casket.tch";
 
-/// Requests that are sent at once where nobody measures how long each one takes.
+/// Requests per pipeline when latency is not measured.
 const BATCH: usize = 256;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Seeding {
-    /// Records that the master has
+    /// Store N records on the master
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     records: u64,
-    /// Bytes of a value
+    /// Store values of N bytes
     #[arg(long, value_name = "N", default_value_t = 100)]
     value_bytes: usize,
-    /// Clients of the master, which read and write in turn
+    /// Run N clients of the master, which read and write in turn
     #[arg(long, value_name = "N", default_value_t = 8)]
     clients: usize,
-    /// Requests of all clients together in a second
+    /// Send N requests per second, over all clients
     #[arg(long, value_name = "N", default_value_t = 4000)]
     rate: u64,
-    /// Seconds before the replica is started
+    /// Measure S seconds before the replica is started
     #[arg(long, value_name = "S", default_value_t = 15)]
     quiet: u64,
-    /// Have the copy compressed
+    /// Send the copy compressed
     #[arg(long)]
     compressed: bool,
-    /// Folder for the databases; folders of their own are made in it and removed
+    /// Create the databases in temporary folders below this one
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
 }
@@ -50,7 +50,10 @@ pub(super) struct Seeding {
 impl Seeding {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        ensure!(self.records > 0 && self.rate > 0, "nothing to do");
+        ensure!(
+            self.records > 0 && self.rate > 0,
+            "the number of records and the rate must be at least 1"
+        );
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
         let listening = ["--host", "127.0.0.1", "--port", &port];
@@ -102,7 +105,7 @@ impl Seeding {
         Ok(())
     }
 
-    /// Has clients work while `meanwhile` goes on; answers how long their requests took.
+    /// Runs the clients during `meanwhile`. Returns the durations of their requests.
     fn measure<T>(
         &self,
         master: &OwnServer,
@@ -128,8 +131,8 @@ impl Seeding {
         })
     }
 
-    /// Sends one request after the other, each at its time; one that is late counts from when it
-    /// should have been sent.
+    /// Sends one request after another, each at its scheduled time. The duration of a late request
+    /// counts from that time.
     fn work(&self, client: &Client, index: usize, has_ended: &AtomicBool) -> Result<Vec<Duration>> {
         let interval = Duration::from_secs(1) * self.clients as u32 / self.rate as u32;
         let mut due = Instant::now() + interval * index as u32 / self.clients as u32;
@@ -154,11 +157,11 @@ impl Seeding {
     fn compare(&self, master: &OwnServer, replica: &OwnServer) -> Result<()> {
         let (source, copy) = (master.connect()?, replica.connect()?);
         let started = Instant::now();
-        while replica.figure("replication_lag_operations")? > 0.0 {
-            ensure!(started.elapsed() < PATIENCE, "the replica does not get everything");
-            std::thread::sleep(LOOK);
+        while replica.number("replication_lag_operations")? > 0.0 {
+            ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time");
+            std::thread::sleep(POLL_INTERVAL);
         }
-        // It may not have heard yet of what was logged last.
+        // The replica may not have received the last log entries yet.
         std::thread::sleep(Duration::from_secs(2));
         ensure!(source.count()? == copy.count()?, "the numbers of records differ");
         let mut first = 0;
@@ -175,7 +178,7 @@ impl Seeding {
     }
 }
 
-/// 16 bytes, in no order.
+/// 16 bytes, in random order.
 fn key(number: u64) -> Vec<u8> {
     format!("{:016x}", scatter(number)).into_bytes()
 }
@@ -198,13 +201,13 @@ fn await_state(replica: &OwnServer, started: Instant) -> Result<()> {
         match state.context("the replica has no state")? {
             "following" => return Ok(()),
             "stopped" => bail!("the replica has stopped"),
-            _ => ensure!(started.elapsed() < PATIENCE, "the replica does not get everything"),
+            _ => ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time"),
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// How long requests took, the shortest first.
+/// Durations of requests, in ascending order.
 struct Latencies(Vec<Duration>);
 
 impl Latencies {

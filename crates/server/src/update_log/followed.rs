@@ -17,13 +17,20 @@ pub(super) struct NewLines {
     pub(super) is_broken: bool,
     /// The first entry of a client, which may be noted by now; 0 without any.
     pub(super) own_us: u64,
+    /// The first one since entries get lines; 0 without any.
+    pub(super) since_us: u64,
 }
 
 impl NewLines {
     pub(super) fn take(&mut self, source: Source, own_us: u64) {
         match source {
-            Source { master: 0, .. } if self.own_us == 0 => self.own_us = own_us,
-            Source { master: 0, .. } => {}
+            Source { master: 0, .. } => {
+                for first_us in [&mut self.own_us, &mut self.since_us] {
+                    if *first_us == 0 {
+                        *first_us = own_us;
+                    }
+                }
+            }
             Source { root: Some(root), .. } if self.is_noting => {
                 Line { own_us, root }.encode(&mut self.bytes);
             }
@@ -59,8 +66,9 @@ impl UpdateLog {
         // Held all the time, so that no entry comes between.
         let mut buffer = self.buffer.lock();
         let (floor_us, own_us) = (Some(buffer.last_entry_us), buffer.lines.own_us);
-        places.save(Had { floor_us, own_us, logs })?;
-        (buffer.lines.is_noting, buffer.lines.is_broken) = (true, false);
+        places.save(Had { floor_us, own_us, since_us: 0, logs })?;
+        let lines = &mut buffer.lines;
+        (lines.is_noting, lines.is_broken, lines.since_us) = (true, false, 0);
         Ok(())
     }
 
@@ -73,9 +81,10 @@ impl UpdateLog {
             let mut buffer = self.buffer.lock();
             let (floor_us, own_us) = (Some(buffer.last_entry_us), buffer.lines.own_us.max(1));
             let logs = vec![(own, buffer.last_entry_us)];
-            places.save(Had { floor_us, own_us, logs })?;
+            places.save(Had { floor_us, own_us, since_us: 0, logs })?;
             let bytes = std::mem::take(&mut buffer.lines.bytes);
-            buffer.lines = NewLines { bytes, is_noting: true, is_broken: false, own_us };
+            buffer.lines =
+                NewLines { bytes, is_noting: true, is_broken: false, own_us, since_us: 0 };
         }
         Ok(())
     }
@@ -100,7 +109,8 @@ impl UpdateLog {
         let mut places = self.places.lock();
         let mut buffer = self.buffer.lock();
         let lines = &mut buffer.lines;
-        (lines.is_noting, lines.is_broken, lines.own_us) = (false, true, own_us);
+        (lines.is_noting, lines.is_broken) = (false, true);
+        (lines.own_us, lines.since_us) = (own_us, 0);
         places.save(Had { own_us, ..Had::default() })
     }
 
@@ -108,16 +118,19 @@ impl UpdateLog {
     /// error.
     pub(super) fn write_lines(&self, lines: &[u8]) -> Result<()> {
         let mut places = self.places.lock();
-        let (is_broken, own_us) = {
+        let (is_broken, own_us, since_us) = {
             let lines = &self.buffer.lock().lines;
-            (lines.is_broken, lines.own_us)
+            (lines.is_broken, lines.own_us, lines.since_us)
         };
         match places.had() {
-            Some(had) if is_broken && had.floor_us.is_some() || had.own_us != own_us => {
+            Some(had)
+                if is_broken && had.floor_us.is_some()
+                    || (had.own_us, had.since_us) != (own_us, since_us) =>
+            {
                 let before = if is_broken { Had::default() } else { had.clone() };
-                places.save(Had { own_us, ..before })?;
+                places.save(Had { own_us, since_us, ..before })?;
             }
-            None if is_broken => places.save(Had { own_us, ..Had::default() })?,
+            None if is_broken => places.save(Had { own_us, since_us, ..Had::default() })?,
             _ => {}
         }
         places.write(lines)
@@ -165,15 +178,16 @@ impl UpdateLog {
         let bases: BTreeMap<u64, u64> = had.iter().map(|had| (had.log, had.base_us)).collect();
         let base_of = |log: u64| bases.get(&log).copied().unwrap_or_default();
         let own_base_us = base_of(own);
-        let places = self.places.lock();
-        let (is_broken, own_us) = {
+        // Writers wait for this lock, so it is not held while files are read.
+        let (noted, is_broken, own_us, since_us) = {
+            let places = self.places.lock();
             let lines = &self.buffer.lock().lines;
-            (lines.is_broken, lines.own_us)
+            (places.had().cloned(), lines.is_broken, lines.own_us, lines.since_us)
         };
         if is_broken {
             return Ok(None);
         }
-        let Some(noted) = places.had().cloned() else {
+        let Some(noted) = noted else {
             return Ok((own_base_us > 0).then_some(own_base_us.min(tail_us)));
         };
         let Some(floor_us) = noted.floor_us else { return Ok(None) };
@@ -184,7 +198,7 @@ impl UpdateLog {
             return Ok(None);
         }
         let own_first_us = match own_base_us {
-            0 if own_us > floor_us => own_us - 1,
+            0 if since_us > floor_us => since_us - 1,
             0 => tail_us,
             own_base_us => own_base_us.max(floor_us),
         };
@@ -252,6 +266,78 @@ mod tests {
         assert_eq!(log.resumption(&both).expect("files"), Some(own_us));
         drop(log);
         assert_eq!(resumed(&open(folder.path()).0, 14), Some(own_us - 1));
+    }
+
+    #[test]
+    fn what_clients_change_here_after_a_master_was_followed_is_not_missed_for_what_they_had_before()
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = open(folder.path());
+        append(&log, OWN);
+        log.note_roots(vec![(7, 10)]).expect("room");
+        let placed_us = append(&log, at(11));
+        assert_eq!(resumed(&log, 11), Some(placed_us));
+        let own_us = append(&log, OWN);
+        append(&log, at(12));
+        assert_eq!(resumed(&log, 12), Some(own_us - 1));
+        drop(log);
+        assert_eq!(resumed(&open(folder.path()).0, 12), Some(own_us - 1));
+    }
+
+    #[test]
+    fn writers_do_not_wait_while_it_is_looked_up_where_a_replica_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = open(folder.path());
+        log.note_roots(vec![(7, 10)]).expect("room");
+        append(&log, at(11));
+        assert!(log.write());
+        // Whoever opens it waits until there is somebody at the other end.
+        let slow = folder.path().join("ulog/roots.00000002");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let (written, is_written) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| log.resumption(&[Executed::up_to(7, 11)]).is_err());
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!looking.is_finished());
+            scope.spawn(|| {
+                append(&log, OWN);
+                written.send(log.write())
+            });
+            let in_time = is_written.recv_timeout(std::time::Duration::from_secs(10));
+            // That is none to be read.
+            let end = std::fs::OpenOptions::new().read(true).write(true).open(&slow);
+            std::fs::remove_file(&slow).expect("a pipe");
+            while !looking.is_finished() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            drop(end);
+            assert_eq!(in_time, Ok(true));
+        });
+    }
+
+    #[test]
+    fn logs_of_entries_before_the_notes_began_again_do_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = open(folder.path());
+        log.note_roots(vec![(7, 10)]).expect("room");
+        append(&log, at(11));
+        assert!(log.write());
+        log.begin_copy().expect("room");
+        log.note_roots(vec![(8, 5)]).expect("room");
+        let other = Source { root: Some(Root { log: 8, timestamp_us: 6 }), ..UNKNOWN };
+        let known = Some(vec![(8, 6)]);
+        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        drop(log);
+        let (log, _) = open(folder.path());
+        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        append(&log, other);
+        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        assert!(log.write());
+        drop(log);
+        let (log, _) = open(folder.path());
+        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
     }
 
     #[test]

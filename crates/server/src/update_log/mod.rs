@@ -214,6 +214,7 @@ impl UpdateLog {
             is_noting: floor_us.is_some(),
             is_broken: had.is_some() && floor_us.is_none(),
             own_us: had.map_or(own_us, |had| had.own_us),
+            since_us: had.map_or(0, |had| had.since_us),
             ..NewLines::default()
         };
         let log = Self {

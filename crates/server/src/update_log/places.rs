@@ -62,6 +62,8 @@ pub(super) struct Had {
     pub(super) floor_us: Option<u64>,
     /// The first entry that clients have made, as far back as that matters; 0 without any.
     pub(super) own_us: u64,
+    /// The first one behind the floor; 0 without any.
+    pub(super) since_us: u64,
     /// Up to where the entries up to the floor may have what was made first in each log.
     pub(super) logs: Vec<(u64, u64)>,
 }
@@ -76,16 +78,25 @@ impl Had {
             Err(source) => return Err(Error::Io { operation: "read", path, source }),
         };
         let mut lines = text.lines().map(|line| {
-            let (one, other) = line.split_once(' ')?;
-            Some((one.parse::<u64>().ok()?, other.parse::<u64>().ok()?))
+            let numbers = line.split(' ').map(|number| number.parse::<u64>().ok());
+            numbers.collect::<Option<Vec<_>>>().unwrap_or_default()
         });
         let unknown = Self { own_us: 1, ..Self::default() };
-        let Some((own_us, after_us)) = lines.next().flatten() else { return Ok(Some(unknown)) };
-        let logs: Option<Vec<_>> = lines.collect();
+        let first: Option<[u64; 3]> = lines.next().and_then(|line| line.try_into().ok());
+        let Some([own_us, after_us, since_us]) = first else {
+            return Ok(Some(unknown));
+        };
+        let logs: Option<Vec<_>> = lines
+            .map(|line| match line[..] {
+                [log, highest_us] => Some((log, highest_us)),
+                _ => None,
+            })
+            .collect();
         Ok(Some(logs.map_or(unknown, |logs| Self {
             // One more, as the floor of a log without entries is 0.
             floor_us: after_us.checked_sub(1),
             own_us,
+            since_us,
             logs,
         })))
     }
@@ -94,7 +105,7 @@ impl Had {
         let path = folder.join(STATE);
         let new = folder.join("had.new");
         let after_us = self.floor_us.map_or(0, |floor_us| floor_us.saturating_add(1));
-        let mut text = format!("{} {after_us}\n", self.own_us);
+        let mut text = format!("{} {after_us} {}\n", self.own_us, self.since_us);
         for (log, highest_us) in &self.logs {
             text.push_str(&format!("{log} {highest_us}\n"));
         }
@@ -137,17 +148,25 @@ impl Places {
             let length = file.metadata().map_err(failed)?.len();
             places.bytes = length - length % LINE_BYTES as u64;
             let mut lines = Lines::of(&places.folder, number)?;
+            let floor_us = end_us;
+            let mut is_empty = true;
             while let Some(line) = lines.next()? {
                 end_us = end_us.max(line.own_us);
+                is_empty &= line.own_us == 0 || line.own_us <= floor_us;
                 places.raise(line.root);
             }
             (places.number, places.file) = (number, Some(file));
+            if is_empty {
+                places.begin_anew();
+            }
         }
         if let Some(had) = &places.had
             && own_us > 0
-            && had.own_us == 0
+            && (had.own_us == 0 || had.since_us == 0)
         {
-            places.assume(Had { own_us, ..had.clone() });
+            let first = |noted_us| if noted_us == 0 { own_us } else { noted_us };
+            let (own_us, since_us) = (first(had.own_us), first(had.since_us));
+            places.assume(Had { own_us, since_us, ..had.clone() });
         }
         // Lines are written first: those without an entry are of a log that has lost its end.
         if is_broken || end_us > last_us || has_lost && places.had.is_some() {
@@ -160,6 +179,12 @@ impl Places {
     fn raise(&mut self, root: Root) {
         let highest_us = self.highest_us.entry(root.log).or_default();
         *highest_us = root.timestamp_us.max(*highest_us);
+    }
+
+    /// Lines so far are of entries up to the floor: what follows says nothing of their logs.
+    fn begin_anew(&mut self) {
+        self.highest_us.clear();
+        self.file = None;
     }
 
     pub(super) fn had(&self) -> Option<&Had> {
@@ -175,6 +200,10 @@ impl Places {
     pub(super) fn save(&mut self, had: Had) -> Result<()> {
         if self.had.as_ref() != Some(&had) {
             had.write(&self.folder)?;
+            let floor_us = self.had.as_ref().and_then(|had| had.floor_us);
+            if had.floor_us.is_some() && had.floor_us != floor_us {
+                self.begin_anew();
+            }
             self.had = Some(had);
         }
         Ok(())
@@ -345,12 +374,28 @@ fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
 
 /// Time stamp of the first entry behind `floor_us` with a line that is not within `bases`, which
 /// are the time stamps up to which those of each log are wanted by nobody. `None` if lines were
-/// removed that may have been of such entries.
+/// removed that may have been of such entries. It may take long, so files may be removed meanwhile.
 pub(super) fn first_beyond(
     folder: &Path,
     floor_us: u64,
     bases: &BTreeMap<u64, u64>,
 ) -> Result<Option<Option<u64>>> {
+    loop {
+        let (start, first) = look_beyond(folder, floor_us, bases)?;
+        // The oldest file is removed first: if that is there, all of them were.
+        let path = start.map(|number| folder.join(format!("{PREFIX}{number:08}")));
+        if path.is_none_or(|path| path.exists()) {
+            return Ok(first);
+        }
+    }
+}
+
+/// Returns the same, and the number of the first file of which that depends.
+fn look_beyond(
+    folder: &Path,
+    floor_us: u64,
+    bases: &BTreeMap<u64, u64>,
+) -> Result<(Option<u64>, Option<Option<u64>>)> {
     let is_beyond =
         |root: Root| root.timestamp_us > bases.get(&root.log).copied().unwrap_or_default();
     let mut start = None;
@@ -368,17 +413,17 @@ pub(super) fn first_beyond(
             break;
         }
         if number > 1 && !folder.join(format!("{PREFIX}{:08}", number - 1)).exists() {
-            return Ok(None);
+            return Ok((None, None));
         }
     }
-    let Some(number) = start else { return Ok(Some(None)) };
+    let Some(number) = start else { return Ok((None, Some(None))) };
     let mut lines = Lines::of(folder, number)?;
     while let Some(line) = lines.next()? {
         if line.own_us > floor_us && is_beyond(line.root) {
-            return Ok(Some(Some(line.own_us)));
+            return Ok((start, Some(Some(line.own_us))));
         }
     }
-    Ok(Some(None))
+    Ok((start, Some(None)))
 }
 
 /// The files with lines in a folder, by their numbers.
@@ -409,7 +454,7 @@ mod tests {
         bytes
     }
 
-    const HAD: fn() -> Had = || Had { floor_us: Some(5), own_us: 0, logs: vec![(7, 10)] };
+    const HAD: fn() -> Had = || Had { floor_us: Some(5), logs: vec![(7, 10)], ..Had::default() };
 
     fn begun(folder: &Path) -> Places {
         let mut places = reopened(folder, 5, false);

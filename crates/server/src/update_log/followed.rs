@@ -291,7 +291,7 @@ mod tests {
         log.note_roots(vec![(7, 10)]).expect("room");
         append(&log, at(11));
         assert!(log.write());
-        // Whoever opens it waits until there is somebody at the other end.
+        // An open of it waits until the other end is open too.
         let slow = folder.path().join("ulog/roots.00000002");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0)

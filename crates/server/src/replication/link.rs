@@ -305,13 +305,16 @@ impl<'l> Link<'l> {
         self.shared.is_stopping() || self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Sends the entries before `end`; `before` is called with the time stamp of each.
+    /// Sends the entries before `end`, which are in the files; `before` is called with the time stamp
+    /// of each.
     pub(super) fn send_up_to(
         &mut self,
         feed: &mut Feed<'_>,
         end: crate::update_log::Place,
         mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        // Their lines are in files too.
+        self.roots.iter_mut().for_each(Lines::look_again);
         while let Some(message) = feed.next(end)? {
             let mut root = None;
             if let Message::Update { timestamp_us, .. } = message {

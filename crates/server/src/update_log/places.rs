@@ -274,6 +274,8 @@ pub(crate) struct Lines {
     taken: usize,
     /// It was read, and belongs to an entry that has not been asked for.
     ahead: Option<Line>,
+    /// There were no more.
+    has_ended: bool,
 }
 
 impl Lines {
@@ -286,7 +288,16 @@ impl Lines {
             Err(source) => return Err(Error::Io { operation: "open", path, source }),
         };
         let folder = folder.to_owned();
-        Ok(Self { folder, number, file, offset: 0, chunk: Vec::new(), taken: 0, ahead: None })
+        Ok(Self {
+            folder,
+            number,
+            file,
+            offset: 0,
+            chunk: Vec::new(),
+            taken: 0,
+            ahead: None,
+            has_ended: false,
+        })
     }
 
     /// Those of the entries in a folder from `from_us` on, and maybe of some before.
@@ -301,14 +312,25 @@ impl Lines {
         Self::of(folder, parts.last().map_or(0, |(number, _)| *number))
     }
 
-    /// Where the entry with this time stamp was made first, if it has a line. Time stamps rise.
+    /// Looks for more lines from now on, after those of all entries so far were read.
+    pub(crate) fn look_again(&mut self) {
+        self.has_ended = false;
+    }
+
+    /// Where the entry with this time stamp was made first, if it has a line that was there when it
+    /// was looked for them. Time stamps rise.
     pub(crate) fn root_of(&mut self, own_us: u64) -> Result<Option<Root>> {
         loop {
             let line = match self.ahead.take() {
                 Some(line) => line,
+                // For each of many entries without a line that would take longer than all else.
+                None if self.has_ended => return Ok(None),
                 None => match self.next()? {
                     Some(line) => line,
-                    None => return Ok(None),
+                    None => {
+                        self.has_ended = true;
+                        return Ok(None);
+                    }
                 },
             };
             if line.own_us > own_us {
@@ -478,6 +500,9 @@ mod tests {
         let root = |timestamp_us| Some(Root { log: 7, timestamp_us });
         assert_eq!(lines.root_of(6).expect("files"), None);
         places.write(&encoded([(7, 11), (9, 13)])).expect("room");
+        // Nobody reads files for each entry without a line.
+        assert_eq!(lines.root_of(7).expect("files"), None);
+        lines.look_again();
         assert_eq!(
             [7, 8, 9].map(|own_us| lines.root_of(own_us).expect("files")),
             [root(11), None, root(13)]
@@ -486,6 +511,7 @@ mod tests {
         let mut places = reopened(folder.path(), 9, false);
         assert_eq!(places.had(), Some(&HAD()));
         places.write(&encoded([(10, 12)])).expect("room");
+        lines.look_again();
         assert_eq!(lines.root_of(10).expect("files"), root(12));
         assert_eq!(
             [10, 11, 12, 13].map(|base_us| beyond(folder.path(), base_us)),
@@ -526,7 +552,9 @@ mod tests {
 
     #[test]
     fn what_was_noted_and_cannot_be_understood_is_nothing() {
-        for text in ["", "1", "x 1", "1 2\nx"] {
+        for text in
+            ["", "1", "x 1", "1 2", "1 2 x", "1 2 3 4", "1 2 3\nx", "1 2 3\n4", "1 2 3\n4 5 6"]
+        {
             let folder = tempfile::tempdir().expect("a folder");
             fs::write(folder.path().join(STATE), text).expect("room");
             let places = reopened(folder.path(), 8, false);

@@ -79,7 +79,7 @@ impl Client {
 
     /// Sends a request whose failure is an error.
     fn run(&self, request: &Request<'_>) -> Result<()> {
-        match self.call(request, Connection::status)? {
+        match self.call(request, Connection::read_status)? {
             true => Ok(()),
             false => Err(Error::Miscellaneous),
         }
@@ -92,7 +92,7 @@ impl Client {
 
     /// Stores a record if the key is new. Returns whether it was stored.
     pub fn put_keep(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.call(&Request::PutKeep { key, value }, Connection::status)
+        self.call(&Request::PutKeep { key, value }, Connection::read_status)
     }
 
     /// Appends to a record, or creates it.
@@ -112,25 +112,29 @@ impl Client {
 
     /// Removes a record. Returns whether it existed.
     pub fn out(&self, key: &[u8]) -> Result<bool> {
-        self.call(&Request::Out { key }, Connection::status)
+        self.call(&Request::Out { key }, Connection::read_status)
     }
 
     /// Returns the value of a record.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.call(&Request::Get { key }, |connection| connection.success(Connection::string))
+        self.call(&Request::Get { key }, |connection| {
+            connection.read_if_ok(Connection::read_string)
+        })
     }
 
     /// Returns the records that exist among these keys, in the order of the keys.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Pair>> {
         let keys = strings(keys)?;
         let request = Request::GetMany(keys.strings());
-        self.call(&request, |connection| connection.success(Connection::pairs))?
+        self.call(&request, |connection| connection.read_if_ok(Connection::read_pairs))?
             .ok_or(Error::Miscellaneous)
     }
 
     /// Returns the size of a value, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<u32>> {
-        self.call(&Request::ValueSize { key }, |connection| connection.success(Connection::word))
+        self.call(&Request::ValueSize { key }, |connection| {
+            connection.read_if_ok(Connection::read_u32)
+        })
     }
 
     /// Starts the iterator. A database has a single one, which all clients share.
@@ -140,14 +144,14 @@ impl Client {
 
     /// Returns the iterator's next key, `None` at the end.
     pub fn iter_next(&self) -> Result<Option<Vec<u8>>> {
-        self.call(&Request::IterNext, |connection| connection.success(Connection::string))
+        self.call(&Request::IterNext, |connection| connection.read_if_ok(Connection::read_string))
     }
 
     /// Returns at most `max` keys that begin with `prefix`.
     pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
         let max = max.map_or(-1, |max| i32::try_from(max).unwrap_or(i32::MAX));
         let request = Request::KeysWithPrefix { prefix, max };
-        self.call(&request, |connection| connection.success(Connection::list))?
+        self.call(&request, |connection| connection.read_if_ok(Connection::read_list))?
             .ok_or(Error::Miscellaneous)
     }
 
@@ -155,7 +159,7 @@ impl Client {
     /// [`Error::ExistingRecord`] if the record is not an integer.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
         let request = Request::AddInt { key, addend };
-        self.call(&request, |connection| connection.success(Connection::sum))?
+        self.call(&request, |connection| connection.read_if_ok(Connection::read_i32))?
             .ok_or(Error::ExistingRecord)
     }
 
@@ -165,14 +169,14 @@ impl Client {
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         let (integral, fractional) = double_to_parts(addend);
         let request = Request::AddDouble { key, integral, fractional };
-        self.call(&request, |connection| connection.success(Connection::double))?
+        self.call(&request, |connection| connection.read_if_ok(Connection::read_f64))?
             .ok_or(Error::ExistingRecord)
     }
 
     /// Calls a function of the server's script. `options`: 1 locks the record, 2 locks everything.
     pub fn ext(&self, name: &[u8], options: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let request = Request::Ext { name, options, key, value };
-        self.call(&request, |connection| connection.success(Connection::string))?
+        self.call(&request, |connection| connection.read_if_ok(Connection::read_string))?
             .ok_or(Error::Miscellaneous)
     }
 
@@ -190,8 +194,9 @@ impl Client {
             arguments: arguments.strings(),
         };
         // A failure carries an (empty) list too.
-        let (ok, elements) =
-            self.call(&request, |connection| Ok((connection.status()?, connection.list()?)))?;
+        let (ok, elements) = self.call(&request, |connection| {
+            Ok((connection.read_status()?, connection.read_list()?))
+        })?;
         if ok { Ok(elements) } else { Err(Error::Miscellaneous) }
     }
 
@@ -245,13 +250,13 @@ impl Client {
     }
 
     fn total(&self, request: &Request<'_>) -> Result<u64> {
-        self.call(request, |connection| connection.success(Connection::long))?
+        self.call(request, |connection| connection.read_if_ok(Connection::read_u64))?
             .ok_or(Error::Miscellaneous)
     }
 
     /// Returns the status of the server: lines of a name, a TAB and a value.
     pub fn stat(&self) -> Result<Vec<u8>> {
-        self.call(&Request::Stat, |connection| connection.success(Connection::string))?
+        self.call(&Request::Stat, |connection| connection.read_if_ok(Connection::read_string))?
             .ok_or(Error::Miscellaneous)
     }
 }

@@ -74,15 +74,15 @@ impl Connection {
         Ok(())
     }
 
-    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    fn read_array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut array = [0; N];
         self.stream.read_exact(&mut array)?;
         Ok(array)
     }
 
     /// Reads the status of a response. Returns whether the request succeeded.
-    pub(crate) fn status(&mut self) -> io::Result<bool> {
-        match self.array()? {
+    pub(crate) fn read_status(&mut self) -> io::Result<bool> {
+        match self.read_array()? {
             [wire::binary::reply::OK] => Ok(true),
             [wire::binary::reply::FAILURE] => Ok(false),
             _ => Err(io::Error::new(ErrorKind::InvalidData, "unknown status")),
@@ -90,52 +90,52 @@ impl Connection {
     }
 
     /// Reads a response with `read` if the request succeeded.
-    pub(crate) fn success<T>(
+    pub(crate) fn read_if_ok<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        if self.status()? { read(self).map(Some) } else { Ok(None) }
+        if self.read_status()? { read(self).map(Some) } else { Ok(None) }
     }
 
-    pub(crate) fn word(&mut self) -> io::Result<u32> {
-        self.array().map(u32::from_be_bytes)
+    pub(crate) fn read_u32(&mut self) -> io::Result<u32> {
+        self.read_array().map(u32::from_be_bytes)
     }
 
-    pub(crate) fn long(&mut self) -> io::Result<u64> {
-        self.array().map(u64::from_be_bytes)
+    pub(crate) fn read_u64(&mut self) -> io::Result<u64> {
+        self.read_array().map(u64::from_be_bytes)
     }
 
-    pub(crate) fn sum(&mut self) -> io::Result<i32> {
-        self.array().map(i32::from_be_bytes)
+    pub(crate) fn read_i32(&mut self) -> io::Result<i32> {
+        self.read_array().map(i32::from_be_bytes)
     }
 
-    pub(crate) fn double(&mut self) -> io::Result<f64> {
-        let integral = self.array().map(i64::from_be_bytes)?;
-        let fractional = self.array().map(i64::from_be_bytes)?;
+    pub(crate) fn read_f64(&mut self) -> io::Result<f64> {
+        let integral = self.read_array().map(i64::from_be_bytes)?;
+        let fractional = self.read_array().map(i64::from_be_bytes)?;
         Ok(wire::binary::double_from_parts(integral, fractional))
     }
 
-    pub(crate) fn string(&mut self) -> io::Result<Vec<u8>> {
-        let size = self.word()?;
-        self.bytes(size)
+    pub(crate) fn read_string(&mut self) -> io::Result<Vec<u8>> {
+        let size = self.read_u32()?;
+        self.read_bytes(size)
     }
 
-    pub(crate) fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        let count = self.word()?;
-        (0..count).map(|_| self.spend(ELEMENT_BYTES).and_then(|()| self.string())).collect()
+    pub(crate) fn read_list(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let count = self.read_u32()?;
+        (0..count).map(|_| self.spend(ELEMENT_BYTES).and_then(|()| self.read_string())).collect()
     }
 
-    pub(crate) fn pairs(&mut self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let count = self.word()?;
+    pub(crate) fn read_pairs(&mut self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let count = self.read_u32()?;
         let pair = |_| {
             self.spend(2 * ELEMENT_BYTES)?;
-            let (key, value) = (self.word()?, self.word()?);
-            Ok((self.bytes(key)?, self.bytes(value)?))
+            let (key, value) = (self.read_u32()?, self.read_u32()?);
+            Ok((self.read_bytes(key)?, self.read_bytes(value)?))
         };
         (0..count).map(pair).collect()
     }
 
-    fn bytes(&mut self, size: u32) -> io::Result<Vec<u8>> {
+    fn read_bytes(&mut self, size: u32) -> io::Result<Vec<u8>> {
         let size = size as usize;
         self.spend(size)?;
         let mut bytes = Vec::with_capacity(size.min(STRING_BYTES_TRUSTED));

@@ -23,8 +23,8 @@ pub(crate) fn pairs(elements: Vec<Vec<u8>>) -> Vec<Pair> {
 }
 
 /// Returns `None` if a function failed, which it does for a missing record or for any other reason.
-pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
-    match answer {
+pub(crate) fn none_if_failed<T>(response: Result<T>) -> Result<Option<T>> {
+    match response {
         Ok(found) => Ok(Some(found)),
         Err(Error::Miscellaneous) => Ok(None),
         Err(error) => Err(error),
@@ -61,15 +61,15 @@ impl Client {
         let rate = bytes_per_second.map(|rate| rate.to_string());
         let mut arguments = vec!["start"];
         arguments.extend(rate.as_deref());
-        let answer = self.misc(b"check", UNLOGGED, &arguments)?;
-        answer.first().and_then(|run| number(run)).ok_or(Error::Miscellaneous)
+        let response = self.misc(b"check", UNLOGGED, &arguments)?;
+        response.first().and_then(|run| number(run)).ok_or(Error::Miscellaneous)
     }
 
     /// Returns the state of the last verification, with the damaged ranges from number `from` on.
     pub fn check_state(&self, from: usize) -> Result<CheckState> {
-        let answer = self.misc(b"check", UNLOGGED, &["state", &from.to_string()])?;
+        let response = self.misc(b"check", UNLOGGED, &["state", &from.to_string()])?;
         let mut state = CheckState::default();
-        for (name, value) in pairs(answer) {
+        for (name, value) in pairs(response) {
             let count = || number(&value).ok_or(Error::Miscellaneous);
             match &name[..] {
                 b"run" => state.run = count()?,
@@ -104,7 +104,7 @@ impl Client {
 
     /// Returns all values of a key of a tree, none if the key does not exist.
     pub fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Ok(found(self.misc(b"get", UNLOGGED, &[key]))?.unwrap_or_default())
+        Ok(none_if_failed(self.misc(b"get", UNLOGGED, &[key]))?.unwrap_or_default())
     }
 
     /// Removes all values of these keys of a tree. Missing keys are ignored.

@@ -30,11 +30,11 @@ pub struct Pipeline<'c> {
     connection: MutexGuard<'c, Connection>,
     bytes: Vec<u8>,
     /// End of each request, and its kind of response.
-    requests: Vec<(usize, Answer)>,
+    requests: Vec<(usize, ReplyKind)>,
 }
 
 #[derive(Clone, Copy)]
-enum Answer {
+enum ReplyKind {
     None,
     Done,
     Value,
@@ -46,50 +46,50 @@ impl<'c> Pipeline<'c> {
         Self { connection, bytes: Vec::new(), requests: Vec::new() }
     }
 
-    fn push(&mut self, request: &Request<'_>, answer: Answer) -> Result<&mut Self> {
+    fn push(&mut self, request: &Request<'_>, kind: ReplyKind) -> Result<&mut Self> {
         encode(request, &mut self.bytes).map_err(|_| Error::InvalidOperation)?;
-        self.requests.push((self.bytes.len(), answer));
+        self.requests.push((self.bytes.len(), kind));
         Ok(self)
     }
 
     /// Stores a record.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::Put { key, value }, Answer::Done)
+        self.push(&Request::Put { key, value }, ReplyKind::Done)
     }
 
     /// Stores a record if the key is new.
     pub fn put_keep(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::PutKeep { key, value }, Answer::Done)
+        self.push(&Request::PutKeep { key, value }, ReplyKind::Done)
     }
 
     /// Appends to a record.
     pub fn put_cat(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::PutCat { key, value }, Answer::Done)
+        self.push(&Request::PutCat { key, value }, ReplyKind::Done)
     }
 
     /// Stores a record. It has no [`Reply`].
     pub fn put_no_reply(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::PutNoReply { key, value }, Answer::None)
+        self.push(&Request::PutNoReply { key, value }, ReplyKind::None)
     }
 
     /// Removes a record.
     pub fn out(&mut self, key: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::Out { key }, Answer::Done)
+        self.push(&Request::Out { key }, ReplyKind::Done)
     }
 
     /// Gets a value.
     pub fn get(&mut self, key: &[u8]) -> Result<&mut Self> {
-        self.push(&Request::Get { key }, Answer::Value)
+        self.push(&Request::Get { key }, ReplyKind::Value)
     }
 
     /// Returns the iterator's next key.
     pub fn iter_next(&mut self) -> Result<&mut Self> {
-        self.push(&Request::IterNext, Answer::Value)
+        self.push(&Request::IterNext, ReplyKind::Value)
     }
 
     /// Adds to an integer.
     pub fn add_int(&mut self, key: &[u8], addend: i32) -> Result<&mut Self> {
-        self.push(&Request::AddInt { key, addend }, Answer::Sum)
+        self.push(&Request::AddInt { key, addend }, ReplyKind::Sum)
     }
 
     /// Returns the number of requests.
@@ -109,8 +109,8 @@ impl<'c> Pipeline<'c> {
     pub fn run(mut self) -> Result<Vec<Reply>> {
         let mut replies = Vec::with_capacity(self.requests.len());
         self.connection.begin_exchange();
-        self.exchange(|answer, connection| {
-            replies.extend(answer.read(connection)?);
+        self.exchange(|kind, connection| {
+            replies.extend(kind.read(connection)?);
             Ok(())
         })?;
         Ok(replies)
@@ -124,9 +124,9 @@ impl<'c> Pipeline<'c> {
         mut each: impl FnMut(Reply) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let mut failed = None;
-        let exchanged = self.exchange(|answer, connection| {
+        let exchanged = self.exchange(|kind, connection| {
             connection.begin_exchange();
-            let reply = answer.read(connection)?;
+            let reply = kind.read(connection)?;
             if let Some(Err(error)) = reply.map(&mut each) {
                 failed = Some(error);
                 return Err(io::ErrorKind::Other.into());
@@ -141,7 +141,7 @@ impl<'c> Pipeline<'c> {
 
     fn exchange(
         &mut self,
-        mut read: impl FnMut(Answer, &mut Connection) -> io::Result<()>,
+        mut read: impl FnMut(ReplyKind, &mut Connection) -> io::Result<()>,
     ) -> Result<()> {
         let mut start = 0;
         let mut rest = &self.requests[..];
@@ -153,7 +153,7 @@ impl<'c> Pipeline<'c> {
             let (chunk, after) = rest.split_at(count);
             let end = chunk.last().map_or(start, |(end, _)| *end);
             self.connection.exchange(&self.bytes[start..end], |connection| {
-                chunk.iter().try_for_each(|(_, answer)| read(*answer, connection))
+                chunk.iter().try_for_each(|(_, kind)| read(*kind, connection))
             })?;
             (start, rest) = (end, after);
         }
@@ -161,13 +161,13 @@ impl<'c> Pipeline<'c> {
     }
 }
 
-impl Answer {
+impl ReplyKind {
     fn read(self, connection: &mut Connection) -> io::Result<Option<Reply>> {
         Ok(match self {
-            Answer::None => None,
-            Answer::Done => Some(Reply::Done(connection.status()?)),
-            Answer::Value => Some(Reply::Value(connection.success(Connection::string)?)),
-            Answer::Sum => Some(Reply::Sum(connection.success(Connection::sum)?)),
+            ReplyKind::None => None,
+            ReplyKind::Done => Some(Reply::Done(connection.read_status()?)),
+            ReplyKind::Value => Some(Reply::Value(connection.read_if_ok(Connection::read_string)?)),
+            ReplyKind::Sum => Some(Reply::Sum(connection.read_if_ok(Connection::read_i32)?)),
         })
     }
 }

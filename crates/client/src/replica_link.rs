@@ -110,9 +110,9 @@ impl ReplicaLink {
         if head != [reply::OK, 0, 0, 0, 1] || size > LOG_IDENTITY_BYTES_MAX {
             return Err(Error::InvalidOperation);
         }
-        let mut answer = vec![0; size];
-        self.stream.read_exact(&mut answer).map_err(Error::Receive)?;
-        String::from_utf8(answer).map(Some).map_err(|_| Error::InvalidOperation)
+        let mut response = vec![0; size];
+        self.stream.read_exact(&mut response).map_err(Error::Receive)?;
+        String::from_utf8(response).map(Some).map_err(|_| Error::InvalidOperation)
     }
 
     fn probe(&mut self) -> Result<()> {
@@ -230,11 +230,11 @@ fn is_extended(stream: &mut Stream) -> Result<bool> {
         stream,
         &Request::Misc { function: Function::Replication, options: NOT_LOGGED, arguments },
     )?;
-    let mut answer = [0; 5];
-    stream.read_exact(&mut answer).map_err(Error::Receive)?;
-    if answer != [reply::OK, 0, 0, 0, 1] {
+    let mut response = [0; 5];
+    stream.read_exact(&mut response).map_err(Error::Receive)?;
+    if response != [reply::OK, 0, 0, 0, 1] {
         // Tokyo Tyrant has no such function, and a masked one returns no elements.
-        return if answer[1..] == [0; 4] { Ok(false) } else { Err(Error::InvalidOperation) };
+        return if response[1..] == [0; 4] { Ok(false) } else { Err(Error::InvalidOperation) };
     }
     let mut version = [0; 4 + VERSION.len()];
     stream.read_exact(&mut version).map_err(Error::Receive)?;

@@ -1,7 +1,7 @@
 //! Tables: rows, indices and searches.
 
 use crate::client::Pair;
-use crate::functions::{UNLOGGED, found, pairs};
+use crate::functions::{UNLOGGED, none_if_failed, pairs};
 use crate::{Client, Error, Result};
 use std::io;
 
@@ -178,7 +178,7 @@ impl Client {
     /// Stores a row if the key is new. Returns whether it was stored; any other failure returns
     /// `false` too.
     pub fn put_row_keep<C: AsRef<[u8]>>(&self, key: &[u8], columns: &[(C, C)]) -> Result<bool> {
-        Ok(found(self.misc(b"putkeep", 0, &row(key, columns)))?.is_some())
+        Ok(none_if_failed(self.misc(b"putkeep", 0, &row(key, columns)))?.is_some())
     }
 
     /// Adds the columns that a row lacks, or creates the row.
@@ -189,7 +189,7 @@ impl Client {
     /// Returns the names and values of a row's columns. Fails with [`Error::Receive`] if the record
     /// is not a row.
     pub fn get_row(&self, key: &[u8]) -> Result<Option<Vec<Pair>>> {
-        match found(self.misc(b"get", UNLOGGED, &[key]))? {
+        match none_if_failed(self.misc(b"get", UNLOGGED, &[key]))? {
             Some(elements) if elements.len() % 2 == 1 => Err(Error::Receive(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the record is not a row of a table",

@@ -1,0 +1,93 @@
+//! Serving a Tokyo Cabinet file: imports it once, into a database beside it.
+
+use super::legacy;
+use super::target::Target;
+use anyhow::{Context, Result, bail};
+use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::legacy::{File, is_legacy};
+use cabinet::name::{Kind, Specification};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+/// Returns the name of the database to serve for `name`. For a Tokyo Cabinet file, the file is
+/// imported into the database `into`; the default is `X.imported.tch` for `X.tch`, with the same
+/// tuning. An existing database of that name is used as it is. Any other `name` is returned
+/// unchanged.
+///
+/// During an import, and after an incomplete one, the partial database is called
+/// `...importing.tch`.
+pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String> {
+    let (path, tuning) = name.find('#').map_or((name, ""), |at| name.split_at(at));
+    let path = Path::new(path);
+    if !is_legacy(path) {
+        return Ok(name.to_owned());
+    }
+    let file = File::open(path)?;
+    let name = match into {
+        Some(into) => into.to_owned(),
+        None => {
+            let imported = path.with_extension(with_suffix("imported", file.header().kind));
+            let imported = imported.to_str().context("the path is not UTF-8")?;
+            format!("{imported}{tuning}")
+        }
+    };
+    let specification = legacy::adopt(&name, &file)?;
+    let imported = specification.path.clone();
+    if imported.exists() {
+        tracing::info!("{} was already imported", path.display());
+        return Ok(name);
+    }
+    tracing::info!(
+        "importing {} ({}) into {}",
+        path.display(),
+        legacy::describe(&file),
+        imported.display()
+    );
+    let records = import(&file, specification)
+        .with_context(|| format!("cannot import {}", path.display()))?;
+    tracing::info!("{records} records imported");
+    Ok(name)
+}
+
+/// Imports under a temporary name, renamed at the end.
+fn import(file: &File, mut specification: Specification) -> Result<u64> {
+    let imported = specification.path.clone();
+    let importing = imported.with_extension(with_suffix("importing", specification.kind));
+    specification.path = importing.clone();
+    if importing.exists() {
+        // The leftover of an earlier import, whose key order or width may differ.
+        let failed = || format!("cannot remove {}", importing.display());
+        let _lock = RealStorage.lock(&importing.join("lock")).with_context(failed)?;
+        fs::remove_dir_all(&importing).with_context(failed)?;
+    }
+    let mut target = Target::open(&specification)?;
+    let stored = legacy::import(file, &mut target, true, |_, line| tracing::error!("{line}"))?;
+    if stored.damages > 0 {
+        drop(target);
+        fs::remove_dir_all(&importing)
+            .with_context(|| format!("cannot remove {}", importing.display()))?;
+        bail!(
+            "{} damaged places were found; `tyrant import {} --into NAME` imports the rest",
+            stored.damages,
+            file.path().display()
+        );
+    }
+    target.database().sync()?;
+    drop(target);
+    fs::rename(&importing, &imported)
+        .with_context(|| format!("cannot rename {}", importing.display()))?;
+    RealStorage.sync_dir(directory_of(&imported))?;
+    Ok(stored.records)
+}
+
+/// Returns a word with the suffix of a kind of database on disk.
+fn with_suffix(word: &str, kind: Kind) -> OsString {
+    let suffix = match kind {
+        Kind::Tree => "tcb",
+        Kind::Fixed => "tcf",
+        Kind::Table => "tct",
+        _ => "tch",
+    };
+    format!("{word}.{suffix}").into()
+}

@@ -24,11 +24,11 @@ mod updates;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Versions of Tokyo Tyrant's library and protocol that the programs are compatible with.
-const ORIGINAL_VERSIONS: &str = "324:0.91";
+const TOKYO_TYRANT_VERSIONS: &str = "324:0.91";
 
 /// Returns the version line, in Tokyo Tyrant's format.
 fn version_line() -> String {
-    format!("Tyrant version {VERSION} ({ORIGINAL_VERSIONS}) for Linux")
+    format!("Tyrant version {VERSION} ({TOKYO_TYRANT_VERSIONS}) for Linux")
 }
 
 /// Returns the name of this program as called, and its arguments.

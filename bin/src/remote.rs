@@ -41,7 +41,7 @@ pub(crate) fn stat_value(client: &Client, name: &str) -> Result<Option<String>> 
 }
 
 /// Adds the server's own reason to an error, if the server has one: the protocol cannot express it.
-pub(crate) fn explained(client: &Client, error: anyhow::Error) -> anyhow::Error {
+pub(crate) fn with_reason(client: &Client, error: anyhow::Error) -> anyhow::Error {
     let Some(Error::Miscellaneous) = error.downcast_ref() else { return error };
     let nothing: [&[u8]; 0] = [];
     match client.misc(b"error", 0, &nothing).ok().and_then(|answer| answer.into_iter().next()) {

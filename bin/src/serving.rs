@@ -2,7 +2,7 @@
 
 use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
-use crate::transfer::beside::import_if_legacy;
+use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, signals};
 use anyhow::{Context, Result};
 use cabinet::name::Specification;

@@ -88,7 +88,7 @@ impl Catalog {
     pub(super) fn encode(&self) -> String {
         let mut text = format!("{FIRST_LINE}\nmade\t{}\n", self.made_us);
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "kind\t{}", kind_word(self.kind));
+        let _ = writeln!(text, "kind\t{}", kind_name(self.kind));
         let _ = writeln!(text, "identity\t{:016x}", self.identity);
         if let Some(position_us) = self.position_us {
             let _ = writeln!(text, "position\t{position_us}");
@@ -128,7 +128,7 @@ impl Catalog {
         if lines.next() != Some(FIRST_LINE) {
             return Err(damage(0, "unknown version of the format"));
         }
-        let mut found = Found::default();
+        let mut found = CatalogFields::default();
         for line in lines {
             let offset = line.as_ptr() as usize - text.as_ptr() as usize;
             found.line(line).ok_or_else(|| damage(offset, "invalid line"))?;
@@ -139,7 +139,7 @@ impl Catalog {
 
 /// Fields of a catalog that is being parsed.
 #[derive(Default)]
-struct Found {
+struct CatalogFields {
     made_us: Option<u64>,
     kind: Option<Kind>,
     identity: Option<u64>,
@@ -148,7 +148,7 @@ struct Found {
     files: Vec<FileEntry>,
 }
 
-impl Found {
+impl CatalogFields {
     fn line(&mut self, line: &str) -> Option<()> {
         let (name, value) = line.split_once('\t')?;
         match name {
@@ -205,7 +205,7 @@ fn entry(value: &str) -> Option<FileEntry> {
 const KINDS: &[(Kind, &str)] =
     &[(Kind::Hash, "hash"), (Kind::Tree, "tree"), (Kind::Fixed, "fixed"), (Kind::Table, "table")];
 
-fn kind_word(kind: Kind) -> &'static str {
+fn kind_name(kind: Kind) -> &'static str {
     KINDS.iter().find(|(other, _)| *other == kind).map_or("memory", |(_, word)| word)
 }
 

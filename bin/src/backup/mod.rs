@@ -21,4 +21,4 @@ pub(crate) use create::{CreateOptions, create};
 pub(crate) use repository::Repository;
 pub(crate) use restore::{Restore, Until};
 pub(crate) use source::Source;
-pub(crate) use time::{moment, show};
+pub(crate) use time::{format_time, parse_time};

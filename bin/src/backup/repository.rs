@@ -1,7 +1,7 @@
 //! Repositories: a folder of files, and of catalogs that list the files of each backup.
 
 use super::catalog::{CATALOG_BYTES_MAX, Catalog, FileEntry, Stamp, object};
-use super::sums::{Summing, Sums, read_blocks, read_expected, sums_of};
+use super::sums::{Sums, SumsBuilder, read_blocks, read_expected, sums_of};
 use super::time;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::{Damage, Inventory};
@@ -42,7 +42,7 @@ pub(super) struct Added {
 }
 
 /// Backed-up log files, by name and source file.
-pub(super) type Known = HashMap<(String, Stamp), FileEntry>;
+pub(super) type KnownFiles = HashMap<(String, Stamp), FileEntry>;
 
 impl Repository {
     /// Opens a repository to change it. With `create`, a missing or empty folder becomes a
@@ -155,8 +155,8 @@ impl Repository {
     }
 
     /// Returns the backed-up files of a database's log.
-    pub(super) fn known(&self, identity: u64) -> Result<Known> {
-        let mut known = Known::new();
+    pub(super) fn known(&self, identity: u64) -> Result<KnownFiles> {
+        let mut known = KnownFiles::new();
         for name in self.names()? {
             // The files of a damaged backup are copied again.
             let Ok(catalog) = self.catalog(&name)? else { continue };
@@ -331,7 +331,7 @@ fn make(folder: &Path) -> Result<()> {
 fn copy(source: &Path, target: &Path, seed: u64) -> Result<Sums> {
     let failed = || format!("cannot write {}", target.display());
     let mut file = File::create(target).with_context(failed)?;
-    let mut summing = Summing::new(seed);
+    let mut summing = SumsBuilder::new(seed);
     read_blocks(source, &mut |block| {
         summing.add(block);
         file.write_all(block).with_context(failed)

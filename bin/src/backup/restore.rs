@@ -103,7 +103,7 @@ impl Restore {
             None => bail!("the repository has no backup yet"),
             Some(until) => bail!(
                 "there is no backup of a server with an update log from before {}",
-                time::show(until.time_us)
+                time::format_time(until.time_us)
             ),
         }
     }
@@ -123,7 +123,7 @@ impl Restore {
         ensure!(
             position_us <= until.time_us,
             "the backup is of {}, after the requested time",
-            time::show(position_us)
+            time::format_time(position_us)
         );
         let log = &until.update_log;
         let replayed = server::replay(database.clone(), log, position_us, until.time_us)

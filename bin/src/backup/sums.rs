@@ -21,13 +21,13 @@ pub(crate) struct Sums {
 }
 
 /// Sums of the blocks added so far.
-pub(super) struct Summing {
+pub(super) struct SumsBuilder {
     hasher: Box<Xxh3>,
     bytes: u64,
     blocks: Vec<u32>,
 }
 
-impl Summing {
+impl SumsBuilder {
     pub(super) fn new(seed: u64) -> Self {
         Self { hasher: Box::new(Xxh3::with_seed(seed)), bytes: 0, blocks: Vec::new() }
     }
@@ -63,7 +63,7 @@ pub(super) fn read_blocks(path: &Path, visit: &mut dyn FnMut(&[u8]) -> Result<()
 
 /// Returns the sums of a file.
 pub(super) fn sums_of(path: &Path, seed: u64) -> Result<Sums> {
-    let mut summing = Summing::new(seed);
+    let mut summing = SumsBuilder::new(seed);
     read_blocks(path, &mut |block| {
         summing.add(block);
         Ok(())
@@ -82,7 +82,7 @@ pub(super) fn read_expected(
     if !path.exists() {
         return Ok(Some((0, "the file is missing".into())));
     }
-    let mut summing = Summing::new(seed);
+    let mut summing = SumsBuilder::new(seed);
     let mut wrong = None;
     read_blocks(path, &mut |block| {
         let offset = summing.bytes;

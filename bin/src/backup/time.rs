@@ -14,7 +14,7 @@ pub(super) fn now_us() -> u64 {
 
 /// Parses a time as in RFC 3339 (`2026-11-21T12:30:08Z`, with any offset), or in seconds or
 /// microseconds since 1970. Returns microseconds since 1970.
-pub(crate) fn moment(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
     if let Ok(number) = text.parse::<u64>() {
         return Ok(if number < MICROSECONDS_MIN { number * 1_000_000 } else { number });
     }
@@ -28,7 +28,7 @@ fn timestamp(time_us: u64) -> Timestamp {
 }
 
 /// Formats a time as in RFC 3339, to the microsecond.
-pub(crate) fn show(time_us: u64) -> String {
+pub(crate) fn format_time(time_us: u64) -> String {
     format!("{:.6}", timestamp(time_us))
 }
 
@@ -58,19 +58,19 @@ mod tests {
             "1795264208",
             "1795264208000000",
         ] {
-            assert_eq!(moment(text), Ok(us), "{text}");
+            assert_eq!(parse_time(text), Ok(us), "{text}");
         }
-        assert_eq!(moment("2026-11-21T12:30:08.000001Z"), Ok(us + 1));
+        assert_eq!(parse_time("2026-11-21T12:30:08.000001Z"), Ok(us + 1));
         for text in ["", "soon", "2026-11-21", "-1", "1969-12-31T23:59:59Z"] {
-            moment(text).unwrap_err();
+            parse_time(text).unwrap_err();
         }
     }
 
     #[test]
     fn times_round_trip_and_names_sort_by_time() {
         let us = 1_795_264_208_120_034;
-        assert_eq!(show(us), "2026-11-21T12:30:08.120034Z");
-        assert_eq!(moment(&show(us)), Ok(us));
+        assert_eq!(format_time(us), "2026-11-21T12:30:08.120034Z");
+        assert_eq!(parse_time(&format_time(us)), Ok(us));
         assert_eq!(name(us), "20261121T123008.120Z");
         assert!(name(us) < name(us + 1000));
         assert_eq!(of_name(&name(us)), Some(us / 1000 * 1000));

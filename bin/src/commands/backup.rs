@@ -1,6 +1,6 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
-use crate::backup::{CreateOptions, Repository, Source, create, show};
+use crate::backup::{CreateOptions, Repository, Source, create, format_time};
 use anyhow::{Result, bail};
 use cabinet::Damage;
 use clap::Subcommand;
@@ -103,7 +103,7 @@ impl List {
                     catalog.file_count(),
                     catalog.bytes(),
                     catalog.copied_bytes,
-                    catalog.position_us.map_or("-".to_owned(), show)
+                    catalog.position_us.map_or("-".to_owned(), format_time)
                 )?,
                 Err(damage) => {
                     damages += 1;

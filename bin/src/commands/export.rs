@@ -43,7 +43,7 @@ impl Export {
             damages: 0,
             failed: None,
         };
-        source.write(&mut lines).map_err(|error| self.explained(error))?;
+        source.write(&mut lines).map_err(|error| self.with_advice(error))?;
         if let Some(error) = lines.failed {
             return Err(error);
         }
@@ -65,7 +65,7 @@ impl Export {
     }
 
     /// Adds advice to an error of the database.
-    fn explained(&self, error: cabinet::Error) -> anyhow::Error {
+    fn with_advice(&self, error: cabinet::Error) -> anyhow::Error {
         let is_damage = matches!(error, cabinet::Error::Corrupted { .. });
         let error = anyhow::Error::from(error);
         if is_damage {

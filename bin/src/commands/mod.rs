@@ -135,7 +135,7 @@ impl<T: clap::Args + Run> At<T> {
         let done = self.command.run(&client, &mut output);
         // Results before an error are printed too.
         output.flush()?;
-        done.map_err(|error| crate::remote::explained(&client, error))
+        done.map_err(|error| crate::remote::with_reason(&client, error))
     }
 }
 

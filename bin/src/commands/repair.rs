@@ -85,7 +85,7 @@ fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
             }
         }
     };
-    check().map_err(|error| remote::explained(&client, error))
+    check().map_err(|error| remote::with_reason(&client, error))
 }
 
 #[derive(Debug, clap::Args)]

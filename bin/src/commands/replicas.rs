@@ -55,7 +55,7 @@ impl Tree<'_> {
         &mut self,
         address: &str,
         status: &Status,
-        seen_above: Option<&Described<'_>>,
+        seen_above: Option<&ReplicaStatus<'_>>,
         depth: usize,
     ) -> Result<()> {
         let place = "  ".repeat(depth);
@@ -129,30 +129,30 @@ impl Status {
     fn own_lag(&self) -> String {
         let seconds = self.value("delay").parse().unwrap_or(f64::NAN);
         match self.0.get("replication_lag_operations") {
-            Some(operations) => behind(operations, seconds),
+            Some(operations) => lag_text(operations, seconds),
             None => format!("{seconds:.3} s behind"),
         }
     }
 
     /// Returns the replicas that it serves.
-    fn replicas(&self) -> impl Iterator<Item = Described<'_>> {
+    fn replicas(&self) -> impl Iterator<Item = ReplicaStatus<'_>> {
         self.0.iter().filter_map(|(name, text)| {
             let id = name.strip_prefix("replica_")?;
             // Greater ids belong to tools.
             id.parse::<u16>().ok()?;
             let words = text.split(' ').filter_map(|word| word.split_once('=')).collect();
-            Some(Described { id, words })
+            Some(ReplicaStatus { id, words })
         })
     }
 }
 
 /// A replica, as its master describes it.
-struct Described<'s> {
+struct ReplicaStatus<'s> {
     id: &'s str,
     words: BTreeMap<&'s str, &'s str>,
 }
 
-impl Described<'_> {
+impl ReplicaStatus<'_> {
     fn word(&self, name: &str) -> &str {
         self.words.get(name).copied().unwrap_or("")
     }
@@ -168,14 +168,14 @@ impl Described<'_> {
             _ if state == "seeding" => {
                 format!("seeding, {} of {} records", self.word("seeded"), self.word("seeding"))
             }
-            Some(operations) => format!("{state}, {}", behind(operations, seconds)),
+            Some(operations) => format!("{state}, {}", lag_text(operations, seconds)),
             // A Tokyo Tyrant replica does not report its progress.
             None => format!("{state}, sent up to {}", self.word("sent_us")),
         }
     }
 }
 
-fn behind(operations: &str, seconds: f64) -> String {
+fn lag_text(operations: &str, seconds: f64) -> String {
     format!("{operations} operations, {seconds:.3} s behind")
 }
 

@@ -63,8 +63,8 @@ pub(super) struct ReplicationArguments {
     semi_sync_timeout: f64,
     /// Refuse changes after that wait, or acknowledge them anyway, until the replicas have caught
     /// up
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Late::Error, requires = "semi_sync")]
-    semi_sync_on_timeout: Late,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = TimeoutAction::Error, requires = "semi_sync")]
+    semi_sync_on_timeout: TimeoutAction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -75,7 +75,7 @@ enum Seed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Late {
+enum TimeoutAction {
     Error,
     Fallback,
 }
@@ -109,8 +109,8 @@ impl ReplicationArguments {
             replicas,
             timeout: Duration::from_secs_f64(self.semi_sync_timeout),
             on_timeout: match self.semi_sync_on_timeout {
-                Late::Error => OnTimeout::Error,
-                Late::Fallback => OnTimeout::Fallback,
+                TimeoutAction::Error => OnTimeout::Error,
+                TimeoutAction::Fallback => OnTimeout::Fallback,
             },
         });
     }

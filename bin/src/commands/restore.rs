@@ -1,6 +1,6 @@
 //! `tyrant restore`: restores a database from a backup.
 
-use crate::backup::{Repository, Restore as Restoring, Until, moment, show};
+use crate::backup::{Repository, Restore as Restoring, Until, format_time, parse_time};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub(super) struct Restore {
     #[arg(long, value_name = "BACKUP")]
     backup: Option<String>,
     /// Apply changes up to this time: RFC 3339, or seconds or microseconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = moment, requires = "update_log")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "update_log")]
     until: Option<u64>,
     /// Read changes from this folder of the server's update log, complete since the backup
     #[arg(long, value_name = "DIR", requires = "until")]
@@ -46,7 +46,7 @@ impl Restore {
                 println!("{} of them had a different outcome than originally", replayed.differing);
             }
             if let Some(last_us) = replayed.last_us {
-                println!("the last operation is of {}", show(last_us));
+                println!("the last operation is of {}", format_time(last_us));
             }
         }
         println!("{} records in {}", restored.records, self.into.display());

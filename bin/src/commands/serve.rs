@@ -129,11 +129,11 @@ impl Default for Arguments {
     /// Returns the arguments of an empty command line.
     fn default() -> Self {
         #[derive(Parser)]
-        struct Alone {
+        struct DefaultArguments {
             #[command(flatten)]
             arguments: Arguments,
         }
-        Alone::parse_from(["serve"]).arguments
+        DefaultArguments::parse_from(["serve"]).arguments
     }
 }
 

@@ -4,7 +4,7 @@ mod options;
 
 use crate::pid_file::PidFile;
 use crate::serving::Service;
-use crate::{ORIGINAL_VERSIONS, daemon, version_line};
+use crate::{TOKYO_TYRANT_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
 use server::update_log::Settings;
@@ -32,7 +32,7 @@ pub fn run() -> ExitCode {
     let result = match request {
         Request::Version => {
             println!("{}", version_line());
-            println!("Compatible with Tokyo Tyrant 1.1.41 ({ORIGINAL_VERSIONS})");
+            println!("Compatible with Tokyo Tyrant 1.1.41 ({TOKYO_TYRANT_VERSIONS})");
             Ok(ExitCode::SUCCESS)
         }
         Request::Serve(options) => serve(&options),

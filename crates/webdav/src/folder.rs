@@ -1,7 +1,7 @@
 //! Folders, derived from the keys of records.
 
 use crate::failure::Failure;
-use crate::path::{Within, check_depth, folder_key, within};
+use crate::path::{Location, check_depth, folder_key, location};
 use dav_server::fs::FsError;
 use server::{Facts, Records};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ pub(crate) fn has_entries(records: &Records, folder: &[u8]) -> Result<bool, Fail
     }
     let mut found = false;
     records.for_each_key(folder, folder, |key| {
-        found = within(folder, key) != Within::Nothing;
+        found = location(folder, key) != Location::Nothing;
         if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found)
@@ -92,10 +92,10 @@ impl Entries {
         while goes_on {
             goes_on = false;
             let start = std::mem::take(&mut from);
-            records.for_each_key(folder, &start, |key| match within(folder, key) {
-                Within::Nothing => ControlFlow::Continue(()),
-                Within::File(name) => entries.add(name, false),
-                Within::Folder(name) => {
+            records.for_each_key(folder, &start, |key| match location(folder, key) {
+                Location::Nothing => ControlFlow::Continue(()),
+                Location::File(name) => entries.add(name, false),
+                Location::Folder(name) => {
                     let flow = entries.add(name, true);
                     if records.is_sorted() && flow.is_continue() {
                         // The other keys of that folder are skipped: the scan continues after its
@@ -163,10 +163,10 @@ impl Tree {
         let mut end = top.len();
         loop {
             let folder = &key[..end];
-            let (name, is_folder) = match within(folder, key) {
-                Within::Nothing => return,
-                Within::File(name) => (name, false),
-                Within::Folder(name) => (name, true),
+            let (name, is_folder) = match location(folder, key) {
+                Location::Nothing => return,
+                Location::File(name) => (name, false),
+                Location::Folder(name) => (name, true),
             };
             let Some(entries) = self.folders.get_mut(folder) else { return };
             end += name.len();

@@ -37,7 +37,7 @@ pub(crate) fn parent_key(file: &[u8]) -> &[u8] {
 
 /// Relation of a key to a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Within<'k> {
+pub(crate) enum Location<'k> {
     /// The folder itself, or a key to which no path leads.
     Nothing,
     /// A file with this name.
@@ -47,15 +47,15 @@ pub(crate) enum Within<'k> {
 }
 
 /// Returns the relation of a key to a folder whose key is its prefix.
-pub(crate) fn within<'k>(folder: &[u8], key: &'k [u8]) -> Within<'k> {
+pub(crate) fn location<'k>(folder: &[u8], key: &'k [u8]) -> Location<'k> {
     let rest = key.get(folder.len()..).unwrap_or_default();
     let slash = rest.iter().position(|byte| *byte == b'/');
     let name = &rest[..slash.unwrap_or(rest.len())];
     match (name, slash) {
-        (b"" | b"." | b"..", _) => Within::Nothing,
-        (name, _) if name.contains(&0) => Within::Nothing,
-        (name, None) => Within::File(name),
-        (name, Some(_)) => Within::Folder(name),
+        (b"" | b"." | b"..", _) => Location::Nothing,
+        (name, _) if name.contains(&0) => Location::Nothing,
+        (name, None) => Location::File(name),
+        (name, Some(_)) => Location::Folder(name),
     }
 }
 
@@ -78,18 +78,18 @@ mod tests {
     #[test]
     fn a_folder_lists_only_keys_that_paths_reach() {
         for (folder, key, expected) in [
-            ("", "a", Within::File(b"a")),
-            ("", "a/b/c", Within::Folder(b"a")),
-            ("a/", "a/", Within::Nothing),
-            ("a/", "a/b", Within::File(b"b")),
-            ("a/", "a/b/", Within::Folder(b"b")),
-            ("a/", "a//b", Within::Nothing),
-            ("", "/a", Within::Nothing),
-            ("", "../a", Within::Nothing),
-            ("", ".", Within::Nothing),
-            ("", "a\0b", Within::Nothing),
+            ("", "a", Location::File(b"a")),
+            ("", "a/b/c", Location::Folder(b"a")),
+            ("a/", "a/", Location::Nothing),
+            ("a/", "a/b", Location::File(b"b")),
+            ("a/", "a/b/", Location::Folder(b"b")),
+            ("a/", "a//b", Location::Nothing),
+            ("", "/a", Location::Nothing),
+            ("", "../a", Location::Nothing),
+            ("", ".", Location::Nothing),
+            ("", "a\0b", Location::Nothing),
         ] {
-            assert_eq!(within(folder.as_bytes(), key.as_bytes()), expected, "{folder} {key}");
+            assert_eq!(location(folder.as_bytes(), key.as_bytes()), expected, "{folder} {key}");
         }
     }
 }

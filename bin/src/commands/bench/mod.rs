@@ -12,11 +12,11 @@ use anyhow::Result;
 #[derive(Debug, clap::Args)]
 pub(super) struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Benchmark {
     /// Load mailings by e-mail address into a table and a hash database, then look rows up
     Mailings(mailings::Mailings),
     /// Insert into a server without a replica and with one, in turn
@@ -28,9 +28,9 @@ enum What {
 impl Bench {
     pub(super) fn run(&self) -> Result<()> {
         match &self.what {
-            What::Mailings(mailings) => mailings.run(),
-            What::Replication(replication) => replication.run(),
-            What::Seeding(seeding) => seeding.run(),
+            Benchmark::Mailings(mailings) => mailings.run(),
+            Benchmark::Replication(replication) => replication.run(),
+            Benchmark::Seeding(seeding) => seeding.run(),
         }
     }
 }

@@ -61,7 +61,7 @@ struct Measurement {
 struct ReplicaMeasurement {
     processor_us: f64,
     /// Time from the end of the inserts until the replica has all of them.
-    behind: Duration,
+    catch_up: Duration,
 }
 
 impl Replication {
@@ -126,9 +126,9 @@ impl Replication {
         let replica = match replica {
             None => None,
             Some(replica) => {
-                let behind = self.await_all(&replica)?;
+                let catch_up = self.await_all(&replica)?;
                 let processor_us = self.each_us(replica.processor_seconds()?);
-                Some(ReplicaMeasurement { processor_us, behind })
+                Some(ReplicaMeasurement { processor_us, catch_up })
             }
         };
         let master_us = self.each_us(master.processor_seconds()? - before);
@@ -198,7 +198,8 @@ impl Measurement {
             self.records_per_second,
             self.master_us,
             replica.map_or("-".into(), |figures| format!("{:.2}", figures.processor_us)),
-            replica.map_or("-".into(), |figures| format!("{:.3}", figures.behind.as_secs_f64())),
+            replica
+                .map_or("-".into(), |measured| format!("{:.3}", measured.catch_up.as_secs_f64())),
         );
     }
 }

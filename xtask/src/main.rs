@@ -1,8 +1,8 @@
-//! The project's own commands, run as `cargo xtask NAME`.
+//! Commands of the project, run as `cargo xtask NAME`.
 //!
-//! Checks that `cargo test` can do stay there. Here is what needs more than the toolchain: clients
-//! of other people, killing the server again and again, a disk that fills up, fuzzing; and `tidy`,
-//! which reads all of the source.
+//! Checks that `cargo test` can run stay there. These commands need more than the toolchain:
+//! third-party clients, kills of the server, a full disk, fuzzing; and `tidy`, which reads all of
+//! the source.
 
 mod backup;
 mod chaos;
@@ -31,79 +31,79 @@ use programs::{Profile, cargo};
 enum Command {
     /// Install what the tests need and run all of them.
     Test,
-    /// Let real memcached, HTTP and Tokyo Tyrant clients talk to the server.
+    /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
-    /// Kill the server under load, again and again, and look for lost writes.
+    /// Kill the server under load many times, and check for lost writes.
     Crash {
-        /// How often.
+        /// Set the number of kills.
         #[arg(long, default_value_t = 100)]
         rounds: u32,
         #[command(flatten)]
         build: Build,
     },
-    /// Have the same random conversations with memcached and the server, and compare.
+    /// Run the same random conversations with memcached and the server, and compare.
     Memcached {
-        /// Number of the first one.
+        /// Begin with this seed.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many there are with each kind of database.
+        /// Set the number of conversations with each kind of database.
         #[arg(long, default_value_t = differential::CONVERSATIONS)]
         conversations: u64,
         #[command(flatten)]
         build: Build,
     },
-    /// Fill the disk under the server (a small tmpfs; needs root) and look for lost writes.
+    /// Fill the disk under the server (a small tmpfs; needs root), and check for lost writes.
     FullDisk {
-        /// Size of the disk, in MiB.
+        /// Set the size of the disk, in MiB.
         #[arg(long, default_value_t = full_disk::SIZE_MIB)]
         size_mib: u32,
         #[command(flatten)]
         build: Build,
     },
-    /// Run the server in a memory cgroup of 64 MiB (needs root) and see that nothing kills it.
+    /// Run the server in a memory cgroup of 64 MiB (needs root), and check that it survives.
     SmallMemory {
-        /// Records that are put into each kind of database.
+        /// Set the number of records in each kind of database.
         #[arg(long, default_value_t = small_memory::RECORDS)]
         records: u64,
         #[command(flatten)]
         build: Build,
     },
-    /// Back up a server under writes, restore, and look whether that was there at some moment.
+    /// Back up a server under writes, restore, and check that the result is a past state.
     Backup {
         #[command(flatten)]
         load: backup::Load,
         #[command(flatten)]
         build: Build,
     },
-    /// Kill servers that follow each other, cut and slow their links (needs root), and compare
+    /// Kill servers that replicate each other, cut and slow their links (needs root), and compare
     /// them.
     Chaos {
-        /// How long, in seconds.
+        /// Set the duration, in seconds.
         #[arg(long, default_value_t = chaos::SECONDS)]
         seconds: u64,
-        /// Seed of what happens; 0 takes another one each time.
+        /// Choose the faults by this seed; 0 takes a new one.
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]
         build: Build,
     },
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
-    /// hold every answer against what was acknowledged.
+    /// check every response against the acknowledged writes.
     Faults {
-        /// First seed.
+        /// Begin with this seed.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// Number of databases that are damaged; the other suites run in proportion.
+        /// Set the number of databases to damage; the other suites run in proportion.
         #[arg(long, default_value_t = 200)]
         rounds: u64,
         #[command(flatten)]
         build: Build,
     },
-    /// Let WebDAV clients talk to the server: litmus, cadaver, curl.
+    /// Run third-party WebDAV clients against the server: litmus, cadaver, curl.
     Webdav(Build),
     /// Run each fuzz target for a while.
     Fuzz {
-        /// Seconds for each.
+        /// Set the duration of each, in seconds.
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
@@ -111,10 +111,10 @@ enum Command {
     Tidy,
 }
 
-/// Which build of the programs to drive.
+/// Build of the programs to test.
 #[derive(clap::Args)]
 struct Build {
-    /// The unoptimized one.
+    /// Test the unoptimized build.
     #[arg(long)]
     debug: bool,
 }
@@ -125,13 +125,13 @@ impl Build {
     }
 }
 
-/// Rounds of the crash test that `test` runs; the hundred take their own command.
+/// Rounds of the crash test that `test` runs; its own command runs 100.
 const SHORT_CRASH_ROUNDS: u32 = 10;
 
-/// Seconds of chaos in `test`.
+/// Seconds of the chaos test in `test`.
 const SHORT_CHAOS_SECONDS: u64 = 40;
 
-/// Records of the backups that `test` makes; full size takes its own command.
+/// Records of the backup test in `test`; its own command uses more.
 const SHORT_BACKUP_RECORDS: u64 = 100_000;
 
 fn main() -> Result<()> {
@@ -160,7 +160,7 @@ fn command_names() -> Vec<String> {
 }
 
 fn test() -> Result<()> {
-    // The tests of the programs drive the programs, and so does all that follows.
+    // The end-to-end tests and all suites below run the programs.
     cargo(&["test", "--workspace"])?;
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;

@@ -1,4 +1,4 @@
-//! What the HTTP parser makes of a request does not depend on how it was cut into packets.
+//! HTTP parser: its result does not depend on how a request was cut into packets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

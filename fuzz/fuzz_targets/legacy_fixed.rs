@@ -1,4 +1,4 @@
-//! What the reader makes of a fixed-length file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of a fixed-length file of Tokyo Cabinet's that somebody has tampered with.
 #![no_main]
 
 mod edited;

@@ -1,4 +1,4 @@
-//! What the reader makes of a table file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of a table file of Tokyo Cabinet's that somebody has tampered with.
 #![no_main]
 
 mod edited;

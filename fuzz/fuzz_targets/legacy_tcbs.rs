@@ -1,4 +1,4 @@
-//! What the reader of Tokyo Cabinet's own compression makes of any bytes.
+//! Reader of Tokyo Cabinet's own compression, given any bytes.
 #![no_main]
 
 use cabinet::legacy::{ByteOrder, tcbs};

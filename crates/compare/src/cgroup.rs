@@ -80,7 +80,7 @@ impl MemoryCgroup {
     }
 
     /// Takes all pages away that can be read again. Those that were changed must be on the disk
-    /// by now. What is left is the processes' own memory; answers how much, in bytes.
+    /// by now. Returns the bytes that are left, which are the processes' own memory.
     pub fn reclaim(&self) -> Result<u64> {
         let mut left = self.usage()?;
         for _ in 0..RECLAIM_ATTEMPTS {
@@ -119,7 +119,7 @@ impl Drop for MemoryCgroup {
     }
 }
 
-/// Where memory cgroups can be made on this machine.
+/// Returns the folder in which memory cgroups can be made on this machine.
 fn find() -> Result<(Version, PathBuf)> {
     if Path::new(V1_ROOT).join("memory.limit_in_bytes").exists() {
         return Ok((Version::V1, V1_ROOT.into()));

@@ -1,4 +1,4 @@
-//! What was read from a disk, from the kernel's own accounts.
+//! Reads of a disk, from the kernel's own accounts.
 
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -42,7 +42,7 @@ impl Device {
         Ok(device)
     }
 
-    /// What has been read from it.
+    /// Returns the reads of it so far.
     pub fn reads(&self) -> Result<DeviceReads> {
         let stat = fs::read_to_string(&self.stat)
             .with_context(|| format!("cannot read {}", self.stat.display()))?;

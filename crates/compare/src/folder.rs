@@ -12,7 +12,8 @@ pub struct DiskUse {
     pub apparent: u64,
 }
 
-/// What the files below `folder` take. A file that goes away meanwhile takes nothing.
+/// Returns the space that the files below `folder` take. A file that goes away meanwhile takes
+/// nothing.
 pub fn usage(folder: &Path) -> io::Result<DiskUse> {
     use std::os::unix::fs::MetadataExt as _;
     let mut total = DiskUse::default();

@@ -1,4 +1,4 @@
-//! What a process has used, from the system's own accounting.
+//! Resources that a process has used, from the system's own accounting.
 
 use std::io;
 use std::ops::Sub;
@@ -17,7 +17,7 @@ pub struct Memory {
     pub peak_resident: u64,
 }
 
-/// What the threads of a process have had to wait for.
+/// Waits of the threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Page faults that had to read from a disk.
@@ -43,7 +43,7 @@ pub fn memory(process_id: u32) -> io::Result<Memory> {
     Ok(parse_status(&status))
 }
 
-/// What those threads of a process have waited for whose names begin with `prefix`. Threads that
+/// Returns the waits of those threads of a process whose names begin with `prefix`. Threads that
 /// have ended are left out.
 pub fn waits(process_id: u32, prefix: &str) -> io::Result<Waits> {
     let mut sum = Waits::default();

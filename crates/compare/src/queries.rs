@@ -113,7 +113,7 @@ impl Rows {
 /// A question, asked with many operands.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What it is called.
+    /// Name in the tables.
     pub name: &'static str,
     /// Column and operator.
     pub condition: Option<(&'static str, Operator)>,

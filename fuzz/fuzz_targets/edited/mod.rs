@@ -13,7 +13,7 @@ pub struct Input {
     base: u8,
     edits: Vec<Edit>,
     log_edits: Vec<Edit>,
-    /// What comes behind all of the file.
+    /// Bytes after all of the file.
     behind: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What targets share that read messages one after the other.
+//! Helpers of targets that read messages one after the other.
 
 use wire::Parse;
 

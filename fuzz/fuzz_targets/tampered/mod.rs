@@ -19,11 +19,11 @@ const NOW_MS: u64 = 1_000_000;
 
 /// A kind of database.
 pub trait Kind: Sized {
-    /// Where it is.
+    /// Path of the file.
     const PATH: &str;
     /// Its number in the manifest.
     const NUMBER: u8;
-    /// What the manifest says beside that.
+    /// Parameters in the manifest beside that.
     const PARAMETERS: [u64; 3] = [0; 3];
     /// Whether what its files say may cut values.
     const CUTS_VALUES: bool = false;

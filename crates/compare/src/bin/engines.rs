@@ -16,7 +16,7 @@ use tempfile::TempDir;
 #[derive(Parser)]
 #[command(about, max_term_width = 100, subcommand_negates_reqs = true)]
 struct Arguments {
-    /// What to measure
+    /// Measure these
     #[arg(long, value_delimiter = ',', default_value = "speed")]
     suite: Vec<Suite>,
     /// Stores; the others are compared to the first

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is measured.
+/// Measurement of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {
     /// Put, get and scan in a new database.
@@ -32,7 +32,7 @@ pub struct Assignment {
     /// The store.
     #[arg(long)]
     pub store: String,
-    /// What to measure.
+    /// Measurement to make.
     #[arg(long)]
     pub task: Task,
     /// Folder of the database.
@@ -86,7 +86,7 @@ impl Assignment {
         arguments
     }
 
-    /// What the store is opened for.
+    /// Returns the purpose for which the store is opened.
     #[must_use]
     pub fn purpose(&self) -> Purpose {
         Purpose {

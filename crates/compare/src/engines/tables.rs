@@ -21,7 +21,7 @@ impl Rounds {
         self.figures.entry((name.to_owned(), round)).or_default().merge(figures);
     }
 
-    /// What was measured.
+    /// Returns the names of the measurements.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names

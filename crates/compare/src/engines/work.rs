@@ -1,4 +1,4 @@
-//! What is done to a store, by threads that share it, checked and measured.
+//! Work on a store, by threads that share it, checked and measured.
 
 use super::figures::Figures;
 use crate::process;
@@ -71,7 +71,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What the phases of a measurement have in common.
+/// State that the phases of a measurement have in common.
 pub(super) struct Bench<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) records: &'a Records,

@@ -21,7 +21,7 @@ const READ_BYTES: usize = 256 << 10;
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
-/// What is asked for.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Different records.
@@ -36,7 +36,7 @@ pub struct Plan {
     pub reads: u64,
 }
 
-/// What a server came to.
+/// Result of a server.
 #[derive(Clone, Debug)]
 struct Outcome {
     name: String,

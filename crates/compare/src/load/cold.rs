@@ -25,13 +25,13 @@ use std::sync::atomic::AtomicU64;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the names of tyrant's event loops begin with.
+/// Beginning of the names of tyrant's event loops.
 const LOOP_THREADS: &str = "loop-";
 
 /// How long a server may take to tell its counters.
 const STATS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is loaded and asked for.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Memory of the server, in bytes.
@@ -75,7 +75,7 @@ struct Stretch {
     pooled: Option<u64>,
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Results {
     alone: Vec<Stretch>,
@@ -161,7 +161,7 @@ fn sync_files(folder: &Path) -> Result<()> {
         if path.is_dir() {
             sync_files(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // What is no longer there was removed by the server.
+            // A file that is no longer there was removed by the server.
             file.sync_all().with_context(|| path.display().to_string())?;
         }
     }
@@ -327,7 +327,7 @@ impl Results {
         table
     }
 
-    /// What the cold requests cost: medians over the rounds.
+    /// Returns the cost of the cold requests: medians over the rounds.
     #[must_use]
     pub fn cold(&self) -> Table {
         let mut table = Table::new(["cold requests", "value"]);

@@ -157,7 +157,7 @@ impl Connection {
             self.input_end -= self.input_start;
             self.input_start = 0;
         } else {
-            // One reply fills the buffer. What a reply may hold is bounded by its request.
+            // One reply fills the buffer. Its request bounds its length.
             self.input.resize(self.input.len() * 2, 0);
         }
     }

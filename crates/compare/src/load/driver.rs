@@ -42,7 +42,7 @@ impl Limits<'_> {
     }
 }
 
-/// What came of driving.
+/// Result of driving.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Requests answered, refusals included.

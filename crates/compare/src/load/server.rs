@@ -20,9 +20,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// How to start a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// What it is called in the tables.
+    /// Name in the tables.
     pub name: String,
-    /// What is spoken with it.
+    /// Protocol that is spoken with it.
     pub protocol: Protocol,
     /// Program and arguments, separated by spaces. `{port}` and `{dir}` are filled in; `""` is
     /// an empty argument.
@@ -92,7 +92,7 @@ impl Recipe {
 pub struct Server {
     /// How it was started.
     pub recipe: Recipe,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
     /// Records that it was given as new ones so far.
     pub created: AtomicU64,
@@ -179,7 +179,7 @@ impl Server {
         Ok(process::memory(self.child.id())?)
     }
 
-    /// Where its files are.
+    /// Returns the folder of its files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()

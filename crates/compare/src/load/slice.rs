@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A workload and how many connections it comes from.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is called in the tables.
+    /// Name in the tables.
     pub name: String,
     /// The requests.
     pub workload: Workload,
@@ -34,7 +34,7 @@ pub struct Effort {
     pub threads: usize,
 }
 
-/// What a slice showed.
+/// Result of a slice.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Replies, errors and latencies.

@@ -1,4 +1,4 @@
-//! What is asked of a server, and which records it is asked about.
+//! Workloads: the requests to a server, and the records that they are about.
 
 use super::protocol::{Expect, Kind};
 use crate::random::{Random, Zipfian};
@@ -49,7 +49,7 @@ pub struct Workload {
 /// First number of the records that [`Choice::New`] creates, above every space.
 const FIRST_NEW: u64 = 1 << 41;
 
-/// Where one driver takes its requests from.
+/// Source of the requests of one driver.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) workload: &'a Workload,

@@ -24,7 +24,7 @@ const CACHE_BYTES: usize = 256 << 20;
 
 /// An open store. Threads share it, each through a session of its own.
 pub trait Store: Sync {
-    /// What one thread works with.
+    /// Returns a session for one thread.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
     /// Makes everything written durable.
@@ -51,7 +51,7 @@ pub trait Session {
     }
 }
 
-/// What a store is opened for.
+/// Purpose for which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purpose {
     /// Records it will hold.

@@ -23,7 +23,7 @@ pub enum Protocol {
     Redis,
 }
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Store one record.
@@ -54,7 +54,7 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbled(pub String);
 
-/// What was understood of the bytes received so far.
+/// Result of parsing the bytes received so far.
 pub type Parsed = Result<Option<(usize, Reply)>, Garbled>;
 
 /// Says what value the record of a number has.

@@ -305,8 +305,8 @@ impl<'l> Link<'l> {
         self.shared.is_stopping() || self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Sends the entries before `end`, which are in the files; `before` is called with the time stamp
-    /// of each.
+    /// Sends the entries before `end`, which are in the files; `before` is called with the time
+    /// stamp of each.
     pub(super) fn send_up_to(
         &mut self,
         feed: &mut Feed<'_>,

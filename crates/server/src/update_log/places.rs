@@ -500,7 +500,7 @@ mod tests {
         let root = |timestamp_us| Some(Root { log: 7, timestamp_us });
         assert_eq!(lines.root_of(6).expect("files"), None);
         places.write(&encoded([(7, 11), (9, 13)])).expect("room");
-        // Nobody reads files for each entry without a line.
+        // Files are not read again for each entry without a line.
         assert_eq!(lines.root_of(7).expect("files"), None);
         lines.look_again();
         assert_eq!(

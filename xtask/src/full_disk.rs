@@ -1,6 +1,7 @@
-//! Fills the disk under the server, of every kind of database, and that of its update log: writes
-//! are refused with each protocol's own error, reads go on, nothing acknowledged is lost, a server
-//! that is killed starts again, and writes go on when there is space again.
+//! Full disk test: fills the disk under the server, with every kind of database, and that of its
+//! update log. Each protocol must refuse writes with its own error, and reads must succeed. No
+//! acknowledged write may be lost, a killed server must start again, and writes must succeed once
+//! there is space.
 
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build, run as run_program};
@@ -12,28 +13,28 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Size of the disk unless told otherwise, in MiB.
+/// Default size of the disk, in MiB.
 pub(crate) const SIZE_MIB: u32 = 64;
 
 /// Size of the disk of the update log, in MiB.
 const LOG_SIZE_MIB: u32 = 24;
 
-/// A record that is stored when there is space again. Keys are ids, which every kind takes.
+/// A record stored once there is space again. Keys are ids, which every kind of database takes.
 const AFTER: &str = "4001";
 
-/// The first of the records for which there is no space.
+/// The first of the records that do not fit.
 const FIRST_REFUSED: u32 = 4002;
 
-/// Records that may be stored although one was refused before.
+/// Most records that may be stored after the first refusal.
 const STORED_MAX: u32 = 200;
 
-/// Bytes of one value: small against the disk, large enough to fill it quickly.
+/// Bytes of one value: small compared with the disk, but large enough to fill it quickly.
 const VALUE_BYTES: usize = 64 << 10;
 
-/// Space that was freed may take this long to come back, as compaction works in the background.
+/// Longest time until freed space is usable, because compaction works in the background.
 const SPACE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs the test on a tmpfs of `size_mib`; without root it only says that it cannot.
+/// Runs the test on a tmpfs of `size_mib` MiB. Without root it prints that it is skipped.
 pub(crate) fn run(profile: Profile, size_mib: u32) -> Result<()> {
     if !requirements::is_root() {
         println!("full disk: SKIPPED, mounting a small file system needs root");
@@ -59,7 +60,7 @@ fn database_fills_its_disk(programs: &Path, name: &str, size_mib: u32) -> Result
         holds(&mut connection, index)?;
     }
 
-    // Half of it goes; the rest has to stay through the return of the space and a crash.
+    // Half of the records are removed. The rest must survive until there is space, and a crash.
     for index in (0..stored).step_by(2) {
         let answer = connection.delete(&key(index))?;
         ensure!(answer == "DELETED", "removing a record on a full disk: {answer}");
@@ -86,7 +87,7 @@ fn update_log_fills_its_disk(programs: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let small = tempfile::tempdir().context("no temporary folder")?;
     let _disk = Disk::mount(small.path(), LOG_SIZE_MIB)?;
-    // Takes up space, and is removed when there is to be space again.
+    // It takes up space, and is removed to free it.
     let filler = small.path().join("filler");
     std::fs::write(&filler, vec![b'f'; (LOG_SIZE_MIB as usize) << 19]).context("no filler")?;
     let (database, log) = (folder.path().join("casket.tch"), folder.path().join("server.log"));
@@ -129,7 +130,7 @@ impl<'a> Disk<'a> {
 
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
-        // The server may need a moment to let go of its files: detach it at any rate.
+        // The server may still have files open, so the file system is detached in any case.
         if let Err(error) = run_program(Command::new("umount").arg("--lazy").arg(self.0)) {
             eprintln!("{error:#}");
         }
@@ -147,7 +148,7 @@ fn value(index: usize) -> Vec<u8> {
     value
 }
 
-/// Stores records until the server refuses one; answers how many it has.
+/// Stores records until the server refuses one. Returns the number stored.
 fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
     let most = (size_mib as usize) << 20;
     for index in 0..=most / VALUE_BYTES {
@@ -160,8 +161,8 @@ fn fill(connection: &mut Connection, size_mib: u32) -> Result<usize> {
     bail!("more records were acknowledged than the disk can hold")
 }
 
-/// Expects the refusals of the protocols. If dead space is given back while the disk is full,
-/// some more records may be stored before.
+/// Checks the refusals of the protocols. More records may be stored before, if dead space is freed
+/// while the disk is full.
 fn refuses_in_every_protocol(port: u16) -> Result<()> {
     let value = value(0);
     refuses(&[1], |key| {
@@ -181,7 +182,7 @@ fn refuses_in_every_protocol(port: u16) -> Result<()> {
     .context("HTTP")
 }
 
-/// Stores records until one is refused with this answer.
+/// Stores records until one is refused with the response `expected`.
 fn refuses(expected: &[u8], store: impl Fn(&str) -> Result<Vec<u8>>) -> Result<()> {
     let mut answer = Vec::new();
     for key in FIRST_REFUSED..FIRST_REFUSED + STORED_MAX {
@@ -193,7 +194,7 @@ fn refuses(expected: &[u8], store: impl Fn(&str) -> Result<Vec<u8>>) -> Result<(
     bail!("the last answer was {:?}", answer.escape_ascii().to_string())
 }
 
-/// Sends a request on a connection of its own; answers the first bytes of what comes back.
+/// Sends a request on a new connection. Returns the first bytes of the response.
 fn exchange(port: u16, request: &[u8], answer_bytes: usize) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(SPACE_TIMEOUT))?;

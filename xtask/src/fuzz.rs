@@ -1,13 +1,13 @@
-//! Short runs of the fuzz targets in `fuzz/`.
+//! Fuzzing: short runs of the targets in `fuzz/`.
 
 use crate::programs::{run, workspace};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 
-/// Runs each target for so many seconds; the first crash ends it with an error.
+/// Runs each target for `seconds`. The first crash is an error.
 ///
-/// libFuzzer needs flags of the nightly compiler, which `RUSTC_BOOTSTRAP` lets the stable one
-/// take, so that no second toolchain has to be installed.
+/// libFuzzer needs flags of the nightly compiler. `RUSTC_BOOTSTRAP` makes the stable compiler
+/// accept them, so that no second toolchain is needed.
 pub(crate) fn run_all(seconds: u32) -> Result<()> {
     if !cargo_fuzz(&["--version"]).output().is_ok_and(|output| output.status.success()) {
         run(Command::new(env!("CARGO")).args(["install", "--locked", "cargo-fuzz"]))?;
@@ -17,7 +17,7 @@ pub(crate) fn run_all(seconds: u32) -> Result<()> {
     ensure!(!targets.trim().is_empty(), "there are no fuzz targets");
     for target in targets.split_whitespace() {
         let time = format!("-max_total_time={seconds}");
-        // Not each thing that it learns, but what it did in all.
+        // Only the summary is printed, not each new input.
         let quiet = ["-timeout=10", "-verbosity=0", "-print_final_stats=1"];
         run(&mut cargo_fuzz(&[&["run", target, "--", &time][..], &quiet].concat()))?;
     }

@@ -1,4 +1,4 @@
-//! Client libraries of other languages, installed below `target`, and their tests.
+//! Client libraries of other languages: installs them below `target` and runs their tests.
 
 use crate::programs::{target_folder, workspace};
 use crate::requirements::prepared;
@@ -6,14 +6,14 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A test of client libraries, which is run with the port of a server as its last argument.
+/// A test of client libraries, run with the port of a server as its last argument.
 pub(crate) struct Test {
     program: PathBuf,
     arguments: Vec<PathBuf>,
 }
 
 impl Test {
-    /// The command that tests a server.
+    /// Returns the command that tests a server.
     pub(crate) fn command(&self, port: u16) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(port.to_string());
@@ -21,7 +21,7 @@ impl Test {
     }
 }
 
-/// The tests of every language, ready to run.
+/// Returns the tests of every language, ready to run.
 pub(crate) fn tests() -> Result<Vec<Test>> {
     let mut tests = vec![go()?, java()?];
     tests.extend(node()?);
@@ -75,7 +75,7 @@ fn sources(language: &str) -> PathBuf {
     workspace().join("tests/clients").join(language)
 }
 
-/// A folder below `target` that commands have filled from these files of a language.
+/// Returns a folder below `target` that commands have filled from these files of a language.
 fn installed(
     language: &str,
     files: &[&str],
@@ -90,7 +90,7 @@ fn installed(
     let folder = target_folder().join("clients").join(language);
     let folder = std::path::absolute(folder).context("no target folder")?;
     prepared(&folder, &wanted, || {
-        // Files of an older version are not to be tested.
+        // Files of an older version must not be tested.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).context("cannot write to the target folder")?;
         Ok(commands(&folder))

@@ -1,14 +1,14 @@
-//! As much of a memcached client as the tests here need.
+//! A minimal memcached client for the tests.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A server that says nothing for so long has hung.
+/// Longest silence of a server before it counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Most bytes that are looked through at once.
+/// Most bytes searched at once.
 const READ_BYTES: usize = 64 << 10;
 
 pub(crate) struct Connection {
@@ -24,12 +24,12 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends requests, which may be many at once.
+    /// Sends one or more requests.
     pub(crate) fn send(&mut self, requests: &[u8]) -> Result<()> {
         self.stream.get_mut().write_all(requests).context("cannot send")
     }
 
-    /// One line of an answer, without its end.
+    /// Reads one line of a response, without its end.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line).context("no answer")?;
@@ -37,19 +37,19 @@ impl Connection {
         Ok(line.to_owned())
     }
 
-    /// So many bytes of an answer.
+    /// Reads `bytes` bytes of a response.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<Vec<u8>> {
         let mut received = vec![0; bytes];
         self.stream.read_exact(&mut received).context("half an answer")?;
         Ok(received)
     }
 
-    /// Whether the server has closed, once that is known.
+    /// Returns whether the server has closed the connection. Blocks until it is known.
     pub(crate) fn is_at_end(&mut self) -> Result<bool> {
         Ok(self.stream.fill_buf().context("no answer")?.is_empty())
     }
 
-    /// All that comes up to `end`, and `end` itself.
+    /// Reads up to and including `end`.
     pub(crate) fn read_until(&mut self, end: &[u8]) -> Result<Vec<u8>> {
         let mut received = Vec::new();
         while !received.windows(end.len()).rev().take(READ_BYTES).any(|window| window == end) {
@@ -66,19 +66,19 @@ impl Connection {
         Ok(received)
     }
 
-    /// Stores a value; answers the server's line.
+    /// Stores a value. Returns the response line.
     pub(crate) fn set(&mut self, key: &str, value: &[u8]) -> Result<String> {
         self.send(&set_request(key, value))?;
         self.line()
     }
 
-    /// Removes a record; answers the server's line.
+    /// Removes a record. Returns the response line.
     pub(crate) fn delete(&mut self, key: &str) -> Result<String> {
         self.send(&delete_request(key))?;
         self.line()
     }
 
-    /// The value under a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>> {
         self.send(format!("get {key}\r\n").as_bytes())?;
         let line = self.line()?;

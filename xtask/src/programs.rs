@@ -1,4 +1,4 @@
-//! Building the programs and running the server.
+//! Programs: builds them and runs the server.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the server may take to accept connections: it may have to recover first.
+/// Longest time until the server accepts connections, including its recovery.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How the programs are built.
+/// Profile of a build.
 #[derive(Clone, Copy)]
 pub(crate) enum Profile {
     Debug,
     Release,
 }
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 pub(crate) fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
@@ -38,7 +38,7 @@ pub(crate) fn run_with(arguments: &[&str], (variable, value): (&str, &str)) -> R
     run(Command::new(env!("CARGO")).args(arguments).env(variable, value).current_dir(workspace()))
 }
 
-/// Runs a program to its end, which has to be a success.
+/// Runs a program, which must succeed.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line(command));
     let status = command.status().with_context(|| format!("cannot run {}", line(command)))?;
@@ -46,7 +46,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program whose output is of no interest unless it fails.
+/// Runs a program whose output is only shown if it fails.
 pub(crate) fn run_quietly(command: &[&str]) -> Result<()> {
     let [program, arguments @ ..] = command else { bail!("no program") };
     let output = Command::new(program).args(arguments).output();
@@ -56,7 +56,7 @@ pub(crate) fn run_quietly(command: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program can be run, and succeeds.
+/// Returns whether a program exists and succeeds.
 pub(crate) fn succeeds(command: &[&str]) -> bool {
     let [program, arguments @ ..] = command else { return false };
     Command::new(program)
@@ -74,7 +74,7 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Builds the programs; answers the folder they are in.
+/// Builds the programs. Returns their folder.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     let mut arguments = vec!["build", "--package", "tyrant", "--bins"];
     let folder = match profile {
@@ -95,18 +95,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server on a free port of the loopback and waits until it accepts connections.
-    /// Its log goes to a file beside the database.
+    /// Starts the server on a free port of the loopback interface and waits until it accepts
+    /// connections. Its log is a file beside the database.
     pub(crate) fn start(programs: &Path, database: &Path) -> Result<Self> {
         Self::start_logging(programs, database, &database.with_extension("log"))
     }
 
-    /// The same with its log elsewhere.
+    /// Starts the server with its log in another file.
     pub(crate) fn start_logging(programs: &Path, database: &Path, log: &Path) -> Result<Self> {
         Self::start_with(programs, database, log, &[])
     }
 
-    /// The same with further options.
+    /// Starts the server with further options.
     pub(crate) fn start_with(
         programs: &Path,
         database: &Path,
@@ -116,7 +116,7 @@ impl Server {
         Self::start_by(|command| command, programs, database, log, options)
     }
 
-    /// The same by another command, which `enclose` makes of the server's.
+    /// Starts the server by another command, which `enclose` makes from the server's.
     pub(crate) fn start_by(
         enclose: impl FnOnce(Command) -> Command,
         programs: &Path,
@@ -147,7 +147,7 @@ impl Server {
         Ok(server)
     }
 
-    /// SIGTERM, and wait until it has closed the database and ended.
+    /// Sends SIGTERM, and waits until the server has closed the database and exited.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM)
@@ -157,14 +157,14 @@ impl Server {
         Ok(())
     }
 
-    /// SIGKILL, and wait until it is gone.
+    /// Sends SIGKILL, and waits until the server has exited.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().context("cannot kill the server")?;
         self.child.wait().context("cannot wait for the server")?;
         Ok(())
     }
 
-    /// How the server has ended, if it has.
+    /// Returns the exit status of the server, if it has exited.
     pub(crate) fn ending(&mut self) -> Result<Option<std::process::ExitStatus>> {
         self.child.try_wait().context("cannot look after the server")
     }
@@ -172,13 +172,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already, which is what is wanted.
+        // It may have exited already.
         let _ = self.kill();
     }
 }
 
-/// A port that nobody listens on, below those that systems give to the clients' ends: one of
-/// those connects to itself when it is tried before the server listens.
+/// Returns an unused port below the range of clients' ports. A port in that range could connect to
+/// itself if it is tried before the server listens.
 pub(crate) fn free_port() -> Result<u16> {
     let first = std::process::id() % 20_000;
     (0..20_000)

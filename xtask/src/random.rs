@@ -1,4 +1,4 @@
-//! Numbers that look like chance and come again with their seed.
+//! Pseudo-random numbers, reproducible from their seed.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(crate) struct Random(pub(crate) u64);

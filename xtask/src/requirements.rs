@@ -1,11 +1,11 @@
-//! Requirements of the tests beside the toolchain, installed where that can be done.
+//! Requirements of the tests beside the toolchain, installed if possible.
 
 use crate::programs::{run, succeeds, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs, how to see that they are there, and the Debian packages that bring them.
+/// Programs, the commands that detect them, and their Debian packages.
 const PROGRAMS: &[(&[&str], &str)] = &[
     (&["nc", "-h"], "netcat-openbsd"),
     (&["curl", "--version"], "curl"),
@@ -24,10 +24,10 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),
 ];
 
-/// Python packages of the client tests, at the versions they were written with.
+/// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] = &["pylibmc==1.6.3", "pymemcache==4.0.0"];
 
-/// Installs the programs that are missing, as root on a Debian system; elsewhere says which.
+/// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
     let missing: Vec<&str> = PROGRAMS
         .iter()
@@ -47,7 +47,7 @@ pub(crate) fn install_programs() -> Result<()> {
         .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// A Python with the packages of the client tests, in a virtual environment below `target`.
+/// Returns a Python with the packages of the client tests, in a virtual environment below `target`.
 pub(crate) fn python() -> Result<PathBuf> {
     let folder = target_folder().join("python");
     let python = folder.join("bin/python");
@@ -63,13 +63,13 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Has commands fill a folder, unless they have done so with the same in `wanted` before.
+/// Fills a folder with commands, unless they have already done so with the same `wanted`.
 pub(crate) fn prepared(
     folder: &Path,
     wanted: &str,
     commands: impl FnOnce() -> Result<Vec<Command>>,
 ) -> Result<()> {
-    // Written last, so that an installation that was interrupted is made again.
+    // It is written last, so that an interrupted installation is repeated.
     let stamp = folder.join("installed");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -80,7 +80,7 @@ pub(crate) fn prepared(
     std::fs::write(&stamp, wanted).context("cannot write to the target folder")
 }
 
-/// Whether this process may mount file systems and install packages.
+/// Returns whether this process may mount file systems and install packages.
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)

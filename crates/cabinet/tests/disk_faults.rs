@@ -32,6 +32,15 @@ fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Datab
     open_any(storage, options)
 }
 
+/// Random numbers, the same each time.
+fn chance() -> impl FnMut() -> u64 {
+    let mut seed = 0u64;
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    }
+}
+
 #[test]
 fn after_a_failed_sync_writes_refuse_and_reads_go_on() {
     let storage = FaultyStorage::new();
@@ -45,6 +54,83 @@ fn after_a_failed_sync_writes_refuse_and_reads_go_on() {
     assert!(matches!(database.put(b"after", b"3"), Err(Error::Poisoned(_))));
     assert!(matches!(deferred.remove(b"before"), Err(Error::Poisoned(_))));
     assert_eq!(database.get(b"before").expect("a read"), Some(b"1".to_vec()));
+}
+
+/// The power goes at any moment of an opening after a kill in the middle of a clearing.
+#[test]
+fn a_clearing_that_was_cut_short_is_done_as_a_whole_or_not_at_all() {
+    fn test<E: OnDisk>() {
+        let storage = FaultyStorage::new();
+        let options = options(Durability::None);
+        let (_engine, database) = open_any::<E>(&storage, &options);
+        let key = |number: u32| (number + 1).to_string().into_bytes();
+        for number in 0..300 {
+            database.put(&key(number), &[1; 1000]).expect("a put");
+        }
+        database.sync().expect("a sync");
+        storage.faults().fail_syncs.store(true, Ordering::Relaxed);
+        assert!(database.clear().is_err());
+        let mut chance = chance();
+        let mut syncs = 0;
+        loop {
+            let killed = storage.kill();
+            killed.faults().syncs_left.store(syncs, Ordering::Relaxed);
+            let is_open = try_open::<E>(&killed, &options).is_ok();
+            for loss in 0..20 {
+                let lost = killed.lose_power(&mut chance);
+                let (_engine, database) = open_any::<E>(&lost, &options);
+                assert_eq!(database.damages(), [], "{syncs} syncs, loss {loss}");
+                let is_there = |number: &u32| database.get(&key(*number)).expect("a get").is_some();
+                let left = (0..300).filter(is_there).count();
+                assert!([0, 300].contains(&left), "{syncs} syncs, loss {loss}: {left} left");
+            }
+            if is_open {
+                return;
+            }
+            syncs += 1;
+        }
+    }
+    test::<Arc<HashDatabase>>();
+    test::<Arc<TreeDatabase>>();
+}
+
+/// An opening after a kill finds a copy of the manifest that only the page cache has. If the power
+/// goes while it writes the other one, one of them is whole.
+#[test]
+fn a_power_loss_during_the_opening_after_a_kill_leaves_a_manifest() {
+    let storage = FaultyStorage::new();
+    let options = options(Durability::None);
+    let (_engine, database) = open(&storage, &options);
+    for number in 0..300u32 {
+        database.put(&number.to_le_bytes(), &[1; 1000]).expect("a put");
+    }
+    database.sync().expect("a sync");
+    // Segments of which only one copy knows, without a sync.
+    for number in 300..600u32 {
+        database.put(&number.to_le_bytes(), &[1; 1000]).expect("a put");
+    }
+    let mut chance = chance();
+    let mut syncs = 0;
+    loop {
+        let killed = storage.kill();
+        killed.faults().syncs_left.store(syncs, Ordering::Relaxed);
+        let opened = try_open::<Arc<HashDatabase>>(&killed, &options);
+        for loss in 0..20 {
+            let lost = killed.lose_power(&mut chance);
+            let (_engine, database) = match try_open::<Arc<HashDatabase>>(&lost, &options) {
+                Ok(opened) => opened,
+                Err(error) => panic!("{syncs} syncs, loss {loss}: {error}"),
+            };
+            for number in 0..300u32 {
+                let found = database.get(&number.to_le_bytes()).expect("a read");
+                assert!(found.is_some(), "{syncs} syncs, loss {loss}: {number}");
+            }
+        }
+        if opened.is_ok() {
+            return;
+        }
+        syncs += 1;
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Faults {
     pub space_bytes: AtomicU64,
     /// Every sync fails with an input/output error.
     pub fail_syncs: AtomicBool,
+    /// After so many more syncs every one fails.
+    pub syncs_left: AtomicU64,
     /// Every read of a file (not of a mapping) fails, though not for the medium's sake.
     pub fail_reads: AtomicBool,
     /// Every read of a file gives at most this many bytes at a time; 0 is no limit.
@@ -46,6 +48,7 @@ impl Default for Faults {
         Self {
             space_bytes: AtomicU64::new(u64::MAX),
             fail_syncs: AtomicBool::new(false),
+            syncs_left: AtomicU64::new(u64::MAX),
             fail_reads: AtomicBool::new(false),
             short_reads: AtomicU64::new(0),
             cold: AtomicBool::new(false),
@@ -341,7 +344,10 @@ impl Faults {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.fail_syncs.load(Ordering::Relaxed) {
+        let left = self.syncs_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            if left == u64::MAX { Some(left) } else { left.checked_sub(1) }
+        });
+        if left.is_err() || self.fail_syncs.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected sync failure"));
         }
         Ok(())

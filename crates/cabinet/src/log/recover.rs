@@ -102,7 +102,10 @@ impl Recovery {
                     nature.kind
                 )));
             }
-            Some(found) => found,
+            Some(found) => {
+                found.sync(storage.as_ref(), directory)?;
+                found
+            }
             None => create(storage.as_ref(), directory, options, &nature)?,
         };
         let identity = found.contents.identity;
@@ -162,6 +165,13 @@ impl Recovery {
             report_damage(damage);
         }
         self.damages.append(&mut survey.damages);
+        if !survey.removable.is_empty()
+            && let Some(Surveyed { path, file: Some(file), .. }) = survey.segments.first()
+        {
+            // If it clears, it may be in the page cache only.
+            file.sync().map_err(|error| error_at("sync", path, error))?;
+            storage.sync_dir(&directory).map_err(|error| error_at("sync", &directory, error))?;
+        }
         for path in &survey.removable {
             storage.remove(path).map_err(|error| error_at("remove", path, error))?;
         }

@@ -71,6 +71,17 @@ pub(super) struct Found {
     pub(super) damages: Vec<Damage>,
 }
 
+impl Found {
+    /// Makes the copy that counts durable: a process that was killed may have left it in the page
+    /// cache only. Before the other copy is overwritten, and before anything is removed that this
+    /// one does not name.
+    pub(super) fn sync(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
+        let path = directory.join(NAMES[self.best]);
+        let synced = storage.open(&path, Open::Existing).and_then(|file| file.sync());
+        synced.map_err(|error| error_at("sync", &path, error))
+    }
+}
+
 /// Reads the manifest of a database, or `None` if the directory holds none.
 pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Found>> {
     let mut copies = Vec::with_capacity(NAMES.len());

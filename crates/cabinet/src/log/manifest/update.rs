@@ -35,7 +35,7 @@ enum Synced {
 
 struct Inner {
     contents: Contents,
-    /// The copy that is whole on the disk, or was when the database was opened.
+    /// The copy that is whole on the disk.
     durable: usize,
     /// Both copies are being written and synced.
     is_busy: bool,

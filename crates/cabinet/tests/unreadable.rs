@@ -7,7 +7,7 @@ mod on_disk;
 
 use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::{
-    Batch, Clock, Damage, Database, Error, FixedDatabase, HashDatabase, Meta, Options,
+    Batch, Clock, Damage, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
     TreeDatabase, check_on, salvage_on,
 };
 use on_disk::{OnDisk, TableDatabase};
@@ -282,6 +282,52 @@ fn the_last_records_before_a_kill_are_damage_if_the_disk_cannot_read_them() {
             assert_eq!(*lost_before.get_or_insert(lost.clone()), lost, "opening {opening}");
             put(&database, 100..120);
         }
+    }
+}
+
+/// A disk may leave sectors that it cannot read where it was writing when the power went.
+#[test]
+fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
+    const SYNCED: u32 = 300;
+    fn test<E: OnDisk>(durability: Durability, eager_lanes: bool) {
+        let mut options = options();
+        options.durability = durability;
+        options.eager_lanes = eager_lanes;
+        for lost in (0..RECORDS).step_by(37).chain([RECORDS - 1]) {
+            let storage = FaultyStorage::new();
+            let (_engine, database) = open_with::<E>(&storage, &options);
+            put(&database, 0..SYNCED);
+            database.sync().unwrap();
+            // A sync begins with the note that the one before has come to its end.
+            put(&database, SYNCED..SYNCED + 40);
+            database.sync().unwrap();
+            let deferred = database.deferred();
+            for number in SYNCED + 40..RECORDS {
+                deferred.put(&key(number), &value(number)).unwrap();
+            }
+            // All of it has come to the disk, but for a page.
+            let storage = storage.lose_power(|| 16);
+            lose_page_of::<E>(&storage, &mark(lost));
+            let mut before = None;
+            for opening in 0..3 {
+                let storage = storage.kill();
+                let (_engine, database) = open_with::<E>(&storage, &options);
+                let found = |number: u32| database.get(&key(number)).unwrap();
+                let missing: Vec<u32> = (0..RECORDS).filter(|n| found(*n).is_none()).collect();
+                let synced = missing.iter().filter(|number| **number < SYNCED).count();
+                assert!(synced <= RECORDS_OF_PAGE, "{lost}, opening {opening}: {missing:?}");
+                assert!(synced == 0 || !database.damages().is_empty(), "{lost}");
+                assert_eq!(*before.get_or_insert(missing.clone()), missing, "{lost}");
+                put(&database, RECORDS..RECORDS + 20);
+                assert_eq!(found(RECORDS), Some(value(RECORDS)));
+            }
+        }
+    }
+    for (durability, eager_lanes) in
+        [(Durability::None, false), (Durability::None, true), (Durability::Always, false)]
+    {
+        test::<Hash>(durability, eager_lanes);
+        test::<Fixed>(durability, eager_lanes);
     }
 }
 

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// What a disk writes whole or not at all, in bytes.
 const SECTOR_BYTES: usize = 512;
 
+/// What the system reads at a time, in bytes.
+const PAGE_BYTES: u64 = 4096;
+
 /// Failures to come. All are off at first.
 #[derive(Debug)]
 pub struct Faults {
@@ -96,6 +99,16 @@ impl Image {
         let mapped = self.map.as_ref().map_or(0, Map::written);
         let allocated = usize::try_from(self.allocated).unwrap_or(usize::MAX);
         self.contents.len().max(mapped).max(allocated)
+    }
+
+    /// Whether a page has unreadable bytes of which only a part would be written: the system reads
+    /// the page first then.
+    fn is_unreadable_beside(&self, written: Range<u64>) -> bool {
+        let pages = [written.start, written.end].map(|at| (at / PAGE_BYTES, at % PAGE_BYTES));
+        pages.into_iter().filter(|(_, within)| *within != 0).any(|(page, _)| {
+            let page = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+            self.unreadable.iter().any(|bad| bad.start < page.end && page.start < bad.end)
+        })
     }
 
     /// Fills the buffer from `start` on; all of it lies within the length.
@@ -424,6 +437,9 @@ impl File for FaultyFile {
         image.map = None;
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start + bytes.len();
+        if image.is_unreadable_beside(offset..end as u64) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         if end > image.contents.len() {
             self.faults.take_space((end - image.contents.len()) as u64)?;
             image.contents.resize(end, 0);

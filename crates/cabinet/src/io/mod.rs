@@ -18,7 +18,7 @@ pub use map::{Appender, Block, Map};
 pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;
-pub(crate) use unreadable::{is_unreadable, read_around};
+pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
 pub use words::Words;
 
 use std::any::Any;

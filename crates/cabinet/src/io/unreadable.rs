@@ -52,3 +52,14 @@ pub(crate) fn read_around(
     }
     Ok(filled)
 }
+
+/// Returns whether the disk can read these bytes, and what is on one page with them: a page is read
+/// before a part of it is written.
+pub(crate) fn can_write_part(file: &dyn File, bytes: Range<u64>) -> io::Result<bool> {
+    let start = bytes.start / PAGE_BYTES * PAGE_BYTES;
+    let length = bytes.end.next_multiple_of(PAGE_BYTES) - start;
+    let mut buffer = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    let mut unreadable = Vec::new();
+    read_around(file, &mut buffer, start, &mut unreadable)?;
+    Ok(unreadable.is_empty())
+}

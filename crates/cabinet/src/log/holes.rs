@@ -17,7 +17,7 @@ use super::manifest::{Contents, State};
 use super::record::Record;
 use super::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, Visit};
 use super::segment::{MARGIN_BYTES, SEGMENT_HEADER_BYTES};
-use crate::io::File;
+use crate::io::{File, can_write_part};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Walk {
         let end = extent.scanned_end();
         let mut scanner = Scanner::new(Arc::clone(&extent.file), self.salt, start, end);
         loop {
-            let stop = match scanner.next(visit)? {
+            let mut stop = match scanner.next(visit)? {
                 Ok(true) => continue,
                 Ok(false) => {
                     self.promise.prove(scanner.synced());
@@ -212,8 +212,12 @@ impl Walk {
                 let place = (extent.number, stop.offset);
                 self.prove_all(index, stop.offset)?;
                 let is_known = within.is_some() || !extent.is_last;
-                let is_damage = self.promise.covers(place, is_known, extent.is_last)
-                    || self.promise.covers_unreadable(stop.what);
+                // Such a block can neither be filled nor cut.
+                if !can_write_part(&*extent.file, stop.offset..block_end)? {
+                    stop.what = Some(UNREADABLE);
+                }
+                let is_damage = stop.what == Some(UNREADABLE)
+                    || self.promise.covers(place, is_known, extent.is_last);
                 let fate = if is_damage { Fate::Damaged } else { Fate::Unfilled };
                 let hole_end = within.filter(|_| is_damage).unwrap_or(block_end);
                 each(&extent.hole(&stop, hole_end, fate, true))?;

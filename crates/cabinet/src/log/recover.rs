@@ -27,7 +27,7 @@ use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
     new_segment,
 };
-use crate::io::{Appender, Missing, Open, Storage, directory_of, read_around};
+use crate::io::{Appender, Missing, Open, Storage, directory_of, is_unreadable, read_around};
 use crate::{Damage, Error, Result};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -372,15 +372,23 @@ impl Recovery {
                     if hole.is_followed {
                         self.keep_lost(segment, hole, is_last)?;
                     }
-                    if !is_last {
-                        self.fill(segment, hole)?;
-                        cut_at = cut_at.max(hole.offset + hole.bytes);
-                    } else if hole.is_followed {
-                        // What is appended next begins behind the place that the file kept aside
-                        // names, so that a later opening does not take it for a part of the loss.
-                        let bytes = RECORD_BYTES_MIN as u64;
-                        self.fill(segment, &Hole { bytes, ..hole.clone() })?;
-                        cut_at = cut_at.max(hole.offset + bytes);
+                    if hole.what == UNREADABLE {
+                        // Of a page that cannot be read no part can be written either.
+                        let cut = segment.file.truncate(hole.offset);
+                        cut.map_err(|error| error_at("cut", &segment.path, error))?;
+                    }
+                    // What is appended next begins behind the place that the file kept aside
+                    // names, so that a later opening does not take it for a part of the loss.
+                    let bytes = if is_last { RECORD_BYTES_MIN as u64 } else { hole.bytes };
+                    if !is_last || hole.is_followed {
+                        if self.fill_or_keep(segment, &Hole { bytes, ..hole.clone() })? {
+                            cut_at = cut_at.max(hole.offset + bytes);
+                        } else if !is_last {
+                            // It stays as long as it is mapped.
+                            let end = hole.offset + hole.bytes;
+                            let grown = segment.file.truncate(end);
+                            grown.map_err(|error| error_at("write", &segment.path, error))?;
+                        }
                     }
                     is_stale = true;
                 }
@@ -408,7 +416,7 @@ impl Recovery {
                         is_stale = true;
                     } else {
                         self.keep_aside(segment, hole, "damaged")?;
-                        self.fill(segment, hole)?;
+                        self.fill_or_keep(segment, hole)?;
                         if hole.bytes < RECORD_BYTES_MIN as u64 {
                             segment.damaged.store(true, Ordering::Relaxed);
                         }
@@ -502,6 +510,18 @@ impl Recovery {
         self.storage.sync_dir(&self.directory).map_err(failed)
     }
 
+    /// As `fill`; returns whether that was done. Where the disk cannot read a page, and so write no
+    /// part of it, the segment is kept as it is.
+    fn fill_or_keep(&self, segment: &Segment, hole: &Hole) -> Result<bool> {
+        match self.fill(segment, hole) {
+            Err(Error::Io { source, .. }) if is_unreadable(&source) => {
+                segment.damaged.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            filled => filled.map(|()| true),
+        }
+    }
+
     /// Makes a hole mean nothing, for good.
     fn fill(&self, segment: &Segment, hole: &Hole) -> Result<()> {
         let failed = |error| error_at("write", &segment.path, error);
@@ -536,13 +556,18 @@ impl Recovery {
         margin: usize,
     ) -> Result<()> {
         let failed = |error| error_at("cut", &segment.path, error);
-        let mut length = segment.file.length().map_err(failed)?.clamp(end, end + margin as u64);
+        let length = segment.file.length().map_err(failed)?.clamp(end, end + margin as u64);
         // Zeros beyond the end are what is appended over, but stale bytes must not be.
-        let zeros = [0; MARGIN_BYTES];
-        if is_stale && segment.file.write_at(&zeros[..(length - end) as usize], end).is_err() {
-            length = end;
+        let zeros = &[0; MARGIN_BYTES][..(length - end) as usize];
+        if is_stale && segment.file.write_at(zeros, end).is_err() {
+            segment.file.truncate(end).map_err(failed)?;
+            if segment.file.write_at(zeros, end).is_err_and(|error| is_unreadable(&error)) {
+                // The page that the end is in: the log goes on in a new segment.
+                segment.damaged.store(true, Ordering::Relaxed);
+            }
+        } else {
+            segment.file.truncate(length).map_err(failed)?;
         }
-        segment.file.truncate(length).map_err(failed)?;
         if is_stale {
             // Nor may they come back behind what is appended now, if the power goes before a sync.
             segment.file.sync().map_err(failed)?;

@@ -7,9 +7,9 @@
 //! is lost has an older value, or is back. Where the list of leaves is lost, too, a record that was
 //! removed comes back if the redo that said so is gone, and if no newer page reaches over its
 //! key. A page that is not the newest of its leaf may hold such records; they are left out if the
-//! newest was written before the checkpoint was (then whatever had moved from it into another leaf
-//! was written too), else they are kept and counted as doubtful. A leaf that was joined to
-//! another is not known as such.
+//! newest was written before the checkpoint was and no hole can have had another page (then
+//! whatever had moved from it into another leaf is there, too), else they are kept and counted as
+//! doubtful. A leaf that was joined to another is not known as such.
 
 use super::checkpoint::unpack;
 use super::cover::{Cover, Leaves, Seen, Trust};
@@ -75,8 +75,10 @@ pub(crate) fn rebuild(
     )?;
     let is_whole = remains.whole_from().is_some();
     let leaves = leaves(remains, is_whole, &mut report)?;
-    // One that no log of this length can have had is part of the damage.
-    let checkpointed = checkpointed(remains)?.filter(|sequence| *sequence <= newest_change + 1);
+    // One that no log of this length can have had is part of the damage. Behind a hole it does not
+    // prove that all pages that were written before it are there.
+    let checkpointed =
+        checkpointed(remains)?.filter(|sequence| holes == 0 && *sequence <= newest_change + 1);
     let is_list_lost = !leaves.is_complete && (!is_whole || holes > 0);
     let cover = Cover::new(pages, &leaves, is_whole && holes == 0, order, checkpointed);
     for lost in &cover.lost {

@@ -12,15 +12,25 @@ mod keyed;
 mod on_disk;
 mod ordered;
 
-/// Seeds of each kind that are tried if nothing else is said.
+/// Seeds of each kind that are tried if `CORRUPTIONS` is not set.
 const SEEDS: u64 = 40;
 
-/// The seeds to try.
-pub(crate) fn seeds() -> std::ops::Range<u64> {
-    seeds_or(SEEDS)
+/// Seeds that have found defects; they are tried in addition.
+const FOUND: [u64; 1] = [
+    // A tree whose list of leaves and newest page of a leaf are lost.
+    1450,
+];
+
+/// Returns the seeds to try.
+pub(crate) fn seeds() -> Vec<u64> {
+    let seeds = seeds_or(SEEDS);
+    let found = FOUND
+        .into_iter()
+        .filter(|seed| std::env::var_os("CORRUPTIONS").is_none() && !seeds.contains(seed));
+    seeds.clone().chain(found).collect()
 }
 
-/// The seeds to try, so many if nothing else is said.
+/// Returns the seeds to try, `count` of them if `CORRUPTIONS` is not set.
 pub(crate) fn seeds_or(count: u64) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("CORRUPTIONS") else { return 0..count };
     let number = |text: &str| text.parse::<u64>().expect("CORRUPTIONS is N or FROM..TO");

@@ -373,7 +373,7 @@ impl Recovery {
                         self.keep_lost(segment, hole, is_last)?;
                     }
                     if hole.what == UNREADABLE {
-                        // Of a page that cannot be read no part can be written either.
+                        // No part of a page that cannot be read can be written either.
                         let cut = segment.file.truncate(hole.offset);
                         cut.map_err(|error| error_at("cut", &segment.path, error))?;
                     }

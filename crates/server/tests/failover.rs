@@ -6,15 +6,17 @@ mod support;
 
 use cabinet::Database;
 use server::{Config, Seeding};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
     Running, following, hash, is_following, logging, misc, records, request, set, set_master,
-    start_with, stat, wait_until,
+    start_with, stat, take_replica, wait_until,
 };
 use wire::binary::Request;
-use wire::update_log::{Entry, Operation};
+use wire::replication::{FromMaster, Position, ROOT_LOGS_MAX, Root};
+use wire::update_log::{Entry, Message, Operation};
 
 /// Records that are added to.
 const KEYS: usize = 100;
@@ -306,4 +308,39 @@ fn a_third_replica_of_two_mutual_masters_goes_from_one_to_the_other_whatever_the
         wait_until(|| has(&databases[2], "e"));
         assert_eq!(value(&databases[2]), expected(&text), "{clocks:?}");
     }
+}
+
+#[test]
+fn a_replica_goes_on_that_hears_of_more_logs_than_it_can_remember() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let config = replica(2, folder.path(), listener.local_addr().unwrap());
+    let database = hash(folder.path());
+    let server = start_with(config, database.clone());
+    // A master of this project that is made of a socket.
+    let mut stream = take_replica(&listener, b"\0\0\0\0\x01\0\0\0\x011");
+    for (question_bytes, answer) in [(37, &b"\0\0\0\x08identity"[..]), (34, b"\0\0\0\x05bytes")] {
+        stream.read_exact(&mut vec![0; question_bytes]).unwrap();
+        stream.write_all(&[&b"\0\0\0\0\x01"[..], answer].concat()).unwrap();
+    }
+    stream.read_exact(&mut [0; 22]).unwrap();
+    stream.write_all(b"\0\0\0\x09").unwrap();
+    let mut send = |message: &FromMaster<'_>| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        stream.write_all(&bytes).unwrap();
+    };
+    let logs = ROOT_LOGS_MAX as u64 * 3;
+    for log in 1..=logs {
+        let mut body = Vec::new();
+        let request = Request::PutCat { key: b"key", value: b"+" };
+        Operation { request, succeeded: true }.encode(&mut body).unwrap();
+        let message = Message::Update { timestamp_us: 10 + log, origin: 9, body: &body };
+        send(&FromMaster::Rooted { root: Root { log, timestamp_us: 5 }, message });
+        let at = Position { now_us: 20, timestamp_us: 10 + log, ..Position::default() };
+        send(&FromMaster::Position(at));
+    }
+    let expected = vec![b'+'; ROOT_LOGS_MAX * 3];
+    wait_until(|| database.get(b"key").unwrap().as_ref() == Some(&expected));
+    assert_eq!(stat(&server, "replication_state").as_deref(), Some("following"));
 }

@@ -119,7 +119,7 @@ pub enum FromMaster<'a> {
 /// Entry of a log in which a change was made first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// XXH3 of the identity of the log.
+    /// XXH3 of the identity of the log, never 0.
     pub log: u64,
     /// Its time stamp there.
     pub timestamp_us: u64,
@@ -252,6 +252,7 @@ impl<'a> FromMaster<'a> {
             RECORD => reader.sized(checked_size).map(|body| Self::Record { body }),
             SEED_END => reader.longs().map(|[timestamp_us]| Self::SeedEnd { timestamp_us }),
             ROOTED => match reader.longs() {
+                Ok([0, _]) => Err(Stop::Invalid(Invalid::BadParameters)),
                 Ok([log, timestamp_us]) => {
                     return match Message::parse(reader.rest) {
                         Parse::Complete(message, taken) => {
@@ -267,7 +268,10 @@ impl<'a> FromMaster<'a> {
             HAD => reader
                 .size(|size| within(size, ROOT_LOGS_MAX))
                 .and_then(|count| reader.take(16 * count))
-                .map(|pairs| Self::Had { pairs }),
+                .and_then(|pairs| match pairs_in(pairs).all(|(log, _)| log != 0) {
+                    true => Ok(Self::Had { pairs }),
+                    false => Err(Stop::Invalid(Invalid::BadParameters)),
+                }),
             SWITCH => reader.longs().map(|[timestamp_us]| Self::Switch { timestamp_us }),
             BLOCK => reader.block(),
             REFUSED => reader

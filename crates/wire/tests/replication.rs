@@ -72,6 +72,22 @@ fn pairs_are_read_as_they_were_written_within_their_limit() {
 }
 
 #[test]
+fn no_log_has_the_name_0() {
+    let message = Message::NoOperation;
+    for log in [0, 1] {
+        let rooted = FromMaster::Rooted { root: Root { log, timestamp_us: 2 }, message };
+        let pairs = pairs_of(&[(1, 2), (log, 3)]);
+        for message in [rooted, FromMaster::Had { pairs: &pairs }] {
+            let bytes = encoded(&message);
+            match FromMaster::parse(&bytes) {
+                Parse::Complete(read, _) if log == 1 => assert_eq!(read, message),
+                read => assert_eq!((read, log), (Parse::Invalid(Invalid::BadParameters), 0)),
+            }
+        }
+    }
+}
+
+#[test]
 fn the_bytes_of_a_position_are_those_of_the_document() {
     let expected = "cbffffffffffffffff0000000000000002000000000000000301";
     assert_eq!(encoded(&FromMaster::Position(POSITION)), unhex(expected));

@@ -60,6 +60,8 @@ pub(super) struct Applier<'a> {
     /// A batch is done, or all has failed.
     shrunk: Condvar,
     has_failed: AtomicBool,
+    /// Everything has come that the master had at some moment since the connection began.
+    has_caught_up: AtomicBool,
     /// Has the thread that receives look up.
     interrupt: &'a (dyn Fn() + Sync),
 }
@@ -128,6 +130,7 @@ impl<'a> Applier<'a> {
             grown: Condvar::new(),
             shrunk: Condvar::new(),
             has_failed: AtomicBool::new(false),
+            has_caught_up: AtomicBool::new(false),
             interrupt,
         }
     }
@@ -171,6 +174,7 @@ impl<'a> Applier<'a> {
                 self.progress.tally.hear(at);
                 batch.passed_us = at.timestamp_us;
                 if at.remaining == 0 {
+                    self.has_caught_up.store(true, Ordering::Relaxed);
                     batch.caught_up_us = Some(now_us());
                 }
                 return Ok(());
@@ -195,7 +199,21 @@ impl<'a> Applier<'a> {
         // What comes back by way of others was executed here first.
         let is_own = u32::from(origin) == self.shared.config.server_id
             || root.log == self.own_log && self.names.tells_roots;
-        let slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
+        let mut slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
+        if slot.is_none() && self.has_caught_up.load(Ordering::Relaxed) {
+            self.submit(batch, repeater);
+            self.await_idle();
+            if self.has_failed() {
+                return Ok(());
+            }
+            // The position is behind all of that, so none of it comes again from this master.
+            tracing::warn!(
+                "replication: entries were made first in more than {ROOT_LOGS_MAX} logs. It is no \
+                 longer known what was executed of each"
+            );
+            self.lanes.keep_only(self.names.log);
+            slot = self.lanes.slot(root.log);
+        }
         let Some(slot) = slot else {
             return Err(End::Halted(format!(
                 "its entries were made first in more than {ROOT_LOGS_MAX} logs: setmst with a time \

@@ -123,7 +123,7 @@ impl Promise {
 
     /// Whether what was at this place had been promised. Records that follow prove that, while the
     /// system lived, it had been written.
-    fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
+    pub(super) fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
         match *self {
             Self::Closed { end, proven } => place < end.max(proven),
             Self::Killed { proven, .. } => is_followed || place < proven,

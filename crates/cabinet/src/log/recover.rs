@@ -455,6 +455,19 @@ impl Recovery {
         Ok(names.iter().filter_map(place_in).collect())
     }
 
+    /// Returns where segments are missing from the checkpoint's position on, and what became of
+    /// what they held from there on.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (Place, Fate)> {
+        let (first, first_offset) = self.replay_from;
+        let missing = self.segments.iter().filter(move |segment| segment.is_missing);
+        missing.filter(move |segment| segment.number >= first).map(move |segment| {
+            let offset = if segment.number == first { first_offset } else { 0 };
+            let place = (segment.number, offset);
+            let is_damage = self.promise.covers(place, true, false);
+            (place, if is_damage { Fate::Damaged } else { Fate::Lost })
+        })
+    }
+
     /// Keeps aside what was lost with the power, as far as that is reasonable: it was never
     /// promised, so that it must not take the space of a capped log, nor keep a database on a full
     /// disk shut.

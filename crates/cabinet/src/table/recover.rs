@@ -110,8 +110,9 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::{FaultyStorage, Open, Storage};
     use crate::table::{IndexChange, IndexKind, Operator, Query, Row};
-    use crate::{Batch, MemoryTree, Meta, Options, Wait};
+    use crate::{Batch, MemoryTree, Meta, Options, TreeDatabase, Wait};
     use std::sync::Arc;
 
     #[test]
@@ -174,6 +175,58 @@ mod tests {
             }
             let table = Table::new(Arc::clone(&engine) as _, &options).unwrap();
             assert_eq!(table.generate_uid().unwrap(), uid + UIDS_LEFT_OUT + 1);
+        }
+    }
+
+    /// Returns the first segment that has these bytes, and the last segment there is.
+    fn segments(storage: &FaultyStorage, path: &Path, wanted: &[u8]) -> (String, String) {
+        let mut names = storage.list(path).unwrap();
+        names.retain(|name| name.ends_with(".log"));
+        names.sort();
+        let has = |name: &&String| {
+            let file = storage.open(&path.join(name), Open::Existing).unwrap();
+            let mut bytes = vec![0; usize::try_from(file.length().unwrap()).unwrap()];
+            file.read_at(&mut bytes, 0).unwrap();
+            bytes.windows(wanted.len()).any(|bytes| bytes == wanted)
+        };
+        (names.iter().find(has).unwrap().clone(), names.last().unwrap().clone())
+    }
+
+    #[test]
+    fn a_table_without_a_segment_of_its_changes_gets_entries_that_agree_with_its_rows() {
+        let path = Path::new("casket.tct");
+        let options = Options { segment_bytes: Some(64 << 10), ..Options::default() };
+        let open = |storage: &FaultyStorage| {
+            let storage = Arc::new(storage.clone());
+            let tree = TreeDatabase::open_table_on(storage, path, &options, false).unwrap();
+            let tree = Arc::new(tree);
+            (Table::new(Arc::clone(&tree) as _, &options).unwrap(), tree)
+        };
+        let storage = FaultyStorage::new();
+        let (table, tree) = open(&storage);
+        let row = |text: &[u8]| Row::new().with(b"text", text).unwrap();
+        // Comes to more than a segment.
+        let fill = || (0..100).for_each(|_| table.put(b"filling", &row(&[b'f'; 1000])).unwrap());
+        table.put(b"key", &row(b"of the checkpoint")).unwrap();
+        table.set_index(b"text", IndexChange::Set(IndexKind::Lexical)).unwrap();
+        tree.checkpoint().unwrap();
+        fill();
+        table.put(b"key", &row(b"of the missing segment")).unwrap();
+        fill();
+        table.put(b"key", &row(b"of the last segment")).unwrap();
+        let storage = storage.kill();
+        drop((table, tree));
+        let (missing, last) = segments(&storage, path, b"of the missing segment");
+        assert_ne!(missing, last);
+        storage.remove(&path.join(missing)).unwrap();
+        for _ in 0..2 {
+            let (table, tree) = open(&storage);
+            assert!(!tree.damages().is_empty());
+            table.check_indices().unwrap();
+            for (text, expected) in [(&b"of the checkpoint"[..], 0), (b"of the last segment", 1)] {
+                let query = Query::new().with(b"text", Operator::StringEqual, text);
+                assert_eq!(table.search(&query).unwrap().0.len(), expected);
+            }
         }
     }
 }

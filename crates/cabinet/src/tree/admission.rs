@@ -25,13 +25,13 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Those that a replay has met, and those that an earlier opening has kept aside, which did not
-    /// come to its end.
+    /// Those that a replay has met, those in segments that are missing, and those that an earlier
+    /// opening has kept aside, which did not come to its end.
     pub(super) fn of(recovery: &Recovery) -> Result<Self> {
         let mut losses = Self::default();
         let met = recovery.holes.iter().map(|hole| ((hole.number, hole.offset), hole.fate));
         let gap = first_gap(recovery).map(|number| ((number, 0), Fate::Lost));
-        let met = met.chain(gap);
+        let met = met.chain(gap).chain(recovery.missing());
         for (place, fate) in recovery.kept_aside()?.into_iter().chain(met) {
             match fate {
                 Fate::Damaged => losses.damages.push(place),

@@ -251,6 +251,70 @@ fn changes_of_duplicates_behind_damage_are_made_where_all_of_the_key_is_known() 
 }
 
 #[test]
+fn changes_of_duplicates_behind_a_missing_segment_are_made_where_all_of_the_key_is_known() {
+    for is_known in [true, false] {
+        let storage = FaultyStorage::new();
+        let (tree, database) = open(&storage).unwrap();
+        put_round(&database, 1);
+        tree.checkpoint().unwrap();
+        let before = segments(&storage).len();
+        // Enough for several segments.
+        (2..7).for_each(|round| put_round(&database, round));
+        if is_known {
+            database.remove_all(&key(7)).unwrap();
+            database.put(&key(7), b"first").unwrap();
+        }
+        database.put_duplicate(&key(7), b"second", Side::After).unwrap();
+        let storage = storage.kill();
+        let names = segments(&storage);
+        assert!(names.len() > before + 1);
+        // Round 6 of key 7 is in it or before it.
+        storage.remove(&Path::new(PATH).join(&names[names.len() - 2])).unwrap();
+        for opening in 0..2 {
+            assert!(!damages(&storage).is_empty());
+            match open(&storage) {
+                Ok((_tree, database)) => {
+                    assert!(is_known);
+                    assert_eq!(database.get_all(&key(7)).unwrap(), [&b"first"[..], b"second"]);
+                }
+                Err(error @ Error::Corrupted { .. }) => {
+                    assert!(!is_known, "{error}");
+                    assert!(error.to_string().contains(&salvage_command()), "{error}");
+                }
+                Err(error) => panic!("opening {opening}: {error}"),
+            }
+        }
+    }
+}
+
+/// The opening that meets the loss writes a checkpoint, so that no later change is behind it.
+#[test]
+fn changes_after_the_loss_of_the_last_segment_of_a_closed_tree_are_all_made() {
+    let storage = FaultyStorage::new();
+    let (tree, database) = open(&storage).unwrap();
+    put_round(&database, 1);
+    tree.checkpoint().unwrap();
+    // Enough for several segments: the last one has all leaves but that of the last key.
+    let (last, value) = (key(KEYS - 1), [b'v'; 1000]);
+    for _ in 0..100 {
+        database.put(&last, &value).unwrap();
+    }
+    drop((tree, database));
+    let name = segments(&storage).pop().unwrap();
+    storage.remove(&Path::new(PATH).join(name)).unwrap();
+    let (tree, database) = open(&storage).unwrap();
+    assert!(database.get(&key(0)).is_err());
+    database.put_duplicate(&last, b"second", Side::After).unwrap();
+    let storage = storage.kill();
+    drop((tree, database));
+    for _ in 0..2 {
+        let (_tree, database) = open(&storage).unwrap();
+        assert_eq!(database.get_all(&last).unwrap(), [&value[..], b"second"]);
+        assert!(!database.damages().is_empty());
+    }
+}
+
+#[test]
 fn a_tree_whose_unreadable_leaf_has_changed_since_does_not_open() {
     let storage = FaultyStorage::new();
     let (tree, database) = open(&storage).unwrap();

@@ -15,8 +15,8 @@
 //! | directory of a tree | none: changed in memory alone | waited for |
 //! | queue of the pages in memory | none | waited for |
 //! | pages of a fixed-length database | none: changed in memory alone | waited for |
-//! | end of the log, and an append block | a long value, which says so first; whoever begins a segment (creates and allocates a file) | refused while a long value is written, else waited for |
-//! | `structure` of the log | whoever begins or removes a segment | taken by an append that begins a segment, and waited for |
+//! | end of the log, and an append block | a long value, which says so first; a thread that begins a segment (creates and allocates a file) | refused while a long value is written, else waited for |
+//! | `structure` of the log | a thread that begins or removes a segment | taken by an append that begins a segment, and waited for |
 //!
 //! The last two rows are what is left: an append of an event loop may itself have to begin a
 //! segment, and waits for another thread that does. The background allocates ahead, so that is
@@ -49,7 +49,7 @@ pub(crate) fn write<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockWriteGuard<
     }
 }
 
-/// What `act` comes to, which must not wait.
+/// Returns the result of `act`, which must not wait.
 #[cfg(test)]
 pub(crate) fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = std::sync::mpsc::channel();

@@ -200,7 +200,9 @@ impl Log {
     ) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.empty(segment, true, rescue, go_on)?;
-        let emptied: u64 = self.emptied().iter().map(|segment| segment.bytes()).sum();
+        let segments = self.segments();
+        let emptied = segments.iter().filter(|segment| segment.is_emptied());
+        let emptied: u64 = emptied.map(|segment| segment.bytes()).sum();
         let is_needed = self.space_wanted.load(Ordering::Relaxed) || self.capacity.is_capped();
         if is_needed || emptied > EMPTIED_BYTES_MAX { self.remove_emptied_held() } else { Ok(()) }
     }
@@ -212,13 +214,7 @@ impl Log {
     }
 
     fn remove_emptied_held(&self) -> Result<()> {
-        let emptied = self.emptied();
-        self.forget_names(&emptied)?;
-        emptied.iter().try_for_each(|segment| self.remove_segment(segment))
-    }
-
-    fn emptied(&self) -> Vec<Arc<Segment>> {
-        self.segments().iter().filter(|segment| segment.is_emptied()).cloned().collect()
+        self.remove_those(&Segment::is_emptied)
     }
 
     /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. What

@@ -234,19 +234,25 @@ fn changes_of_duplicates_behind_damage_are_made_where_all_of_the_key_is_known() 
         let storage = storage.kill();
         flip(&storage, &[&key(100)[..], &[4], &value(100, 2)].concat());
         for opening in 0..2 {
-            match open(&storage) {
-                Ok((_tree, database)) => {
-                    assert!(is_known);
-                    assert_eq!(database.get_all(&key(7)).unwrap(), [&b"first"[..], b"second"]);
-                }
-                Err(error @ Error::Corrupted { .. }) => {
-                    // Round 2 of key 7 is behind the damage or before it.
-                    assert!(!is_known, "{error}");
-                    assert!(error.to_string().contains(&salvage_command()), "{error}");
-                }
-                Err(error) => panic!("opening {opening}: {error}"),
-            }
+            // Round 2 of key 7 is behind the damage or before it.
+            expect_all_of_key_7_or_a_refusal(&storage, is_known, opening);
         }
+    }
+}
+
+/// Opens a damaged tree. It has the values of key 7 where all of that key is known, else it refuses
+/// to open and names the salvage.
+fn expect_all_of_key_7_or_a_refusal(storage: &FaultyStorage, is_known: bool, opening: u32) {
+    match open(storage) {
+        Ok((_tree, database)) => {
+            assert!(is_known);
+            assert_eq!(database.get_all(&key(7)).unwrap(), [&b"first"[..], b"second"]);
+        }
+        Err(error @ Error::Corrupted { .. }) => {
+            assert!(!is_known, "{error}");
+            assert!(error.to_string().contains(&salvage_command()), "{error}");
+        }
+        Err(error) => panic!("opening {opening}: {error}"),
     }
 }
 
@@ -272,17 +278,7 @@ fn changes_of_duplicates_behind_a_missing_segment_are_made_where_all_of_the_key_
         storage.remove(&Path::new(PATH).join(&names[names.len() - 2])).unwrap();
         for opening in 0..2 {
             assert!(!damages(&storage).is_empty());
-            match open(&storage) {
-                Ok((_tree, database)) => {
-                    assert!(is_known);
-                    assert_eq!(database.get_all(&key(7)).unwrap(), [&b"first"[..], b"second"]);
-                }
-                Err(error @ Error::Corrupted { .. }) => {
-                    assert!(!is_known, "{error}");
-                    assert!(error.to_string().contains(&salvage_command()), "{error}");
-                }
-                Err(error) => panic!("opening {opening}: {error}"),
-            }
+            expect_all_of_key_7_or_a_refusal(&storage, is_known, opening);
         }
     }
 }

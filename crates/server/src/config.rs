@@ -1,6 +1,6 @@
 //! Settings of a server, and every limit of it with its default.
 
-use crate::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+use crate::admin::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
 use crate::{ClientPaths, Dialect, Following, Mask, SemiSyncSettings, Users};
 use cabinet::UsableMemory;

@@ -3,7 +3,7 @@
 //! Each thread that executes requests has a set of its own and is the only one to write it, so
 //! that a count is a plain load and store. Readers of the counts add up the sets.
 
-use crate::logins::Login;
+use crate::admin::logins::Login;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {

@@ -1,9 +1,10 @@
 //! Starting, running and stopping a server.
 
-use crate::event_loop::EventLoop;
-use crate::listener::Listener;
+use crate::net::event_loop::EventLoop;
+use crate::net::listener::Listener;
+use crate::net::{acceptor, pool};
 use crate::shared::Shared;
-use crate::{Config, Error, Records, Result, Takeover, acceptor, pool};
+use crate::{Config, Error, Records, Result, Takeover};
 use cabinet::Database;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,22 +1,22 @@
 //! What all threads of a server share.
 
+use crate::admin::logins::Logins;
+use crate::admin::scrub::Scrub;
 use crate::budget::Budget;
-use crate::cas_numbers::CasNumbers;
 use crate::counters::{Count, Counters};
-use crate::entity_tag::EntityTags;
-use crate::failure::LastFailure;
-use crate::gate::Gate;
-use crate::held::{Awaited, Reason};
-use crate::hits::Hits;
-use crate::logins::Logins;
-use crate::pool::Pool;
-use crate::port::{Port, ring};
+use crate::net::held::{Awaited, Reason};
+use crate::net::pool::Pool;
+use crate::net::port::{Port, ring};
+use crate::net::takeover::{Counted, Handed, Takeover};
+use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::entity_tag::EntityTags;
+use crate::ops::failure::LastFailure;
+use crate::ops::hits::Hits;
+use crate::ops::session::Cursor;
 use crate::replication::{Ask, Replication, SemiSync};
-use crate::scrub::Scrub;
-use crate::session::Cursor;
-use crate::settle::settle;
 use crate::store::Store;
-use crate::takeover::{Counted, Handed, Takeover};
+use crate::store::gate::Gate;
+use crate::store::settle::settle;
 use crate::update_log::{Unfinished, UpdateLog};
 use crate::{Config, Error, Result};
 use cabinet::name::Kind;

@@ -14,7 +14,7 @@ use super::follower::{End, Progress};
 use super::lanes::{ALONE, Begun, LANES, Lanes};
 use super::path::{out_of_place, refused};
 use super::position::Position;
-use crate::execute::{KEYS_AHEAD_MAX, Repeater, Trouble};
+use crate::protocol::{KEYS_AHEAD_MAX, Repeater, Trouble};
 use crate::shared::Shared;
 use crate::store::scope_of;
 use crate::update_log::{Scope, Source, Spread, now_us};

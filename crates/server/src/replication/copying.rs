@@ -7,7 +7,7 @@
 use super::follower::{End, State};
 use super::path::out_of_place;
 use super::position::Position;
-use crate::execute::Repeater;
+use crate::protocol::Repeater;
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::update_log::Source;

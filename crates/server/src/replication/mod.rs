@@ -34,8 +34,8 @@ pub(crate) use promote::Promoted;
 pub(crate) use restore::restore;
 pub(crate) use semi_sync::SemiSync;
 
-use crate::gate::Gate;
 use crate::shared::Shared;
+use crate::store::gate::Gate;
 use crate::update_log::UpdateLog;
 use follower::Follower;
 use rustix::fd::OwnedFd;

@@ -7,7 +7,7 @@ use super::copying::Copying;
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
 use super::position::Position;
 use super::tally::Tally;
-use crate::execute::Repeater;
+use crate::protocol::Repeater;
 use crate::shared::Shared;
 use crate::update_log::{Spread, name_of};
 use client::{Address, ReplicaLink, Settings, SubscribeRequest};

@@ -1,7 +1,7 @@
 //! `restore`: executing the update log in a folder again.
 
 use crate::Config;
-use crate::execute::Repeater;
+use crate::protocol::Repeater;
 use crate::shared::Shared;
 use crate::update_log::{Reader, Source};
 use cabinet::Database;

@@ -13,7 +13,7 @@ use super::feed::Feed;
 use super::link::Link;
 use super::replica::Phase;
 use super::sender::{Failure, keeps};
-use crate::as_is::as_is;
+use crate::store::as_is::as_is;
 use crate::store::strings;
 use crate::update_log::Scope;
 use cabinet::Position;

@@ -4,7 +4,7 @@
 //! stay away for too long it is given up, until they have caught up again: changes are then
 //! refused, or acknowledged without them.
 
-use crate::port::Port;
+use crate::net::port::Port;
 use crate::update_log::now_us;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

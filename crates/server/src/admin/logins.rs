@@ -1,0 +1,379 @@
+//! Logins: names and passwords are checked at a limited rate from each address that guesses.
+//!
+//! After [`FREE_FAILURES`] of an address its next attempt has to wait, 1 s at first, and twice as
+//! long after each further failure, up to [`WAIT_MAX`]. An attempt before that is refused without a
+//! look at the password. It does not count as a failure, so the wait ends whatever the address
+//! sends. An address that has not failed for [`FORGOTTEN_AFTER`] begins again.
+//!
+//! Failures are in a table of a fixed size. Where many addresses fail, those that failed longest
+//! ago are forgotten. The table is not looked at while no address has failed lately.
+//!
+//! Lock: one for the table. Nothing else is locked meanwhile.
+
+use crate::admin::users::Users;
+use parking_lot::Mutex;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
+use wire::http::BasicCredentials;
+
+/// Failures of an address after which it has to wait.
+const FREE_FAILURES: u32 = 5;
+
+/// First wait. Each further failure doubles it.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// Longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(16);
+
+/// Time without a failure after which an address has none.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Addresses that the table has room for.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Places that an address may have in it.
+const WAYS: usize = 4;
+const SETS: usize = ADDRESSES_MAX / WAYS;
+
+/// Most lines of the log about failed logins in a second.
+const LINES_PER_SECOND_MAX: u32 = 5;
+
+/// Longest header `Authorization` that a connection remembers, in bytes.
+const REMEMBERED_BYTES_MAX: usize = 1024;
+
+/// What an attempt to log in came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// It is a user.
+    User,
+    /// It is none.
+    Stranger,
+    /// The password was not looked at: too many attempts of the address have failed.
+    TooSoon {
+        /// Seconds until an attempt is looked at.
+        wait_s: u64,
+    },
+}
+
+/// The client of a connection to a server with users.
+#[derive(Clone, Debug, Default)]
+pub struct Visitor {
+    /// Address, unless it is a Unix socket.
+    address: Option<SocketAddr>,
+    /// The header with which the last request of HTTP was a user's.
+    admitted: Option<Box<[u8]>>,
+}
+
+impl Visitor {
+    /// A client that has not said who it is.
+    pub fn new(address: Option<SocketAddr>) -> Self {
+        Self { address, admitted: None }
+    }
+}
+
+/// An address as far as failures count for it: of IPv6 the network, all Unix sockets as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    V4(u32),
+    V6(u64),
+    Unix,
+}
+
+impl Source {
+    fn of(address: Option<SocketAddr>) -> Self {
+        match address.map(|address| address.ip().to_canonical()) {
+            None => Self::Unix,
+            Some(IpAddr::V4(address)) => Self::V4(address.to_bits()),
+            Some(IpAddr::V6(address)) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// An address that has failed.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    source: Source,
+    failures: u32,
+    last: Instant,
+    /// No attempt is looked at before.
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    table: Box<[[Option<Failed>; WAYS]]>,
+    /// Second of the last lines of the log, how many there were, and failures without one since.
+    lines_s: u64,
+    lines: u32,
+    unsaid: u64,
+}
+
+/// Failed logins of a server with users.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    state: Mutex<State>,
+    hasher: RandomState,
+    started: Instant,
+    /// Milliseconds after `started` until which somebody's failures count.
+    counts_until_ms: AtomicU64,
+}
+
+impl Logins {
+    pub(crate) fn new() -> Self {
+        let table = vec![[None; WAYS]; SETS].into();
+        let state = State { table, lines_s: 0, lines: 0, unsaid: 0 };
+        Self {
+            state: Mutex::new(state),
+            hasher: RandomState::new(),
+            started: Instant::now(),
+            counts_until_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Checks name and password of a client.
+    pub(crate) fn check(
+        &self,
+        users: &Users,
+        visitor: &Visitor,
+        protocol: &str,
+        (name, password): (&[u8], &[u8]),
+    ) -> Login {
+        let check = || users.admit(name, password);
+        self.attempt(visitor.address, protocol, Instant::now(), check)
+    }
+
+    /// Checks the header `Authorization` of a request. One that this connection's last request had
+    /// too need not wait: behind a proxy, many clients have the same address.
+    pub(crate) fn check_header(
+        &self,
+        users: &Users,
+        visitor: &mut Visitor,
+        header: Option<&[u8]>,
+    ) -> Login {
+        let Some(header) = header else { return Login::Stranger };
+        if visitor.admitted.as_ref().is_some_and(|admitted| admitted.ct_eq(header).into()) {
+            return Login::User;
+        }
+        let Some(credentials) = BasicCredentials::decode(header) else { return Login::Stranger };
+        let login = self.check(users, visitor, "HTTP", credentials.parts());
+        if login == Login::User && header.len() <= REMEMBERED_BYTES_MAX {
+            visitor.admitted = Some(header.into());
+        }
+        login
+    }
+
+    fn attempt(
+        &self,
+        address: Option<SocketAddr>,
+        protocol: &str,
+        now: Instant,
+        check: impl FnOnce() -> bool,
+    ) -> Login {
+        let source = Source::of(address);
+        let counts = self.milliseconds(now) < self.counts_until_ms.load(Ordering::Relaxed);
+        if counts && let Err(wait) = self.admit(source, now) {
+            return Login::TooSoon { wait_s: wait.as_secs() + 1 };
+        }
+        if check() {
+            if counts {
+                self.state.lock().release(self.set_of(source), source, now);
+            }
+            return Login::User;
+        }
+        self.fail(source, now);
+        self.say(address, protocol, now);
+        Login::Stranger
+    }
+
+    /// Lets an attempt be looked at, and none beside it; or fails with the time left to wait.
+    fn admit(&self, source: Source, now: Instant) -> Result<(), Duration> {
+        let mut state = self.state.lock();
+        let Some(failed) = state.find(self.set_of(source), source, now) else { return Ok(()) };
+        let left = failed.next.saturating_duration_since(now);
+        if !left.is_zero() {
+            return Err(left);
+        }
+        failed.next = now + wait_after(failed.failures);
+        Ok(())
+    }
+
+    fn fail(&self, source: Source, now: Instant) {
+        let until_ms = self.milliseconds(now + FORGOTTEN_AFTER);
+        self.counts_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let set = self.set_of(source);
+        if state.find(set, source, now).is_none() {
+            // An empty place is before every other.
+            let place = state.table[set].iter_mut().min_by_key(|place| place.map(|one| one.last));
+            if let Some(place) = place {
+                *place = Some(Failed { source, failures: 0, last: now, next: now });
+            }
+        }
+        if let Some(failed) = state.find(set, source, now) {
+            failed.failures = failed.failures.saturating_add(1);
+            failed.last = now;
+            failed.next = now + wait_after(failed.failures);
+        }
+    }
+
+    /// Says in the log that a login has failed, or keeps the number of those that it does not say.
+    fn say(&self, address: Option<SocketAddr>, protocol: &str, now: Instant) {
+        let now_s = now.saturating_duration_since(self.started).as_secs() + 1;
+        let mut state = self.state.lock();
+        if state.lines_s != now_s {
+            (state.lines_s, state.lines) = (now_s, 0);
+        }
+        if state.lines >= LINES_PER_SECOND_MAX {
+            state.unsaid += 1;
+            return;
+        }
+        state.lines += 1;
+        let unsaid = std::mem::take(&mut state.unsaid);
+        drop(state);
+        let from = address.map_or("a Unix socket".to_owned(), |address| address.to_string());
+        if unsaid > 0 {
+            tracing::warn!("login failed: {from}, {protocol} ({unsaid} more were not logged)");
+        } else {
+            tracing::warn!("login failed: {from}, {protocol}");
+        }
+    }
+
+    fn set_of(&self, source: Source) -> usize {
+        self.hasher.hash_one(source) as usize % SETS
+    }
+
+    fn milliseconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_millis() as u64
+    }
+}
+
+impl State {
+    /// The failures of an address that count.
+    fn find(&mut self, set: usize, source: Source, now: Instant) -> Option<&mut Failed> {
+        self.table[set].iter_mut().flatten().find(|failed| {
+            failed.source == source && now.saturating_duration_since(failed.last) < FORGOTTEN_AFTER
+        })
+    }
+
+    /// Lets the next attempt of an address be looked at, whose last one was good.
+    fn release(&mut self, set: usize, source: Source, now: Instant) {
+        if let Some(failed) = self.find(set, source, now) {
+            failed.next = now;
+        }
+    }
+}
+
+fn wait_after(failures: u32) -> Duration {
+    match failures.checked_sub(FREE_FAILURES) {
+        None => Duration::ZERO,
+        Some(further) => (WAIT_MIN * 2_u32.saturating_pow(further.min(16))).min(WAIT_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(text.parse().expect("an address"), 1))
+    }
+
+    /// Tries a password so many seconds after the start.
+    fn attempt(logins: &Logins, from: &str, at_s: f64, is_right: bool) -> Login {
+        let from = (from != "unix").then(|| address(from)).flatten();
+        let at = logins.started + Duration::from_secs_f64(at_s);
+        logins.attempt(from, "HTTP", at, || is_right)
+    }
+
+    const A: &str = "192.0.2.1";
+    const B: &str = "192.0.2.2";
+
+    #[test]
+    fn waits_begin_after_some_failures_and_double_up_to_a_limit() {
+        let logins = Logins::new();
+        for _ in 0..FREE_FAILURES {
+            assert_eq!(attempt(&logins, A, 0.0, false), Login::Stranger);
+        }
+        let mut at_s = 0.0;
+        for wait_s in [1, 2, 4, 8, 16, 16, 16] {
+            let early = at_s + f64::from(wait_s) - 0.5;
+            for is_right in [false, true] {
+                // A right password does not show before its time.
+                assert_eq!(attempt(&logins, A, early, is_right), Login::TooSoon { wait_s: 1 });
+            }
+            assert!(matches!(attempt(&logins, A, at_s, true), Login::TooSoon { .. }));
+            at_s += f64::from(wait_s);
+            assert_eq!(attempt(&logins, A, at_s, false), Login::Stranger, "{wait_s}");
+        }
+        assert_eq!(attempt(&logins, A, at_s + 16.0, true), Login::User);
+    }
+
+    #[test]
+    fn other_addresses_do_not_wait() {
+        let logins = Logins::new();
+        for _ in 0..=FREE_FAILURES {
+            attempt(&logins, A, 0.0, false);
+            attempt(&logins, "unix", 0.0, false);
+            attempt(&logins, "2001:db8:1:2::3", 0.0, false);
+        }
+        for from in [A, "unix", "::ffff:192.0.2.1", "2001:db8:1:2:9::"] {
+            let login = attempt(&logins, from, 0.1, true);
+            assert!(matches!(login, Login::TooSoon { .. }), "{from}");
+        }
+        for from in [B, "2001:db8:1:3::3"] {
+            assert_eq!(attempt(&logins, from, 0.1, true), Login::User, "{from}");
+        }
+    }
+
+    #[test]
+    fn failures_are_forgotten_after_a_while_and_not_for_a_right_password() {
+        let logins = Logins::new();
+        for _ in 0..FREE_FAILURES {
+            attempt(&logins, A, 0.0, false);
+        }
+        // Two that are right do not wait for each other.
+        assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
+        assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
+        assert_eq!(attempt(&logins, A, 1.0, false), Login::Stranger);
+        assert!(matches!(attempt(&logins, A, 2.9, false), Login::TooSoon { .. }));
+        let later = 1.0 + FORGOTTEN_AFTER.as_secs_f64();
+        for _ in 0..FREE_FAILURES {
+            assert_eq!(attempt(&logins, A, later, false), Login::Stranger);
+        }
+        assert!(matches!(attempt(&logins, A, later, false), Login::TooSoon { .. }));
+    }
+
+    #[test]
+    fn of_attempts_at_the_same_time_one_is_looked_at() {
+        let logins = Logins::new();
+        for _ in 0..FREE_FAILURES {
+            attempt(&logins, A, 0.0, false);
+        }
+        let at = logins.started + WAIT_MIN;
+        let login = logins.attempt(address(A), "HTTP", at, || {
+            assert!(matches!(attempt(&logins, A, 1.0, true), Login::TooSoon { .. }));
+            true
+        });
+        assert_eq!(login, Login::User);
+    }
+
+    #[test]
+    fn a_table_of_a_fixed_size_keeps_those_that_failed_last() {
+        let logins = Logins::new();
+        for number in 0..10 * ADDRESSES_MAX as u32 {
+            let from = std::net::Ipv4Addr::from_bits(number).to_string();
+            attempt(&logins, &from, f64::from(number) / 1e6, false);
+        }
+        // Nor has each a line in the log.
+        assert!(logins.state.lock().unsaid > ADDRESSES_MAX as u64);
+        for _ in 0..FREE_FAILURES {
+            attempt(&logins, A, 1.0, false);
+        }
+        assert!(matches!(attempt(&logins, A, 1.0, true), Login::TooSoon { .. }));
+        let table = &logins.state.lock().table;
+        assert_eq!(table.iter().flatten().flatten().count(), ADDRESSES_MAX);
+    }
+}

@@ -1,0 +1,300 @@
+//! Verifying the checksums of the database while it is served: on a schedule, and when a client
+//! asks.
+//!
+//! One thread does it, of low priority and at a bounded rate; nobody waits for it. Damage goes to
+//! the log, and to the clients that ask for it.
+//!
+//! The function `check` of `misc` begins a verification, or joins the one that is under way, and
+//! tells what one has come to;
+//! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md) has its arguments.
+
+use crate::admin::status::seconds_since_1970;
+use cabinet::{Checked, Damage, Database, Verified};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Default of [`crate::Config::scrub_interval`]: a disk that rots is noticed within a week.
+pub const SCRUB_INTERVAL: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Default of [`crate::Config::scrub_bytes_per_second`]: a small part of what any disk gives.
+pub const SCRUB_BYTES_PER_SECOND: u64 = 8 << 20;
+
+/// Bytes per second of a verification that a client asks for without a rate.
+pub const CHECK_BYTES_PER_SECOND: u64 = 64 << 20;
+
+/// Most damaged places whose description is kept; the others are counted.
+const DAMAGES_KEPT_MAX: usize = 1000;
+
+/// How often the thread looks whether the server stops.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Niceness of the thread.
+const NICENESS: i32 = 19;
+
+/// See the module.
+pub(crate) struct Scrub {
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Bytes per second of the present run.
+    rate: AtomicU64,
+    /// Bytes verified since the server started.
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the last verification that was begun or asked for, from 1 on.
+    run: u64,
+    phase: Phase,
+    checked: Checked,
+    /// The first damaged places.
+    damages: Vec<Damage>,
+    /// When the last one ended that went through everything, in microseconds since 1970.
+    last_us: u64,
+    /// The present one is to stop.
+    is_unwanted: bool,
+}
+
+/// What becomes of a verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// There was none.
+    #[default]
+    Idle,
+    /// A client has asked for it.
+    Wanted,
+    Running,
+    Finished,
+    /// A client has stopped it, or the server stops.
+    Stopped,
+    /// The files could not be read.
+    Failed(String),
+}
+
+impl State {
+    /// Begins another run. One that is under way sees by its number that it is to end.
+    fn begin(&mut self, phase: Phase) {
+        self.run += 1;
+        self.phase = phase;
+        self.is_unwanted = false;
+        self.checked = Checked::default();
+        self.damages.clear();
+    }
+}
+
+impl Phase {
+    fn is_under_way(&self) -> bool {
+        matches!(self, Self::Wanted | Self::Running)
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Wanted | Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl Scrub {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            rate: AtomicU64::new(SCRUB_BYTES_PER_SECOND),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Has a verification begin, or lets one that is under way go on at this rate; returns its
+    /// number. One that is being stopped is none that goes on.
+    pub(crate) fn begin(&self, bytes_per_second: u64) -> u64 {
+        let mut state = self.state.lock();
+        self.rate.store(bytes_per_second, Ordering::Relaxed);
+        if !state.phase.is_under_way() || state.is_unwanted {
+            state.begin(Phase::Wanted);
+            self.wake.notify_all();
+        }
+        state.run
+    }
+
+    /// Has the present verification stop; returns whether there is one.
+    pub(crate) fn stop(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_unwanted = true;
+        state.phase.is_under_way()
+    }
+
+    /// What the last verification has come to, as names and values in turn, and then the damaged
+    /// places from number `from` on, as many as are kept.
+    pub(crate) fn tell(&self, from: usize, mut take: impl FnMut(&str)) {
+        let state = self.state.lock();
+        let Checked { segments, records, bytes, damages, .. } = state.checked;
+        let run = state.run;
+        for (name, number) in [
+            ("run", run),
+            ("segments", segments),
+            ("records", records),
+            ("bytes", bytes),
+            ("damages", damages),
+        ] {
+            take(name);
+            take(&number.to_string());
+        }
+        take("state");
+        take(state.phase.word());
+        if let Phase::Failed(what) = &state.phase {
+            take("error");
+            take(what);
+        }
+        for damage in state.damages.iter().skip(from) {
+            take("damage");
+            take(&damage.to_string());
+        }
+    }
+
+    /// Names and figures worth showing in `stat`.
+    pub(crate) fn figures(&self) -> Vec<(String, String)> {
+        let state = self.state.lock();
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        vec![
+            ("scrub_state".to_owned(), state.phase.word().to_owned()),
+            ("scrubs".to_owned(), state.run.to_string()),
+            ("scrubbed_bytes".to_owned(), bytes.to_string()),
+            ("scrub_damages".to_owned(), state.checked.damages.to_string()),
+            ("scrub_last_us".to_owned(), state.last_us.to_string()),
+        ]
+    }
+
+    /// What the thread does until the server stops.
+    pub(crate) fn live(
+        &self,
+        database: &Database,
+        (interval, bytes_per_second): (Option<Duration>, u64),
+        is_stopping: impl Fn() -> bool,
+    ) {
+        // A refusal costs others some time only.
+        let thread = Some(rustix::thread::gettid());
+        let _ = rustix::process::setpriority_process(thread, NICENESS);
+        let mut last = Instant::now();
+        while !is_stopping() {
+            let mut state = self.state.lock();
+            let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
+            if state.phase == Phase::Wanted {
+                state.phase = Phase::Running;
+            } else if is_due {
+                state.begin(Phase::Running);
+                self.rate.store(bytes_per_second, Ordering::Relaxed);
+            } else {
+                self.wake.wait_for(&mut state, TICK);
+                continue;
+            }
+            let run = state.run;
+            drop(state);
+            self.run(run, database, &is_stopping);
+            last = Instant::now();
+        }
+    }
+
+    fn run(&self, run: u64, database: &Database, is_stopping: &dyn Fn() -> bool) {
+        tracing::info!("verifying all checksums of the database");
+        let mut seen_bytes = 0;
+        let mut go_on = |verified: &Verified| {
+            let bytes = verified.checked.bytes;
+            self.bytes.fetch_add(bytes - seen_bytes, Ordering::Relaxed);
+            seen_bytes = bytes;
+            let mut state = self.state.lock();
+            if state.run != run {
+                return None;
+            }
+            state.checked = verified.checked;
+            let is_wanted = !state.is_unwanted && !is_stopping();
+            is_wanted.then(|| self.rate.load(Ordering::Relaxed))
+        };
+        let mut report = |damage: Damage| {
+            let mut state = self.state.lock();
+            if state.run == run && state.damages.len() < DAMAGES_KEPT_MAX {
+                state.damages.push(damage);
+            }
+        };
+        let verified = database.verify(&mut go_on, &mut report);
+        let mut state = self.state.lock();
+        let phase = match verified {
+            Ok(Verified { checked, is_complete }) => {
+                self.bytes.fetch_add(checked.bytes - seen_bytes, Ordering::Relaxed);
+                if state.run == run {
+                    state.checked = checked;
+                }
+                if is_complete {
+                    state.last_us = (seconds_since_1970() * 1e6) as u64;
+                    let Checked { records, bytes, damages, .. } = checked;
+                    tracing::info!(
+                        "verified {records} records, {bytes} bytes: {damages} damaged places"
+                    );
+                    Phase::Finished
+                } else {
+                    Phase::Stopped
+                }
+            }
+            Err(error) => {
+                tracing::error!("verifying the database: {error}");
+                Phase::Failed(error.to_string())
+            }
+        };
+        if state.run == run {
+            state.phase = phase;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// How long a run may take that is not held up.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn told(scrub: &Scrub, name: &str) -> String {
+        let mut words = Vec::new();
+        scrub.tell(0, |word| words.push(word.to_owned()));
+        let at = words.iter().step_by(2).position(|other| other == name).expect("a name");
+        words.swap_remove(2 * at + 1)
+    }
+
+    #[test]
+    fn a_run_that_is_asked_for_while_another_is_being_stopped_is_a_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("casket.tch").display().to_string();
+        let database = Database::open(&name).expect("a database");
+        let value = vec![b'v'; 64 << 10];
+        for key in 0..200u32 {
+            database.put(&key.to_le_bytes(), &value).expect("a put");
+        }
+        let (scrub, is_stopping) = (Scrub::new(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                scrub.live(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
+            });
+            // So slow that it is under way until it is stopped.
+            assert_eq!(scrub.begin(1), 1);
+            while scrub.bytes.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(scrub.begin(1), 1);
+            assert!(scrub.stop());
+            let run = scrub.begin(u64::MAX);
+            let (state, began) = (told(&scrub, "state"), Instant::now());
+            while told(&scrub, "state") == "running" && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let ended = told(&scrub, "state");
+            is_stopping.store(true, Ordering::Relaxed);
+            assert_eq!((run, &*state, &*ended), (2, "running", "finished"));
+            assert_eq!(told(&scrub, "records"), "200");
+        });
+    }
+}

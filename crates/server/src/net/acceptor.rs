@@ -1,0 +1,99 @@
+//! Accepting connections and dealing them to event loops.
+
+use crate::counters::{Count, Counters};
+use crate::net::balance;
+use crate::net::connection::Connection;
+use crate::net::listener::Listener;
+use crate::net::port::Message;
+use crate::shared::Shared;
+use crate::{Error, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, getpeername, send};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What a client is told that is one too many.
+const TOO_MANY: &[u8] = b"SERVER_ERROR too many connections\r\n";
+
+/// Pause after the system has refused a connection for lack of something, such as descriptors:
+/// the one that waits would be reported again at once.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts until `bell` rings.
+pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], bell: &OwnedFd) -> Result<()> {
+    let counters = shared.new_counters();
+    let mut watched: Vec<PollFd<'_>> = listeners
+        .iter()
+        .map(|listener| PollFd::new(listener, PollFlags::IN))
+        .chain([PollFd::new(bell, PollFlags::IN)])
+        .collect();
+    tracing::info!("listening started");
+    while !shared.is_stopping() {
+        match poll(&mut watched, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(Error::system("wait for connections")(error)),
+        }
+        for (listener, watched) in listeners.iter().zip(&watched) {
+            if !watched.revents().is_empty() && !shared.is_stopping() {
+                accept_waiting(shared, listener, &counters);
+            }
+        }
+    }
+    tracing::info!("listening finished");
+    Ok(())
+}
+
+fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters) {
+    loop {
+        match listener.accept() {
+            Ok(socket) => {
+                counters.count(Count::Accepted);
+                admit(shared, socket, counters);
+            }
+            Err(Errno::AGAIN) => return,
+            // The client has gone already, or its network has.
+            Err(
+                Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::NETDOWN
+                | Errno::PROTO
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::OPNOTSUPP,
+            ) => {}
+            Err(error) => {
+                tracing::error!("a connection cannot be accepted: {error}");
+                std::thread::sleep(SHORTAGE_PAUSE);
+                return;
+            }
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
+    if shared.connections() >= shared.config.connections_max {
+        tracing::warn!("too many connections");
+        counters.count(Count::Rejected);
+        // Whether it takes the refusal or not, it is closed.
+        let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+        return;
+    }
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        let peer = getpeername(&socket).ok().flatten();
+        match peer.and_then(|address| SocketAddr::try_from(address).ok()) {
+            Some(address) => tracing::debug!("connected: {address}"),
+            None => tracing::debug!("connected: unix"),
+        }
+    }
+    let now_ms = shared.milliseconds_at(Instant::now());
+    let port = balance::deal(&shared.ports, now_ms);
+    port.connections.fetch_add(1, Ordering::Relaxed);
+    port.post(Message::Adopt(Box::new(Connection::new(socket, Arc::clone(shared)))));
+}

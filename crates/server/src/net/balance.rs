@@ -1,0 +1,182 @@
+//! Which event loop serves which connection.
+//!
+//! As few loops as possible work, each below about 70% of its time: one loop that finds several
+//! requests at each wake-up costs less per request than two that find one. A loop that is busy
+//! nearly all the time hands connections to the least busy one; a loop that has little to do
+//! hands all of its connections to one before it. Both only after some windows in a row that say
+//! the same, and then not again for a while, so that connections do not go back and forth.
+
+use crate::net::port::Port;
+use std::time::{Duration, Instant};
+
+/// A loop below this takes new connections, in percent of its time.
+const DEAL_BELOW_PERCENT: u32 = 70;
+/// A loop above this gives connections away, in percent of its time.
+const SPREAD_ABOVE_PERCENT: u32 = 85;
+/// Two loops that are together below this become one, in percent of the time of one.
+const MERGE_BELOW_PERCENT: u32 = 50;
+/// Span over which the time spent is measured.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Windows in a row above the mark before connections are given away.
+const SPREAD_WINDOWS: u32 = 3;
+/// Windows in a row below the mark before loops are merged.
+const MERGE_WINDOWS: u32 = 20;
+/// Windows in which nothing moves after something did.
+const REST_WINDOWS: u32 = 10;
+
+/// Measures the share of its time that a loop does not sleep.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    window_began: Instant,
+    woke: Instant,
+    busy: Duration,
+}
+
+impl Meter {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { window_began: now, woke: now, busy: Duration::ZERO }
+    }
+
+    /// The loop has just woken up.
+    #[inline]
+    pub(crate) fn wakes(&mut self, now: Instant) {
+        self.woke = now;
+    }
+
+    /// The loop is about to sleep. Answers the percentage of a window that is over.
+    #[inline]
+    pub(crate) fn sleeps(&mut self, now: Instant) -> Option<u32> {
+        self.busy += now - self.woke;
+        let window = now - self.window_began;
+        if window < WINDOW {
+            return None;
+        }
+        let percent = self.busy.as_nanos() * 100 / window.as_nanos().max(1);
+        self.window_began = now;
+        self.busy = Duration::ZERO;
+        Some(u32::try_from(percent).unwrap_or(100).min(100))
+    }
+}
+
+/// The loop for a new connection.
+pub(crate) fn deal(ports: &[Port], now_ms: u64) -> &Port {
+    ports
+        .iter()
+        .find(|port| port.busy_percent(now_ms) < DEAL_BELOW_PERCENT)
+        .or_else(|| ports.iter().min_by_key(|port| port.busy_percent(now_ms)))
+        .unwrap_or(&ports[0])
+}
+
+/// Connections to be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handover {
+    /// Number of the loop that gets them.
+    pub(crate) to: usize,
+    /// Their share of the requests, in percent.
+    pub(crate) share_percent: u32,
+}
+
+/// What a loop makes of its windows.
+#[derive(Debug, Default)]
+pub(crate) struct Balance {
+    busy_windows: u32,
+    idle_windows: u32,
+    rest_windows: u32,
+}
+
+/// What follows from a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Stay,
+    /// The loop is busy: from now on it matters which connections are active.
+    Observe,
+    /// Hand over some connections.
+    Move(Handover),
+}
+
+impl Balance {
+    /// Judges a window of loop number `own`; `busy` are the percentages of all loops.
+    pub(crate) fn judge(&mut self, own: usize, busy: &[u32]) -> Verdict {
+        if self.rest_windows > 0 {
+            self.rest_windows -= 1;
+            return Verdict::Stay;
+        }
+        let least = (0..busy.len()).filter(|&other| other != own).min_by_key(|&other| busy[other]);
+        let Some(least) = least else { return Verdict::Stay };
+
+        let spread = busy[own] >= SPREAD_ABOVE_PERCENT && busy[least] < DEAL_BELOW_PERCENT;
+        self.busy_windows = if spread { self.busy_windows + 1 } else { 0 };
+        if spread && self.busy_windows >= SPREAD_WINDOWS {
+            let share_percent = (busy[own] - busy[least]) * 100 / 2 / busy[own];
+            return self.hand_over(least, share_percent);
+        }
+
+        let before = (0..own).find(|&other| busy[other] + busy[own] < MERGE_BELOW_PERCENT);
+        self.idle_windows = if before.is_some() { self.idle_windows + 1 } else { 0 };
+        match before {
+            Some(to) if self.idle_windows >= MERGE_WINDOWS => self.hand_over(to, 100),
+            _ if self.busy_windows == 1 => Verdict::Observe,
+            _ => Verdict::Stay,
+        }
+    }
+
+    fn hand_over(&mut self, to: usize, share_percent: u32) -> Verdict {
+        *self = Self { rest_windows: REST_WINDOWS, ..Self::default() };
+        Verdict::Move(Handover { to, share_percent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts(balance: &mut Balance, own: usize, busy: &[u32], windows: u32) -> Vec<Verdict> {
+        (0..windows).map(|_| balance.judge(own, busy)).collect()
+    }
+
+    #[test]
+    fn a_saturated_loop_gives_half_to_an_idle_one_and_then_rests() {
+        let mut balance = Balance::default();
+        let moved = Verdict::Move(Handover { to: 1, share_percent: 50 });
+        let seen = verdicts(&mut balance, 0, &[100, 0], 3);
+        assert_eq!(seen, [Verdict::Observe, Verdict::Stay, moved]);
+        let rest = verdicts(&mut balance, 0, &[100, 0], REST_WINDOWS);
+        assert!(rest.iter().all(|verdict| *verdict == Verdict::Stay));
+    }
+
+    #[test]
+    fn busy_loops_keep_their_connections_when_no_other_has_room() {
+        let seen = verdicts(&mut Balance::default(), 0, &[100, 90], 50);
+        assert!(seen.iter().all(|verdict| *verdict == Verdict::Stay));
+    }
+
+    #[test]
+    fn a_loop_with_little_to_do_merges_into_one_before_it() {
+        let merged = Verdict::Move(Handover { to: 0, share_percent: 100 });
+        let seen = verdicts(&mut Balance::default(), 1, &[20, 10], MERGE_WINDOWS);
+        assert_eq!(seen.last(), Some(&merged));
+        let seen = verdicts(&mut Balance::default(), 0, &[20, 10], 100);
+        assert!(seen.iter().all(|verdict| *verdict == Verdict::Stay), "the first never merges");
+    }
+
+    #[test]
+    fn after_a_spread_the_loops_do_not_merge_at_the_same_load() {
+        // 100% spread over two is 50% each, far above what is merged.
+        let seen = verdicts(&mut Balance::default(), 1, &[50, 50], 100);
+        assert!(seen.iter().all(|verdict| *verdict == Verdict::Stay));
+    }
+
+    #[test]
+    fn the_meter_tells_the_share_of_a_window_awake() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut meter = Meter::new(start);
+        meter.wakes(at(10));
+        assert_eq!(meter.sleeps(at(40)), None);
+        meter.wakes(at(80));
+        assert_eq!(meter.sleeps(at(100)), Some(50));
+        meter.wakes(at(190));
+        assert_eq!(meter.sleeps(at(200)), Some(10));
+    }
+}

@@ -1,0 +1,274 @@
+//! Sending replies, at once or when the log is durable, and what follows from having sent them.
+
+use super::{LINGER_SECONDS, SCRATCH_BYTES_MAX, Worker};
+use crate::counters::Count;
+use crate::net::connection::{Connection, Stage};
+use crate::net::held::{Awaited, Unconfirmed};
+use crate::net::pool::{Job, Task};
+use crate::net::slab::Token;
+use std::sync::atomic::Ordering;
+
+/// What a client is told when all buffers together are at their limit.
+const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
+
+/// Gives up a connection for which there is no room any more, and everything in its buffers.
+pub(super) fn out_of_memory(connection: &mut Connection) {
+    // In the middle of a reply it would be taken for a part of it.
+    let is_between_replies =
+        connection.unsent_bytes() == 0 && !connection.session.http.is_sending();
+    connection.drop_buffers();
+    connection.held = None;
+    if is_between_replies {
+        connection.deliver(&mut OUT_OF_MEMORY.to_vec());
+    }
+    connection.broken = true;
+}
+
+impl Worker {
+    /// Sends a reply. `output` is empty afterwards.
+    pub(super) fn deliver(&mut self, connection: &mut Connection, output: &mut Vec<u8>) {
+        // Until now it was the server that took its time.
+        connection.moved_at_s = self.now_s();
+        if !output.is_empty() && !connection.broken {
+            let sent = connection.deliver(output);
+            self.counters.add(Count::BytesWritten, sent as u64);
+            connection.note_output(sent, self.now_ms());
+        }
+        output.clear();
+        // Also one that was taken back may have grown it.
+        if output.capacity() > SCRATCH_BYTES_MAX {
+            *output = Vec::new();
+        }
+    }
+
+    /// Sends what waits, and executes what waited for that.
+    pub(super) fn flush_and_go_on(&mut self, token: Token, connection: &mut Connection) {
+        let sent = connection.flush();
+        if sent > 0 {
+            self.counters.add(Count::BytesWritten, sent as u64);
+            connection.moved_at_s = self.now_s();
+        }
+        connection.note_output(sent, self.now_ms());
+        self.go_on(token, connection);
+    }
+
+    /// Keeps replies of a connection back until what they acknowledge is safe.
+    pub(super) fn hold(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        awaited: Awaited,
+        unconfirmed: Unconfirmed,
+    ) {
+        if self.shared.is_reached(awaited) {
+            return;
+        }
+        connection.hold(awaited, unconfirmed, self.now);
+        // What is awaited only rises, but the pool's answers may come late.
+        let behind = self.held.partition_point(|(other, _)| *other <= awaited);
+        self.held.insert(behind, (awaited, token));
+        self.port().holding.store(true, Ordering::SeqCst);
+        if self.shared.is_reached(awaited) {
+            // The listener may have looked before it could see that somebody waits.
+            self.port().wake();
+        }
+    }
+
+    /// Has the pool find out whether the log has failed.
+    pub(super) fn ask_log(&mut self) {
+        let Some(&(Awaited { durable, .. }, _)) = self.held.front() else { return };
+        if !self.asks_log {
+            let task = Task::AwaitDurable(durable);
+            // A full queue is no harm: the next tick asks again.
+            self.asks_log = self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
+        }
+    }
+
+    /// Brings what the system watches, the budget and the stage of a connection in line with
+    /// what it has just done; says whether it stays.
+    #[inline]
+    pub(super) fn settle(&mut self, token: Token, connection: &mut Connection) -> bool {
+        if !connection.charge() {
+            out_of_memory(connection);
+        }
+        if connection.is_done() {
+            return false;
+        }
+        if connection.stage == Stage::Refusing && connection.unsent_bytes() == 0 {
+            connection.end_output();
+            connection.stage = Stage::Lingering { until_s: self.now_s() + LINGER_SECONDS };
+            self.lingering += 1;
+        }
+        if connection.paused && connection.reads() {
+            connection.paused = false;
+        }
+        match connection.watch(&self.epoll, token) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!("a connection cannot be watched: {error}");
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BELL, BUFFER_BYTES, EventLoop};
+    use super::*;
+    use crate::Config;
+    use crate::ops::long::PIECE_BYTES;
+    use crate::protocol::{self, Context, Step};
+    use crate::shared::Shared;
+    use cabinet::Database;
+    use rustix::event::epoll::EventFlags;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// More than a socket takes of a client that does not read.
+    const LONG_BYTES: usize = 8 << 20;
+
+    /// Pieces of a long value.
+    const PIECES: usize = 40;
+
+    fn worker(config: Config) -> Worker {
+        worker_of(config, Database::open("*").expect("a database"))
+    }
+
+    fn worker_of(config: Config, database: Database) -> Worker {
+        let shared = Shared::new(config, database).expect("a server's state");
+        EventLoop::new(0, shared).expect("an event loop").worker
+    }
+
+    fn connected(worker: &Worker) -> (Connection, UnixStream) {
+        let (client, socket) = UnixStream::pair().expect("sockets");
+        socket.set_nonblocking(true).expect("a socket");
+        (Connection::new(socket.into(), Arc::clone(&worker.shared)), client)
+    }
+
+    #[test]
+    fn a_client_has_its_time_from_the_reply_on() {
+        let limit = Some(Duration::from_secs(5));
+        let mut worker =
+            worker(Config { timeout: limit, idle_timeout: limit, ..Config::default() });
+        for bytes in [0, 1, LONG_BYTES] {
+            let (mut connection, _client) = connected(&worker);
+            worker.now = worker.shared.started + Duration::from_secs(60);
+            worker.deliver(&mut connection, &mut vec![b'v'; bytes]);
+            assert_eq!(connection.unsent_bytes() > 0, bytes == LONG_BYTES);
+            for (second, is_late) in [(65, false), (66, true)] {
+                worker.now = worker.shared.started + Duration::from_secs(second);
+                assert_eq!(worker.is_late(&connection, second), is_late, "{bytes} bytes");
+            }
+        }
+    }
+
+    /// Has a client take a value of as many pieces as there are, each in so many seconds, which the
+    /// server takes as long to read; returns how many it took in time.
+    fn pieces_in_time(seconds: u64) -> usize {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("casket.tch").display().to_string();
+        let database = Database::open(&name).expect("a database");
+        database.put(b"key", &vec![b'v'; PIECES * PIECE_BYTES]).expect("a put");
+        let config = Config { timeout: Some(Duration::from_secs(30)), ..Config::default() };
+        let mut worker = worker_of(config, database);
+        let (mut connection, mut client) = connected(&worker);
+        worker.now = worker.shared.started;
+        let mut request = &b"GET /key HTTP/1.1\r\n\r\n"[..];
+        for piece in 0..PIECES {
+            let mut output = Vec::new();
+            connection.begin_wait(worker.now_ms());
+            let mut context = Context {
+                shared: &worker.shared,
+                database: &worker.shared.database,
+                may_block: true,
+                counters: &worker.counters,
+                session: &mut connection.session,
+                descriptor: 0,
+                mutated: false,
+                charge: None,
+                is_repeated: false,
+            };
+            let step = protocol::step(&mut context, request, &mut output);
+            assert!(matches!(step, Step::Executed { .. }), "{step:?}");
+            request = b"";
+            worker.now += Duration::from_secs(seconds);
+            connection.end_wait(worker.now_ms());
+            let bytes = output.len();
+            worker.deliver(&mut connection, &mut output);
+            worker.now += Duration::from_secs(seconds);
+            if worker.is_late(&connection, worker.now_s()) {
+                return piece;
+            }
+            let mut taken = 0;
+            while taken < bytes {
+                taken += client.read(&mut [0; BUFFER_BYTES]).expect("a part");
+                let sent = connection.flush();
+                connection.note_output(sent, worker.now_ms());
+            }
+            assert_eq!(connection.unsent_bytes(), 0);
+        }
+        PIECES
+    }
+
+    #[test]
+    fn beginnings_of_requests_take_next_to_no_memory() {
+        let mut worker = worker(Config::default());
+        let (mut connection, mut client) = connected(&worker);
+        for piece in [&b"set key 0 0 1000\r\n"[..], b"v", b"v", b"v"] {
+            client.write_all(piece).expect("a client's bytes");
+            worker.ready(BELL + 1, &mut connection, EventFlags::IN);
+            assert!(worker.settle(BELL + 1, &mut connection));
+        }
+        assert_eq!(connection.input.len(), 21);
+        let used_bytes = worker.shared.budget.used_bytes();
+        assert!((21..1000).contains(&used_bytes), "{used_bytes}");
+    }
+
+    #[test]
+    fn a_long_reply_has_the_time_of_one_reply_however_many_pieces_it_has() {
+        // 16 s are what a piece takes at the least rate.
+        assert_eq!(pieces_in_time(15), PIECES);
+        let late = pieces_in_time(20);
+        assert!((2..12).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_buffer_that_grew_for_one_reply_is_given_back_whatever_became_of_that() {
+        let mut worker = worker(Config::default());
+        for (capacity, is_kept) in [(SCRATCH_BYTES_MAX, true), (SCRATCH_BYTES_MAX + 1, false)] {
+            for reply in [&b""[..], b"v"] {
+                let (mut connection, _client) = connected(&worker);
+                let mut output = Vec::with_capacity(capacity);
+                output.extend_from_slice(reply);
+                worker.deliver(&mut connection, &mut output);
+                assert!(output.is_empty());
+                assert_eq!(output.capacity() == capacity, is_kept, "{capacity}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_in_the_middle_of_a_reply() {
+        let mut worker = worker(Config::default());
+        for replies in [&[][..], &[1], &[LONG_BYTES], &[LONG_BYTES, 1]] {
+            let (mut connection, mut client) = connected(&worker);
+            for bytes in replies {
+                worker.deliver(&mut connection, &mut vec![b'v'; *bytes]);
+            }
+            // What the client takes makes room for more.
+            let sent = replies.iter().sum::<usize>() - connection.unsent_bytes();
+            let mut received = vec![0; sent];
+            client.read_exact(&mut received).expect("what was sent");
+            out_of_memory(&mut connection);
+            assert!(connection.is_done());
+            drop(connection);
+            client.read_to_end(&mut received).expect("the end");
+            let of_replies = received.iter().take_while(|byte| **byte == b'v').count();
+            let end = if replies.contains(&LONG_BYTES) { &b""[..] } else { OUT_OF_MEMORY };
+            assert_eq!(&received[of_replies..], end, "{replies:?}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Reading and executing requests.
+
+use super::deliver::out_of_memory;
+use super::{BUFFER_BYTES, Worker};
+use crate::budget::Charge;
+use crate::counters::Count;
+use crate::net::connection::{Connection, Stage};
+use crate::net::held::{Refusal, Unconfirmed};
+use crate::net::look::Look;
+use crate::net::pool::{Answer, Job, Task};
+use crate::net::slab::Token;
+use crate::protocol::{self, Context, Next, Step};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::sync::atomic::Ordering;
+
+/// A beginning of a request that is shorter is kept in no more memory than it takes.
+const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
+
+impl Worker {
+    /// The socket has something to say.
+    pub(super) fn ready(&mut self, token: Token, connection: &mut Connection, flags: EventFlags) {
+        connection.activity = connection.activity.saturating_add(1);
+        if flags.contains(EventFlags::OUT) {
+            self.flush_and_go_on(token, connection);
+        }
+        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return;
+        }
+        if connection.reads() {
+            self.receive(token, connection);
+        } else {
+            connection.paused = true;
+            // The client is gone altogether, so nothing can be sent to it either.
+            connection.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR)
+                && connection.unsent_bytes() > 0;
+        }
+    }
+
+    /// Reads once and executes what is there.
+    fn receive(&mut self, token: Token, connection: &mut Connection) {
+        let fresh = connection.input.is_empty();
+        let mut input = std::mem::take(if fresh { &mut self.input } else { &mut connection.input });
+        // Grows by what has arrived, whatever a client announces.
+        input.reserve(BUFFER_BYTES);
+        let received = recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
+        let mut received_bytes = 0;
+        match received {
+            Ok((_, 0)) => connection.ended = true,
+            Ok((_, bytes)) => {
+                received_bytes = bytes;
+                self.counters.add(Count::BytesRead, bytes as u64);
+                connection.moved_at_s = self.now_s();
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => connection.broken = true,
+        }
+        if connection.stage != Stage::Open {
+            // The client does not listen any more.
+            input.clear();
+        }
+        let is_worth_it = fresh || connection.look.is_worth_it(&input);
+        let consumed = if is_worth_it { self.serve(token, connection, &input) } else { 0 };
+        if consumed < input.len() && !fresh && consumed == 0 {
+            if input.len() < SHORT_INPUT_BYTES {
+                // Without the room that was made for more: there may be very many of these.
+                input.shrink_to_fit();
+            }
+            connection.input = input;
+        } else {
+            if consumed < input.len() {
+                connection.input = input[consumed..].to_vec();
+            }
+            if fresh {
+                input.clear();
+                self.input = input;
+            }
+        }
+        connection.note_input(received_bytes, self.now_ms());
+    }
+
+    /// Executes requests that had to wait.
+    pub(super) fn go_on(&mut self, token: Token, connection: &mut Connection) {
+        if connection.wants_piece() {
+            self.pool(token, connection, &[]);
+            return;
+        }
+        if connection.input.is_empty() || !connection.executes() {
+            return;
+        }
+        let mut input = std::mem::take(&mut connection.input);
+        let consumed = self.serve(token, connection, &input);
+        if consumed < input.len() {
+            if consumed > 0 {
+                input = input[consumed..].to_vec();
+            }
+            connection.input = input;
+        }
+        connection.note_input(0, self.now_ms());
+    }
+
+    /// Executes what there is of `input` and sends the replies; answers the bytes executed.
+    fn serve(&mut self, token: Token, connection: &mut Connection, input: &[u8]) -> usize {
+        let mut consumed = 0;
+        while connection.executes()
+            && input.len() > consumed
+            && input.len() - consumed >= connection.needed
+        {
+            let mut output = std::mem::take(&mut self.output);
+            consumed += self.batch(token, connection, &input[consumed..], &mut output);
+            self.deliver(connection, &mut output);
+            self.output = output;
+        }
+        consumed
+    }
+
+    /// Executes requests until there is a reason to stop; answers the bytes executed.
+    fn batch(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> usize {
+        let descriptor = connection.descriptor();
+        let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
+        let mut consumed = 0;
+        // A lone request is not looked at twice.
+        let mut ahead = 1;
+        connection.needed = 0;
+        connection.look = Look::default();
+        let mut context = Context {
+            shared: &self.shared,
+            database: &self.shared.nonblocking,
+            may_block: false,
+            counters: &self.counters,
+            session: &mut connection.session,
+            descriptor,
+            mutated: false,
+            charge: None,
+            is_repeated: false,
+        };
+        let mut replicate = None;
+        let mut hands_over = false;
+        let mut unconfirmed = None;
+        let mut is_answered = false;
+        let blocked = loop {
+            let rest = &input[consumed..];
+            if rest.is_empty() || output.len() > room {
+                break None;
+            }
+            if consumed >= ahead {
+                ahead = consumed + protocol::look_ahead(&self.shared, rest).max(1);
+            }
+            let (start, was_mutated) = (output.len(), context.mutated);
+            let step = protocol::step(&mut context, rest, output);
+            if context.mutated && !was_mutated {
+                unconfirmed = Some(Unconfirmed { at: start, refusal: Refusal::of(rest) });
+            }
+            match step {
+                Step::Executed { bytes, next } => {
+                    consumed += bytes;
+                    is_answered |= !context.session.http.is_under_way();
+                    match next {
+                        Next::GoOn => {}
+                        Next::CloseIfQuiet if consumed < input.len() => {}
+                        Next::CloseIfQuiet | Next::Close => connection.stage = Stage::Closing,
+                        Next::Refuse => connection.stage = Stage::Refusing,
+                        Next::HandOver => {
+                            hands_over = true;
+                            connection.stage = Stage::Closing;
+                            // It goes with all that came behind it.
+                            break None;
+                        }
+                        Next::Replicate(ask) => {
+                            replicate = Some(ask);
+                            connection.stage = Stage::Closing;
+                        }
+                    }
+                    if connection.stage != Stage::Open {
+                        // What follows is not looked at.
+                        consumed = input.len();
+                        break None;
+                    }
+                }
+                Step::Incomplete { needed } => {
+                    connection.needed = needed;
+                    if !context.session.http.is_under_way() {
+                        connection.look = Look::at(rest, context.shared.config.request_bytes_max);
+                    }
+                    break None;
+                }
+                Step::Blocked { bytes } => break Some(bytes),
+            }
+        };
+        let mutated = context.mutated;
+        if is_answered {
+            // What is there of another one has come just now.
+            connection.request = None;
+        }
+        if mutated && !self.shared.flush_update_log() {
+            // What is not in the log must not be acknowledged, nor what came behind it.
+            if let Some(Unconfirmed { at, refusal }) = unconfirmed {
+                output.truncate(at);
+                refusal.write(self.shared.log_failure(), output);
+            }
+            connection.stage = Stage::Refusing;
+            return input.len();
+        }
+        if hands_over {
+            let mut unsent = connection.take_unsent();
+            unsent.append(output);
+            // What goes with it is counted there, and not here any more.
+            connection.charge();
+            let received = input[consumed..].to_vec();
+            if !self.shared.hand_over(connection.socket(), unsent, received) {
+                out_of_memory(connection);
+            }
+            return input.len();
+        }
+        if let Some(ask) = replicate {
+            // The socket has another owner from now on, whose sending waits: no reply may be left.
+            if connection.unsent_bytes() > 0 || !output.is_empty() || mutated {
+                tracing::warn!("replica {} refused: it has replies to take first", ask.replica);
+            } else {
+                self.shared.hand_to_replica(connection.socket(), ask);
+            }
+        }
+        if let Some(unconfirmed) = unconfirmed
+            && self.shared.holds_replies
+        {
+            self.hold(token, connection, self.shared.awaited(), unconfirmed);
+        }
+        match blocked {
+            Some(bytes) if self.pool(token, connection, &input[consumed..consumed + bytes]) => {
+                consumed + bytes
+            }
+            _ => consumed,
+        }
+    }
+
+    /// Leaves a request to the pool; says whether it had room. If not, the connection is parked.
+    fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
+        let mut charge = Charge::none(&self.shared.budget);
+        if !charge.set(request.len()) {
+            out_of_memory(connection);
+            return false;
+        }
+        connection.begin_wait(self.now_ms());
+        let job = Job {
+            event_loop: self.number,
+            task: Task::Execute {
+                token,
+                request: request.to_vec(),
+                session: Box::new(std::mem::take(&mut connection.session)),
+                descriptor: connection.descriptor(),
+                charge,
+            },
+        };
+        match self.shared.pool.submit(job) {
+            Ok(()) => {
+                self.counters.count(Count::Pooled);
+                connection.stage = Stage::Pooled;
+                true
+            }
+            Err(job) => {
+                if let Task::Execute { session, .. } = job.task {
+                    connection.session = *session;
+                }
+                connection.stage = Stage::Parked;
+                self.parked.push(token);
+                self.port().parking.store(true, Ordering::SeqCst);
+                if self.shared.pool.has_room() {
+                    // The pool may have looked before it could see that somebody waits.
+                    self.port().wake();
+                }
+                false
+            }
+        }
+    }
+
+    /// Sends what the pool made of a request, and goes on.
+    pub(super) fn take_answer(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        mut answer: Answer,
+    ) {
+        connection.session = answer.session;
+        connection.end_wait(self.now_ms());
+        if !connection.session.http.is_receiving() {
+            connection.request = None;
+        }
+        connection.stage = match answer.next {
+            Next::GoOn => Stage::Open,
+            Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
+            Next::CloseIfQuiet | Next::Close | Next::HandOver | Next::Replicate(_) => {
+                Stage::Closing
+            }
+            Next::Refuse => Stage::Refusing,
+        };
+        if let Some((awaited, unconfirmed)) = answer.hold
+            && self.shared.holds_replies
+        {
+            self.hold(token, connection, awaited, unconfirmed);
+        }
+        self.deliver(connection, &mut answer.output);
+        // What has not gone counts with the connection from now on.
+        drop(answer.charge);
+        self.go_on(token, connection);
+    }
+}

@@ -1,0 +1,102 @@
+//! A value that is on its way into a record.
+
+use crate::budget::Charge;
+use crate::ops::long::LONG_BYTES_MIN;
+use crate::ops::records::{RecordsError, Result};
+use crate::ops::spool::{Spool, Spooled};
+use crate::shared::Shared;
+use cabinet::{Meta, Version};
+use std::sync::Arc;
+
+/// A value that is on its way, in memory as long as it is short, then in a file.
+pub struct Draft {
+    shared: Arc<Shared>,
+    kept: Vec<u8>,
+    spool: Option<Spool>,
+    charge: Charge,
+    /// The record that it was begun with.
+    pub(crate) base: Option<Base>,
+}
+
+/// A record, as it was when a draft was begun with its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base {
+    pub(crate) version: Version,
+    pub(crate) meta: Meta,
+}
+
+/// A value that is complete.
+pub(crate) struct Fair {
+    kept: Vec<u8>,
+    spooled: Option<Spooled>,
+    /// For the bytes in memory.
+    _charge: Charge,
+}
+
+impl Draft {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            kept: Vec::new(),
+            spool: None,
+            charge: Charge::none(&shared.budget),
+            base: None,
+        }
+    }
+
+    /// Its length so far.
+    pub fn bytes(&self) -> u64 {
+        self.spool.as_ref().map_or(self.kept.len() as u64, Spool::bytes)
+    }
+
+    /// Puts bytes in their place, with zeros before it if it was shorter.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or(RecordsError::TooLong)?;
+        let config = &self.shared.config;
+        if self.spool.is_none() && end >= LONG_BYTES_MIN as u64 {
+            let spool = Spool::new(&self.shared.database, &self.shared.spool_budget).transpose()?;
+            if let Some(mut spool) = spool {
+                spool.write_at(&self.kept, 0)?;
+                self.kept = Vec::new();
+                self.charge.set(0);
+                self.spool = Some(spool);
+            }
+        }
+        let Some(spool) = &mut self.spool else {
+            if end > config.request_bytes_max as u64 {
+                return Err(RecordsError::TooLong);
+            }
+            let (start, end) = (offset as usize, end as usize);
+            if self.kept.len() < end {
+                if !self.charge.set(end) {
+                    return Err(RecordsError::NoRoom);
+                }
+                self.kept.resize(end, 0);
+            }
+            self.kept[start..end].copy_from_slice(bytes);
+            return Ok(());
+        };
+        if end > self.shared.upload_bytes_max() as u64 {
+            return Err(RecordsError::TooLong);
+        }
+        Ok(spool.write_at(bytes, offset)?)
+    }
+
+    /// Ends it.
+    pub(crate) fn finish(self) -> Result<Fair> {
+        let Self { kept, spool, charge, .. } = self;
+        Ok(Fair { kept, spooled: spool.map(Spool::finish).transpose()?, _charge: charge })
+    }
+}
+
+impl Fair {
+    pub(crate) fn value(&self) -> &[u8] {
+        self.spooled.as_ref().map_or(&self.kept[..], Spooled::value)
+    }
+}
+
+impl std::fmt::Debug for Draft {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Draft").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! Media types of values, in the flags of their records.
+//!
+//! ```text
+//! 24..32  0xc7: the flags name a media type
+//! 16..24  which: 1 to 63 from a list that is always the same; 64 more for the same in UTF-8;
+//!         128 to 255 from a record of the database, where clients have named others
+//!  0..16  zeros: where clients of memcached have their own marks, so that none of them takes
+//!         a value for something that it made
+//! ```
+//!
+//! So a type takes no room of its own, changes in one step with its value, and goes wherever flags
+//! go: into copies, update logs, replicas and exports.
+
+use crate::ops::reserved::MEDIA_TYPES;
+use crate::store::Store;
+use cabinet::{Change, Error, Meta, Result};
+use std::borrow::Cow;
+
+/// Type of a value that was stored without one.
+pub(crate) const UNKNOWN: &str = wire::http::reply::OCTET_STREAM;
+
+/// Longest name of a media type that is kept, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 127;
+
+/// Most media types of a database that are in no list.
+pub(crate) const NAMED_MAX: usize = 128;
+
+const MARK: u32 = 0xc700_0000;
+const SHIFT: u32 = 16;
+const UTF_8: u32 = 64;
+const FIRST_NAMED: u32 = 128;
+const UTF_8_PARAMETER: &str = "; charset=utf-8";
+
+/// The list. A type keeps its place for ever, since that is what records have; places begin at 1.
+const LIST: &[&str] = &[
+    "application/octet-stream",
+    "text/plain",
+    "text/html",
+    "text/css",
+    "text/csv",
+    "text/javascript",
+    "text/markdown",
+    "text/xml",
+    "text/calendar",
+    "text/vcard",
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/pdf",
+    "application/zip",
+    "application/gzip",
+    "application/x-tar",
+    "application/x-www-form-urlencoded",
+    "application/ld+json",
+    "application/x-ndjson",
+    "application/rtf",
+    "application/wasm",
+    "application/msword",
+    "application/vnd.ms-excel",
+    "application/vnd.ms-powerpoint",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/vnd.oasis.opendocument.text",
+    "application/vnd.oasis.opendocument.spreadsheet",
+    "application/epub+zip",
+    "application/x-7z-compressed",
+    "application/xhtml+xml",
+    "application/atom+xml",
+    "application/rss+xml",
+    "application/protobuf",
+    "application/cbor",
+    "application/msgpack",
+    "application/sql",
+    "application/yaml",
+    "application/toml",
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    "image/svg+xml",
+    "image/avif",
+    "image/bmp",
+    "image/tiff",
+    "image/x-icon",
+    "audio/mpeg",
+    "audio/ogg",
+    "audio/wav",
+    "audio/flac",
+    "audio/aac",
+    "video/mp4",
+    "video/webm",
+    "video/mpeg",
+    "video/ogg",
+    "font/woff",
+    "font/woff2",
+    "font/ttf",
+];
+
+const _: () = assert!(LIST.len() < UTF_8 as usize);
+
+/// The flags of a value of this media type. Those of a name that is too long, or for which a
+/// database has no room, say nothing.
+pub(crate) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
+    let name = match std::str::from_utf8(name).map(str::trim) {
+        Ok(name) if is_name(name) => name,
+        _ => return Ok(0),
+    };
+    if name.eq_ignore_ascii_case(UNKNOWN) || store.table().is_some() {
+        return Ok(0);
+    }
+    let number = match listed(name) {
+        Some(number) => Some(number),
+        // Its keys are ids, so there is no record for names.
+        None if store.as_numbered().is_some() => None,
+        None => named(store, name)?,
+    };
+    Ok(number.map_or(0, |number| MARK | number << SHIFT))
+}
+
+/// The media type that the flags of a record name, as far as that takes no look into the database.
+pub(crate) fn known_name(flags: u32) -> Option<Cow<'static, str>> {
+    let Some(number) = number(flags) else { return Some(UNKNOWN.into()) };
+    if number >= FIRST_NAMED {
+        return None;
+    }
+    let listed = (number % UTF_8).checked_sub(1).and_then(|place| LIST.get(place as usize));
+    let name = listed.copied().unwrap_or(UNKNOWN);
+    Some(if number > UTF_8 { [name, UTF_8_PARAMETER].concat().into() } else { name.into() })
+}
+
+/// The media type that the flags of a record name.
+pub(crate) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
+    if let Some(name) = known_name(flags) {
+        return Ok(name);
+    }
+    let place = number(flags).unwrap_or_default().saturating_sub(FIRST_NAMED) as usize;
+    let name = store.read(MEDIA_TYPES, |names| {
+        let name = names.value.split(|byte| *byte == b'\n').nth(place)?;
+        std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned)
+    })?;
+    Ok(name.flatten().map_or(UNKNOWN.into(), Cow::from))
+}
+
+/// The number that flags have for a media type, if they are of that form.
+fn number(flags: u32) -> Option<u32> {
+    let number = flags >> SHIFT & 0xff;
+    (flags == MARK | number << SHIFT && number > 0).then_some(number)
+}
+
+fn is_name(name: &str) -> bool {
+    let is_printable = name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    name.contains('/') && is_printable && name.len() <= NAME_BYTES_MAX
+}
+
+fn listed(name: &str) -> Option<u32> {
+    let (base, parameter) = name.split_once(';').map_or((name, None), |(base, parameter)| {
+        (base.trim_end(), Some(parameter.trim().replace('"', "")))
+    });
+    let utf_8 = match parameter {
+        None => 0,
+        Some(parameter) if parameter.eq_ignore_ascii_case("charset=utf-8") => UTF_8,
+        Some(_) => return None,
+    };
+    let place = LIST.iter().position(|listed| listed.eq_ignore_ascii_case(base))?;
+    u32::try_from(place + 1).ok().map(|number| number + utf_8)
+}
+
+/// The number of a name in the database's own list, to which it is added unless that is full.
+fn named(store: &Store, name: &str) -> Result<Option<u32>> {
+    let find = |names: &[u8]| {
+        let mut lines = names.split(|byte| *byte == b'\n').take(NAMED_MAX);
+        lines.position(|line| line == name.as_bytes())
+    };
+    let mut place = store.read(MEDIA_TYPES, |names| find(names.value))?.flatten();
+    if place.is_none() {
+        let added = store.modify(MEDIA_TYPES, |names| {
+            let mut names = names.map_or_else(Vec::new, |names| names.value.to_vec());
+            if let Some(place) = find(&names) {
+                return (Change::Keep, Some(place));
+            }
+            let count = names.iter().filter(|byte| **byte == b'\n').count();
+            if count >= NAMED_MAX {
+                return (Change::Keep, None);
+            }
+            names.extend_from_slice(name.as_bytes());
+            names.push(b'\n');
+            (Change::Put(names, Meta::NONE), Some(count))
+        });
+        place = match added {
+            // There is no room for anything: the value itself may still find some.
+            Err(Error::NoSpace { .. }) => None,
+            added => added?,
+        };
+    }
+    Ok(place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cabinet::{Database, Options};
+
+    fn store(name: &str) -> Store {
+        Store::new(Database::open_with(name, &Options::default()).expect("a database"), None, 0)
+    }
+
+    #[test]
+    fn a_listed_type_takes_no_record() {
+        let store = store("*");
+        for (given, kept) in [
+            ("text/plain", "text/plain"),
+            ("Text/HTML", "text/html"),
+            ("text/html;charset=UTF-8", "text/html; charset=utf-8"),
+            ("text/plain; charset=\"utf-8\"", "text/plain; charset=utf-8"),
+            ("font/ttf ; charset=utf-8", "font/ttf; charset=utf-8"),
+        ] {
+            let flags = flags(&store, given.as_bytes()).expect("flags");
+            assert_eq!(flags & 0xff00_ffff, MARK, "{given}");
+            assert_eq!(name(&store, flags).expect("a name"), kept);
+        }
+        assert!(store.is_empty());
+        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), 0);
+    }
+
+    #[test]
+    fn other_types_are_kept_as_they_were_named_up_to_a_limit() {
+        let store = store("*");
+        let named = |number: usize| format!("application/x-{number}; a=B");
+        for number in 0..NAMED_MAX {
+            let flags = flags(&store, named(number).as_bytes()).expect("flags");
+            assert_eq!(name(&store, flags).expect("a name"), named(number));
+        }
+        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
+        let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
+        assert_eq!(store.len(), 1);
+    }
+
+    #[test]
+    fn the_length_of_a_name_is_limited() {
+        let store = store("*");
+        let long = |bytes: usize| format!("a/{}", "x".repeat(bytes - 2));
+        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
+        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
+        for name in ["", "text", "text/\u{e9}", "text/a\rb"] {
+            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_flags_name_no_type() {
+        for flags in [0, 1, 0xc700_0000, 0xc701_0001, 0xc601_0000, 0xc740_0000, 0xc77f_0000] {
+            let known = known_name(flags).expect("nothing to look up");
+            assert!(known.starts_with(UNKNOWN), "{flags:x} {known}");
+        }
+        assert_eq!(name(&store("*"), 0xc7ff_0000).expect("a name"), UNKNOWN);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the server remembers of a client from one request to the next.
+
+use crate::admin::logins::Visitor;
+use crate::ops::failure::Failure;
+use crate::protocol::HttpExchange;
+use cabinet::{Database, Error, Position};
+use std::collections::VecDeque;
+
+/// State of a connection beside its bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// Why the last failed operation failed, for `misc error`.
+    pub(crate) last_failure: Option<Failure>,
+    /// What was wrong with it, where more can be said than the kind of failure.
+    pub(crate) last_reason: Option<Box<str>>,
+    /// The database could not read a record for the present request, see [`Session::note`].
+    pub(crate) has_read_failure: bool,
+    /// The iterator, once this client has started one.
+    pub(crate) cursor: Option<Box<Cursor>>,
+    /// What is under way of HTTP.
+    pub(crate) http: HttpExchange,
+    /// The same for a request of the binary protocol.
+    pub(crate) binary: wire::binary::Progress,
+    /// Its client is one of [`crate::Users`].
+    pub(crate) is_authenticated: bool,
+    /// User of the connection, on a server with users.
+    pub(crate) visitor: Option<Box<Visitor>>,
+    /// SASL has begun, and name and password come with its next step.
+    pub(crate) expects_credentials: bool,
+}
+
+impl Session {
+    /// Notes why an operation failed, if that is damage or a disk that does not read.
+    #[cold]
+    pub(crate) fn note(&mut self, error: &Error) {
+        self.has_read_failure |= matches!(error, Error::Corrupted { .. } | Error::Io { .. });
+    }
+
+    /// Memory it takes, in bytes, as far as a client can make it grow.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.cursor.as_ref().map_or(0, |cursor| cursor.ahead_bytes)
+    }
+}
+
+/// What an iteration comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) key: Vec<u8>,
+    /// Number of the value among those of the key, from 0 on.
+    pub(crate) duplicate: usize,
+}
+
+/// An iteration over the keys of a database, each as often as it has values. It costs nothing while
+/// nobody asks for the next key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cursor {
+    /// Where to go on; `None` at the end.
+    position: Option<Position>,
+    /// Keys read ahead, those of one step of the engine, and how many values each has.
+    ahead: VecDeque<(Vec<u8>, usize)>,
+    /// How many of the first key's values were gone through.
+    duplicate: usize,
+    /// Bytes of them when they were read, which is no less than there are now.
+    ahead_bytes: usize,
+}
+
+impl Cursor {
+    /// At the first key.
+    pub(crate) fn start() -> Self {
+        Self { position: Some(Position::Start), ..Self::default() }
+    }
+
+    /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is
+    /// there.
+    pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
+        let position = database.position_of(key);
+        let ordered = matches!(position, Position::Key(_) | Position::Id(_));
+        // As Tokyo Tyrant, whose tables are in no order.
+        if database.table().is_some() && database.value_size(key)?.is_none() {
+            return Ok(None);
+        }
+        let mut cursor = Self { position: Some(position), ..Self::default() };
+        loop {
+            cursor.fill(database)?;
+            match cursor.ahead.front() {
+                None => return Ok(None),
+                Some((found, _)) if ordered || found == key => return Ok(Some(cursor)),
+                // Keys whose hash is the same may come before it.
+                Some(_) => match cursor.ahead.iter().position(|(found, _)| found == key) {
+                    Some(before) => {
+                        cursor.ahead.drain(..before);
+                        return Ok(Some(cursor));
+                    }
+                    None if database.value_size(key)?.is_none() => return Ok(None),
+                    None => cursor.ahead.clear(),
+                },
+            }
+        }
+    }
+
+    /// Whether the next key takes no look at the database.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ahead.is_empty() || self.position.is_none()
+    }
+
+    /// The next key, `None` at the end.
+    pub(crate) fn next(&mut self, database: &Database) -> cabinet::Result<Option<Place>> {
+        self.fill(database)?;
+        let duplicate = self.duplicate;
+        match self.ahead.front() {
+            Some((key, values)) if duplicate + 1 < *values => {
+                self.duplicate += 1;
+                Ok(Some(Place { key: key.clone(), duplicate }))
+            }
+            _ => {
+                self.duplicate = 0;
+                Ok(self.ahead.pop_front().map(|(key, _)| Place { key, duplicate }))
+            }
+        }
+    }
+
+    fn fill(&mut self, database: &Database) -> cabinet::Result<()> {
+        while self.ahead.is_empty()
+            && let Some(position) = &self.position
+        {
+            let ahead = &mut self.ahead;
+            let mut bytes = 0;
+            self.position = database.scan_keys(position, |key| {
+                // All values of a key come in one step.
+                match ahead.back_mut() {
+                    Some((before, values)) if before == key => *values += 1,
+                    _ => {
+                        bytes += key.len();
+                        ahead.push_back((key.to_vec(), 1));
+                    }
+                }
+            })?;
+            self.ahead_bytes = bytes;
+        }
+        Ok(())
+    }
+}

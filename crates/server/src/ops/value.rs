@@ -1,0 +1,49 @@
+//! A value that goes out of a record.
+
+use crate::budget::Charge;
+use crate::ops::records::Result;
+use cabinet::LongValue;
+
+/// A value that is being read. It stays what it was when it was opened.
+pub struct Value(pub(crate) Kept);
+
+pub(crate) enum Kept {
+    Long(LongValue),
+    /// The charge is for the bytes.
+    Whole(Vec<u8>, #[expect(dead_code, reason = "given back when dropped")] Charge),
+}
+
+impl Value {
+    /// Reads all of it to see whether it is what was written.
+    pub fn verify(&self) -> Result<()> {
+        match &self.0 {
+            // It was verified when it was opened.
+            Kept::Whole(..) => Ok(()),
+            Kept::Long(long) => Ok(long.verify()?),
+        }
+    }
+
+    /// Up to `count` bytes from `offset` on; none at the end.
+    pub fn read(&self, offset: u64, count: usize) -> Result<Vec<u8>> {
+        match &self.0 {
+            Kept::Whole(value, _) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(value.len());
+                Ok(value[start..value.len().min(start.saturating_add(count))].to_vec())
+            }
+            Kept::Long(long) => {
+                let left = usize::try_from(long.bytes().saturating_sub(offset));
+                let mut piece = vec![0; count.min(left.unwrap_or(usize::MAX))];
+                if !piece.is_empty() {
+                    long.read(offset, &mut piece)?;
+                }
+                Ok(piece)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Value").finish_non_exhaustive()
+    }
+}

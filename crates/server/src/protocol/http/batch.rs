@@ -1,0 +1,288 @@
+//! Many gets, puts and removals in one request: a line of JSON for each, and one for its answer.
+
+use super::json::Bytes;
+use super::read::read_record;
+use super::{Halt, freshness, json, status_of};
+use crate::admin::mask::{Command, Protocol};
+use crate::budget::Charge;
+use crate::counters::Count;
+use crate::ops::media_types;
+use crate::ops::reserved::is_reserved;
+use crate::protocol::Context;
+use cabinet::{Change, Meta, Version};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use wire::http::{Conditions, Head, Method, Request, Status, reply};
+
+/// Most lines of a request.
+const LINES_MAX: usize = 10_000;
+
+/// Most bytes of a reply. Values that would make it longer are not read.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// Most characters of what is said to be wrong with a line.
+const ERROR_CHARACTERS_MAX: usize = 200;
+
+/// Whether a request is one of many.
+pub(super) fn is_batch(head: &Head<'_>) -> bool {
+    let is_json_lines = |media_type: &[u8]| {
+        let base = media_type.split(|byte| *byte == b';').next().unwrap_or_default();
+        base.trim_ascii().eq_ignore_ascii_case(json::JSON_LINES.as_bytes())
+    };
+    head.method == Method::Post && head.header("Content-Type").is_some_and(is_json_lines)
+}
+
+/// What a line asks for.
+enum Operation {
+    Get,
+    Put { value: Vec<u8>, media_type: Option<String>, expires: u64 },
+    Remove,
+}
+
+struct Line {
+    key: Vec<u8>,
+    operation: Operation,
+    /// The entity tag that the record has to have, or `*`.
+    matching: Option<String>,
+    none_matching: Option<String>,
+}
+
+/// Carries out line by line, each for itself.
+pub(super) fn batch(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    // Before the first change: it must not be begun twice.
+    context.wait()?;
+    let body = request.body();
+    let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    if lines().nth(LINES_MAX).is_some() {
+        let what = format!("more than {LINES_MAX} lines");
+        reply::explained(output, Status::PayloadTooLarge, &what);
+        return Ok(());
+    }
+    let mut charge = Charge::none(&context.shared.budget);
+    let mut answers = Vec::new();
+    for line in lines() {
+        let answer = match parse(line) {
+            Ok(line) => {
+                let mut answer = Map::new();
+                answer.insert("key".into(), json::from_bytes(&line.key));
+                let room = REPLY_BYTES_MAX.saturating_sub(answers.len());
+                match perform(context, &line, room)? {
+                    Ok(facts) => answer.extend(facts),
+                    Err(what) => drop(answer.insert("error".into(), what.into())),
+                }
+                Value::Object(answer)
+            }
+            Err(what) => json!({ "error": what }),
+        };
+        answers.extend_from_slice(answer.to_string().as_bytes());
+        answers.push(b'\n');
+        if !charge.set(answers.capacity()) {
+            // What was done is done; the client sees how far it came.
+            let error = json!({ "error": "out of memory; nothing further was done" });
+            answers.extend_from_slice(error.to_string().as_bytes());
+            answers.push(b'\n');
+            break;
+        }
+    }
+    reply::document(output, json::JSON_LINES, &answers);
+    Ok(())
+}
+
+/// What a line may have. It is read into nothing else, for as a tree it would be dozens of times as
+/// long.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    get: Option<Bytes>,
+    put: Option<Bytes>,
+    remove: Option<Bytes>,
+    value: Option<Bytes>,
+    #[serde(rename = "type")]
+    media_type: Option<String>,
+    expires: Option<u64>,
+    #[serde(rename = "if-match")]
+    matching: Option<String>,
+    #[serde(rename = "if-none-match")]
+    none_matching: Option<String>,
+}
+
+fn parse(line: &[u8]) -> Result<Line, String> {
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("no object".into());
+    }
+    let fields: Fields = serde_json::from_slice(line).map_err(|error| {
+        // It may name what is as long as the line.
+        error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect::<String>()
+    })?;
+    let Fields { get, put, remove, value, media_type, expires, matching, none_matching } = fields;
+    let (key, operation) = match (get, put, remove, value) {
+        (Some(key), None, None, None) => (key, Operation::Get),
+        (None, Some(key), None, Some(Bytes(value))) => {
+            (key, Operation::Put { value, media_type, expires: expires.unwrap_or(0) })
+        }
+        (None, None, Some(key), None) => (key, Operation::Remove),
+        _ => return Err("one of get, put with value, and remove".into()),
+    };
+    Ok(Line { key: key.0, operation, matching, none_matching })
+}
+
+type Facts = Vec<(String, Value)>;
+
+fn perform(
+    context: &mut Context<'_>,
+    line: &Line,
+    room: usize,
+) -> Result<Result<Facts, &'static str>, Halt> {
+    let command = match line.operation {
+        Operation::Get => Command::Get,
+        Operation::Put { .. } => Command::Put,
+        Operation::Remove => Command::Out,
+    };
+    if context.refuses(command, Protocol::Http) || is_reserved(&line.key) {
+        return Ok(Err("forbidden"));
+    }
+    let changes = !matches!(line.operation, Operation::Get);
+    if changes && context.shared.takeover().is_some_and(|other| other.is_locked(&line.key)) {
+        return Ok(Err("locked"));
+    }
+    let conditions = Conditions {
+        matching: line.matching.as_ref().map(|list| list.as_bytes().into()),
+        none_matching: line.none_matching.as_ref().map(|list| list.as_bytes().into()),
+    };
+    match &line.operation {
+        Operation::Get => get(context, &line.key, conditions, room),
+        Operation::Put { value, media_type, expires } => {
+            let media_type = media_type.as_deref().unwrap_or_default().as_bytes();
+            let flags = media_types::flags(context.database, media_type);
+            match context.attempt_write("do_http_post", flags)? {
+                Ok(flags) => {
+                    let meta = Meta { flags, expires_at_ms: freshness::at_seconds(*expires) };
+                    write(context, &line.key, conditions, Some((value, meta)))
+                }
+                Err(error) => Ok(Err(status_of(&error).code_and_reason().1)),
+            }
+        }
+        Operation::Remove => write(context, &line.key, conditions, None),
+    }
+}
+
+fn get(
+    context: &mut Context<'_>,
+    key: &[u8],
+    conditions: Conditions<'_>,
+    room: usize,
+) -> Result<Result<Facts, &'static str>, Halt> {
+    context.counters.count(Count::Get);
+    let tags = context.shared.entity_tags;
+    let found = read_record(context, "do_http_post", key, |entry, media_type| {
+        let tag = tags.of(entry.version);
+        if conditions.check(Some(&tag)).is_err() {
+            return Err("precondition failed");
+        }
+        // A byte takes six at most in JSON.
+        if entry.value.len().saturating_mul(6) > room {
+            return Err("reply too long");
+        }
+        let mut facts = vec![
+            ("value".to_owned(), json::from_bytes(entry.value)),
+            ("etag".to_owned(), tag.into()),
+            ("type".to_owned(), media_type.into()),
+        ];
+        if let Some(seconds) = freshness::seconds(entry.meta.expires_at_ms) {
+            facts.push(("expires".to_owned(), seconds.into()));
+        }
+        Ok(facts)
+    })?;
+    Ok(match found {
+        Ok(Some(facts)) => facts,
+        Ok(None) => {
+            context.counters.count(Count::GetMiss);
+            Err("not found")
+        }
+        Err(error) => Err(status_of(&error).code_and_reason().1),
+    })
+}
+
+/// Stores a value, or removes the record.
+fn write(
+    context: &mut Context<'_>,
+    key: &[u8],
+    conditions: Conditions<'_>,
+    value: Option<(&[u8], Meta)>,
+) -> Result<Result<Facts, &'static str>, Halt> {
+    context.counters.count(if value.is_some() { Count::Put } else { Count::Out });
+    let tags = context.shared.entity_tags;
+    let written: cabinet::Result<(Result<(), &'static str>, Version)> =
+        context.database.modify_versioned(key, |entry| {
+            let tag = entry.map(|entry| tags.of(entry.version));
+            if conditions.check(tag.as_deref()).is_err() {
+                return (Change::Keep, Err("precondition failed"));
+            }
+            match value {
+                Some((value, meta)) => (Change::Put(value.to_vec(), meta), Ok(())),
+                None if entry.is_none() => (Change::Keep, Err("not found")),
+                None => (Change::Remove, Ok(())),
+            }
+        });
+    Ok(match context.attempt_write("do_http_post", written)? {
+        Ok((Ok(()), version)) if value.is_some() => {
+            Ok(vec![("etag".to_owned(), tags.of(version).into())])
+        }
+        Ok((Ok(()), _)) => Ok(vec![("removed".to_owned(), true.into())]),
+        Ok((Err(what), _)) => {
+            context.counters.count(if value.is_some() { Count::PutMiss } else { Count::OutMiss });
+            Err(what)
+        }
+        Err(error) => Err(status_of(&error).code_and_reason().1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_operation() {
+        for line in [
+            r#"{"get":"a"}"#,
+            r#"{"put":"a","value":"b","type":"text/plain","expires":5,"if-none-match":"*"}"#,
+            r#"{"put":{"base64":"AA=="},"value":{"base64":""}}"#,
+            r#"{"remove":"a","if-match":"\"1\""}"#,
+        ] {
+            assert!(parse(line.as_bytes()).is_ok(), "{line}");
+        }
+        for line in [
+            "",
+            "x",
+            "[]",
+            "{}",
+            r#"{"get":"a","remove":"b"}"#,
+            r#"{"get":1}"#,
+            r#"{"put":"a"}"#,
+            r#"{"get":"a","value":"b"}"#,
+            r#"{"get":"a","other":1}"#,
+            r#"{"get":"a","type":1}"#,
+            r#"{"put":"a","value":"b","expires":-1}"#,
+            r#"{"put":"a","value":1}"#,
+            r#"["a",null,null,null,null,null,null,null]"#,
+            r#"{"get":"a"}{"get":"a"}"#,
+        ] {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_of_an_operation_is_not_read() {
+        for line in [r#"{"other":[[["#, r#"{"put":{"other":[[["#, r#"{"put":[[["#] {
+            let error = parse(line.as_bytes()).err().expect("an error");
+            assert!(!error.contains("EOF"), "{error}");
+        }
+        let long = format!("{{\"{}\":1}}", "x".repeat(1000));
+        let error = parse(long.as_bytes()).err().expect("an error");
+        assert_eq!(error.chars().count(), ERROR_CHARACTERS_MAX);
+    }
+}

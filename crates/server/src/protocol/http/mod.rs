@@ -1,0 +1,337 @@
+//! HTTP/1.x: the target is a key, the body a value. Where WebDAV is served too, the target is a
+//! path.
+
+mod batch;
+mod freshness;
+mod handover;
+mod json;
+mod list;
+mod read;
+mod upload;
+mod write;
+
+use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, within_limit};
+use crate::admin::mask::{Command, Protocol};
+use crate::admin::status;
+use crate::counters::Count;
+use crate::ops::failure::Failure;
+use crate::ops::reserved::is_reserved;
+use cabinet::Error;
+use read::Download;
+use std::borrow::Cow;
+use upload::Upload;
+use wire::binary::Function;
+use wire::http::path::path_key;
+use wire::http::reply;
+use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
+use wire::{Invalid, Parse};
+
+/// What is said of a record that is damaged. Names of files are for the server's log.
+const DAMAGED: &str = "a record is damaged: the server's log tells where";
+
+/// Methods that are answered, and the command that a mask has to name to refuse them.
+const METHODS: [(&str, Command); 6] = [
+    ("OPTIONS", Command::Stat),
+    ("GET", Command::Get),
+    ("HEAD", Command::ValueSize),
+    ("PUT", Command::Put),
+    ("POST", Command::Ext),
+    ("DELETE", Command::Out),
+];
+
+/// Bytes that an element of a result takes beside its own until the response is made.
+const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
+
+/// Executes the request at the beginning of `input`.
+pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if let Some(step) = handover::begin(context, input, output) {
+        return step;
+    }
+    let parsed = parse_resuming(input, &mut context.session.http.progress);
+    match within_limit(context, parsed) {
+        Parse::Complete(request, bytes) => {
+            context.session.http = Exchange::default();
+            let start = output.len();
+            let result = execute(context, &request, output).map(|next| match next {
+                Next::GoOn if !request.keep_alive && !context.session.http.is_sending() => {
+                    Next::Close
+                }
+                next => next,
+            });
+            let step = finish(output, start, bytes, result, |output| {
+                reply::message(output, Status::InternalServerError);
+            });
+            if matches!(step, Step::Executed { .. }) {
+                announce(&request, output, start);
+            }
+            step
+        }
+        Parse::Incomplete(needed) => {
+            if let Some(step) = upload::begin(context, input, needed, output) {
+                return step;
+            }
+            let refuse = || reply::message(output, Status::PayloadTooLarge);
+            let step = incomplete(context, input, needed, refuse);
+            if matches!(step, Step::Incomplete { .. }) {
+                invite(context, input, output);
+            }
+            step
+        }
+        Parse::Invalid(invalid) => {
+            context.counters.count(Count::Refused);
+            let is_head = matches!(head(input), Parse::Invalid(_));
+            let status = match invalid {
+                Invalid::TooLarge if is_head => Status::RequestHeaderFieldsTooLarge,
+                invalid => refusal(invalid),
+            };
+            reply::message(output, status);
+            Step::Executed { bytes: input.len(), next: Next::Refuse }
+        }
+    }
+}
+
+/// Says that the connection stays open in the reply that begins at `start`, to a client of HTTP/1.0
+/// that asked for it. Without that it would wait for the end of the connection.
+fn announce(head: &Head<'_>, output: &mut Vec<u8>, start: usize) {
+    if head.minor_version == 0
+        && head.keep_alive
+        && let Some(line_feed) = output[start..].iter().position(|byte| *byte == b'\n')
+    {
+        let at = start + line_feed + 1;
+        output.splice(at..at, *b"Connection: keep-alive\r\n");
+    }
+}
+
+/// Returns the key that a request is about, or the status that refuses it.
+fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    let key = if context.shared.serves_paths() {
+        Cow::Owned(path_key(head.target).map_err(|_| Status::BadRequest)?)
+    } else {
+        head.key()
+    };
+    if is_reserved(&key) { Err(Status::Forbidden) } else { Ok(key) }
+}
+
+/// The answer to what is no request.
+fn refusal(invalid: Invalid) -> Status {
+    match invalid {
+        Invalid::UnknownCommand => Status::NotImplemented,
+        Invalid::BadParameters => Status::BadRequest,
+        Invalid::TooLarge => Status::PayloadTooLarge,
+    }
+}
+
+/// What is under way on a connection: a request that is not all there, or a reply that is not all
+/// sent.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    progress: Progress,
+    /// The client has been told to send the body.
+    invited: bool,
+    transfer: Option<Box<Transfer>>,
+}
+
+/// A long value.
+#[derive(Debug)]
+enum Transfer {
+    Upload(Upload),
+    Download(Download),
+}
+
+impl Exchange {
+    /// Whether what comes next is no request.
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// Whether a value is being received.
+    pub(crate) fn is_receiving(&self) -> bool {
+        matches!(self.transfer.as_deref(), Some(Transfer::Upload(_)))
+    }
+
+    /// Whether a value is being sent. The next piece is made of no input, once the last one has
+    /// gone.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        matches!(self.transfer.as_deref(), Some(Transfer::Download(_)))
+    }
+}
+
+/// Goes on with what is under way.
+pub(super) fn go_on(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if context.session.http.is_sending() && !context.may_block {
+        return Step::Blocked { bytes: 0 };
+    }
+    match context.session.http.transfer.take().map(|transfer| *transfer) {
+        Some(Transfer::Upload(upload)) => upload::receive(context, upload, input, output),
+        Some(Transfer::Download(download)) => {
+            Step::Executed { bytes: 0, next: read::send_piece(context, download, output) }
+        }
+        None => Step::Executed { bytes: 0, next: Next::GoOn },
+    }
+}
+
+/// Tells a client to send its body, if it waits for that.
+fn invite(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) {
+    if !context.session.http.invited
+        && let Parse::Complete(head, _) = head(input)
+        && head.expects_continue
+    {
+        output.extend_from_slice(reply::CONTINUE);
+        context.session.http.invited = true;
+    }
+}
+
+fn execute(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    if batch::is_batch(request) && request.header("X-TT-XNAME").is_none() && !is_misc(request) {
+        return batch::batch(context, request, output).map(|()| Next::GoOn);
+    }
+    let list = list::query(request);
+    let command = match request.method {
+        Method::Get if list.is_some() => Command::KeysWithPrefix,
+        Method::Get => Command::Get,
+        Method::Head => Command::ValueSize,
+        Method::Put => write::put_command(request),
+        Method::Delete => Command::Out,
+        Method::Options => Command::Stat,
+        Method::Post if is_misc(request) => Command::Misc,
+        Method::Post => Command::Ext,
+        Method::Dav | Method::Other => {
+            method_not_allowed(context, output);
+            return Ok(Next::GoOn);
+        }
+    };
+    if context.refuses(command, Protocol::Http) {
+        if request.method == Method::Head {
+            reply::bare(output, Status::Forbidden);
+        } else {
+            reply::message(output, Status::Forbidden);
+        }
+        return Ok(Next::GoOn);
+    }
+    match (request.method, list) {
+        (Method::Get, Some(query)) => list::list(context, query, output)?,
+        (Method::Get | Method::Head, _) => {
+            return read::read(context, request, output);
+        }
+        (Method::Put, _) => write::put(context, request, &request.body(), output)?,
+        (Method::Delete, _) => write::remove(context, request, output)?,
+        (Method::Post, _) => post(context, request, output)?,
+        (Method::Options | Method::Dav | Method::Other, _) => options(context, output),
+    }
+    Ok(Next::GoOn)
+}
+
+/// What became of a write; where only reading is allowed, with the reason.
+fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
+    match context.shared.gate.reason().filter(|_| status == Status::Forbidden) {
+        Some(reason) => reply::explained(output, status, &reason),
+        None => reply::message(output, status),
+    }
+}
+
+/// Whether a function of `misc` is called. The name of a script's function goes first.
+fn is_misc(request: &Request<'_>) -> bool {
+    request.header("X-TT-XNAME").is_none() && request.header("X-TT-MNAME").is_some()
+}
+
+fn post(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    if request.header("X-TT-XNAME").is_some() {
+        context.counters.count(Count::Ext);
+        context.fail("do_http_post", Failure::Invalid);
+        reply::message(output, Status::InternalServerError);
+        return Ok(());
+    }
+    let Some(name) = request.header("X-TT-MNAME") else {
+        reply::message(output, Status::BadRequest);
+        return Ok(());
+    };
+    let Ok(arguments) = form::arguments(&request.body()) else {
+        reply::message(output, Status::BadRequest);
+        return Ok(());
+    };
+    let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+    let function = Function::from_name(name);
+    let command = functions::command(function, arguments.iter().copied());
+    if command.is_some_and(|command| context.refuses(command, Protocol::Http)) {
+        reply::message(output, Status::Forbidden);
+        return Ok(());
+    }
+    let mut results: Vec<Vec<u8>> = Vec::new();
+    let mut bytes = 0;
+    let mut take = |element: &[u8]| {
+        results.push(element.to_vec());
+        bytes += element.len() + ELEMENT_BYTES;
+        bytes
+    };
+    if misc::call(context, function, &arguments, &mut take)? {
+        let mut body = Vec::new();
+        form::results(&mut body, results.iter().map(Vec::as_slice));
+        context.check_length(body.len())?;
+        reply::response(output, Status::Ok, form::CONTENT_TYPE, &body);
+    } else {
+        let status = match context.session.last_failure {
+            Some(Failure::NoPermission) => Status::Forbidden,
+            _ => Status::InternalServerError,
+        };
+        answer(context, status, output);
+    }
+    Ok(())
+}
+
+fn options(context: &Context<'_>, output: &mut Vec<u8>) {
+    context.counters.count(Count::Stat);
+    reply::status_line(output, Status::Ok);
+    reply::header(output, "Content-Length", "0");
+    reply::header(output, "Allow", &allowed(context));
+    for (name, value) in status::facts(context.shared, context.descriptor) {
+        reply::header(output, &status::header_name(name), &value);
+    }
+    reply::end_of_headers(output);
+}
+
+/// Tokyo Tyrant closed without a word.
+fn method_not_allowed(context: &Context<'_>, output: &mut Vec<u8>) {
+    context.counters.count(Count::Refused);
+    reply::status_line(output, Status::MethodNotAllowed);
+    reply::header(output, "Allow", &allowed(context));
+    reply::header(output, "Content-Length", "0");
+    reply::end_of_headers(output);
+}
+
+/// The methods that are not masked.
+fn allowed(context: &Context<'_>) -> String {
+    METHODS
+        .into_iter()
+        .filter(|(_, command)| !context.refuses(*command, Protocol::Http))
+        .map(|(name, _)| name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Answers with what went wrong in the database.
+fn explained(output: &mut Vec<u8>, error: &Error) {
+    match error {
+        Error::Corrupted { .. } => reply::explained(output, status_of(error), DAMAGED),
+        error => reply::message(output, status_of(error)),
+    }
+}
+
+fn status_of(error: &Error) -> Status {
+    match error {
+        Error::NoSpace { .. } => Status::InsufficientStorage,
+        Error::ReadOnly(_) => Status::Forbidden,
+        Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
+        Error::BadColumn(_) => Status::BadRequest,
+        _ => Status::InternalServerError,
+    }
+}

@@ -1,0 +1,275 @@
+//! GET and HEAD: a value, a part of it, or that it is still the same.
+
+use super::{Halt, Transfer, explained, freshness, status_of};
+use crate::counters::Count;
+use crate::ops::failure::Failure;
+use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
+use crate::ops::media_types;
+use crate::protocol::{Context, Next, or_absent};
+use cabinet::{Entry, Error, LongValue, Meta, Version};
+use std::borrow::Cow;
+use wire::http::range::{Part, part};
+use wire::http::{Conditions, Head, Method, Status, Unmet, reply};
+use wire::memcached::Dialect;
+
+/// A value that is being sent.
+pub(super) struct Download {
+    value: LongValue,
+    position: u64,
+    end: u64,
+    keep_alive: bool,
+}
+
+/// What a response says of a record.
+struct Found {
+    bytes: u64,
+    meta: Meta,
+    version: Version,
+}
+
+/// What a response begins with, and what of the value is to follow.
+struct Answer<'a> {
+    /// Whether it may say what Tokyo Tyrant did not.
+    tells: bool,
+    conditions: Conditions<'a>,
+    range: Option<&'a [u8]>,
+    if_range: Option<&'a [u8]>,
+    is_head: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn new(context: &Context<'_>, head: &Head<'a>) -> Self {
+        let conditions = Conditions::of(head);
+        let is_head = head.method == Method::Head;
+        // A range of what is not sent means nothing.
+        let range = head.header("Range").filter(|_| !is_head);
+        let asked = !conditions.is_empty() || range.is_some();
+        Self {
+            tells: asked || context.shared.config.dialect != Dialect::TokyoTyrant,
+            conditions,
+            range,
+            if_range: head.header("If-Range"),
+            is_head,
+        }
+    }
+
+    /// Writes all but the value; answers what of that is to follow.
+    fn begin(
+        &self,
+        output: &mut Vec<u8>,
+        found: &Found,
+        media_type: &str,
+        tag: &str,
+    ) -> (u64, u64) {
+        let nothing = (0, 0);
+        match self.conditions.check(Some(tag)) {
+            Err(Unmet::NoneMatch) => {
+                reply::status_line(output, Status::NotModified);
+                self.describe(output, found, tag);
+                reply::end_of_headers(output);
+                return nothing;
+            }
+            Err(Unmet::Match) => {
+                self.fail(output, Status::PreconditionFailed);
+                return nothing;
+            }
+            Ok(()) => {}
+        }
+        // A list of one.
+        let same = |header| {
+            Conditions { matching: Some(Cow::Borrowed(header)), none_matching: None }
+                .check(Some(tag))
+                .is_ok()
+        };
+        let range = self.range.filter(|_| self.if_range.is_none_or(same));
+        let (status, start, end) = match range.map_or(Part::Whole, |range| part(range, found.bytes))
+        {
+            Part::Whole => (Status::Ok, 0, found.bytes),
+            Part::Bytes(start, end) => (Status::PartialContent, start, end),
+            Part::Beyond => {
+                let status = Status::RangeNotSatisfiable;
+                reply::open_headers(output, status, reply::TEXT, 0);
+                reply::header(output, "Content-Range", &format!("bytes */{}", found.bytes));
+                reply::end_of_headers(output);
+                return nothing;
+            }
+        };
+        let media_type = if self.tells { media_type } else { reply::OCTET_STREAM };
+        reply::open_headers(output, status, media_type, end - start);
+        if status == Status::PartialContent {
+            let range = format!("bytes {start}-{}/{}", end - 1, found.bytes);
+            reply::header(output, "Content-Range", &range);
+        }
+        self.describe(output, found, tag);
+        reply::end_of_headers(output);
+        if self.is_head { nothing } else { (start, end) }
+    }
+
+    fn describe(&self, output: &mut Vec<u8>, found: &Found, tag: &str) {
+        if self.tells {
+            reply::no_sniffing(output);
+            reply::header(output, "ETag", tag);
+            reply::header(output, "Accept-Ranges", "bytes");
+            freshness::write(output, found.meta.expires_at_ms);
+        }
+    }
+
+    fn fail(&self, output: &mut Vec<u8>, status: Status) {
+        if self.is_head {
+            reply::bare(output, status);
+        } else {
+            reply::message(output, status);
+        }
+    }
+}
+
+/// Answers with the record that a request is about.
+pub(super) fn read(
+    context: &mut Context<'_>,
+    head: &Head<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let answer = Answer::new(context, head);
+    let key = match super::key(context, head) {
+        Ok(key) => key,
+        Err(status) => {
+            answer.fail(output, status);
+            return Ok(Next::GoOn);
+        }
+    };
+    let (operation, count) = if answer.is_head {
+        ("do_http_head", Count::ValueSize)
+    } else {
+        ("do_http_get", Count::Get)
+    };
+    let database = context.database;
+    let long = context.attempt(operation, database.long_value(&key, LONG_BYTES_MIN))?;
+    if let Ok(Some(value)) = or_absent(long, None) {
+        context.counters.count(count);
+        return read_long(context, &answer, value, head.keep_alive, output);
+    }
+    let start = output.len();
+    let tags = context.shared.entity_tags;
+    let found = read_record(context, operation, &key, |entry, media_type| {
+        let bytes = entry.value.len() as u64;
+        let found = Found { bytes, meta: entry.meta, version: entry.version };
+        let (from, to) = answer.begin(output, &found, media_type, &tags.of(entry.version));
+        // A part of a slice is one of its length.
+        output.extend_from_slice(&entry.value[from as usize..to as usize]);
+    })?;
+    context.counters.count(count);
+    context.check_length(output.len() - start)?;
+    match found {
+        Ok(Some(())) => {}
+        Ok(None) => {
+            if answer.is_head {
+                context.fail(operation, Failure::NoRecord);
+            } else {
+                context.miss(operation, Count::GetMiss);
+            }
+            let met = answer.conditions.check(None).is_ok();
+            answer.fail(output, if met { Status::NotFound } else { Status::PreconditionFailed });
+        }
+        Err(error) if answer.is_head => answer.fail(output, status_of(&error)),
+        Err(error) => explained(output, &error),
+    }
+    Ok(Next::GoOn)
+}
+
+/// Shows the record under a key, if there is one, and its media type to `visit`.
+pub(super) fn read_record<T>(
+    context: &mut Context<'_>,
+    operation: &'static str,
+    key: &[u8],
+    mut visit: impl FnMut(Entry<'_>, &str) -> T,
+) -> Result<Result<Option<T>, Error>, Halt> {
+    let database = context.database;
+    let mut known: Option<(u32, Cow<'static, str>)> = None;
+    loop {
+        let found = database.read(key, |entry| {
+            let flags = entry.meta.flags;
+            let name = media_types::known_name(flags)
+                .or_else(|| known.take().filter(|known| known.0 == flags).map(|known| known.1));
+            name.map_or(Err(flags), |name| Ok(visit(entry, &name)))
+        });
+        let flags = match or_absent(context.attempt(operation, found)?, None) {
+            Ok(Some(Err(flags))) => flags,
+            Ok(Some(Ok(answer))) => return Ok(Ok(Some(answer))),
+            Ok(None) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
+        };
+        // Its name is in another record.
+        match context.attempt(operation, media_types::name(database, flags))? {
+            Ok(name) => known = Some((flags, name)),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// Begins to answer with a value that is read as it is sent.
+fn read_long(
+    context: &mut Context<'_>,
+    answer: &Answer<'_>,
+    value: LongValue,
+    keep_alive: bool,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let meta = value.meta();
+    let found = Found { bytes: value.bytes(), meta, version: value.version() };
+    let name = media_types::name(context.database, meta.flags);
+    let name = match context.attempt("do_http_get", name)? {
+        Ok(name) => name,
+        Err(error) => {
+            explained(output, &error);
+            return Ok(Next::GoOn);
+        }
+    };
+    let start = output.len();
+    let tag = context.shared.entity_tags.of(found.version);
+    let (position, end) = answer.begin(output, &found, &name, &tag);
+    if position == end {
+        return Ok(Next::GoOn);
+    }
+    // Pieces are read by threads that may wait for them.
+    context.wait()?;
+    // A part is not worth a look at all of it, unless there is reason to doubt.
+    if ((position, end) == (0, found.bytes) || value.is_doubtful())
+        && let Err(error) = context.attempt("do_http_get", value.verify())?
+    {
+        output.truncate(start);
+        explained(output, &error);
+        return Ok(Next::GoOn);
+    }
+    let download = Download { value, position, end, keep_alive };
+    Ok(send_piece(context, download, output))
+}
+
+/// Adds the next piece of the value that is being sent.
+pub(super) fn send_piece(
+    context: &mut Context<'_>,
+    mut download: Download,
+    output: &mut Vec<u8>,
+) -> Next {
+    let bytes = (PIECE_BYTES as u64).min(download.end - download.position);
+    let start = output.len();
+    output.resize(start + bytes as usize, 0);
+    if let Err(error) = download.value.read(download.position, &mut output[start..]) {
+        // All that can still be said is that this was not all.
+        tracing::error!("do_http_get: {error}");
+        output.truncate(start);
+        return Next::Close;
+    }
+    download.position += bytes;
+    if download.position < download.end {
+        context.session.http.transfer = Some(Box::new(Transfer::Download(download)));
+        return Next::GoOn;
+    }
+    if download.keep_alive { Next::GoOn } else { Next::Close }
+}
+
+impl std::fmt::Debug for Download {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { position, end, .. } = self;
+        write!(formatter, "Download {{ {position}..{end} }}")
+    }
+}

@@ -1,0 +1,147 @@
+//! A long body of a PUT, which goes to a file as it comes.
+//!
+//! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once
+//! all is there, stores the value from the file. Nothing of it stays in memory.
+
+use super::{Exchange, Transfer, announce, refusal, write};
+use crate::admin::mask::Protocol;
+use crate::counters::Count;
+use crate::ops::long::LONG_BYTES_MIN;
+use crate::ops::spool::Spool;
+use crate::protocol::{Context, Next, Step};
+use std::io::ErrorKind;
+use wire::Parse;
+use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
+
+/// A request whose body is on its way.
+#[derive(Debug)]
+pub(super) struct Upload {
+    /// The bytes of its head.
+    head: Vec<u8>,
+    spool: Spool,
+    rest: RestOfBody,
+}
+
+/// Begins to take a body of which `needed` bytes, with its head, are to come before anything could
+/// be made of it. `None` if it is to be held in memory.
+pub(super) fn begin(
+    context: &mut Context<'_>,
+    input: &[u8],
+    needed: usize,
+    output: &mut Vec<u8>,
+) -> Option<Step> {
+    let Parse::Complete(head, length) = head(input) else { return None };
+    if head.method != Method::Put || needed - length < LONG_BYTES_MIN {
+        return None;
+    }
+    let shared = context.shared;
+    let max = shared.upload_bytes_max();
+    let spool = Spool::new(context.database, &shared.spool_budget)?;
+    let begun = match spool {
+        _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
+        _ if let Err(status) = write::put_key(context, &head) => Err(status),
+        _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
+            Err(Status::PayloadTooLarge)
+        }
+        Ok(spool) => Ok(spool),
+        Err(error) => Err(status_of(&error)),
+    };
+    let spool = match begun {
+        Ok(spool) => spool,
+        Err(status) => {
+            context.counters.count(Count::Refused);
+            reply::message(output, status);
+            return Some(Step::Executed { bytes: input.len(), next: Next::Refuse });
+        }
+    };
+    if head.expects_continue && !context.session.http.invited {
+        output.extend_from_slice(reply::CONTINUE);
+    }
+    let upload = Upload { head: input[..length].to_vec(), spool, rest: RestOfBody::of(head.body) };
+    // What was noted of the request while it was to be held in memory is not of the next one.
+    let transfer = Some(Box::new(Transfer::Upload(upload)));
+    context.session.http = Exchange { transfer, ..Exchange::default() };
+    Some(Step::Executed { bytes: length, next: Next::GoOn })
+}
+
+/// Takes what has come of the body, and stores the value once all of it is there.
+pub(super) fn receive(
+    context: &mut Context<'_>,
+    mut upload: Upload,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    if !context.may_block {
+        // A thread that may wait takes all that it is given.
+        let bytes = upload.rest.bytes_in(input);
+        if bytes > 0 {
+            context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
+            return Step::Blocked { bytes };
+        }
+    }
+    let mut taken = 0;
+    let status = loop {
+        let mut rest = upload.rest;
+        let (data, bytes) = match rest.take(&input[taken..]) {
+            Parse::Complete(data, bytes) => (data, bytes),
+            Parse::Incomplete(needed) => {
+                context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
+                return if taken == 0 {
+                    Step::Incomplete { needed }
+                } else {
+                    Step::Executed { bytes: taken, next: Next::GoOn }
+                };
+            }
+            Parse::Invalid(invalid) => break refusal(invalid),
+        };
+        let total = upload.spool.bytes() + data.len() as u64;
+        if total > context.shared.upload_bytes_max() as u64 {
+            break Status::PayloadTooLarge;
+        }
+        if let Err(error) = upload.spool.write(data) {
+            tracing::warn!("do_http_put: {error}");
+            break status_of(&error);
+        }
+        upload.rest = rest;
+        taken += bytes;
+        if rest.is_nothing() {
+            return store(context, upload, taken, output);
+        }
+    };
+    context.counters.count(Count::Refused);
+    reply::message(output, status);
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
+}
+
+fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut Vec<u8>) -> Step {
+    let Upload { head: head_bytes, spool, .. } = upload;
+    let next = |head: &Head<'_>| if head.keep_alive { Next::GoOn } else { Next::Close };
+    let start = output.len();
+    match (head(&head_bytes), spool.finish()) {
+        (Parse::Complete(head, _), Ok(spooled)) => {
+            match write::put(context, &head, spooled.value(), output) {
+                Ok(()) => {
+                    announce(&head, output, start);
+                    Step::Executed { bytes, next: next(&head) }
+                }
+                // A thread that may wait is not told to, and a message is not too long.
+                Err(_) => Step::Executed { bytes, next: Next::Close },
+            }
+        }
+        (Parse::Complete(head, _), Err(error)) => {
+            reply::message(output, status_of(&error));
+            announce(&head, output, start);
+            Step::Executed { bytes, next: next(&head) }
+        }
+        // It was one when it came.
+        _ => Step::Executed { bytes, next: Next::Close },
+    }
+}
+
+fn status_of(error: &std::io::Error) -> Status {
+    match error.kind() {
+        ErrorKind::StorageFull => Status::InsufficientStorage,
+        ErrorKind::QuotaExceeded => Status::ServiceUnavailable,
+        _ => Status::InternalServerError,
+    }
+}

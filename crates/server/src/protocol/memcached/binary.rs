@@ -1,0 +1,410 @@
+//! memcached's binary protocol.
+
+use super::conditional::{self, Counted, Removed, Stored};
+use super::number::Operation;
+use super::{admin, expiry, note, one_line, sasl, stats, touch};
+use crate::admin::mask;
+use crate::admin::status;
+use crate::counters::Count;
+use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
+use cabinet::{Entry, Error, Meta};
+use wire::Parse;
+use wire::memcached::MetaMode;
+use wire::memcached_binary::reply::{self, Status};
+use wire::memcached_binary::{Arithmetic, Command, Echo, Mode, Request, parse};
+
+/// Executes the request at the beginning of `input`.
+#[inline]
+pub(in crate::protocol) fn step(
+    context: &mut Context<'_>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    match within_limit(context, parse(input)) {
+        Parse::Complete(request, bytes) => {
+            let start = output.len();
+            let result = execute(context, &request, output);
+            finish(output, start, bytes, result, |output| {
+                let message = "Out of memory writing get response";
+                reply::failure_with(output, request.echo, Status::OutOfMemory, message);
+            })
+        }
+        Parse::Incomplete(needed) => incomplete(context, input, needed, || {
+            if let Some(echo) = Echo::of(input) {
+                reply::failure(output, echo, Status::TooLarge);
+            }
+        }),
+        // The first byte has said that this cannot be.
+        Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
+    }
+}
+
+/// Why a request is not answered with success.
+pub(super) enum Stop {
+    Halt(Halt),
+    /// In the words that memcached has for it.
+    Status(Status),
+    /// There is no record, and the client wants to be told its key.
+    Missing,
+    Error(Error),
+}
+
+impl From<Halt> for Stop {
+    fn from(halt: Halt) -> Self {
+        Self::Halt(halt)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+#[inline]
+fn execute(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let echo = request.echo;
+    if !context.is_authenticated() && !is_for_everybody(&request.command) {
+        reply::failure(output, echo, Status::NotAuthenticated);
+        return Ok(Next::Refuse);
+    }
+    if let Some(command) = command(&request.command)
+        && context.refuses(command, mask::Protocol::Memcached)
+    {
+        reply::failure_with(output, echo, Status::NotAuthenticated, "forbidden");
+        return Ok(Next::GoOn);
+    }
+    let start = output.len();
+    let result = perform(context, request, output);
+    let key_to_get = match request.command {
+        Command::Get { key, .. } | Command::GetAndTouch { key, .. } => Some(key),
+        _ => None,
+    };
+    match result {
+        Ok(next) => {
+            if request.is_quiet && key_to_get.is_none() {
+                output.truncate(start);
+            }
+            return Ok(next);
+        }
+        Err(stop) => {
+            output.truncate(start);
+            match (stop, key_to_get) {
+                (Stop::Halt(halt), _) => return Err(halt),
+                (Stop::Status(Status::NotFound) | Stop::Missing, Some(_)) if request.is_quiet => {}
+                (Stop::Missing, Some(key)) => reply::missing_key(output, echo, key),
+                (Stop::Missing, None) => reply::failure(output, echo, Status::NotFound),
+                (Stop::Status(status), _) => reply::failure(output, echo, status),
+                (Stop::Error(error), _) => failure(output, echo, &error),
+            }
+        }
+    }
+    Ok(match request.command {
+        // What follows such a header is anybody's guess.
+        Command::Malformed | Command::BadLengths => Next::Refuse,
+        _ => Next::GoOn,
+    })
+}
+
+/// Executes a request and writes the answer that tells of its success.
+#[inline]
+fn perform(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Stop> {
+    let echo = request.echo;
+    match request.command {
+        Command::Get { key, wants_key } => get(context, echo, key, wants_key, output)?,
+        Command::GetAndTouch { key, expiry, wants_key } => {
+            get_and_touch(context, echo, key, expiry, wants_key, output)?;
+        }
+        Command::Touch { key, expiry } => {
+            let numbers = &context.shared.cas_numbers;
+            let touched = touch(context, "do_mc_touch", key, expiry.into(), |_, entry| {
+                let number = numbers.number(entry.version);
+                reply::record(output, echo, number, entry.meta.flags, b"", b"");
+                Ok(())
+            })?;
+            touched?.ok_or(Status::NotFound)?;
+        }
+        Command::Store { mode, key, flags, expiry, value } => {
+            let fresh = expiry::meta(context, flags, expiry.into());
+            // A number to compare with takes the place of every other condition.
+            let (mode, missed) = match (mode, request.compare) {
+                (Mode::Set, _) | (_, Some(_)) => (MetaMode::Set, Status::NotStored),
+                (Mode::Add, None) => (MetaMode::Add, Status::Exists),
+                (Mode::Replace, None) => (MetaMode::Replace, Status::NotFound),
+            };
+            store(context, request, Value { mode, key, value, fresh, missed }, output)?;
+        }
+        Command::Append { key, value } => {
+            extend(context, request, MetaMode::Append, key, value, output)?;
+        }
+        Command::Prepend { key, value } => {
+            extend(context, request, MetaMode::Prepend, key, value, output)?;
+        }
+        Command::Delete { key } => match conditional::remove(context, key, request.compare)?? {
+            Removed::Yes => reply::done(output, echo, 0),
+            Removed::Changed => return Err(Status::Exists.into()),
+            Removed::Missing => return Err(Status::NotFound.into()),
+        },
+        Command::Increment(sum) => {
+            count(context, request, &sum, Operation::Add(sum.amount), output)?;
+        }
+        Command::Decrement(sum) => {
+            count(context, request, &sum, Operation::Subtract(sum.amount), output)?;
+        }
+        Command::Flush { delay } => {
+            admin::flush_all(context, delay.into())??;
+            reply::done(output, echo, 0);
+        }
+        Command::NoOp | Command::Verbosity => reply::done(output, echo, 0),
+        Command::Version => {
+            context.counters.count(Count::Stat);
+            reply::text(output, echo, status::memcached_version(context.shared).as_bytes());
+        }
+        Command::Stat { argument } => stat(context, echo, argument, output)?,
+        Command::Quit => {
+            reply::done(output, echo, 0);
+            return Ok(Next::Close);
+        }
+        Command::SaslMechanisms => sasl::list_mechanisms(context, echo, output)?,
+        Command::SaslAuthenticate { mechanism, data } => {
+            sasl::authenticate(context, echo, mechanism, data, output)?;
+        }
+        Command::SaslStep { mechanism, data } => {
+            sasl::go_on(context, echo, mechanism, data, output)?;
+        }
+        Command::Unknown | Command::BadLengths => return Err(Status::UnknownCommand.into()),
+        Command::Malformed => return Err(Status::InvalidArguments.into()),
+    }
+    Ok(Next::GoOn)
+}
+
+#[inline]
+fn get(
+    context: &mut Context<'_>,
+    echo: Echo,
+    key: &[u8],
+    wants_key: bool,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let start = output.len();
+    let shared = context.shared;
+    let found = context.read_into(("do_mc_get", key), (output, start), |output, entry| {
+        record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
+    })?;
+    let found = or_absent(found, None)?;
+    context.counters.count(Count::Get);
+    if found.is_none() {
+        context.miss("do_mc_get", Count::GetMiss);
+        return Err(missing(wants_key));
+    }
+    note(context, key, true);
+    Ok(())
+}
+
+fn get_and_touch(
+    context: &mut Context<'_>,
+    echo: Echo,
+    key: &[u8],
+    expiry: u32,
+    wants_key: bool,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let start = output.len();
+    let shared = context.shared;
+    // The value is shown as it was, since it may expire with this very touch.
+    let touched = touch(context, "do_mc_gat", key, expiry.into(), |context, entry| {
+        context.append((&mut *output, start), entry, |output, entry| {
+            record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
+        })
+    })??;
+    context.counters.count(Count::Get);
+    if touched.is_none() {
+        context.miss("do_mc_gat", Count::GetMiss);
+        return Err(missing(wants_key));
+    }
+    Ok(())
+}
+
+fn record(output: &mut Vec<u8>, echo: Echo, number: u64, wants_key: bool, entry: &Entry<'_>) {
+    let key = if wants_key { entry.key } else { b"" };
+    reply::record(output, echo, number, entry.meta.flags, key, entry.value);
+}
+
+fn missing(wants_key: bool) -> Stop {
+    if wants_key { Stop::Missing } else { Stop::Status(Status::NotFound) }
+}
+
+/// A value to be stored, and what is said if the condition of its mode is not met.
+struct Value<'a> {
+    mode: MetaMode,
+    key: &'a [u8],
+    value: &'a [u8],
+    fresh: Meta,
+    missed: Status,
+}
+
+#[inline]
+fn store(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    value: Value<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let Value { mode, key, value, fresh, missed } = value;
+    let compare = request.compare;
+    let store = conditional::Store {
+        mode,
+        key,
+        value,
+        fresh,
+        compare,
+        takes_stale: false,
+        vivify: None,
+        assign: None,
+    };
+    match conditional::store(context, &store)?? {
+        Stored::Yes { number, .. } => reply::done(output, request.echo, number),
+        Stored::No => return Err(missed.into()),
+        Stored::Changed => return Err(Status::Exists.into()),
+        Stored::Missing => return Err(Status::NotFound.into()),
+    }
+    Ok(())
+}
+
+/// append and prepend.
+fn extend(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    mode: MetaMode,
+    key: &[u8],
+    value: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let value = Value { mode, key, value, fresh: Meta::NONE, missed: Status::NotStored };
+    store(context, request, value, output)
+}
+
+fn count(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    sum: &Arithmetic<'_>,
+    operation: Operation,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let arithmetic = conditional::Arithmetic {
+        key: sum.key,
+        operation,
+        compare: request.compare,
+        initial: sum.create.map(|(initial, _)| initial),
+        assign: None,
+    };
+    let fresh = sum.create.map(|(_, expiry)| expiry::meta(context, 0, expiry.into()));
+    let counted = conditional::count(context, &arithmetic, |expires_at_ms, is_new| {
+        fresh.filter(|_| is_new).map_or(expires_at_ms, |fresh| fresh.expires_at_ms)
+    })?;
+    match counted? {
+        Counted::Yes(number) => {
+            reply::sum(output, request.echo, number.cas_number, number.number);
+            Ok(())
+        }
+        Counted::Missing => Err(Status::NotFound.into()),
+        Counted::Changed => Err(Status::Exists.into()),
+        Counted::NoNumber => Err(Status::NotNumeric.into()),
+    }
+}
+
+/// `stat`. As with memcached, whatever may follow some of the arguments.
+fn stat(
+    context: &mut Context<'_>,
+    echo: Echo,
+    argument: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    if argument == b"conns" {
+        // It goes through all sockets of the system.
+        context.wait()?;
+    }
+    context.counters.count(Count::Stat);
+    let shared = context.shared;
+    if argument.starts_with(b"reset") {
+        shared.reset_totals();
+    } else if let Some(rest) = argument.strip_prefix(b"detail") {
+        // Nothing is recorded by prefixes of keys.
+        if rest.starts_with(b" dump") {
+            reply::stat(output, echo, "detailed", "END\r\n");
+        } else if !rest.starts_with(b" on") && !rest.starts_with(b" off") {
+            return Err(Status::NotFound.into());
+        }
+    } else {
+        let argument = if argument.starts_with(b"settings") { b"settings" } else { argument };
+        for (name, value) in stats::figures(shared, argument).ok_or(Status::NotFound)? {
+            reply::stat(output, echo, &name, &value);
+        }
+    }
+    reply::done(output, echo, 0);
+    Ok(())
+}
+
+/// What the client is told of a failure.
+fn failure(output: &mut Vec<u8>, echo: Echo, error: &Error) {
+    let status = match error {
+        Error::ValueTooLong { .. } => return reply::failure(output, echo, Status::TooLarge),
+        Error::KeyTooLong { .. } | Error::BadColumn(_) => Status::InvalidArguments,
+        Error::NoSpace { .. } => Status::OutOfMemory,
+        _ => Status::InternalError,
+    };
+    reply::failure_with(output, echo, status, &one_line(error));
+}
+
+/// Whether a client may ask for it that has not said who it is.
+fn is_for_everybody(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Version
+            | Command::SaslMechanisms
+            | Command::SaslAuthenticate { .. }
+            | Command::SaslStep { .. }
+            | Command::BadLengths
+    )
+}
+
+/// What a mask would have to name.
+#[inline]
+fn command(command: &Command<'_>) -> Option<mask::Command> {
+    Some(match command {
+        Command::Get { .. } => mask::Command::Get,
+        Command::Store { mode: Mode::Add, .. } => mask::Command::PutKeep,
+        Command::GetAndTouch { .. }
+        | Command::Touch { .. }
+        | Command::Store { .. }
+        | Command::Append { .. }
+        | Command::Prepend { .. } => mask::Command::Put,
+        Command::Delete { .. } => mask::Command::Out,
+        Command::Increment(_) | Command::Decrement(_) => mask::Command::AddInt,
+        Command::Flush { .. } => mask::Command::Vanish,
+        Command::Version | Command::Stat { .. } => mask::Command::Stat,
+        Command::NoOp
+        | Command::Verbosity
+        | Command::Quit
+        | Command::SaslMechanisms
+        | Command::SaslAuthenticate { .. }
+        | Command::SaslStep { .. }
+        | Command::Unknown
+        | Command::Malformed
+        | Command::BadLengths => return None,
+    })
+}

@@ -1,0 +1,161 @@
+//! Expiry as clients of memcached mean it, and the marks that meta commands leave on a record.
+//!
+//! memcached's times are whole seconds, the database's milliseconds. A record that is stale, that a
+//! client has won the right to renew, or whose key was sent in base64 carries these marks in the
+//! thousandths of a second of its expiry: 1 to 7, the sum of the marks. They are as durable as the
+//! record, change in one step with it, and cost nothing where there are none. Unmarked expiries
+//! keep clear of these thousandths; a marked record that never expires does so at the end of time.
+
+use crate::protocol::Context;
+use cabinet::Meta;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Longest expiry that counts from now, in seconds; above it comes an absolute time.
+const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// The last whole second that there is: of records that are marked and never expire.
+const NEVER_MS: u64 = u64::MAX - u64::MAX % 1000;
+
+const STALE: u64 = 1;
+const WON: u64 = 2;
+const BASE64: u64 = 4;
+const MARKS_MAX: u64 = STALE | WON | BASE64;
+
+/// What meta commands note on a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// It was invalidated, and stays as long as nobody renews it.
+    pub(super) is_stale: bool,
+    /// A client was told to renew it.
+    pub(super) is_won: bool,
+    /// Its key was sent in base64, and is to be answered so.
+    pub(super) is_base64: bool,
+}
+
+/// Now, in milliseconds since 1970.
+pub(in crate::protocol) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The point in time that an expiry of the protocol means, as [`cabinet::Meta`] has it.
+pub(in crate::protocol) fn expires_at_ms(exptime: i64) -> u64 {
+    match exptime {
+        0 => 0,
+        // Long past.
+        i64::MIN..0 => 1000,
+        _ => {
+            let begin_ms = if exptime <= RELATIVE_SECONDS_MAX { now_ms() } else { 0 };
+            let at_ms = begin_ms.saturating_add(exptime.unsigned_abs().saturating_mul(1000));
+            let thousandths = at_ms % 1000;
+            // Earlier by less than a hundredth of a second, rather than marked.
+            if thousandths <= MARKS_MAX { at_ms - thousandths } else { at_ms }
+        }
+    }
+}
+
+/// Flags and expiry of what a client stores, as the server keeps them.
+pub(super) fn meta(context: &Context<'_>, flags: u32, exptime: i64) -> Meta {
+    match context.shared.config.ignores_expiry {
+        true => Meta::NONE,
+        false => Meta { flags, expires_at_ms: expires_at_ms(exptime) },
+    }
+}
+
+/// Seconds until then, rounded up; `None` if that is never. The clock is read here: an expiry that
+/// was just set must not seem to lie further off than it was set.
+pub(in crate::protocol) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
+    seconds_left_at(expires_at_ms, now_ms())
+}
+
+fn seconds_left_at(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
+    (!is_never(expires_at_ms)).then(|| expires_at_ms.saturating_sub(now_ms).div_ceil(1000))
+}
+
+/// Seconds since 1970 at that time; `None` if that is never.
+pub(in crate::protocol) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
+    (!is_never(expires_at_ms)).then_some(expires_at_ms / 1000)
+}
+
+fn is_never(expires_at_ms: u64) -> bool {
+    expires_at_ms == 0 || expires_at_ms >= NEVER_MS
+}
+
+/// The marks in an expiry.
+pub(super) fn marks(expires_at_ms: u64) -> Marks {
+    let bits = expires_at_ms % 1000;
+    if bits > MARKS_MAX {
+        return Marks::default();
+    }
+    Marks { is_stale: bits & STALE != 0, is_won: bits & WON != 0, is_base64: bits & BASE64 != 0 }
+}
+
+/// The same expiry with these marks in place of those it has.
+pub(super) fn marked(expires_at_ms: u64, marks: Marks) -> u64 {
+    let bits = u64::from(marks.is_stale) * STALE
+        + u64::from(marks.is_won) * WON
+        + u64::from(marks.is_base64) * BASE64;
+    match (bits, is_never(expires_at_ms)) {
+        (0, true) => 0,
+        (0, false) if self::marks(expires_at_ms) == Marks::default() => expires_at_ms,
+        (_, true) => NEVER_MS + bits,
+        (_, false) => expires_at_ms - expires_at_ms % 1000 + bits,
+    }
+}
+
+/// The same expiry without marks.
+pub(super) fn unmarked(expires_at_ms: u64) -> u64 {
+    marked(expires_at_ms, Marks::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expiry_counts_from_now_up_to_thirty_days_and_from_1970_above() {
+        assert_eq!(expires_at_ms(0), 0);
+        assert_eq!(expires_at_ms(-1), 1000);
+        assert!(expires_at_ms(RELATIVE_SECONDS_MAX) > 1_700_000_000_000);
+        assert_eq!(expires_at_ms(RELATIVE_SECONDS_MAX + 1), 2_592_001_000);
+        assert_eq!(expires_at_ms(i64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn marks_come_back_and_leave_the_expiry_in_its_second() {
+        for at_ms in [0, 1_700_000_000_000, 1_700_000_000_999, u64::MAX, NEVER_MS - 1] {
+            assert_eq!(marks(at_ms), Marks::default());
+            let (unmarked_s, now_ms) = (unix_seconds(at_ms), 1_600_000_000_000);
+            for bits in 0..8 {
+                let marks = Marks {
+                    is_stale: bits & 1 != 0,
+                    is_won: bits & 2 != 0,
+                    is_base64: bits & 4 != 0,
+                };
+                let marked = marked(at_ms, marks);
+                assert_eq!(self::marks(marked), marks);
+                assert_eq!(unix_seconds(marked), unmarked_s);
+                assert_eq!(unix_seconds(unmarked(marked)), unmarked_s);
+                assert_eq!(self::marks(unmarked(marked)), Marks::default());
+                assert_eq!(seconds_left_at(marked, now_ms).is_none(), unmarked_s.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn no_expiry_that_a_client_sends_looks_marked() {
+        for exptime in (1..1000).chain([RELATIVE_SECONDS_MAX, 2_000_000_000, i64::MAX]) {
+            assert_eq!(marks(expires_at_ms(exptime)), Marks::default());
+        }
+    }
+
+    #[test]
+    fn seconds_left_are_those_that_were_asked_for() {
+        let now_ms = now_ms();
+        assert_eq!(seconds_left_at(expires_at_ms(0), now_ms), None);
+        assert_eq!(seconds_left_at(now_ms + 100_000, now_ms), Some(100));
+        assert_eq!(seconds_left_at(now_ms + 100_000, now_ms + 5), Some(100));
+        assert_eq!(seconds_left_at(now_ms, now_ms + 5), Some(0));
+    }
+}

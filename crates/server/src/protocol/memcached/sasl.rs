@@ -1,0 +1,90 @@
+//! Authentication over memcached's binary protocol: the mechanism PLAIN of SASL.
+
+use super::binary::Stop;
+use crate::admin::logins::Login;
+use crate::admin::users::Users;
+use crate::protocol::Context;
+use wire::memcached_binary::reply::{self, Status};
+use wire::memcached_binary::{Echo, plain_credentials};
+
+/// The one mechanism.
+const MECHANISM: &[u8] = b"PLAIN";
+
+/// Longest name of a mechanism, in bytes, as memcached has it.
+const MECHANISM_BYTES_MAX: usize = 32;
+
+/// Names the mechanisms.
+pub(super) fn list_mechanisms(
+    context: &Context<'_>,
+    echo: Echo,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    users(context)?;
+    reply::text(output, echo, MECHANISM);
+    Ok(())
+}
+
+/// Takes name and password; without them they are expected with the next step.
+pub(super) fn authenticate(
+    context: &mut Context<'_>,
+    echo: Echo,
+    mechanism: &[u8],
+    data: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let users = begin(context, mechanism)?;
+    context.session.expects_credentials = mechanism == MECHANISM && data.is_empty();
+    if context.session.expects_credentials {
+        reply::authentication_goes_on(output, echo);
+        return Ok(());
+    }
+    let credentials = plain_credentials(data).filter(|_| mechanism == MECHANISM);
+    conclude(context, users, credentials, echo, output)
+}
+
+/// Takes name and password as a step of their own.
+pub(super) fn go_on(
+    context: &mut Context<'_>,
+    echo: Echo,
+    mechanism: &[u8],
+    data: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let users = begin(context, mechanism)?;
+    let is_expected = std::mem::take(&mut context.session.expects_credentials);
+    let credentials = plain_credentials(data).filter(|_| is_expected);
+    conclude(context, users, credentials, echo, output)
+}
+
+/// Forgets who the client was, and returns who may use the server.
+fn begin<'a>(context: &mut Context<'a>, mechanism: &[u8]) -> Result<&'a Users, Stop> {
+    let users = users(context)?;
+    if mechanism.len() > MECHANISM_BYTES_MAX {
+        return Err(Status::InvalidArguments.into());
+    }
+    context.session.is_authenticated = false;
+    Ok(users)
+}
+
+fn conclude(
+    context: &mut Context<'_>,
+    users: &Users,
+    credentials: Option<(&[u8], &[u8])>,
+    echo: Echo,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    match context.authenticate(users, "SASL", credentials) {
+        Login::User => reply::text(output, echo, b"Authenticated"),
+        Login::Stranger => return Err(Status::NotAuthenticated.into()),
+        Login::TooSoon { .. } => {
+            let text = "too many failed logins, retry later";
+            reply::failure_with(output, echo, Status::NotAuthenticated, text);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the users of the server. Fails on a server without users.
+fn users<'a>(context: &Context<'a>) -> Result<&'a Users, Stop> {
+    context.shared.config.users.as_deref().ok_or(Stop::Status(Status::UnknownCommand))
+}

@@ -1,0 +1,247 @@
+//! `stats`.
+
+use super::{Context, Halt, expiry, failure};
+use crate::admin::status::{self, Process};
+use crate::config::Endpoint;
+use crate::counters::Count;
+use crate::shared::Shared;
+use std::ops::ControlFlow;
+use wire::memcached::reply;
+
+/// Most bytes that `stats cachedump` lists, as with memcached.
+const CACHE_DUMP_BYTES_MAX: usize = 2 << 20;
+
+/// Answers `stats` with an argument, which is empty if there is none, and what follows it.
+pub(super) fn execute(
+    context: &mut Context<'_>,
+    argument: &[u8],
+    rest: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    if matches!(argument, b"conns" | b"cachedump") {
+        // They go through all sockets of the system, and through records of any age.
+        context.wait()?;
+    }
+    context.counters.count(Count::Stat);
+    let shared = context.shared;
+    match argument {
+        b"reset" => {
+            shared.reset_totals();
+            output.extend_from_slice(b"RESET\r\n");
+            return Ok(());
+        }
+        b"detail" => {
+            detail(rest, output);
+            return Ok(());
+        }
+        b"cachedump" => return cache_dump(context, rest, output),
+        _ => {}
+    }
+    let Some(figures) = figures(shared, argument) else {
+        output.extend_from_slice(reply::ERROR);
+        return Ok(());
+    };
+    for (name, value) in figures {
+        reply::stat(output, &name, &value);
+    }
+    output.extend_from_slice(reply::END);
+    Ok(())
+}
+
+/// Names and values that an argument asks for; `None` if it is none that does.
+pub(super) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
+    Some(match argument {
+        b"" => general(shared),
+        b"settings" => settings(shared),
+        b"items" => items(shared),
+        b"slabs" => pairs(&[("active_slabs", "0"), ("total_malloced", "0")]),
+        b"sizes" => pairs(&[("sizes_status", "disabled")]),
+        b"conns" => connections(shared),
+        _ => return None,
+    })
+}
+
+pub(super) type Figures = Vec<(String, String)>;
+
+fn pairs(figures: &[(&str, &str)]) -> Figures {
+    figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Tokyo Tyrant's figures in its order, then those that memcached has besides, then our own.
+fn general(shared: &Shared) -> Figures {
+    let process = Process::now();
+    let total = |count| shared.total_since_reset(count);
+    let sum = |counts: &[Count]| counts.iter().map(|count| total(*count)).sum::<u64>();
+    let sets = sum(&[
+        Count::Put,
+        Count::PutKeep,
+        Count::PutCat,
+        Count::PutShift,
+        Count::PutNoReply,
+        Count::CompareAndSwap,
+    ]);
+    let hits = |all, missed| total(all).saturating_sub(total(missed)).to_string();
+    let records = shared.database.len().to_string();
+    let figures = [
+        ("pid", std::process::id().to_string()),
+        ("uptime", format!("{:.0}", status::uptime_seconds(shared).floor())),
+        ("time", format!("{:.0}", status::seconds_since_1970().floor())),
+        ("version", status::memcached_version(shared).to_owned()),
+        ("pointer_size", usize::BITS.to_string()),
+        ("rusage_user", format!("{:.6}", process.user_seconds)),
+        ("rusage_system", format!("{:.6}", process.system_seconds)),
+        ("cmd_set", sets.to_string()),
+        ("cmd_set_hits", sets.saturating_sub(total(Count::PutMiss)).to_string()),
+        ("cmd_set_misses", total(Count::PutMiss).to_string()),
+        ("cmd_delete", total(Count::Out).to_string()),
+        ("cmd_delete_hits", hits(Count::Out, Count::OutMiss)),
+        ("cmd_delete_misses", total(Count::OutMiss).to_string()),
+        ("cmd_get", total(Count::Get).to_string()),
+        ("cmd_get_hits", hits(Count::Get, Count::GetMiss)),
+        ("cmd_get_misses", total(Count::GetMiss).to_string()),
+        ("cmd_flush", total(Count::Vanish).to_string()),
+        ("curr_items", records.clone()),
+        ("total_items", records),
+        ("bytes", shared.database.size_bytes().to_string()),
+        ("threads", shared.ports.len().to_string()),
+        ("max_connections", shared.config.connections_max.to_string()),
+        ("total_connections", total(Count::Accepted).to_string()),
+        ("get_hits", hits(Count::Get, Count::GetMiss)),
+        ("get_misses", total(Count::GetMiss).to_string()),
+        ("delete_hits", hits(Count::Out, Count::OutMiss)),
+        ("delete_misses", total(Count::OutMiss).to_string()),
+        ("cmd_touch", total(Count::Touch).to_string()),
+        ("touch_hits", hits(Count::Touch, Count::TouchMiss)),
+        ("cmd_meta", total(Count::Meta).to_string()),
+        ("accepting_conns", "1".to_owned()),
+        // A flush removes at once, so that no read meets a record that one has to remove.
+        ("get_flushed", "0".to_owned()),
+        ("get_expired", database_figure(shared, "expired_reads")),
+        ("reclaimed", database_figure(shared, "expired_removed")),
+        ("evictions", database_figure(shared, "evicted")),
+        ("limit_maxbytes", database_figure(shared, "limit_bytes")),
+    ];
+    let mut all: Figures =
+        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    all.extend(status::own_figures(shared, total));
+    all
+}
+
+/// What the database says of itself under a name; 0 if it says nothing.
+fn database_figure(shared: &Shared, name: &str) -> String {
+    let figures = shared.database.figures();
+    let figure = figures.into_iter().find(|(of, _)| *of == name);
+    figure.map_or_else(|| "0".to_owned(), |(_, value)| value)
+}
+
+fn settings(shared: &Shared) -> Figures {
+    let config = &shared.config;
+    let tcp = config.listen.iter().find_map(|endpoint| match endpoint {
+        Endpoint::Loopback { port } => Some((Some("127.0.0.1,::1".to_owned()), *port)),
+        Endpoint::Tcp { host, port } => Some((host.clone(), *port)),
+        Endpoint::Unix(_) => None,
+    });
+    let unix = config.listen.iter().find_map(|endpoint| match endpoint {
+        Endpoint::Unix(path) => Some(path.display().to_string()),
+        Endpoint::Loopback { .. } | Endpoint::Tcp { .. } => None,
+    });
+    let on_off = |is_on| if is_on { "yes" } else { "no" }.to_owned();
+    let null = || "NULL".to_owned();
+    let (host, port) = tcp.map_or((None, 0), |(host, port)| (host, port));
+    [
+        ("maxbytes", database_figure(shared, "limit_bytes")),
+        ("maxconns", config.connections_max.to_string()),
+        ("tcpport", port.to_string()),
+        ("udpport", "0".to_owned()),
+        ("inter", host.unwrap_or_else(null)),
+        ("verbosity", "0".to_owned()),
+        ("domain_socket", unix.unwrap_or_else(null)),
+        ("shutdown_command", on_off(config.shutdown_command)),
+        ("num_threads", shared.ports.len().to_string()),
+        ("detail_enabled", on_off(false)),
+        ("cas_enabled", on_off(true)),
+        ("auth_enabled_sasl", on_off(config.users.is_some())),
+        ("item_size_max", config.request_bytes_max.to_string()),
+        ("dump_enabled", on_off(true)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+/// All records are of one class.
+fn items(shared: &Shared) -> Figures {
+    let records = shared.database.len();
+    if records == 0 {
+        return Figures::new();
+    }
+    pairs(&[
+        ("items:1:number", &records.to_string()),
+        ("items:1:mem_requested", &shared.database.size_bytes().to_string()),
+        ("items:1:evicted", &database_figure(shared, "evicted")),
+    ])
+}
+
+/// What this process has of TCP connections and listeners, as the system lists them.
+fn connections(shared: &Shared) -> Figures {
+    let mut figures = Figures::new();
+    for socket in crate::net::descriptors::tcp_sockets() {
+        let number = socket.descriptor;
+        let (local, remote) = (socket.local, socket.remote);
+        match remote {
+            None => {
+                figures.push((format!("{number}:addr"), format!("tcp:{local}")));
+                figures.push((format!("{number}:state"), "conn_listening".to_owned()));
+            }
+            Some(remote) => {
+                figures.push((format!("{number}:addr"), format!("tcp:{remote}")));
+                figures.push((format!("{number}:listen_addr"), format!("tcp:{local}")));
+                figures.push((format!("{number}:state"), "conn_read".to_owned()));
+            }
+        }
+    }
+    figures.truncate(3 * shared.config.connections_max);
+    figures
+}
+
+/// `stats detail`: nothing is recorded by prefixes of keys, so there is nothing to show.
+fn detail(rest: &[u8], output: &mut Vec<u8>) {
+    match rest.trim_ascii() {
+        b"on" | b"off" => output.extend_from_slice(reply::OK),
+        b"dump" => output.extend_from_slice(reply::END),
+        _ => reply::client_error(output, "usage: stats detail on|off|dump"),
+    }
+}
+
+/// `stats cachedump`: a class, which is 1 for all records, and the most records, 0 for any number.
+fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
+    let numbers: Option<Vec<u64>> = std::str::from_utf8(rest)
+        .ok()
+        .and_then(|rest| rest.split_ascii_whitespace().map(|token| token.parse().ok()).collect());
+    let Some([class, most]) = numbers.as_deref() else {
+        reply::client_error(output, "bad command line");
+        return Ok(());
+    };
+    if *class == 1 {
+        let start = output.len();
+        let mut left = if *most == 0 { u64::MAX } else { *most };
+        let dumped = context.database.for_each(|entry| {
+            let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
+            output.extend_from_slice(b"ITEM ");
+            output.extend_from_slice(entry.key);
+            let text = format!(" [{} b; {exp} s]\r\n", entry.value.len());
+            output.extend_from_slice(text.as_bytes());
+            left -= 1;
+            if left == 0 || output.len() - start > CACHE_DUMP_BYTES_MAX {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = context.attempt("do_mc_dump", dumped)? {
+            output.truncate(start);
+            failure(output, &error);
+            return Ok(());
+        }
+    }
+    output.extend_from_slice(reply::END);
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! From the bytes of a request to those of its reply: one file for each protocol.
+//!
+//! All protocols turn into the same operations of [`cabinet::Database`]. On an event loop nothing
+//! waits for the disk: a request that would have to is rolled back and [`Step::Blocked`], and then
+//! executed from its first byte by a thread that may wait. Until that point it has changed nothing
+//! that changes a second time: what changes several records one by one begins where it may wait.
+
+mod ahead;
+mod authentication;
+mod binary;
+mod functions;
+mod http;
+mod memcached;
+mod misc;
+mod repeat;
+mod table;
+mod tree;
+
+pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
+pub(crate) use http::Exchange as HttpExchange;
+pub(crate) use repeat::{Repeater, Trouble};
+
+use crate::admin::mask::{Command, Protocol};
+use crate::budget::Charge;
+use crate::counters::{Count, Counters};
+use crate::ops::failure::Failure;
+use crate::ops::session::{Cursor, Place, Session};
+use crate::replication::Ask;
+use crate::shared::Shared;
+use crate::store::Store;
+use cabinet::{Entry, Error};
+use wire::Parse;
+
+/// Most keys that a request may look up on an event loop; longer ones are left to the pool, so
+/// that the other connections of the loop get their turn.
+const INLINE_KEYS_MAX: usize = 1024;
+
+/// Length of a reply, in bytes, above which a request on many keys is left to the pool, for the
+/// same reason.
+const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// Length of a reply, in bytes, above which it counts against the memory of all connections while
+/// it is made, and the steps in which it does.
+const COUNTED_REPLY_BYTES: usize = 1 << 20;
+
+/// What executing a request needs beside its bytes.
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    /// Waits for the disk only if `may_block`.
+    pub(crate) database: &'a Store,
+    /// Whether this thread may wait.
+    pub(crate) may_block: bool,
+    pub(crate) counters: &'a Counters,
+    pub(crate) session: &'a mut Session,
+    /// File descriptor of the connection.
+    pub(crate) descriptor: i32,
+    /// Set once something may have been written: the reply has to wait for the log.
+    pub(crate) mutated: bool,
+    /// For the bytes of a long reply.
+    pub(crate) charge: Option<Charge>,
+    /// Another server has executed and logged it: what Tokyo Tyrant takes is taken, though a client
+    /// would be refused.
+    pub(crate) is_repeated: bool,
+}
+
+/// What was done with the bytes at the beginning of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// They were a request, which is answered.
+    Executed {
+        /// Length of the request.
+        bytes: usize,
+        /// What becomes of the connection.
+        next: Next,
+    },
+    /// They are not a whole request.
+    Incomplete {
+        /// Length from which looking again makes sense.
+        needed: usize,
+    },
+    /// They are a request that this thread must not execute. Nothing has been answered.
+    Blocked {
+        /// Length of the request.
+        bytes: usize,
+    },
+}
+
+/// What becomes of a connection after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next request is executed.
+    GoOn,
+    /// It is closed, unless more requests have arrived already: then the last of them counts, as
+    /// with Tokyo Tyrant.
+    CloseIfQuiet,
+    /// It is closed.
+    Close,
+    /// It is closed, after the client was given time to read why.
+    Refuse,
+    /// It is handed over, with this request, which has not been looked at: see
+    /// [`crate::Takeover`].
+    HandOver,
+    /// It belongs to a replica from now on.
+    Replicate(Ask),
+}
+
+/// Why a request ends before its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Halt {
+    /// It would have to wait.
+    Blocked,
+    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is room
+    /// for.
+    TooLong,
+}
+
+/// Executes the request at the beginning of `input`, or what is there of one that is under way, and
+/// appends its reply. `input` is empty only where a long reply is to be gone on with.
+#[inline]
+pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    if context.session.http.is_under_way() {
+        return http::go_on(context, input, output);
+    }
+    match &context.shared.config.users {
+        None => dispatch(context, wire::sniff(input), input, output),
+        Some(users) => authentication::step(context, users, input, output),
+    }
+}
+
+#[inline]
+fn dispatch(
+    context: &mut Context<'_>,
+    protocol: Option<wire::Protocol>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    match protocol {
+        Some(wire::Protocol::Memcached) => memcached::step(context, input, output),
+        Some(wire::Protocol::MemcachedBinary) => memcached::binary::step(context, input, output),
+        Some(wire::Protocol::Binary) => binary::step(context, input, output),
+        Some(wire::Protocol::Http) => http::step(context, input, output),
+        None => Step::Incomplete { needed: input.len() + 1 },
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Whether a command is masked.
+    #[inline]
+    fn refuses(&self, command: Command, protocol: Protocol) -> bool {
+        self.shared.config.mask.refuses(command, protocol)
+    }
+
+    /// Ends the request on a thread that must not wait.
+    #[inline]
+    fn wait(&self) -> Result<(), Halt> {
+        if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
+    }
+
+    /// Ends a request that changes so many records one by one, if it may have to wait between two
+    /// of them: what it had changed by then would be changed, or removed, once more.
+    #[inline]
+    fn wait_before_changing(&self, records: usize) -> Result<(), Halt> {
+        if records > 1 { self.wait() } else { Ok(()) }
+    }
+
+    /// Ends the request if its reply has become too long.
+    #[inline]
+    fn check_length(&mut self, bytes: usize) -> Result<(), Halt> {
+        let is_within = bytes <= self.shared.config.reply_bytes_max
+            && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
+        if is_within { Ok(()) } else { Err(Halt::TooLong) }
+    }
+
+    /// Says whether there is room for a reply.
+    #[cold]
+    fn charge_for(&mut self, bytes: usize) -> bool {
+        let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.budget));
+        charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
+    }
+
+    /// Ends a request on many keys that has become too much for an event loop, with so many of them
+    /// and so many bytes of its reply done.
+    #[inline]
+    fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Halt> {
+        let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
+        if is_within { Ok(()) } else { self.wait() }
+    }
+
+    /// Has `write` append a record to a reply that began at `start`, if there is room for it.
+    #[inline]
+    fn append(
+        &mut self,
+        (output, start): (&mut Vec<u8>, usize),
+        entry: Entry<'_>,
+        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
+    ) -> Result<(), Halt> {
+        // Before it is copied.
+        self.check_length(output.len() - start + entry.value.len())?;
+        write(output, entry);
+        self.check_length(output.len() - start)
+    }
+
+    /// The same with the record under a key, if there is one.
+    #[inline]
+    fn read_into(
+        &mut self,
+        (operation, key): (&'static str, &[u8]),
+        (output, start): (&mut Vec<u8>, usize),
+        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
+    ) -> Result<Result<Option<()>, Error>, Halt> {
+        let found = self.database.read(key, |entry| self.append((output, start), entry, write));
+        Ok(match self.attempt(operation, found)? {
+            Ok(found) => Ok(found.transpose()?),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Sorts a failure of the database from the need to wait, and remembers it.
+    #[inline]
+    fn attempt<T>(
+        &mut self,
+        operation: &'static str,
+        result: cabinet::Result<T>,
+    ) -> Result<Result<T, Error>, Halt> {
+        match result {
+            Ok(done) => Ok(Ok(done)),
+            Err(Error::WouldBlock) => Err(Halt::Blocked),
+            Err(error) => {
+                self.session.note(&error);
+                self.fail(operation, Failure::from(&error));
+                if let Error::BadColumn(_) | Error::BadSearch(_) = &error {
+                    self.session.last_reason = Some(error.to_string().into());
+                }
+                tracing::debug!("{operation}: {error}");
+                Ok(Err(error))
+            }
+        }
+    }
+
+    /// The same for an operation that writes.
+    #[inline]
+    fn attempt_write<T>(
+        &mut self,
+        operation: &'static str,
+        result: cabinet::Result<T>,
+    ) -> Result<Result<T, Error>, Halt> {
+        let done = self.attempt(operation, result)?;
+        // What has failed has changed nothing, and can be said at once.
+        self.mutated |= done.is_ok();
+        Ok(done)
+    }
+
+    /// Remembers why an operation failed. `operation` is its name in Tokyo Tyrant's log.
+    fn fail(&mut self, operation: &'static str, failure: Failure) {
+        tracing::debug!("{operation}: operation failed");
+        self.session.last_failure = Some(failure);
+        self.session.last_reason = None;
+        self.shared.last_failure.set(failure);
+    }
+
+    /// The same with what was wrong, in words for `misc error`.
+    fn fail_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
+        self.fail(operation, Failure::Invalid);
+        self.session.last_reason = Some(reason.into());
+    }
+
+    /// Counts and remembers that there is no such record.
+    fn miss(&mut self, operation: &'static str, count: Count) {
+        self.counters.count(count);
+        self.fail(operation, Failure::NoRecord);
+    }
+
+    /// Starts the iterator of this connection, and the one of those that have none.
+    fn set_cursor(&mut self, cursor: Cursor) -> Result<(), Halt> {
+        // A thread that waits for the disk may have it.
+        let shared = self.shared.cursor.try_lock();
+        let mut shared = match shared {
+            Some(shared) => shared,
+            None if self.may_block => self.shared.cursor.lock(),
+            None => return Err(Halt::Blocked),
+        };
+        *shared = cursor.clone();
+        self.session.cursor = Some(Box::new(cursor));
+        Ok(())
+    }
+
+    /// The next key of the iterator, and the number of the value among those of the key.
+    fn next_place(&mut self, operation: &'static str) -> Result<Option<Place>, Halt> {
+        let (database, may_block) = (self.database, self.may_block);
+        let step = |cursor: &mut Cursor| {
+            if !may_block && !cursor.is_ready() {
+                return Err(Error::WouldBlock);
+            }
+            cursor.next(database)
+        };
+        let place = match &mut self.session.cursor {
+            Some(cursor) => step(cursor),
+            None if may_block => step(&mut self.shared.cursor.lock()),
+            None => match self.shared.cursor.try_lock() {
+                Some(mut cursor) => step(&mut cursor),
+                None => Err(Error::WouldBlock),
+            },
+        };
+        let place = self.attempt(operation, place)?.unwrap_or_default();
+        if place.is_none() {
+            self.fail(operation, Failure::NoRecord);
+        }
+        Ok(place)
+    }
+}
+
+/// Ends a request. What it has answered is taken back if it has to be executed again, or to be
+/// answered otherwise by `too_long`.
+#[inline]
+fn finish(
+    output: &mut Vec<u8>,
+    start: usize,
+    bytes: usize,
+    result: Result<Next, Halt>,
+    too_long: impl FnOnce(&mut Vec<u8>),
+) -> Step {
+    match result {
+        Ok(next) => Step::Executed { bytes, next },
+        Err(Halt::Blocked) => {
+            output.truncate(start);
+            Step::Blocked { bytes }
+        }
+        Err(Halt::TooLong) => {
+            output.truncate(start);
+            too_long(output);
+            Step::Executed { bytes, next: Next::GoOn }
+        }
+    }
+}
+
+/// To a client that asks for a record, a key under which there can be none is one without.
+#[inline]
+fn or_absent<T>(result: Result<T, Error>, absent: T) -> Result<T, Error> {
+    match result {
+        Err(Error::NoId { .. }) => Ok(absent),
+        result => result,
+    }
+}
+
+/// A request longer than the limit counts as one that never ends, so that whether it is taken does
+/// not depend on how it was cut into packets.
+#[inline]
+fn within_limit<T>(context: &Context<'_>, parsed: Parse<T>) -> Parse<T> {
+    match parsed {
+        Parse::Complete(_, bytes) if bytes > context.shared.config.request_bytes_max => {
+            Parse::Incomplete(bytes)
+        }
+        parsed => parsed,
+    }
+}
+
+/// A request of which more is needed: waits for it, unless that is more than the limit, which
+/// `refuse` answers.
+fn incomplete(context: &Context<'_>, input: &[u8], needed: usize, refuse: impl FnOnce()) -> Step {
+    if needed <= context.shared.config.request_bytes_max {
+        return Step::Incomplete { needed };
+    }
+    context.counters.count(Count::Refused);
+    refuse();
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
+}
+
+/// A number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign, digits; what
+/// follows is ignored, and nothing at all is 0. Wraps.
+fn leading_number(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if negative { number.wrapping_neg() } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leading_number;
+
+    #[test]
+    fn numbers_are_read_as_the_original_reads_them() {
+        for (text, number) in [
+            ("12", 12),
+            (" -7x", -7),
+            ("+5", 5),
+            ("abc", 0),
+            ("", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! The one place where records change: the database, and its update log if there is one.
+//!
+//! It has a method for everything of [`Database`] that changes something, under the same name; what
+//! only reads is the database's own. With a log each change is made and logged under the lock of
+//! its key, as the request of the binary protocol that does the same. Without one nothing is added.
+//!
+//! As Tokyo Tyrant does, an operation is logged that found a record where there should be none, or
+//! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
+//! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
+//! or an expiry as `misc put` with a third argument, which Tokyo Tyrant ignores. In a database with
+//! a cap every change is logged as the record that came of it, and what the cap evicts is not
+//! logged: replicas keep to caps of their own. So is what is added to a record that will expire:
+//! whoever executes that later finds nothing to add to, and would keep what was added for good.
+
+pub(crate) mod as_is;
+pub(crate) mod gate;
+pub(crate) mod settle;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub(crate) use words::{is_relative, put_request, put_with_meta, scope_of, strings};
+
+use crate::store::as_is::as_is;
+use crate::store::gate::Gate;
+use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
+use cabinet::table::{SearchAnswer, SearchRequest, Table};
+use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use wire::binary::{Function, Request, double_to_parts};
+use wire::update_log::Operation;
+use words::{added_to, appended, with_key};
+
+/// A database whose changes are logged.
+#[derive(Clone)]
+pub(crate) struct Store {
+    database: Database,
+    /// Whether the handle waits for the disk.
+    may_wait: bool,
+    log: Option<Arc<UpdateLog>>,
+    source: Source,
+    /// Gate of clients' changes.
+    gate: Option<Arc<Gate>>,
+}
+
+impl Deref for Store {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
+
+impl Store {
+    /// A store whose changes are logged as those of the server `id`.
+    pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
+        let source = Source { origin: id, master: 0, root: None };
+        Self { database, may_wait: true, log, source, gate: None }
+    }
+
+    /// The same for clients, whose changes have to pass the gate.
+    pub(crate) fn gated(&self, gate: &Arc<Gate>) -> Self {
+        Self { gate: Some(Arc::clone(gate)), ..self.clone() }
+    }
+
+    /// The same for changes that come from elsewhere.
+    pub(crate) fn ungated(&self) -> Self {
+        Self { gate: None, ..self.clone() }
+    }
+
+    /// Fails if nothing may be changed.
+    #[inline]
+    fn pass(&self) -> Result<()> {
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.pass())
+    }
+
+    /// The same for threads that must not wait for the disk.
+    pub(crate) fn nonblocking(&self) -> Self {
+        Self { database: self.database.nonblocking(), may_wait: false, ..self.clone() }
+    }
+
+    /// The same without the log.
+    pub(crate) fn unlogged(&self) -> Self {
+        Self { log: None, ..self.clone() }
+    }
+
+    /// Changes from now on are logged as coming from there.
+    pub(crate) fn set_source(&mut self, source: Source) {
+        self.source = source;
+    }
+
+    fn begin<'s>(&'s self, log: &'s UpdateLog, scope: Scope<'_>) -> Result<Held<'s>> {
+        log.begin(&self.database, self.source, scope, self.may_wait)
+    }
+
+    fn append(&self, held: &Held<'_>, request: Request<'_>, succeeded: bool) {
+        held.append(self.source, &Operation { request, succeeded });
+    }
+
+    /// Begins a change of the record under a key. Returns also the key to change and to log: of a
+    /// fixed-length database, the id that `next`, `prev`, `min` or `max` means now, so that it
+    /// means the same record wherever the entry is executed.
+    fn begin_record<'s, 'k>(
+        &'s self,
+        log: &'s UpdateLog,
+        key: &'k [u8],
+    ) -> Result<(Held<'s>, Cow<'k, [u8]>)> {
+        if self.database.as_numbered().is_none() || !is_relative(key) {
+            let held = self.begin(log, Scope::Key(key))?;
+            self.expire(&held, key)?;
+            return Ok((held, Cow::Borrowed(key)));
+        }
+        loop {
+            let id = self.resolve(key)?;
+            let resolved = id.map_or(Cow::Borrowed(key), |id| id.to_string().into_bytes().into());
+            let held = self.begin(log, Scope::Key(&resolved))?;
+            // Another change may have taken the id before this one had its lock.
+            if self.resolve(key)? == id {
+                self.expire(&held, &resolved)?;
+                return Ok((held, resolved));
+            }
+        }
+    }
+
+    /// Removes what has expired under a key that is about to be changed, and logs that: whoever
+    /// executes the change may know nothing of expiry, or have another time.
+    fn expire(&self, held: &Held<'_>, key: &[u8]) -> Result<()> {
+        if self.database.expired_keys().is_some() && self.database.remove_expired(key)? {
+            // Removing it is logged so that it succeeds also where there is nothing any more.
+            let database = self.database.blocking();
+            as_is(&database, key, &mut |request| self.append(held, request, true))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the records that have expired as far as the database has named them, and logs that,
+    /// until a master decides what has expired, as `is_over` returns.
+    pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
+        let (Some(log), Some(expired)) = (&self.log, self.database.expired_keys()) else {
+            return Ok(());
+        };
+        for key in expired.take() {
+            let held = self.begin(log, Scope::Key(&key))?;
+            // Waiting for the lock may have taken long.
+            if is_over() {
+                break;
+            }
+            self.expire(&held, &key)?;
+        }
+        Ok(())
+    }
+
+    /// The id that a word of a fixed-length database means now; `None` if there is none, so that
+    /// the change fails, or finds no record.
+    fn resolve(&self, key: &[u8]) -> Result<Option<u64>> {
+        let Some(numbered) = self.database.as_numbered() else { return Ok(None) };
+        let id = match key {
+            b"next" => Some(numbered.max().unwrap_or(0).saturating_add(1)),
+            b"prev" => Some(numbered.min().unwrap_or(0).saturating_sub(1)),
+            b"min" | b"max" => self.database.read(key, |entry| numbered.id(entry.key))?.flatten(),
+            _ => None,
+        };
+        Ok(id.filter(|id| (1..=numbered.id_max()).contains(id)))
+    }
+
+    /// Makes a change of the record under a key; logs `request` with whether it did what it should,
+    /// as `outcome` sees it.
+    fn change_record<T>(
+        &self,
+        key: &[u8],
+        request: Request<'_>,
+        outcome: impl FnOnce(&T) -> bool,
+        change: impl FnOnce(&Database, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        self.pass()?;
+        let Some(log) = &self.log else { return change(&self.database, key) };
+        let (held, key) = self.begin_record(log, key)?;
+        let request = with_key(request, &key);
+        let mut is_as_is = self.database.evicts();
+        if let Some((added, width)) = added_to(&request) {
+            let (bytes, expires) = self.present(&key)?;
+            log.check_value((bytes + added).min(width))?;
+            is_as_is |= expires;
+        }
+        let result = change(&self.database, &key);
+        match &result {
+            Ok(_) if is_as_is => self.log_what_is(&held, &key),
+            Ok(done) => self.append(&held, request, outcome(done)),
+            Err(Error::NotANumber { .. }) if !is_as_is => self.append(&held, request, false),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Makes a change that is not of one record; logs `request` if it succeeds.
+    fn change(
+        &self,
+        scope: Scope<'_>,
+        request: Request<'_>,
+        change: impl FnOnce(&Database) -> Result<()>,
+    ) -> Result<()> {
+        // A change of no record needs no permission.
+        if !matches!(scope, Scope::Nothing) {
+            self.pass()?;
+        }
+        let Some(log) = &self.log else { return change(&self.database) };
+        let held = self.begin(log, scope)?;
+        change(&self.database)?;
+        self.append(&held, request, true);
+        Ok(())
+    }
+
+    /// Length of the value that is there, in bytes, and whether it will expire. For rows neither
+    /// counts: they do not expire, and their columns are logged one by one.
+    fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
+        if self.database.table().is_some() {
+            return Ok((0, false));
+        }
+        let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
+        match self.database.read(key, look) {
+            Ok(found) => Ok(found.unwrap_or_default()),
+            // The change itself fails.
+            Err(Error::NoId { .. }) => Ok((0, false)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logs what has become of a record. A replica may have a record that was evicted or has
+    /// expired here, or the other way round, and then the same operation would come to something
+    /// else there.
+    fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
+        // The change is made: it is too late to be executed again by somebody who may wait.
+        if self.logs_whole() {
+            return self.log_whole(held, key);
+        }
+        let database = self.database.blocking();
+        let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
+        // If it cannot be read, it is better gone there than old.
+        if !matches!(logged, Ok(Some(()))) {
+            self.append(held, Request::Out { key }, true);
+        }
+    }
+
+    /// Executes an operation that was logged elsewhere, and logs it as it came. `None` if it must
+    /// be tried again.
+    pub(crate) fn repeat(
+        &self,
+        request: &Request<'_>,
+        execute: impl FnOnce() -> Option<bool>,
+    ) -> Result<Option<bool>> {
+        let Some(log) = &self.log else { return Ok(execute()) };
+        let held = self.begin(log, scope_of(request))?;
+        let done = execute();
+        if let Some(succeeded) = done {
+            self.append(&held, request.clone(), succeeded);
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
+        self.put_with(key, value, Meta::NONE)
+    }
+
+    pub(crate) fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
+        let key = self.given(key)?;
+        log.check_value(value.len())?;
+        let (held, key) = self.begin_record(log, &key)?;
+        let version = self.database.put_with(&key, value, meta)?;
+        self.log_put(&held, &key, value, meta);
+        Ok(version)
+    }
+
+    pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
+        let key = self.given(key)?;
+        log.check_value(value.len())?;
+        let (held, key) = self.begin_record(log, &key)?;
+        let (_, expires) = self.present(&key)?;
+        let is_as_is = self.database.evicts() || expires;
+        let stored = self.database.put_keep(&key, value, meta)?;
+        if stored && (meta != Meta::NONE || is_as_is) {
+            self.log_put(&held, &key, value, meta);
+        } else if !is_as_is {
+            self.append(&held, Request::PutKeep { key: &key, value }, stored);
+        }
+        Ok(stored)
+    }
+
+    pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
+        log.check_value(value.len())?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
+        let stored = self.database.replace(key, value, meta)?;
+        if stored {
+            self.log_put(&held, key, value, meta);
+        }
+        Ok(stored)
+    }
+
+    pub(crate) fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        let key = self.given(key)?;
+        let request = Request::PutCat { key: &key, value: suffix };
+        self.change_record(&key, request, |()| true, |database, key| database.put_cat(key, suffix))
+    }
+
+    pub(crate) fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
+        let in_request = u32::try_from(width).unwrap_or(u32::MAX).min(i32::MAX as u32);
+        let request = Request::PutShift { key, value: suffix, width: in_request };
+        let shift = |database: &Database, key: &[u8]| database.put_shift(key, suffix, width);
+        self.change_record(key, request, |()| true, shift)
+    }
+
+    pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.database.extend(key, part, front) };
+        if front {
+            // The protocol has no word for it.
+            return self.modify(key, |entry| match entry {
+                None => (Change::Keep, false),
+                Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
+            });
+        }
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
+        let (bytes, expires) = self.present(key)?;
+        log.check_value(bytes + part.len())?;
+        let is_as_is = self.database.evicts() || expires || !self.has_plain_values();
+        let extended = self.database.extend(key, part, front)?;
+        if extended && is_as_is {
+            self.log_what_is(&held, key);
+        } else if extended {
+            self.append(&held, Request::PutCat { key, value: part }, true);
+        }
+        Ok(extended)
+    }
+
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<bool> {
+        let request = Request::Out { key };
+        self.change_record(key, request, |removed| *removed, Database::remove)
+    }
+
+    pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        let key = self.given(key)?;
+        let request = Request::AddInt { key: &key, addend };
+        // With this sum Tokyo Tyrant says that it has failed, though it is stored.
+        let outcome = |sum: &i32| *sum != i32::MIN;
+        self.change_record(&key, request, outcome, |database, key| database.add_int(key, addend))
+    }
+
+    pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        let key = self.given(key)?;
+        let (integral, fractional) = double_to_parts(addend);
+        let request = Request::AddDouble { key: &key, integral, fractional };
+        let add = |database: &Database, key: &[u8]| database.add_double(key, addend);
+        self.change_record(&key, request, |sum: &f64| !sum.is_nan(), add)
+    }
+
+    pub(crate) fn compare_and_swap(
+        &self,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Swap> {
+        self.pass()?;
+        let Some(log) = &self.log else {
+            return self.database.compare_and_swap(key, version, value, meta);
+        };
+        log.check_value(value.len())?;
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
+        let swap = self.database.compare_and_swap(key, version, value, meta)?;
+        if matches!(swap, Swap::Stored(_)) {
+            self.log_put(&held, key, value, meta);
+        }
+        Ok(swap)
+    }
+
+    pub(crate) fn modify<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        self.modify_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
+    pub(crate) fn modify_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
+        let (held, key) = self.begin_record(log, key)?;
+        let key = &*key;
+        let mut changed = Change::Keep;
+        let mut appended_from = None;
+        let mut checked = Ok(());
+        let answer = self.database.modify_versioned(key, |entry| {
+            let (mut change, answer) = decide(entry);
+            if let Change::Put(value, _) = &change {
+                checked = log.check_value(value.len());
+                if checked.is_err() {
+                    change = Change::Keep;
+                }
+            }
+            appended_from = entry
+                .filter(|_| !self.database.evicts() && self.has_plain_values())
+                .and_then(|entry| appended(&entry, &change));
+            changed = match &change {
+                Change::Remove if entry.is_none() => Change::Keep,
+                change => change.clone(),
+            };
+            (change, answer)
+        })?;
+        checked?;
+        match (changed, appended_from) {
+            (Change::Keep, _) => {}
+            (Change::Put(value, _), Some(from)) => {
+                self.append(&held, Request::PutCat { key, value: &value[from..] }, true);
+            }
+            (Change::Put(value, meta), None) => self.log_put(&held, key, &value, meta),
+            (Change::Remove, _) if self.logs_whole() => self.log_whole(&held, key),
+            (Change::Remove, _) => self.append(&held, Request::Out { key }, true),
+        }
+        Ok(answer)
+    }
+
+    pub(crate) fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
+        let function = match side {
+            Side::After => Function::PutDuplicate,
+            Side::Before => Function::PutDuplicateBack,
+        };
+        let put = || self.database.put_duplicate(key, value, side);
+        self.function(Scope::Key(key), function, &[key, value], |_| true, put)
+    }
+
+    pub(crate) fn remove_all(&self, key: &[u8]) -> Result<usize> {
+        let remove = || self.database.remove_all(key);
+        self.function(Scope::Key(key), Function::OutList, &[key], |_| true, remove)
+    }
+
+    pub(crate) fn clear(&self) -> Result<()> {
+        self.change(Scope::All, Request::Vanish, Database::clear)
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.change(Scope::Nothing, Request::Sync, Database::sync)?;
+        if let Some(log) = &self.log
+            && !log.sync()
+        {
+            return Err(Error::Poisoned("update log: it cannot be made durable".into()));
+        }
+        Ok(())
+    }
+
+    /// Copies the database to `path` as it is at some moment of the call, which it answers in
+    /// microseconds since 1970. With a log, all that this has up to then is in the copy, and
+    /// nothing else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
+    pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
+        let Some(log) = &self.log else {
+            self.database.copy_to(path)?;
+            return Ok(now_us());
+        };
+        let mut mark = Mark::default();
+        self.database.copy_at(path, &mut |cut| {
+            let Some(_held) = log.hold_changes() else { return Ok(false) };
+            cut()?;
+            mark = log.mark();
+            Ok(true)
+        })?;
+        if path.is_dir() {
+            crate::admin::copy::note_position(path, mark.last_us)?;
+        }
+        Ok(mark.now_us)
+    }
+
+    pub(crate) fn retune(&self, tuning: &str) -> Result<()> {
+        let request = Request::Optimize { parameters: tuning.as_bytes() };
+        // A cap that is lowered removes records.
+        self.pass()?;
+        self.change(Scope::Nothing, request, |database| database.retune(tuning))
+    }
+
+    /// A number that `table`, which is this store's, has not given out before.
+    pub(crate) fn generate_uid(&self, table: &Table) -> Result<u64> {
+        self.function(Scope::Nothing, Function::GenerateUid, &[], |_| true, || table.generate_uid())
+    }
+
+    /// Answers a search of `table`, which is this store's, that removes what it finds.
+    pub(crate) fn search_out(
+        &self,
+        table: &Table,
+        request: &SearchRequest,
+        function: Function<'_>,
+        arguments: &[&[u8]],
+    ) -> Result<SearchAnswer> {
+        // It may find any row, so nothing else may change meanwhile where that is logged.
+        let scope = Scope::All;
+        let Some(log) = self.log.as_ref().filter(|_| self.logs_whole()) else {
+            return self.function(scope, function, arguments, |_| true, || table.answer(request));
+        };
+        self.pass()?;
+        let held = self.begin(log, scope)?;
+        // A replica may find others, which were evicted here.
+        table.answer_removing(request, |key| self.append(&held, Request::Out { key }, true))
+    }
+
+    /// Makes a change that is logged as the call of a versatile function, which did what it should
+    /// if `outcome` says so.
+    pub(crate) fn function<T>(
+        &self,
+        scope: Scope<'_>,
+        function: Function<'_>,
+        arguments: &[&[u8]],
+        outcome: impl FnOnce(&T) -> bool,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.pass()?;
+        let Some(log) = &self.log else { return call() };
+        let Some(strings) = strings(arguments) else {
+            return Err(Error::NotSupported("so long an argument, in an update log".into()));
+        };
+        let held = self.begin(log, scope)?;
+        if let Scope::Key(key) = scope {
+            self.expire(&held, key)?;
+        }
+        let done = call()?;
+        if let Scope::Key(key) = scope
+            && self.logs_whole()
+        {
+            self.log_whole(&held, key);
+            return Ok(done);
+        }
+        let arguments = strings.strings();
+        self.append(&held, Request::Misc { function, options: 0, arguments }, outcome(&done));
+        Ok(done)
+    }
+
+    /// Logs that a record is what it is.
+    pub(crate) fn log_as_is(&self, key: &[u8]) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let held = self.begin(log, Scope::Key(key))?;
+        as_is(&self.database, key, &mut |request| self.append(&held, request, true))
+    }
+
+    /// The key that a row is stored under: in a table the next identifier in place of an empty one,
+    /// so that the log says which.
+    fn given<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        if !key.is_empty() || self.log.is_none() {
+            return Ok(Cow::Borrowed(key));
+        }
+        match self.database.table() {
+            None => Ok(Cow::Borrowed(key)),
+            Some(_) if !self.may_wait => Err(Error::WouldBlock),
+            Some(table) => Ok(self.generate_uid(table)?.to_string().into_bytes().into()),
+        }
+    }
+
+    /// Whether `putcat` adds to the end of a value; in a table it adds columns to a row.
+    fn has_plain_values(&self) -> bool {
+        self.database.table().is_none()
+    }
+
+    /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as
+    /// the row. A replica may have some that were evicted here, with which the same change would be
+    /// another.
+    fn logs_whole(&self) -> bool {
+        let has_parts = self.database.has_duplicates() || self.database.table().is_some();
+        self.database.evicts() && has_parts
+    }
+
+    /// Logs all duplicates of a key, or its row.
+    fn log_whole(&self, held: &Held<'_>, key: &[u8]) {
+        // The change is made: it is too late to be executed again by a thread that may wait.
+        let database = self.database.blocking();
+        if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
+            // What cannot be read is better gone there than old.
+            tracing::error!("the update log has a key without what it has here: {error}");
+        }
+    }
+
+    fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
+        if self.logs_whole() {
+            return self.log_whole(held, key);
+        }
+        // A row has neither flags nor an expiry; the argument that carries them would be a column.
+        let meta = if self.has_plain_values() { meta } else { Meta::NONE };
+        put_request(key, value, meta, |request| self.append(held, request, true));
+    }
+}

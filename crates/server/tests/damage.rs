@@ -107,6 +107,25 @@ fn tokyo_tyrants_protocol_closes_rather_than_say_that_there_is_nothing() {
 }
 
 #[test]
+fn a_search_that_fails_midway_logs_the_rows_that_it_removed() {
+    let logs = tempfile::tempdir().unwrap();
+    let (folder, server) = damaged_with(support::logging(1, logs.path()), table);
+    expect_close(&server, &misc("search", &["addcond\0c\0STRBW\0", "out"]));
+    drop(server);
+    let database = table(folder.path());
+    let mut removed: Vec<String> = (0..500).map(|number| format!("a{number:03}")).collect();
+    removed.retain(|key| matches!(database.get(key.as_bytes()), Ok(None)));
+    let out = |key: &String| (1, 0, [b"\xc8\x20\0\0\0\x04", key.as_bytes(), b"\0"].concat());
+    let expected: Vec<_> = removed.iter().map(out).collect();
+    let mut entries = support::logged(&logs.path().join("ulog"));
+    // The first one is that of the sync.
+    entries.remove(0);
+    entries.sort_unstable();
+    assert_eq!(entries, expected);
+    assert!(!removed.is_empty());
+}
+
+#[test]
 fn what_has_a_word_for_failure_says_it_and_goes_on() {
     let (_folder, server) = damaged(hash);
     let mut client = server.connect();

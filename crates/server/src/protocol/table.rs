@@ -64,9 +64,7 @@ pub(super) fn call(
         {
             set_indices(context, table, arguments)?
         }
-        (Function::Search | Function::MetaSearch, _) => {
-            search(context, (table, function), arguments, take)?
-        }
+        (Function::Search | Function::MetaSearch, _) => search(context, table, arguments, take)?,
         (Function::GenerateUid, _) => {
             context.wait()?;
             let uid = context.database.generate_uid(table);
@@ -172,7 +170,7 @@ fn set_indices(
 
 fn search(
     context: &mut Context<'_>,
-    (table, function): (&Table, Function<'_>),
+    table: &Table,
     arguments: &[&[u8]],
     take: Take<'_>,
 ) -> Result<bool, Halt> {
@@ -182,7 +180,7 @@ fn search(
         request.flaw = None;
     }
     let answer = if request.out {
-        let answer = context.database.search_out(table, &request, function, arguments);
+        let answer = context.database.search_out(table, &request);
         context.attempt_write("do_misc: search", answer)?
     } else {
         context.attempt("do_misc: search", table.answer(&request))?

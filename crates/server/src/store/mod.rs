@@ -495,22 +495,18 @@ impl Store {
         self.function(Scope::Nothing, Function::GenerateUid, &[], |_| true, || table.generate_uid())
     }
 
-    /// Answers a search of `table`, which is this store's, that removes what it finds.
+    /// Answers a search of `table`, which is this store's, that removes what it finds. Logs each
+    /// row that it removes: a search that fails midway has removed some, and the same search may
+    /// find others on a replica.
     pub(crate) fn search_out(
         &self,
         table: &Table,
         request: &SearchRequest,
-        function: Function<'_>,
-        arguments: &[&[u8]],
     ) -> Result<SearchAnswer> {
-        // It may find any row, so nothing else may change meanwhile where that is logged.
-        let scope = Scope::All;
-        let Some(log) = self.log.as_ref().filter(|_| self.logs_whole()) else {
-            return self.function(scope, function, arguments, |_| true, || table.answer(request));
-        };
         self.pass()?;
-        let held = self.begin(log, scope)?;
-        // A replica may find others, which were evicted here.
+        let Some(log) = &self.log else { return table.answer(request) };
+        // It may find any row, so nothing else may change meanwhile.
+        let held = self.begin(log, Scope::All)?;
         table.answer_removing(request, |key| self.append(&held, Request::Out { key }, true))
     }
 

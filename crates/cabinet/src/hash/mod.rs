@@ -273,6 +273,31 @@ mod tests {
     }
 
     #[test]
+    fn segments_that_could_not_be_removed_stay_named() {
+        let storage = FaultyStorage::new();
+        let options = Options { segment_bytes: Some(64 << 10), ..Options::default() };
+        let database = open(&storage, &options);
+        let fill = |numbers: std::ops::Range<u32>| {
+            for number in numbers {
+                database.put(&number.to_le_bytes(), &[1; 1000], Meta::NONE, Wait::Block).unwrap();
+            }
+        };
+        fill(0..200);
+        storage.faults().fail_syncs.store(true, Ordering::Relaxed);
+        database.running.log.remove_segments(&|segment| segment.number == 1).unwrap_err();
+        storage.faults().fail_syncs.store(false, Ordering::Relaxed);
+        // At once, and when later segments are in the manifest.
+        for end in [200, 400] {
+            fill(200..end);
+            let found = open(&storage.kill(), &options);
+            for number in 0..end {
+                let key = number.to_le_bytes();
+                assert!(found.read(&key, Wait::Block, &mut |_| ()).unwrap(), "{number}");
+            }
+        }
+    }
+
+    #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_a_lock_that_is_held() {
         let (clock, time) = Clock::manual(1000);
         let options = Options { clock, ..Options::default() };

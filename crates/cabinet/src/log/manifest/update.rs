@@ -81,7 +81,7 @@ impl Manifest {
         // Before anything is appended: a segment that is appended to again has no length any more,
         // and what a later sync promises behind its old one must not be cut off after a loss of
         // power.
-        manifest.change_durably(Synced::One, |_| ())?;
+        manifest.write_durably(Synced::One)?;
         Ok(manifest)
     }
 
@@ -103,16 +103,26 @@ impl Manifest {
         file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))
     }
 
-    /// Changes what is said, writes both copies, one after the other, and syncs the first or both.
-    fn change_durably(&self, synced: Synced, change: impl FnOnce(&mut Contents)) -> Result<()> {
+    /// Writes both copies, one after the other, and syncs the first or both.
+    fn write_durably(&self, synced: Synced) -> Result<()> {
+        self.change_durably(synced, |_| |_: &mut Contents| ())
+    }
+
+    /// Changes the contents, writes both copies, one after the other, and syncs the first or both.
+    /// `change` returns what undoes it: if it does not become durable, no later write may have it.
+    fn change_durably<U: FnOnce(&mut Contents)>(
+        &self,
+        synced: Synced,
+        change: impl FnOnce(&mut Contents) -> U,
+    ) -> Result<()> {
         let _one_at_a_time = self.flushing.lock();
-        let (bytes, first) = {
+        let (bytes, first, undo) = {
             let mut inner = self.inner.lock();
-            change(&mut inner.contents);
+            let undo = change(&mut inner.contents);
             inner.contents.generation += 1;
             inner.is_busy = true;
             inner.is_dirty = false;
-            (inner.contents.encode(), 1 - inner.durable)
+            (inner.contents.encode(), 1 - inner.durable, undo)
         };
         let mut result = Ok(());
         for index in [first, 1 - first] {
@@ -131,12 +141,12 @@ impl Manifest {
         }
         let mut inner = self.inner.lock();
         inner.is_busy = false;
-        let has_changed = inner.is_dirty;
-        inner.is_dirty |= result.is_err();
-        if has_changed {
-            self.write_other(&mut inner)?;
+        if result.is_err() {
+            undo(&mut inner.contents);
+            inner.is_dirty = true;
         }
-        result
+        let written = if inner.is_dirty { self.write_other(&mut inner) } else { Ok(()) };
+        result.and(written)
     }
 
     fn is_dirty(&self) -> bool {
@@ -154,7 +164,10 @@ impl Log {
     pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
         let mut nature = self.nature.lock();
         let changed = Nature { parameters, ..*nature };
-        self.manifest.change_durably(Synced::One, |contents| contents.nature = changed)?;
+        self.manifest.change_durably(Synced::One, |contents| {
+            let before = std::mem::replace(&mut contents.nature, changed);
+            move |contents: &mut Contents| contents.nature = before
+        })?;
         *nature = changed;
         Ok(())
     }
@@ -187,15 +200,17 @@ impl Log {
     }
 
     /// Takes the names of segments out of both copies, durably out of the one that counts after a
-    /// loss of power. Their files may be removed then.
+    /// loss of power. Their files may be removed then. If that fails, the names stay: the segments
+    /// are still read, and opening would remove a file without a name.
     pub(in crate::log) fn forget_names(&self, segments: &[Arc<Segment>]) -> Result<()> {
         if segments.is_empty() {
             return Ok(());
         }
         self.manifest.change_durably(Synced::One, |contents| {
-            for segment in segments {
-                contents.segments.remove(&segment.number);
-            }
+            let numbers = segments.iter().map(|segment| segment.number);
+            let removed: Vec<_> =
+                numbers.filter_map(|number| contents.segments.remove_entry(&number)).collect();
+            move |contents: &mut Contents| contents.segments.extend(removed)
         })
     }
 
@@ -213,7 +228,7 @@ impl Log {
         if self.settings.durability == Durability::None || !self.manifest.is_dirty() {
             return Ok(());
         }
-        self.manifest.change_durably(Synced::One, |_| ())
+        self.manifest.write_durably(Synced::One)
     }
 
     /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.
@@ -224,12 +239,16 @@ impl Log {
         };
         if self.manifest.is_dirty() {
             // Then only the first sector changes, which no crash can tear.
-            self.manifest
-                .change_durably(Synced::Both, |contents| contents.next_sequence = next_sequence)?;
+            // A greater number than the next one does no harm.
+            self.manifest.change_durably(Synced::Both, |contents| {
+                contents.next_sequence = next_sequence;
+                |_: &mut Contents| ()
+            })?;
         }
         self.manifest.change_durably(Synced::Both, |contents| {
             contents.next_sequence = contents.next_sequence.max(next_sequence);
-            contents.state = State::Closed { number, offset };
+            let before = std::mem::replace(&mut contents.state, State::Closed { number, offset });
+            move |contents: &mut Contents| contents.state = before
         })?;
         // Now that it is known where the log ends, no margin tells.
         self.trim_to(0)

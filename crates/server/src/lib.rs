@@ -45,7 +45,7 @@ pub use config::{
 };
 pub use error::{Error, Result};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
-pub use net::takeover::{Counted, Handed, Takeover};
+pub use net::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use ops::draft::Draft;
 pub use ops::long::PIECE_BYTES;
 pub use ops::records::{Facts, Records, RecordsError, Saying};

@@ -2,9 +2,9 @@
 
 use crate::net::event_loop::EventLoop;
 use crate::net::listener::Listener;
-use crate::net::{acceptor, pool};
+use crate::net::{acceptor, worker_pool};
 use crate::shared::Shared;
-use crate::{Config, Error, Records, Result, Takeover};
+use crate::{Config, ConnectionUpgrade, Error, Records, Result};
 use cabinet::Database;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ impl Server {
     }
 
     /// Has the connections of WebDAV clients taken over from now on, until it stops.
-    pub fn hand_over_to(&self, takeover: Arc<dyn Takeover>) {
-        *self.shared.takeover.write() = Some(takeover);
-        self.shared.hands_over.store(true, Ordering::Relaxed);
+    pub fn set_upgrade(&self, upgrade: Arc<dyn ConnectionUpgrade>) {
+        *self.shared.upgrade.write() = Some(upgrade);
+        self.shared.upgrades.store(true, Ordering::Relaxed);
     }
 
     /// Serves until it is stopped.
@@ -75,16 +75,16 @@ impl Server {
         let mut loops = Vec::new();
         let mut pool = Vec::new();
         let started = start(&shared, &handle, &mut loops, &mut pool);
-        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &shared.bell));
+        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &shared.waker));
         drop(listeners);
 
         shared.stopping.store(true, Ordering::SeqCst);
-        for port in shared.ports.iter() {
-            port.wake();
+        for mailbox in shared.mailboxes.iter() {
+            mailbox.wake();
         }
         let served = loops.into_iter().map(join).fold(accepted, Result::and);
-        if let Some(takeover) = shared.takeover.write().take() {
-            takeover.stop();
+        if let Some(upgrade) = shared.upgrade.write().take() {
+            upgrade.stop();
         }
         shared.pool.stop();
         shared.replication.stop_following();
@@ -95,9 +95,9 @@ impl Server {
             log.wake();
         }
         shared.replication.stop_serving();
-        for port in shared.ports.iter() {
+        for mailbox in shared.mailboxes.iter() {
             // What came for a loop after it ended.
-            drop(port.take());
+            drop(mailbox.take());
         }
         result
     }
@@ -118,7 +118,7 @@ fn start(
     loops: &mut Vec<JoinHandle<Result<()>>>,
     pool: &mut Vec<JoinHandle<Result<()>>>,
 ) -> Result<()> {
-    for number in 0..shared.ports.len() {
+    for number in 0..shared.mailboxes.len() {
         let event_loop = EventLoop::new(number, Arc::clone(shared))?;
         let guard = StopOnDrop(handle.clone());
         loops.push(spawn(format!("loop-{number}"), move || {
@@ -131,7 +131,7 @@ fn start(
         let guard = StopOnDrop(handle.clone());
         pool.push(spawn(format!("pool-{number}"), move || {
             let _guard = guard;
-            pool::work(&shared);
+            worker_pool::work(&shared);
             Ok(())
         })?);
     }

@@ -4,10 +4,10 @@ use crate::admin::logins::Logins;
 use crate::admin::scrub::Scrub;
 use crate::budget::Budget;
 use crate::counters::{Count, Counters};
-use crate::net::held::{Awaited, Reason};
-use crate::net::pool::Pool;
-use crate::net::port::{Port, ring};
-use crate::net::takeover::{Counted, Handed, Takeover};
+use crate::net::mailbox::{Mailbox, wake};
+use crate::net::pending_reply::{AcknowledgementPoint, RefusalReason};
+use crate::net::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+use crate::net::worker_pool::WorkerPool;
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::failure::LastFailure;
@@ -49,17 +49,17 @@ pub(crate) struct Shared {
     /// Open unless this is a read-only replica.
     pub(crate) gate: Arc<Gate>,
     /// Takes over the connections of WebDAV clients, if they are served.
-    pub(crate) takeover: RwLock<Option<Arc<dyn Takeover>>>,
+    pub(crate) upgrade: RwLock<Option<Arc<dyn ConnectionUpgrade>>>,
     /// Whether there was somebody when the server began to run.
-    pub(crate) hands_over: AtomicBool,
+    pub(crate) upgrades: AtomicBool,
     /// Writes are acknowledged only once they are durable, here or on replicas.
-    pub(crate) holds_replies: bool,
+    pub(crate) delays_replies: bool,
     /// Once they are durable here.
     awaits_disk: bool,
     /// Kind of the database, unless it is an engine from elsewhere.
     pub(crate) kind: Option<Kind>,
-    pub(crate) ports: Arc<[Port]>,
-    pub(crate) pool: Pool,
+    pub(crate) mailboxes: Arc<[Mailbox]>,
+    pub(crate) pool: WorkerPool,
     pub(crate) budget: Arc<Budget>,
     /// What long values on their way may take of the disk.
     pub(crate) spool_budget: Arc<Budget>,
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) stopping: AtomicBool,
     /// Rung when the server is to stop.
-    pub(crate) bell: OwnedFd,
+    pub(crate) waker: OwnedFd,
     counters: Mutex<Vec<Arc<Counters>>>,
     /// All counts when they were reset last.
     totals_at_reset: Mutex<Vec<u64>>,
@@ -83,10 +83,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: Config, database: Database) -> Result<Arc<Self>> {
-        let ports = (0..config.threads.max(1))
-            .map(|_| Port::new().map_err(Error::system("make an eventfd")))
-            .collect::<Result<Arc<[Port]>>>()?;
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        let mailboxes = (0..config.threads.max(1))
+            .map(|_| Mailbox::new().map_err(Error::system("make an eventfd")))
+            .collect::<Result<Arc<[Mailbox]>>>()?;
+        let waker = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(Error::system("make an eventfd"))?;
         let database = database.deferred();
         let server_id = config.server_id;
@@ -110,17 +110,17 @@ impl Shared {
             Some(settings) if settings.replicas == 0 || update_log.is_none() => {
                 return Err(Error::SemiSync);
             }
-            Some(settings) => Some(Arc::new(SemiSync::new(settings, &ports))),
+            Some(settings) => Some(Arc::new(SemiSync::new(settings, &mailboxes))),
         };
-        let holds_replies = awaits_disk || semi_sync.is_some();
+        let delays_replies = awaits_disk || semi_sync.is_some();
         if awaits_disk {
             // The engine's thread must not be the one that drops the database, so the listener
-            // reaches no further than the ports.
-            let ports = Arc::downgrade(&ports);
+            // reaches no further than the mailboxes.
+            let mailboxes = Arc::downgrade(&mailboxes);
             let listener = Arc::new(move |_| {
-                for port in ports.upgrade().iter().flat_map(|ports| ports.iter()) {
-                    if port.holding.load(Ordering::SeqCst) {
-                        port.wake();
+                for mailbox in mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
+                    if mailbox.has_pending_replies.load(Ordering::SeqCst) {
+                        mailbox.wake();
                     }
                 }
             });
@@ -137,11 +137,11 @@ impl Shared {
         Ok(Arc::new(Self {
             replication: Replication::new(&config.following, server_id, &gate, semi_sync),
             gate,
-            takeover: RwLock::default(),
-            hands_over: AtomicBool::new(false),
+            upgrade: RwLock::default(),
+            upgrades: AtomicBool::new(false),
             update_log,
             unlogged: [nonblocking.unlogged(), database.unlogged()],
-            pool: Pool::new(config.pool_queue_max),
+            pool: WorkerPool::new(config.pool_queue_max),
             budget: Budget::new(config.buffer_bytes_max),
             spool_budget: Budget::new(config.spool_bytes_max),
             entity_tags: EntityTags::new(kind),
@@ -150,9 +150,9 @@ impl Shared {
             kind,
             nonblocking,
             database,
-            holds_replies,
+            delays_replies,
             awaits_disk,
-            ports,
+            mailboxes,
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),
             scrub: Scrub::new(),
@@ -160,7 +160,7 @@ impl Shared {
             cas_numbers: CasNumbers::default(),
             started: Instant::now(),
             stopping: AtomicBool::new(false),
-            bell,
+            waker,
             counters: Mutex::default(),
             totals_at_reset: Mutex::default(),
         }))
@@ -191,24 +191,29 @@ impl Shared {
 
     /// Whether targets of HTTP are paths, as WebDAV has them.
     pub(crate) fn serves_paths(&self) -> bool {
-        self.hands_over.load(Ordering::Relaxed)
+        self.upgrades.load(Ordering::Relaxed)
     }
 
     /// Returns what takes over the connections of WebDAV clients, if they are served.
-    pub(crate) fn takeover(&self) -> Option<Arc<dyn Takeover>> {
-        self.serves_paths().then(|| self.takeover.read().clone()).flatten()
+    pub(crate) fn upgrade(&self) -> Option<Arc<dyn ConnectionUpgrade>> {
+        self.serves_paths().then(|| self.upgrade.read().clone()).flatten()
     }
 
     /// Has the connection of this socket taken over; says whether there was room for what goes with
     /// it.
-    pub(crate) fn hand_over(&self, socket: &OwnedFd, unsent: Vec<u8>, received: Vec<u8>) -> bool {
-        let Some(takeover) = self.takeover() else { return true };
-        let counted = |bytes| Counted::new(bytes, &self.budget);
+    pub(crate) fn upgrade_connection(
+        &self,
+        socket: &OwnedFd,
+        unsent: Vec<u8>,
+        received: Vec<u8>,
+    ) -> bool {
+        let Some(upgrade) = self.upgrade() else { return true };
+        let counted = |bytes| BudgetedBytes::new(bytes, &self.budget);
         let (Some(unsent), Some(received)) = (counted(unsent), counted(received)) else {
             return false;
         };
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => takeover.serve(Handed { socket, unsent, received }),
+            Ok(socket) => upgrade.serve(UpgradedConnection { socket, unsent, received }),
             Err(error) => tracing::error!("a connection cannot be handed over: {error}"),
         }
         true
@@ -216,30 +221,30 @@ impl Shared {
 
     /// What the reply to a write has to wait for that was made just now.
     #[inline]
-    pub(crate) fn awaited(&self) -> Awaited {
+    pub(crate) fn acknowledgement_point(&self) -> AcknowledgementPoint {
         let durable = if self.awaits_disk { self.database.appended() } else { 0 };
         let is_semi_sync = self.replication.semi_sync().is_some();
         let log = self.update_log.as_ref().filter(|_| is_semi_sync);
-        Awaited { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
+        AcknowledgementPoint { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
     }
 
     /// Waits for it. Says whether replicas have confirmed it, where they are asked to.
-    pub(crate) fn wait_for(&self, awaited: Awaited) -> cabinet::Result<bool> {
-        if awaited.durable > 0 {
-            self.database.wait_durable(awaited.durable)?;
+    pub(crate) fn wait_for(&self, point: AcknowledgementPoint) -> cabinet::Result<bool> {
+        if point.durable > 0 {
+            self.database.wait_durable(point.durable)?;
         }
         let semi_sync = self.replication.semi_sync();
-        Ok(semi_sync.is_none_or(|semi_sync| semi_sync.wait_for(awaited.confirmed_us)))
+        Ok(semi_sync.is_none_or(|semi_sync| semi_sync.wait_for(point.confirmed_us)))
     }
 
     /// Whether it need not wait any more.
     #[inline]
-    pub(crate) fn is_reached(&self, awaited: Awaited) -> bool {
-        (awaited.durable == 0 || self.database.durable() >= awaited.durable)
+    pub(crate) fn is_reached(&self, point: AcknowledgementPoint) -> bool {
+        (point.durable == 0 || self.database.durable() >= point.durable)
             && self
                 .replication
                 .semi_sync()
-                .is_none_or(|semi_sync| semi_sync.is_confirmed(awaited.confirmed_us))
+                .is_none_or(|semi_sync| semi_sync.is_confirmed(point.confirmed_us))
     }
 
     /// Sees to it that what was changed so far is in the update log; says whether it is.
@@ -249,9 +254,9 @@ impl Shared {
     }
 
     /// Why what was changed is not in the update log.
-    pub(crate) fn log_failure(&self) -> Reason {
+    pub(crate) fn log_failure(&self) -> RefusalReason {
         let is_full = self.update_log.as_ref().is_some_and(|log| log.is_full());
-        if is_full { Reason::LogFull } else { Reason::LogFailed }
+        if is_full { RefusalReason::LogFull } else { RefusalReason::LogFailed }
     }
 
     /// Logs what became of changes that were under way when the process was killed before, now that
@@ -307,12 +312,12 @@ impl Shared {
     /// Has the server stop. Takes no lock and allocates nothing.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        ring(&self.bell);
+        wake(&self.waker);
     }
 
     /// Connections at present.
     pub(crate) fn connections(&self) -> usize {
-        self.ports.iter().map(|port| port.connections.load(Ordering::Relaxed)).sum()
+        self.mailboxes.iter().map(|mailbox| mailbox.connections.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -12,7 +12,7 @@ use support::{Client, Packet, Running, config, memory, start_with};
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 
 /// Longest request that is taken of a stranger, in bytes.
-const STRANGER_BYTES_MAX: usize = 64 << 10;
+const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
 
 fn start_with_users(opens_tokyo_tyrant: bool) -> Running {
     let folder = tempfile::tempdir().unwrap();
@@ -161,8 +161,8 @@ fn tokyo_tyrants_protocol_is_shut_unless_it_is_opened() {
 fn a_stranger_cannot_send_much() {
     let server = start_with_users(false);
     let announcements = [
-        format!("set k 0 0 {STRANGER_BYTES_MAX}\r\n").into_bytes(),
-        vec![b'x'; STRANGER_BYTES_MAX],
+        format!("set k 0 0 {UNAUTHENTICATED_BYTES_MAX}\r\n").into_bytes(),
+        vec![b'x'; UNAUTHENTICATED_BYTES_MAX],
     ];
     for announcement in announcements {
         let mut client = server.connect();
@@ -173,14 +173,14 @@ fn a_stranger_cannot_send_much() {
     }
     let mut client = server.connect();
     let mut packet = sasl(0x21, b"PLAIN", b"").bytes();
-    packet[8..12].copy_from_slice(&(STRANGER_BYTES_MAX as u32).to_be_bytes());
+    packet[8..12].copy_from_slice(&(UNAUTHENTICATED_BYTES_MAX as u32).to_be_bytes());
     client.send(&packet);
     let response = client.response();
     assert_eq!((response.status, &response.value[..]), (0x20, &b"Auth failure."[..]));
     // The longest request is taken.
-    let line = format!("set k 0 0 {}\r\n", STRANGER_BYTES_MAX - 19);
+    let line = format!("set k 0 0 {}\r\n", UNAUTHENTICATED_BYTES_MAX - 19);
     let mut request = line.into_bytes();
-    request.resize(STRANGER_BYTES_MAX - 2, b' ');
+    request.resize(UNAUTHENTICATED_BYTES_MAX - 2, b' ');
     request.extend_from_slice(b"\r\n");
     let mut client = server.connect();
     client.exchange(request, b"CLIENT_ERROR bad authentication token format\r\n");

@@ -2,7 +2,7 @@
 
 use crate::heads::Heads;
 use crate::work::Work;
-use server::{Counted, Pace};
+use server::{BudgetedBytes, Pace};
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
 /// A socket, and the bytes already read from it.
 pub(crate) struct Connection {
     stream: TcpStream,
-    received: Option<Counted>,
+    received: Option<BudgetedBytes>,
     /// Bytes of `received` that were checked.
     checked: usize,
     heads: Heads,
@@ -114,7 +114,7 @@ impl RequestTimer {
             let now_ms = self.now_ms();
             let busy_ms = self.work.busy_ms();
             if let Some(request) = &mut self.request {
-                request.forgive(busy_ms - self.busy_ms);
+                request.extend(busy_ms - self.busy_ms);
             }
             self.busy_ms = busy_ms;
             let at_ms = match (self.request, self.limits) {
@@ -148,7 +148,7 @@ impl Connection {
     /// own time in `work`.
     pub(crate) fn new(
         stream: TcpStream,
-        received: Option<Counted>,
+        received: Option<BudgetedBytes>,
         limits: Limits,
         work: Work,
     ) -> Self {

@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use server::{Handed, Login, PIECE_BYTES, Records, Server, Takeover, Visitor};
+use server::{ConnectionUpgrade, Login, PIECE_BYTES, Records, Server, UpgradedConnection, Visitor};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -79,22 +79,22 @@ pub fn serve(server: &Server) -> io::Result<()> {
     let connections_max = CONNECTIONS_MAX;
     let sender = Mutex::new(Some(sender));
     let thread = Mutex::new(Some(thread));
-    server.hand_over_to(Arc::new(Service { sender, thread, locks, open, connections_max }));
+    server.set_upgrade(Arc::new(Service { sender, thread, locks, open, connections_max }));
     Ok(())
 }
 
 /// The server's handle of the service.
 struct Service {
     /// Dropped to end the service.
-    sender: Mutex<Option<UnboundedSender<Handed>>>,
+    sender: Mutex<Option<UnboundedSender<UpgradedConnection>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     locks: Locks,
     open: Arc<AtomicUsize>,
     connections_max: usize,
 }
 
-impl Takeover for Service {
-    fn serve(&self, connection: Handed) {
+impl ConnectionUpgrade for Service {
+    fn serve(&self, connection: UpgradedConnection) {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(
@@ -130,7 +130,7 @@ struct State {
     open: Arc<AtomicUsize>,
 }
 
-async fn accept(state: State, mut connections: UnboundedReceiver<Handed>) {
+async fn accept(state: State, mut connections: UnboundedReceiver<UpgradedConnection>) {
     while let Some(handed) = connections.recv().await {
         let state = state.clone();
         tokio::spawn(async move {
@@ -147,8 +147,11 @@ async fn accept(state: State, mut connections: UnboundedReceiver<Handed>) {
     }
 }
 
-async fn serve_connection(state: &State, handed: Handed) -> Result<(), Box<dyn std::error::Error>> {
-    let Handed { socket, unsent, received } = handed;
+async fn serve_connection(
+    state: &State,
+    handed: UpgradedConnection,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let UpgradedConnection { socket, unsent, received } = handed;
     // It is only used to send and receive, which is the same for all kinds of socket.
     let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
     if !unsent.is_empty() {

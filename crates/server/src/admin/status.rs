@@ -118,8 +118,8 @@ pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<
     for count in &Count::ALL[OWN_COUNTS..] {
         figures.push((count.label().to_owned(), total(*count).to_string()));
     }
-    for (number, port) in shared.ports.iter().enumerate() {
-        let busy = port.busy_percent(now_ms).to_string();
+    for (number, mailbox) in shared.mailboxes.iter().enumerate() {
+        let busy = mailbox.busy_percent(now_ms).to_string();
         figures.push((format!("loop_{number}_busy_percent"), busy));
     }
     let database = shared.database.figures();

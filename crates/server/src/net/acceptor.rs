@@ -4,7 +4,7 @@ use crate::counters::{Count, Counters};
 use crate::net::balance;
 use crate::net::connection::Connection;
 use crate::net::listener::Listener;
-use crate::net::port::Message;
+use crate::net::mailbox::Message;
 use crate::shared::Shared;
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,13 +23,13 @@ const TOO_MANY: &[u8] = b"SERVER_ERROR too many connections\r\n";
 /// the one that waits would be reported again at once.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts until `bell` rings.
-pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], bell: &OwnedFd) -> Result<()> {
+/// Accepts until `waker` rings.
+pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], waker: &OwnedFd) -> Result<()> {
     let counters = shared.new_counters();
     let mut watched: Vec<PollFd<'_>> = listeners
         .iter()
         .map(|listener| PollFd::new(listener, PollFlags::IN))
-        .chain([PollFd::new(bell, PollFlags::IN)])
+        .chain([PollFd::new(waker, PollFlags::IN)])
         .collect();
     tracing::info!("listening started");
     while !shared.is_stopping() {
@@ -93,7 +93,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
         }
     }
     let now_ms = shared.milliseconds_at(Instant::now());
-    let port = balance::deal(&shared.ports, now_ms);
-    port.connections.fetch_add(1, Ordering::Relaxed);
-    port.post(Message::Adopt(Box::new(Connection::new(socket, Arc::clone(shared)))));
+    let mailbox = balance::for_new_connection(&shared.mailboxes, now_ms);
+    mailbox.connections.fetch_add(1, Ordering::Relaxed);
+    mailbox.post(Message::Adopt(Box::new(Connection::new(socket, Arc::clone(shared)))));
 }

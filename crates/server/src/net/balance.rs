@@ -6,11 +6,11 @@
 //! hands all of its connections to one before it. Both only after some windows in a row that say
 //! the same, and then not again for a while, so that connections do not go back and forth.
 
-use crate::net::port::Port;
+use crate::net::mailbox::Mailbox;
 use std::time::{Duration, Instant};
 
 /// A loop below this takes new connections, in percent of its time.
-const DEAL_BELOW_PERCENT: u32 = 70;
+const ACCEPT_BELOW_PERCENT: u32 = 70;
 /// A loop above this gives connections away, in percent of its time.
 const SPREAD_ABOVE_PERCENT: u32 = 85;
 /// Two loops that are together below this become one, in percent of the time of one.
@@ -59,12 +59,12 @@ impl Meter {
 }
 
 /// The loop for a new connection.
-pub(crate) fn deal(ports: &[Port], now_ms: u64) -> &Port {
-    ports
+pub(crate) fn for_new_connection(mailboxes: &[Mailbox], now_ms: u64) -> &Mailbox {
+    mailboxes
         .iter()
-        .find(|port| port.busy_percent(now_ms) < DEAL_BELOW_PERCENT)
-        .or_else(|| ports.iter().min_by_key(|port| port.busy_percent(now_ms)))
-        .unwrap_or(&ports[0])
+        .find(|mailbox| mailbox.busy_percent(now_ms) < ACCEPT_BELOW_PERCENT)
+        .or_else(|| mailboxes.iter().min_by_key(|mailbox| mailbox.busy_percent(now_ms)))
+        .unwrap_or(&mailboxes[0])
 }
 
 /// Connections to be handed over.
@@ -105,7 +105,7 @@ impl Balance {
         let least = (0..busy.len()).filter(|&other| other != own).min_by_key(|&other| busy[other]);
         let Some(least) = least else { return Verdict::Stay };
 
-        let spread = busy[own] >= SPREAD_ABOVE_PERCENT && busy[least] < DEAL_BELOW_PERCENT;
+        let spread = busy[own] >= SPREAD_ABOVE_PERCENT && busy[least] < ACCEPT_BELOW_PERCENT;
         self.busy_windows = if spread { self.busy_windows + 1 } else { 0 };
         if spread && self.busy_windows >= SPREAD_WINDOWS {
             let share_percent = (busy[own] - busy[least]) * 100 / 2 / busy[own];

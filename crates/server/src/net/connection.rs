@@ -5,9 +5,11 @@
 
 use crate::admin::logins::Visitor;
 use crate::budget::Charge;
-use crate::net::held::{Awaited, Held, Reason, Unconfirmed};
-use crate::net::look::Look;
 use crate::net::pace::Pace;
+use crate::net::pending_reply::{
+    AcknowledgementPoint, FirstAcknowledgement, PendingReply, RefusalReason,
+};
+use crate::net::reparse::Reparse;
 use crate::net::slab::Token;
 use crate::ops::session::Session;
 use crate::shared::Shared;
@@ -50,13 +52,13 @@ pub(crate) struct Connection {
     /// Length of `input` from which it is worth parsing.
     pub(crate) needed: usize,
     /// Whether it is worth parsing at that length.
-    pub(crate) look: Look,
+    pub(crate) reparse: Reparse,
     output: Vec<u8>,
     /// Bytes of `output` that have been sent.
     sent: usize,
     pub(crate) stage: Stage,
     /// What is in `output` must not be sent before that is safe.
-    pub(crate) held: Option<Held>,
+    pub(crate) pending_reply: Option<PendingReply>,
     /// The client sends nothing more.
     pub(crate) ended: bool,
     /// The socket is of no use any more.
@@ -96,11 +98,11 @@ impl Connection {
             session,
             input: Vec::new(),
             needed: 0,
-            look: Look::default(),
+            reparse: Reparse::default(),
             output: Vec::new(),
             sent: 0,
             stage: Stage::Open,
-            held: None,
+            pending_reply: None,
             ended: false,
             broken: false,
             paused: false,
@@ -134,17 +136,17 @@ impl Connection {
     #[inline]
     pub(crate) fn executes(&self) -> bool {
         self.stage == Stage::Open
-            && self.held.is_none()
+            && self.pending_reply.is_none()
             && !self.broken
             && self.unsent_bytes() <= self.shared.config.output_bytes_max
             && !self.session.http.is_sending()
     }
 
     /// Whether it is time for the next piece of a long reply.
-    pub(crate) fn wants_piece(&self) -> bool {
+    pub(crate) fn is_ready_for_piece(&self) -> bool {
         self.session.http.is_sending()
             && self.stage == Stage::Open
-            && self.held.is_none()
+            && self.pending_reply.is_none()
             && self.output.is_empty()
             && !self.broken
     }
@@ -158,7 +160,7 @@ impl Connection {
     /// Whether it is between two requests, with nothing under way.
     pub(crate) fn is_movable(&self) -> bool {
         self.stage == Stage::Open
-            && self.held.is_none()
+            && self.pending_reply.is_none()
             && self.output.is_empty()
             && !self.session.http.is_sending()
             && !self.ended
@@ -166,7 +168,7 @@ impl Connection {
     }
 
     /// Whether its client has begun a request, or has a reply to take.
-    pub(crate) fn is_stuck(&self) -> bool {
+    pub(crate) fn is_mid_exchange(&self) -> bool {
         self.reply.is_some() || self.request.is_some()
     }
 
@@ -192,7 +194,7 @@ impl Connection {
     pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
         let is_all = self.output.is_empty() && !self.session.http.is_sending();
         match &mut self.reply {
-            reply if is_all || self.held.is_some() => *reply = None,
+            reply if is_all || self.pending_reply.is_some() => *reply = None,
             Some(reply) => reply.add(sent, now_ms),
             None => self.reply = Some(Pace::new(now_ms, 0)),
         }
@@ -209,16 +211,16 @@ impl Connection {
     pub(crate) fn end_wait(&mut self, now_ms: u64) {
         let waited_ms = now_ms.saturating_sub(self.waits_since_ms);
         if let Some(request) = &mut self.request {
-            request.forgive(waited_ms);
+            request.extend(waited_ms);
         }
         if let Some(reply) = self.reply.as_mut().filter(|_| self.is_downloading) {
-            reply.forgive(waited_ms);
+            reply.extend(waited_ms);
         }
     }
 
     /// Whether it can go: nothing is to come from it or to it.
     pub(crate) fn is_done(&self) -> bool {
-        let quiet = self.held.is_none() && self.output.is_empty();
+        let quiet = self.pending_reply.is_none() && self.output.is_empty();
         self.broken
             || quiet
                 && match self.stage {
@@ -232,7 +234,7 @@ impl Connection {
     /// afterwards; its memory stays with the caller unless most of it is still needed. Answers
     /// the bytes sent.
     pub(crate) fn deliver(&mut self, reply: &mut Vec<u8>) -> usize {
-        if self.held.is_some() || !self.output.is_empty() {
+        if self.pending_reply.is_some() || !self.output.is_empty() {
             self.keep(reply, 0);
             return 0;
         }
@@ -278,29 +280,35 @@ impl Connection {
         reply.clear();
     }
 
-    /// Keeps what comes next, a batch of replies of which one is `unconfirmed`, until that is safe.
-    pub(crate) fn hold(&mut self, awaited: Awaited, unconfirmed: Unconfirmed, now: Instant) {
+    /// Keeps what comes next, a batch of replies of which one is `acknowledgement`, until that is safe.
+    pub(crate) fn delay_replies(
+        &mut self,
+        point: AcknowledgementPoint,
+        acknowledgement: FirstAcknowledgement,
+        now: Instant,
+    ) {
         let before = self.unsent_bytes();
-        let first = Unconfirmed { at: before + unconfirmed.at, ..unconfirmed };
+        let first = FirstAcknowledgement { at: before + acknowledgement.at, ..acknowledgement };
         // What is held already is at the front.
-        let (since, unconfirmed) =
-            self.held.map_or((now, first), |held| (held.since, held.unconfirmed));
-        self.held = Some(Held { awaited, since, unconfirmed });
+        let (since, acknowledgement) = self.pending_reply.map_or((now, first), |pending_reply| {
+            (pending_reply.since, pending_reply.acknowledgement)
+        });
+        self.pending_reply = Some(PendingReply { point, since, acknowledgement });
     }
 
     /// What is held was not confirmed: says so, instead of acknowledging it, and nothing more.
-    pub(crate) fn refuse_held(&mut self) {
-        let Some(Held { unconfirmed, .. }) = self.held.take() else { return };
+    pub(crate) fn refuse_pending(&mut self) {
+        let Some(PendingReply { acknowledgement, .. }) = self.pending_reply.take() else { return };
         self.output.drain(..self.sent);
         self.sent = 0;
-        self.output.truncate(unconfirmed.at);
-        unconfirmed.refusal.write(Reason::Unconfirmed, &mut self.output);
+        self.output.truncate(acknowledgement.at);
+        acknowledgement.refusal.write(RefusalReason::Unconfirmed, &mut self.output);
         self.stage = Stage::Refusing;
     }
 
     /// Sends what waits, as far as the socket takes it. Answers the bytes sent.
     pub(crate) fn flush(&mut self) -> usize {
-        if self.held.is_some() || self.output.is_empty() {
+        if self.pending_reply.is_some() || self.output.is_empty() {
             return 0;
         }
         match send(&self.socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
@@ -333,7 +341,7 @@ impl Connection {
         if !self.paused {
             wanted |= EventFlags::IN;
         }
-        if self.held.is_none() && !self.output.is_empty() {
+        if self.pending_reply.is_none() && !self.output.is_empty() {
             wanted |= EventFlags::OUT;
         }
         if wanted == self.watched {
@@ -373,7 +381,7 @@ impl Connection {
         self.output = Vec::new();
         self.sent = 0;
         self.needed = 0;
-        self.look = Look::default();
+        self.reparse = Reparse::default();
     }
 }
 

@@ -38,7 +38,7 @@ impl Pace {
     }
 
     /// So many milliseconds the server took itself.
-    pub fn forgive(&mut self, milliseconds: u64) {
+    pub fn extend(&mut self, milliseconds: u64) {
         self.since_ms = self.since_ms.saturating_add(milliseconds);
     }
 
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_servers_own_time_does_not_count() {
         let mut pace = Pace::new(0, 0);
-        pace.forgive(5000);
+        pace.extend(5000);
         assert!(!pace.is_late(7000, Some(TIMEOUT)));
         assert!(pace.is_late(7001, Some(TIMEOUT)));
     }

@@ -1,6 +1,6 @@
 //! Connections by number.
 
-/// Name of a slot and of its tenant: a later tenant of the same slot has another token. Never 0.
+/// Name of a slot and of its value: a later value of the same slot has another token. Never 0.
 pub(crate) type Token = u64;
 
 /// Things under tokens that are never used twice.
@@ -13,7 +13,7 @@ pub(crate) struct Slab<T> {
 #[derive(Debug)]
 struct Slot<T> {
     generation: u32,
-    tenant: Option<T>,
+    value: Option<T>,
 }
 
 impl<T> Default for Slab<T> {
@@ -24,14 +24,14 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Puts something in; answers its token.
-    pub(crate) fn insert(&mut self, tenant: T) -> Token {
+    pub(crate) fn insert(&mut self, value: T) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, tenant: None });
+            self.slots.push(Slot { generation: 0, value: None });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.tenant = Some(tenant);
+        slot.value = Some(value);
         u64::from(slot.generation) << 32 | u64::from(index)
     }
 
@@ -39,7 +39,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         let slot = self.slots.get_mut(index(token))?;
-        if slot.generation == generation(token) { slot.tenant.as_mut() } else { None }
+        if slot.generation == generation(token) { slot.value.as_mut() } else { None }
     }
 
     /// Takes out what is under `token`.
@@ -48,9 +48,9 @@ impl<T> Slab<T> {
         if slot.generation != generation(token) {
             return None;
         }
-        let tenant = slot.tenant.take()?;
+        let value = slot.value.take()?;
         self.free.push(token as u32);
-        Some(tenant)
+        Some(value)
     }
 
     /// All tokens in use.
@@ -62,7 +62,7 @@ impl<T> Slab<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let token = u64::from(slot.generation) << 32 | index as u64;
-            slot.tenant.as_ref().map(|tenant| (token, tenant))
+            slot.value.as_ref().map(|value| (token, value))
         })
     }
 

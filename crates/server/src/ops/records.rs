@@ -394,7 +394,9 @@ impl Records {
         if !self.shared.flush_update_log() {
             return Err(RecordsError::NotLogged);
         }
-        if self.shared.holds_replies && !self.shared.wait_for(self.shared.awaited())? {
+        if self.shared.delays_replies
+            && !self.shared.wait_for(self.shared.acknowledgement_point())?
+        {
             return Err(RecordsError::Unconfirmed);
         }
         Ok(())

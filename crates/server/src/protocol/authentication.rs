@@ -9,7 +9,7 @@ use super::{Context, Next, Step, dispatch};
 use crate::admin::logins::Login;
 use crate::admin::users::Users;
 use crate::counters::Count;
-use crate::net::look::STRANGER_BYTES_MAX;
+use crate::net::reparse::UNAUTHENTICATED_BYTES_MAX;
 use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
@@ -76,14 +76,14 @@ pub(super) fn step(
     if may_go_on {
         return dispatch(context, protocol, input, output);
     }
-    let known = &input[..input.len().min(STRANGER_BYTES_MAX)];
+    let known = &input[..input.len().min(UNAUTHENTICATED_BYTES_MAX)];
     let step = match protocol {
         Some(Protocol::Binary) => None,
         Some(Protocol::Memcached) => introduce(context, users, known, output),
         _ => Some(dispatch(context, protocol, known, output)),
     };
     match step {
-        Some(Step::Incomplete { needed }) if needed > STRANGER_BYTES_MAX => {}
+        Some(Step::Incomplete { needed }) if needed > UNAUTHENTICATED_BYTES_MAX => {}
         Some(step) => return step,
         None => {}
     }

@@ -98,8 +98,8 @@ pub(crate) enum Next {
     /// It is closed, after the client was given time to read why.
     Refuse,
     /// It is handed over, with this request, which has not been looked at: see
-    /// [`crate::Takeover`].
-    HandOver,
+    /// [`crate::ConnectionUpgrade`].
+    Upgrade,
     /// It belongs to a replica from now on.
     Replicate(Ask),
 }

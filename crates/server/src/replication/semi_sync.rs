@@ -4,7 +4,7 @@
 //! stay away for too long it is given up, until they have caught up again: changes are then
 //! refused, or acknowledged without them.
 
-use crate::net::port::Port;
+use crate::net::mailbox::Mailbox;
 use crate::update_log::now_us;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +56,7 @@ pub(crate) struct SemiSync {
     /// Something was confirmed or given up.
     moved: Condvar,
     /// Event loops that may hold replies.
-    ports: Weak<[Port]>,
+    mailboxes: Weak<[Mailbox]>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Presence {
 }
 
 impl SemiSync {
-    pub(crate) fn new(settings: Settings, ports: &Arc<[Port]>) -> Self {
+    pub(crate) fn new(settings: Settings, mailboxes: &Arc<[Mailbox]>) -> Self {
         let presence = Presence { replicas: 0, few_since: Some(Instant::now()) };
         Self {
             settings,
@@ -87,7 +87,7 @@ impl SemiSync {
             has_given_up: AtomicBool::new(false),
             presence: Mutex::new(presence),
             moved: Condvar::new(),
-            ports: Arc::downgrade(ports),
+            mailboxes: Arc::downgrade(mailboxes),
         }
     }
 
@@ -191,9 +191,9 @@ impl SemiSync {
     /// Has those look that wait, and event loops at the replies that they hold.
     fn wake(&self) {
         self.moved.notify_all();
-        for port in self.ports.upgrade().iter().flat_map(|ports| ports.iter()) {
-            if port.holding.load(Ordering::SeqCst) {
-                port.wake();
+        for mailbox in self.mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
+            if mailbox.has_pending_replies.load(Ordering::SeqCst) {
+                mailbox.wake();
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Sending replies, at once or when the log is durable, and what follows from having sent them.
 
-use super::{LINGER_SECONDS, SCRATCH_BYTES_MAX, Worker};
+use super::{LINGER_SECONDS, LoopState, SCRATCH_BYTES_MAX};
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
-use crate::net::held::{Awaited, Unconfirmed};
-use crate::net::pool::{Job, Task};
+use crate::net::pending_reply::{AcknowledgementPoint, FirstAcknowledgement};
 use crate::net::slab::Token;
+use crate::net::worker_pool::{Job, Task};
 use std::sync::atomic::Ordering;
 
 /// What a client is told when all buffers together are at their limit.
@@ -17,14 +17,14 @@ pub(super) fn out_of_memory(connection: &mut Connection) {
     let is_between_replies =
         connection.unsent_bytes() == 0 && !connection.session.http.is_sending();
     connection.drop_buffers();
-    connection.held = None;
+    connection.pending_reply = None;
     if is_between_replies {
         connection.deliver(&mut OUT_OF_MEMORY.to_vec());
     }
     connection.broken = true;
 }
 
-impl Worker {
+impl LoopState {
     /// Sends a reply. `output` is empty afterwards.
     pub(super) fn deliver(&mut self, connection: &mut Connection, output: &mut Vec<u8>) {
         // Until now it was the server that took its time.
@@ -42,52 +42,55 @@ impl Worker {
     }
 
     /// Sends what waits, and executes what waited for that.
-    pub(super) fn flush_and_go_on(&mut self, token: Token, connection: &mut Connection) {
+    pub(super) fn flush_and_resume(&mut self, token: Token, connection: &mut Connection) {
         let sent = connection.flush();
         if sent > 0 {
             self.counters.add(Count::BytesWritten, sent as u64);
             connection.moved_at_s = self.now_s();
         }
         connection.note_output(sent, self.now_ms());
-        self.go_on(token, connection);
+        self.resume(token, connection);
     }
 
     /// Keeps replies of a connection back until what they acknowledge is safe.
-    pub(super) fn hold(
+    pub(super) fn delay_replies(
         &mut self,
         token: Token,
         connection: &mut Connection,
-        awaited: Awaited,
-        unconfirmed: Unconfirmed,
+        point: AcknowledgementPoint,
+        acknowledgement: FirstAcknowledgement,
     ) {
-        if self.shared.is_reached(awaited) {
+        if self.shared.is_reached(point) {
             return;
         }
-        connection.hold(awaited, unconfirmed, self.now);
-        // What is awaited only rises, but the pool's answers may come late.
-        let behind = self.held.partition_point(|(other, _)| *other <= awaited);
-        self.held.insert(behind, (awaited, token));
-        self.port().holding.store(true, Ordering::SeqCst);
-        if self.shared.is_reached(awaited) {
+        connection.delay_replies(point, acknowledgement, self.now);
+        // What is point only rises, but the pool's answers may come late.
+        let behind = self.pending_replies.partition_point(|(other, _)| *other <= point);
+        self.pending_replies.insert(behind, (point, token));
+        self.mailbox().has_pending_replies.store(true, Ordering::SeqCst);
+        if self.shared.is_reached(point) {
             // The listener may have looked before it could see that somebody waits.
-            self.port().wake();
+            self.mailbox().wake();
         }
     }
 
     /// Has the pool find out whether the log has failed.
     pub(super) fn ask_log(&mut self) {
-        let Some(&(Awaited { durable, .. }, _)) = self.held.front() else { return };
-        if !self.asks_log {
+        let Some(&(AcknowledgementPoint { durable, .. }, _)) = self.pending_replies.front() else {
+            return;
+        };
+        if !self.is_asking_log {
             let task = Task::AwaitDurable(durable);
             // A full queue is no harm: the next tick asks again.
-            self.asks_log = self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
+            self.is_asking_log =
+                self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
         }
     }
 
     /// Brings what the system watches, the budget and the stage of a connection in line with
     /// what it has just done; says whether it stays.
     #[inline]
-    pub(super) fn settle(&mut self, token: Token, connection: &mut Connection) -> bool {
+    pub(super) fn update(&mut self, token: Token, connection: &mut Connection) -> bool {
         if !connection.charge() {
             out_of_memory(connection);
         }
@@ -114,7 +117,7 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BELL, BUFFER_BYTES, EventLoop};
+    use super::super::{BUFFER_BYTES, EventLoop, WAKER};
     use super::*;
     use crate::Config;
     use crate::ops::long::PIECE_BYTES;
@@ -133,34 +136,33 @@ mod tests {
     /// Pieces of a long value.
     const PIECES: usize = 40;
 
-    fn worker(config: Config) -> Worker {
-        worker_of(config, Database::open("*").expect("a database"))
+    fn state(config: Config) -> LoopState {
+        state_of(config, Database::open("*").expect("a database"))
     }
 
-    fn worker_of(config: Config, database: Database) -> Worker {
+    fn state_of(config: Config, database: Database) -> LoopState {
         let shared = Shared::new(config, database).expect("a server's state");
-        EventLoop::new(0, shared).expect("an event loop").worker
+        EventLoop::new(0, shared).expect("an event loop").state
     }
 
-    fn connected(worker: &Worker) -> (Connection, UnixStream) {
+    fn connected(state: &LoopState) -> (Connection, UnixStream) {
         let (client, socket) = UnixStream::pair().expect("sockets");
         socket.set_nonblocking(true).expect("a socket");
-        (Connection::new(socket.into(), Arc::clone(&worker.shared)), client)
+        (Connection::new(socket.into(), Arc::clone(&state.shared)), client)
     }
 
     #[test]
     fn a_client_has_its_time_from_the_reply_on() {
         let limit = Some(Duration::from_secs(5));
-        let mut worker =
-            worker(Config { timeout: limit, idle_timeout: limit, ..Config::default() });
+        let mut state = state(Config { timeout: limit, idle_timeout: limit, ..Config::default() });
         for bytes in [0, 1, LONG_BYTES] {
-            let (mut connection, _client) = connected(&worker);
-            worker.now = worker.shared.started + Duration::from_secs(60);
-            worker.deliver(&mut connection, &mut vec![b'v'; bytes]);
+            let (mut connection, _client) = connected(&state);
+            state.now = state.shared.started + Duration::from_secs(60);
+            state.deliver(&mut connection, &mut vec![b'v'; bytes]);
             assert_eq!(connection.unsent_bytes() > 0, bytes == LONG_BYTES);
             for (second, is_late) in [(65, false), (66, true)] {
-                worker.now = worker.shared.started + Duration::from_secs(second);
-                assert_eq!(worker.is_late(&connection, second), is_late, "{bytes} bytes");
+                state.now = state.shared.started + Duration::from_secs(second);
+                assert_eq!(state.is_late(&connection, second), is_late, "{bytes} bytes");
             }
         }
     }
@@ -173,18 +175,18 @@ mod tests {
         let database = Database::open(&name).expect("a database");
         database.put(b"key", &vec![b'v'; PIECES * PIECE_BYTES]).expect("a put");
         let config = Config { timeout: Some(Duration::from_secs(30)), ..Config::default() };
-        let mut worker = worker_of(config, database);
-        let (mut connection, mut client) = connected(&worker);
-        worker.now = worker.shared.started;
+        let mut state = state_of(config, database);
+        let (mut connection, mut client) = connected(&state);
+        state.now = state.shared.started;
         let mut request = &b"GET /key HTTP/1.1\r\n\r\n"[..];
         for piece in 0..PIECES {
             let mut output = Vec::new();
-            connection.begin_wait(worker.now_ms());
+            connection.begin_wait(state.now_ms());
             let mut context = Context {
-                shared: &worker.shared,
-                database: &worker.shared.database,
+                shared: &state.shared,
+                database: &state.shared.database,
                 may_block: true,
-                counters: &worker.counters,
+                counters: &state.counters,
                 session: &mut connection.session,
                 descriptor: 0,
                 mutated: false,
@@ -194,19 +196,19 @@ mod tests {
             let step = protocol::step(&mut context, request, &mut output);
             assert!(matches!(step, Step::Executed { .. }), "{step:?}");
             request = b"";
-            worker.now += Duration::from_secs(seconds);
-            connection.end_wait(worker.now_ms());
+            state.now += Duration::from_secs(seconds);
+            connection.end_wait(state.now_ms());
             let bytes = output.len();
-            worker.deliver(&mut connection, &mut output);
-            worker.now += Duration::from_secs(seconds);
-            if worker.is_late(&connection, worker.now_s()) {
+            state.deliver(&mut connection, &mut output);
+            state.now += Duration::from_secs(seconds);
+            if state.is_late(&connection, state.now_s()) {
                 return piece;
             }
             let mut taken = 0;
             while taken < bytes {
                 taken += client.read(&mut [0; BUFFER_BYTES]).expect("a part");
                 let sent = connection.flush();
-                connection.note_output(sent, worker.now_ms());
+                connection.note_output(sent, state.now_ms());
             }
             assert_eq!(connection.unsent_bytes(), 0);
         }
@@ -215,15 +217,15 @@ mod tests {
 
     #[test]
     fn beginnings_of_requests_take_next_to_no_memory() {
-        let mut worker = worker(Config::default());
-        let (mut connection, mut client) = connected(&worker);
+        let mut state = state(Config::default());
+        let (mut connection, mut client) = connected(&state);
         for piece in [&b"set key 0 0 1000\r\n"[..], b"v", b"v", b"v"] {
             client.write_all(piece).expect("a client's bytes");
-            worker.ready(BELL + 1, &mut connection, EventFlags::IN);
-            assert!(worker.settle(BELL + 1, &mut connection));
+            state.ready(WAKER + 1, &mut connection, EventFlags::IN);
+            assert!(state.update(WAKER + 1, &mut connection));
         }
         assert_eq!(connection.input.len(), 21);
-        let used_bytes = worker.shared.budget.used_bytes();
+        let used_bytes = state.shared.budget.used_bytes();
         assert!((21..1000).contains(&used_bytes), "{used_bytes}");
     }
 
@@ -237,13 +239,13 @@ mod tests {
 
     #[test]
     fn a_buffer_that_grew_for_one_reply_is_given_back_whatever_became_of_that() {
-        let mut worker = worker(Config::default());
+        let mut state = state(Config::default());
         for (capacity, is_kept) in [(SCRATCH_BYTES_MAX, true), (SCRATCH_BYTES_MAX + 1, false)] {
             for reply in [&b""[..], b"v"] {
-                let (mut connection, _client) = connected(&worker);
+                let (mut connection, _client) = connected(&state);
                 let mut output = Vec::with_capacity(capacity);
                 output.extend_from_slice(reply);
-                worker.deliver(&mut connection, &mut output);
+                state.deliver(&mut connection, &mut output);
                 assert!(output.is_empty());
                 assert_eq!(output.capacity() == capacity, is_kept, "{capacity}");
             }
@@ -252,11 +254,11 @@ mod tests {
 
     #[test]
     fn nothing_is_said_in_the_middle_of_a_reply() {
-        let mut worker = worker(Config::default());
+        let mut state = state(Config::default());
         for replies in [&[][..], &[1], &[LONG_BYTES], &[LONG_BYTES, 1]] {
-            let (mut connection, mut client) = connected(&worker);
+            let (mut connection, mut client) = connected(&state);
             for bytes in replies {
-                worker.deliver(&mut connection, &mut vec![b'v'; *bytes]);
+                state.deliver(&mut connection, &mut vec![b'v'; *bytes]);
             }
             // What the client takes makes room for more.
             let sent = replies.iter().sum::<usize>() - connection.unsent_bytes();

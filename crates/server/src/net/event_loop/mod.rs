@@ -5,7 +5,7 @@
 //! request by request, and answered with one write.
 //!
 //! A connection belongs to one loop at a time, and only the loop's thread touches it. Other threads
-//! leave messages at the loop's [`Port`].
+//! leave messages at the loop's [`Mailbox`].
 
 mod deliver;
 mod serve;
@@ -13,10 +13,10 @@ mod serve;
 use crate::counters::{Count, Counters};
 use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
-use crate::net::held::Awaited;
-use crate::net::pool::Answer;
-use crate::net::port::{Message, Port};
+use crate::net::mailbox::{Mailbox, Message};
+use crate::net::pending_reply::AcknowledgementPoint;
 use crate::net::slab::{Slab, Token};
+use crate::net::worker_pool::Completion;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -41,8 +41,8 @@ const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// Most connections served between two looks at the system.
 const EVENTS_MAX: usize = 256;
 
-/// What the bell is watched under. Tokens of connections have a generation of at least 1.
-const BELL: Token = 0;
+/// What the waker is watched under. Tokens of connections have a generation of at least 1.
+const WAKER: Token = 0;
 
 /// Time that a client has to stop sending after a refusal, in seconds.
 const LINGER_SECONDS: u64 = 2;
@@ -59,11 +59,11 @@ const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// A loop and its connections.
 pub(crate) struct EventLoop {
     connections: Slab<Box<Connection>>,
-    worker: Worker,
+    state: LoopState,
 }
 
 /// All of a loop but its connections, so that one of these can be worked on.
-struct Worker {
+struct LoopState {
     number: usize,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -73,11 +73,11 @@ struct Worker {
     /// Replies are written into this.
     output: Vec<u8>,
     /// Connections whose replies are held, in the order of what they wait for.
-    held: VecDeque<(Awaited, Token)>,
+    pending_replies: VecDeque<(AcknowledgementPoint, Token)>,
     /// The durable position when it was last looked at.
     durable: LogPosition,
     /// The pool is asking whether the log still makes progress.
-    asks_log: bool,
+    is_asking_log: bool,
     /// Connections that wait for room in the pool's queue.
     parked: Vec<Token>,
     /// Connections that are closed after a while.
@@ -95,22 +95,22 @@ impl EventLoop {
             .map_err(Error::system("make an epoll instance"))?;
         epoll::add(
             &epoll,
-            &shared.ports[number],
-            EventData::new_u64(BELL),
+            &shared.mailboxes[number],
+            EventData::new_u64(WAKER),
             EventFlags::IN | EventFlags::ET,
         )
         .map_err(Error::system("watch an eventfd"))?;
         let now = Instant::now();
-        let worker = Worker {
+        let state = LoopState {
             number,
             counters: shared.new_counters(),
             shared,
             epoll,
             input: Vec::with_capacity(BUFFER_BYTES),
             output: Vec::with_capacity(BUFFER_BYTES),
-            held: VecDeque::new(),
+            pending_replies: VecDeque::new(),
             durable: 0,
-            asks_log: false,
+            is_asking_log: false,
             parked: Vec::new(),
             lingering: 0,
             meter: Meter::new(now),
@@ -119,38 +119,38 @@ impl EventLoop {
             ticked_at_s: 0,
             stop_at: None,
         };
-        Ok(Self { connections: Slab::default(), worker })
+        Ok(Self { connections: Slab::default(), state })
     }
 
     /// Serves until the server stops.
     pub(crate) fn run(mut self) -> Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         loop {
-            let timeout = self.worker.timeout(self.connections.len());
-            match epoll::wait(&self.worker.epoll, spare_capacity(&mut events), timeout) {
+            let timeout = self.state.timeout(self.connections.len());
+            match epoll::wait(&self.state.epoll, spare_capacity(&mut events), timeout) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Error::system("wait for events")(error)),
             }
-            self.worker.now = Instant::now();
-            self.worker.meter.wakes(self.worker.now);
-            let mut rung = false;
+            self.state.now = Instant::now();
+            self.state.meter.wakes(self.state.now);
+            let mut woken = false;
             for event in events.drain(..) {
                 match event.data.u64() {
-                    BELL => rung = true,
+                    WAKER => woken = true,
                     token => self.ready(token, event.flags),
                 }
             }
-            if rung {
-                self.answer_bell();
+            if woken {
+                self.read_mailbox();
             }
             if timeout.is_some() {
-                self.expire_held();
+                self.expire_pending();
                 self.tick();
             }
-            if self.worker.stop_at.is_some() && self.has_stopped() {
+            if self.state.stop_at.is_some() && self.has_stopped() {
                 return Ok(());
             }
-            if let Some(percent) = self.worker.meter.sleeps(Instant::now()) {
+            if let Some(percent) = self.state.meter.sleeps(Instant::now()) {
                 self.balance(percent);
             }
         }
@@ -159,52 +159,52 @@ impl EventLoop {
     fn ready(&mut self, token: Token, flags: EventFlags) {
         // Connections that have gone since the events were taken are passed over.
         if let Some(connection) = self.connections.get_mut(token) {
-            self.worker.ready(token, connection, flags);
-            self.settle(token);
+            self.state.ready(token, connection, flags);
+            self.update_or_close(token);
         }
     }
 
     /// Sees to what follows from what a connection has just done.
     #[inline]
-    fn settle(&mut self, token: Token) {
+    fn update_or_close(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
-        if !self.worker.settle(token, connection) {
+        if !self.state.update(token, connection) {
             self.close(token);
         }
     }
 
     fn close(&mut self, token: Token) {
         if let Some(mut connection) = self.connections.remove(token) {
-            self.worker.forget(&mut connection);
+            self.state.detach(&mut connection);
         }
     }
 
-    fn answer_bell(&mut self) {
-        for message in self.worker.port().take() {
+    fn read_mailbox(&mut self) {
+        for message in self.state.mailbox().take() {
             match message {
                 Message::Adopt(connection) => self.adopt(connection),
-                Message::Answer(token, answer) => self.take_answer(token, answer),
+                Message::Completion(token, completion) => self.complete(token, completion),
                 Message::Durable { failed } => {
-                    self.worker.asks_log = false;
+                    self.state.is_asking_log = false;
                     if failed {
-                        self.close_held();
+                        self.close_pending();
                     }
                 }
             }
         }
-        self.release_held();
-        for token in std::mem::take(&mut self.worker.parked) {
+        self.release_pending();
+        for token in std::mem::take(&mut self.state.parked) {
             if let Some(connection) = self.connections.get_mut(token)
                 && connection.stage == Stage::Parked
             {
                 connection.stage = Stage::Open;
-                connection.end_wait(self.worker.now_ms());
-                self.worker.go_on(token, connection);
-                self.settle(token);
+                connection.end_wait(self.state.now_ms());
+                self.state.resume(token, connection);
+                self.update_or_close(token);
             }
         }
-        if self.worker.shared.is_stopping() && self.worker.stop_at.is_none() {
-            self.worker.stop_at = Some(self.worker.now + self.worker.shared.config.stop_wait);
+        if self.state.shared.is_stopping() && self.state.stop_at.is_none() {
+            self.state.stop_at = Some(self.state.now + self.state.shared.config.stop_wait);
             for token in self.connections.tokens() {
                 self.stop_connection(token);
             }
@@ -212,22 +212,22 @@ impl EventLoop {
     }
 
     fn adopt(&mut self, mut connection: Box<Connection>) {
-        connection.moved_at_s = self.worker.now_s();
+        connection.moved_at_s = self.state.now_s();
         let token = self.connections.insert(connection);
-        if self.worker.stop_at.is_some() {
+        if self.state.stop_at.is_some() {
             self.stop_connection(token);
         } else {
-            self.settle(token);
+            self.update_or_close(token);
         }
     }
 
-    fn take_answer(&mut self, token: Token, answer: Answer) {
+    fn complete(&mut self, token: Token, completion: Completion) {
         if let Some(connection) = self.connections.get_mut(token) {
-            self.worker.take_answer(token, connection, answer);
-            if self.worker.stop_at.is_some() {
+            self.state.complete(token, connection, completion);
+            if self.state.stop_at.is_some() {
                 self.stop_connection(token);
             } else {
-                self.settle(token);
+                self.update_or_close(token);
             }
         }
     }
@@ -238,116 +238,122 @@ impl EventLoop {
             if matches!(connection.stage, Stage::Open | Stage::Parked) {
                 connection.stage = Stage::Closing;
             }
-            self.settle(token);
+            self.update_or_close(token);
         }
     }
 
     fn has_stopped(&mut self) -> bool {
         self.connections.len() == 0
-            || self.worker.stop_at.is_some_and(|deadline| self.worker.now >= deadline)
+            || self.state.stop_at.is_some_and(|deadline| self.state.now >= deadline)
     }
 
     /// Lets replies go that nothing has to be waited for any more.
-    fn release_held(&mut self) {
-        let Some(&(first, _)) = self.worker.held.front() else { return };
-        let durable = self.worker.shared.database.durable();
-        let moved = durable != self.worker.durable || durable >= first.durable;
-        self.worker.durable = durable;
-        while let Some(&(awaited, token)) = self.worker.held.front()
-            && self.worker.shared.is_reached(awaited)
+    fn release_pending(&mut self) {
+        let Some(&(first, _)) = self.state.pending_replies.front() else { return };
+        let durable = self.state.shared.database.durable();
+        let moved = durable != self.state.durable || durable >= first.durable;
+        self.state.durable = durable;
+        while let Some(&(point, token)) = self.state.pending_replies.front()
+            && self.state.shared.is_reached(point)
         {
-            self.worker.held.pop_front();
+            self.state.pending_replies.pop_front();
             if let Some(connection) = self.connections.get_mut(token)
-                && connection.held.is_some_and(|held| held.awaited == awaited)
+                && connection.pending_reply.is_some_and(|held| held.point == point)
             {
-                connection.held = None;
+                connection.pending_reply = None;
                 // What came of another request was not read meanwhile.
                 connection.request = None;
-                self.worker.flush_and_go_on(token, connection);
-                self.settle(token);
+                self.state.flush_and_resume(token, connection);
+                self.update_or_close(token);
             }
         }
-        let holds = !self.worker.held.is_empty();
-        self.worker.port().holding.store(holds, Ordering::SeqCst);
+        let holds = !self.state.pending_replies.is_empty();
+        self.state.mailbox().has_pending_replies.store(holds, Ordering::SeqCst);
         if holds && !moved {
             // The listener is called too when syncing has failed for good.
-            self.worker.ask_log();
+            self.state.ask_log();
         }
     }
 
     /// Replies that have waited for replicas for too long are not waited with any more.
-    fn expire_held(&mut self) {
-        let Self { connections, worker } = self;
-        let Some(semi_sync) = worker.shared.replication.semi_sync() else { return };
-        let now = worker.now;
-        let mut is_late = |&(awaited, token): &(Awaited, Token)| {
-            let held = connections.get_mut(token).and_then(|connection| connection.held);
+    fn expire_pending(&mut self) {
+        let Self { connections, state } = self;
+        let Some(semi_sync) = state.shared.replication.semi_sync() else { return };
+        let now = state.now;
+        let mut is_late = |&(point, token): &(AcknowledgementPoint, Token)| {
+            let held = connections.get_mut(token).and_then(|connection| connection.pending_reply);
             held.is_some_and(|held| {
-                !semi_sync.is_confirmed(awaited.confirmed_us)
+                !semi_sync.is_confirmed(point.confirmed_us)
                     && now.saturating_duration_since(held.since) > semi_sync.timeout()
             })
         };
-        let late: HashSet<Token> =
-            worker.held.iter().filter(|held| is_late(held)).map(|(_, token)| *token).collect();
+        let late: HashSet<Token> = state
+            .pending_replies
+            .iter()
+            .filter(|held| is_late(held))
+            .map(|(_, token)| *token)
+            .collect();
         if late.is_empty() {
             return;
         }
         semi_sync.give_up();
         if semi_sync.on_timeout() == OnTimeout::Error {
-            worker.held.retain(|(_, token)| !late.contains(token));
+            state.pending_replies.retain(|(_, token)| !late.contains(token));
             for token in late {
-                self.refuse_held(token);
+                self.refuse_pending(token);
             }
         }
-        self.release_held();
+        self.release_pending();
     }
 
-    fn refuse_held(&mut self, token: Token) {
+    fn refuse_pending(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let is_pooled = connection.stage == Stage::Pooled;
-        connection.refuse_held();
-        self.worker.flush_and_go_on(token, connection);
+        connection.refuse_pending();
+        self.state.flush_and_resume(token, connection);
         if is_pooled {
             // An answer is still to come, which nobody is to get.
             self.close(token);
         } else {
-            self.settle(token);
+            self.update_or_close(token);
         }
     }
 
     /// The log has failed: what it did not take must not be acknowledged.
-    fn close_held(&mut self) {
-        let durable = self.worker.shared.database.durable();
-        for (awaited, token) in std::mem::take(&mut self.worker.held) {
+    fn close_pending(&mut self) {
+        let durable = self.state.shared.database.durable();
+        for (point, token) in std::mem::take(&mut self.state.pending_replies) {
             match self.connections.get_mut(token) {
-                Some(connection) if awaited.durable > durable && connection.held.is_some() => {
+                Some(connection)
+                    if point.durable > durable && connection.pending_reply.is_some() =>
+                {
                     self.close(token);
                 }
-                _ => self.worker.held.push_back((awaited, token)),
+                _ => self.state.pending_replies.push_back((point, token)),
             }
         }
     }
 
     /// Looks after what depends on time, at most once a second.
     fn tick(&mut self) {
-        let now_s = self.worker.now_s();
-        if now_s == self.worker.ticked_at_s {
+        let now_s = self.state.now_s();
+        if now_s == self.state.ticked_at_s {
             return;
         }
-        self.worker.ticked_at_s = now_s;
-        self.worker.port().wake();
+        self.state.ticked_at_s = now_s;
+        self.state.mailbox().wake();
         let late: Vec<(Token, bool)> = self
             .connections
             .iter()
-            .filter(|(_, connection)| self.worker.is_late(connection, now_s))
+            .filter(|(_, connection)| self.state.is_late(connection, now_s))
             .map(|(token, connection)| {
-                (token, connection.stage == Stage::Open && !connection.is_stuck())
+                (token, connection.stage == Stage::Open && !connection.is_mid_exchange())
             })
             .collect();
         for (token, is_idle) in late {
-            self.worker.counters.count(Count::TimedOut);
+            self.state.counters.count(Count::TimedOut);
             if is_idle {
-                self.worker.counters.count(Count::IdleKick);
+                self.state.counters.count(Count::IdleKick);
             }
             self.close(token);
         }
@@ -355,12 +361,12 @@ impl EventLoop {
 
     /// Hands connections to another loop when that is better.
     fn balance(&mut self, percent: u32) {
-        let worker = &mut self.worker;
-        let now_ms = worker.shared.milliseconds_at(worker.now);
-        worker.port().set_busy(percent, now_ms);
+        let state = &mut self.state;
+        let now_ms = state.shared.milliseconds_at(state.now);
+        state.mailbox().set_busy(percent, now_ms);
         let busy: Vec<u32> =
-            worker.shared.ports.iter().map(|port| port.busy_percent(now_ms)).collect();
-        match worker.balance.judge(worker.number, &busy) {
+            state.shared.mailboxes.iter().map(|mailbox| mailbox.busy_percent(now_ms)).collect();
+        match state.balance.judge(state.number, &busy) {
             Verdict::Stay => {}
             Verdict::Observe => {
                 for token in self.connections.tokens() {
@@ -369,11 +375,11 @@ impl EventLoop {
                     }
                 }
             }
-            Verdict::Move(handover) => self.hand_over(handover),
+            Verdict::Move(handover) => self.move_connections(handover),
         }
     }
 
-    fn hand_over(&mut self, Handover { to, share_percent }: Handover) {
+    fn move_connections(&mut self, Handover { to, share_percent }: Handover) {
         let total: u64 = self.connections.iter().map(|(_, one)| u64::from(one.activity)).sum();
         let wanted = total * u64::from(share_percent) / 100;
         let mut moved = 0;
@@ -387,22 +393,22 @@ impl EventLoop {
                 continue;
             }
             moved += activity;
-            connection.unwatch(&self.worker.epoll);
+            connection.unwatch(&self.state.epoll);
             connection.activity = 0;
             if let Some(connection) = self.connections.remove(token) {
-                self.worker.counters.count(Count::Moved);
-                self.worker.port().connections.fetch_sub(1, Ordering::Relaxed);
-                let port = &self.worker.shared.ports[to];
-                port.connections.fetch_add(1, Ordering::Relaxed);
-                port.post(Message::Adopt(connection));
+                self.state.counters.count(Count::Moved);
+                self.state.mailbox().connections.fetch_sub(1, Ordering::Relaxed);
+                let mailbox = &self.state.shared.mailboxes[to];
+                mailbox.connections.fetch_add(1, Ordering::Relaxed);
+                mailbox.post(Message::Adopt(connection));
             }
         }
     }
 }
 
-impl Worker {
-    fn port(&self) -> &Port {
-        &self.shared.ports[self.number]
+impl LoopState {
+    fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[self.number]
     }
 
     /// Seconds since the server started.
@@ -420,11 +426,12 @@ impl Worker {
         let times_out = config.timeout.is_some() || config.idle_timeout.is_some();
         if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
-        } else if !self.held.is_empty() && self.shared.replication.semi_sync().is_some() {
+        } else if !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()
+        {
             Some(&CONFIRMATION_TICK)
         } else if times_out && connections > 0
             || self.lingering > 0
-            || !self.held.is_empty()
+            || !self.pending_replies.is_empty()
             || !self.parked.is_empty()
         {
             Some(&TICK)
@@ -440,7 +447,7 @@ impl Worker {
             Stage::Lingering { until_s } => now_s > until_s,
             // The server itself is what this one waits for.
             Stage::Pooled | Stage::Parked => false,
-            _ if connection.held.is_some() => false,
+            _ if connection.pending_reply.is_some() => false,
             // A client that has replies to take is not asked for requests.
             _ => match connection.reply.or(connection.request) {
                 Some(pace) => pace.is_late(self.now_ms(), config.timeout),
@@ -449,11 +456,11 @@ impl Worker {
         }
     }
 
-    fn forget(&mut self, connection: &mut Connection) {
+    fn detach(&mut self, connection: &mut Connection) {
         connection.unwatch(&self.epoll);
         if matches!(connection.stage, Stage::Lingering { .. }) {
             self.lingering -= 1;
         }
-        self.port().connections.fetch_sub(1, Ordering::Relaxed);
+        self.mailbox().connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

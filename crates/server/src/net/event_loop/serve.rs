@@ -1,14 +1,14 @@
 //! Reading and executing requests.
 
 use super::deliver::out_of_memory;
-use super::{BUFFER_BYTES, Worker};
+use super::{BUFFER_BYTES, LoopState};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
-use crate::net::held::{Refusal, Unconfirmed};
-use crate::net::look::Look;
-use crate::net::pool::{Answer, Job, Task};
+use crate::net::pending_reply::{FirstAcknowledgement, Refusal};
+use crate::net::reparse::Reparse;
 use crate::net::slab::Token;
+use crate::net::worker_pool::{Completion, Job, Task};
 use crate::protocol::{self, Context, Next, Step};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
@@ -19,12 +19,12 @@ use std::sync::atomic::Ordering;
 /// A beginning of a request that is shorter is kept in no more memory than it takes.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
 
-impl Worker {
+impl LoopState {
     /// The socket has something to say.
     pub(super) fn ready(&mut self, token: Token, connection: &mut Connection, flags: EventFlags) {
         connection.activity = connection.activity.saturating_add(1);
         if flags.contains(EventFlags::OUT) {
-            self.flush_and_go_on(token, connection);
+            self.flush_and_resume(token, connection);
         }
         if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             return;
@@ -61,8 +61,8 @@ impl Worker {
             // The client does not listen any more.
             input.clear();
         }
-        let is_worth_it = fresh || connection.look.is_worth_it(&input);
-        let consumed = if is_worth_it { self.serve(token, connection, &input) } else { 0 };
+        let is_due = fresh || connection.reparse.is_due(&input);
+        let consumed = if is_due { self.serve(token, connection, &input) } else { 0 };
         if consumed < input.len() && !fresh && consumed == 0 {
             if input.len() < SHORT_INPUT_BYTES {
                 // Without the room that was made for more: there may be very many of these.
@@ -82,8 +82,8 @@ impl Worker {
     }
 
     /// Executes requests that had to wait.
-    pub(super) fn go_on(&mut self, token: Token, connection: &mut Connection) {
-        if connection.wants_piece() {
+    pub(super) fn resume(&mut self, token: Token, connection: &mut Connection) {
+        if connection.is_ready_for_piece() {
             self.pool(token, connection, &[]);
             return;
         }
@@ -130,7 +130,7 @@ impl Worker {
         // A lone request is not looked at twice.
         let mut ahead = 1;
         connection.needed = 0;
-        connection.look = Look::default();
+        connection.reparse = Reparse::default();
         let mut context = Context {
             shared: &self.shared,
             database: &self.shared.nonblocking,
@@ -143,8 +143,8 @@ impl Worker {
             is_repeated: false,
         };
         let mut replicate = None;
-        let mut hands_over = false;
-        let mut unconfirmed = None;
+        let mut upgrades = false;
+        let mut acknowledgement = None;
         let mut is_answered = false;
         let blocked = loop {
             let rest = &input[consumed..];
@@ -157,7 +157,8 @@ impl Worker {
             let (start, was_mutated) = (output.len(), context.mutated);
             let step = protocol::step(&mut context, rest, output);
             if context.mutated && !was_mutated {
-                unconfirmed = Some(Unconfirmed { at: start, refusal: Refusal::of(rest) });
+                acknowledgement =
+                    Some(FirstAcknowledgement { at: start, refusal: Refusal::of(rest) });
             }
             match step {
                 Step::Executed { bytes, next } => {
@@ -168,8 +169,8 @@ impl Worker {
                         Next::CloseIfQuiet if consumed < input.len() => {}
                         Next::CloseIfQuiet | Next::Close => connection.stage = Stage::Closing,
                         Next::Refuse => connection.stage = Stage::Refusing,
-                        Next::HandOver => {
-                            hands_over = true;
+                        Next::Upgrade => {
+                            upgrades = true;
                             connection.stage = Stage::Closing;
                             // It goes with all that came behind it.
                             break None;
@@ -188,7 +189,8 @@ impl Worker {
                 Step::Incomplete { needed } => {
                     connection.needed = needed;
                     if !context.session.http.is_under_way() {
-                        connection.look = Look::at(rest, context.shared.config.request_bytes_max);
+                        connection.reparse =
+                            Reparse::after(rest, context.shared.config.request_bytes_max);
                     }
                     break None;
                 }
@@ -202,20 +204,20 @@ impl Worker {
         }
         if mutated && !self.shared.flush_update_log() {
             // What is not in the log must not be acknowledged, nor what came behind it.
-            if let Some(Unconfirmed { at, refusal }) = unconfirmed {
+            if let Some(FirstAcknowledgement { at, refusal }) = acknowledgement {
                 output.truncate(at);
                 refusal.write(self.shared.log_failure(), output);
             }
             connection.stage = Stage::Refusing;
             return input.len();
         }
-        if hands_over {
+        if upgrades {
             let mut unsent = connection.take_unsent();
             unsent.append(output);
             // What goes with it is counted there, and not here any more.
             connection.charge();
             let received = input[consumed..].to_vec();
-            if !self.shared.hand_over(connection.socket(), unsent, received) {
+            if !self.shared.upgrade_connection(connection.socket(), unsent, received) {
                 out_of_memory(connection);
             }
             return input.len();
@@ -228,10 +230,15 @@ impl Worker {
                 self.shared.hand_to_replica(connection.socket(), ask);
             }
         }
-        if let Some(unconfirmed) = unconfirmed
-            && self.shared.holds_replies
+        if let Some(acknowledgement) = acknowledgement
+            && self.shared.delays_replies
         {
-            self.hold(token, connection, self.shared.awaited(), unconfirmed);
+            self.delay_replies(
+                token,
+                connection,
+                self.shared.acknowledgement_point(),
+                acknowledgement,
+            );
         }
         match blocked {
             Some(bytes) if self.pool(token, connection, &input[consumed..consumed + bytes]) => {
@@ -271,10 +278,10 @@ impl Worker {
                 }
                 connection.stage = Stage::Parked;
                 self.parked.push(token);
-                self.port().parking.store(true, Ordering::SeqCst);
+                self.mailbox().has_parked.store(true, Ordering::SeqCst);
                 if self.shared.pool.has_room() {
                     // The pool may have looked before it could see that somebody waits.
-                    self.port().wake();
+                    self.mailbox().wake();
                 }
                 false
             }
@@ -282,33 +289,31 @@ impl Worker {
     }
 
     /// Sends what the pool made of a request, and goes on.
-    pub(super) fn take_answer(
+    pub(super) fn complete(
         &mut self,
         token: Token,
         connection: &mut Connection,
-        mut answer: Answer,
+        mut completion: Completion,
     ) {
-        connection.session = answer.session;
+        connection.session = completion.session;
         connection.end_wait(self.now_ms());
         if !connection.session.http.is_receiving() {
             connection.request = None;
         }
-        connection.stage = match answer.next {
+        connection.stage = match completion.next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
-            Next::CloseIfQuiet | Next::Close | Next::HandOver | Next::Replicate(_) => {
-                Stage::Closing
-            }
+            Next::CloseIfQuiet | Next::Close | Next::Upgrade | Next::Replicate(_) => Stage::Closing,
             Next::Refuse => Stage::Refusing,
         };
-        if let Some((awaited, unconfirmed)) = answer.hold
-            && self.shared.holds_replies
+        if let Some((point, acknowledgement)) = completion.acknowledgement
+            && self.shared.delays_replies
         {
-            self.hold(token, connection, awaited, unconfirmed);
+            self.delay_replies(token, connection, point, acknowledgement);
         }
-        self.deliver(connection, &mut answer.output);
+        self.deliver(connection, &mut completion.output);
         // What has not gone counts with the connection from now on.
-        drop(answer.charge);
-        self.go_on(token, connection);
+        drop(completion.charge);
+        self.resume(token, connection);
     }
 }

@@ -146,7 +146,7 @@ fn perform(
         return Ok(Err("forbidden"));
     }
     let changes = !matches!(line.operation, Operation::Get);
-    if changes && context.shared.takeover().is_some_and(|other| other.is_locked(&line.key)) {
+    if changes && context.shared.upgrade().is_some_and(|other| other.is_locked(&line.key)) {
         return Ok(Err("locked"));
     }
     let conditions = Conditions {

@@ -8,21 +8,21 @@ use wire::http::{Head, Method, Status, head, reply};
 /// Hands the connection over if the request at the beginning of `input` is one of WebDAV's, or
 /// refuses it if it would change what a WebDAV client has locked.
 pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
-    let takeover = context.shared.takeover()?;
+    let upgrade = context.shared.upgrade()?;
     let Parse::Complete(head, _) = head(input) else { return None };
     let is_plain = !is_of_this_server(&head);
-    let hands_over = match head.method {
+    let upgrades = match head.method {
         Method::Dav | Method::Options => true,
         // Locks and folders are to be respected.
         Method::Put | Method::Delete => is_plain,
         Method::Get | Method::Head => is_folder(&head) && super::list::query(&head).is_none(),
         Method::Post | Method::Other => false,
     };
-    if hands_over {
-        return Some(Step::Executed { bytes: 0, next: Next::HandOver });
+    if upgrades {
+        return Some(Step::Executed { bytes: 0, next: Next::Upgrade });
     }
     let changes = matches!(head.method, Method::Put | Method::Delete);
-    if changes && path_key(head.target).is_ok_and(|key| takeover.is_locked(&key)) {
+    if changes && path_key(head.target).is_ok_and(|key| upgrade.is_locked(&key)) {
         reply::message(output, Status::Locked);
         return Some(Step::Executed { bytes: input.len(), next: Next::Refuse });
     }

@@ -103,7 +103,7 @@ fn general(shared: &Shared) -> Figures {
         ("curr_items", records.clone()),
         ("total_items", records),
         ("bytes", shared.database.size_bytes().to_string()),
-        ("threads", shared.ports.len().to_string()),
+        ("threads", shared.mailboxes.len().to_string()),
         ("max_connections", shared.config.connections_max.to_string()),
         ("total_connections", total(Count::Accepted).to_string()),
         ("get_hits", hits(Count::Get, Count::GetMiss)),
@@ -157,7 +157,7 @@ fn settings(shared: &Shared) -> Figures {
         ("verbosity", "0".to_owned()),
         ("domain_socket", unix.unwrap_or_else(null)),
         ("shutdown_command", on_off(config.shutdown_command)),
-        ("num_threads", shared.ports.len().to_string()),
+        ("num_threads", shared.mailboxes.len().to_string()),
         ("detail_enabled", on_off(false)),
         ("cas_enabled", on_off(true)),
         ("auth_enabled_sasl", on_off(config.users.is_some())),
@@ -184,7 +184,7 @@ fn items(shared: &Shared) -> Figures {
 /// What this process has of TCP connections and listeners, as the system lists them.
 fn connections(shared: &Shared) -> Figures {
     let mut figures = Figures::new();
-    for socket in crate::net::descriptors::tcp_sockets() {
+    for socket in crate::net::tcp_sockets::list() {
         let number = socket.descriptor;
         let (local, remote) = (socket.local, socket.remote);
         match remote {

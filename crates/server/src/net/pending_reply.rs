@@ -7,7 +7,7 @@ use wire::{Protocol, http, memcached_binary};
 
 /// What a reply waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Awaited {
+pub(crate) struct AcknowledgementPoint {
     /// The database must be durable up to here; 0 where clients do not wait for that.
     pub(crate) durable: LogPosition,
     /// Replicas must have everything up to this time stamp; 0 where clients do not wait for that.
@@ -16,16 +16,16 @@ pub(crate) struct Awaited {
 
 /// A connection whose replies are held.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) awaited: Awaited,
+pub(crate) struct PendingReply {
+    pub(crate) point: AcknowledgementPoint,
     /// Since when.
     pub(crate) since: Instant,
-    pub(crate) unconfirmed: Unconfirmed,
+    pub(crate) acknowledgement: FirstAcknowledgement,
 }
 
 /// The first reply of those held that acknowledges something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unconfirmed {
+pub(crate) struct FirstAcknowledgement {
     /// Where it begins, in bytes.
     pub(crate) at: usize,
     /// What takes its place, and that of all behind it, if it is not confirmed.
@@ -34,7 +34,7 @@ pub(crate) struct Unconfirmed {
 
 /// Why a change is not acknowledged that was made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum RefusalReason {
     /// Not enough replicas have it.
     Unconfirmed,
     /// The disk of the update log is full.
@@ -43,7 +43,7 @@ pub(crate) enum Reason {
     LogFailed,
 }
 
-impl Reason {
+impl RefusalReason {
     fn text(self) -> &'static str {
         match self {
             Self::Unconfirmed => "not confirmed by replicas",
@@ -104,7 +104,7 @@ impl Refusal {
     }
 
     /// Appends it to a reply.
-    pub(crate) fn write(self, reason: Reason, output: &mut Vec<u8>) {
+    pub(crate) fn write(self, reason: RefusalReason, output: &mut Vec<u8>) {
         let text = reason.text();
         match self {
             Self::Bytes(bytes) => output.extend_from_slice(bytes),
@@ -138,7 +138,7 @@ mod tests {
         let refusal = |request: Request<'_>| {
             let (mut bytes, mut output) = (Vec::new(), Vec::new());
             encode(&request, &mut bytes).expect("a request within the limits");
-            Refusal::of(&bytes).write(Reason::Unconfirmed, &mut output);
+            Refusal::of(&bytes).write(RefusalReason::Unconfirmed, &mut output);
             output
         };
         assert_eq!(refusal(Request::Put { key: b"k", value: b"v" }), b"\x01");
@@ -156,12 +156,14 @@ mod tests {
             String::from_utf8(output).expect("a text")
         };
         let put = b"PUT /k HTTP/1.1\r\n\r\n";
-        let full = refusal(put, Reason::LogFull);
+        let full = refusal(put, RefusalReason::LogFull);
         assert!(full.starts_with("HTTP/1.1 507 ") && full.contains("\r\nContent-Length: 33\r\n"));
         assert!(full.ends_with("\r\n\r\nno space left for the update log\n"), "{full}");
-        assert!(refusal(put, Reason::LogFailed).starts_with("HTTP/1.1 503 "));
-        assert!(refusal(put, Reason::Unconfirmed).ends_with("\n\r\nnot confirmed by replicas\n"));
-        let set = refusal(b"set k 0 0 1\r\nv\r\n", Reason::LogFull);
+        assert!(refusal(put, RefusalReason::LogFailed).starts_with("HTTP/1.1 503 "));
+        assert!(
+            refusal(put, RefusalReason::Unconfirmed).ends_with("\n\r\nnot confirmed by replicas\n")
+        );
+        let set = refusal(b"set k 0 0 1\r\nv\r\n", RefusalReason::LogFull);
         assert_eq!(set, "SERVER_ERROR no space left for the update log\r\n");
     }
 }

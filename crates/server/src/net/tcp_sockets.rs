@@ -14,7 +14,7 @@ pub(crate) struct TcpSocket {
 }
 
 /// All of them by their descriptors; none where the system does not tell.
-pub(crate) fn tcp_sockets() -> Vec<TcpSocket> {
+pub(crate) fn list() -> Vec<TcpSocket> {
     let mut ends = HashMap::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
         let text = std::fs::read_to_string(table).unwrap_or_default();
@@ -75,7 +75,7 @@ mod tests {
             let client = TcpStream::connect(address).expect("a connection");
             let client_address = client.local_addr().expect("an address");
             let _accepted = listener.accept().expect("a connection");
-            let sockets = tcp_sockets();
+            let sockets = list();
             let has = |local, remote| {
                 sockets.iter().any(|one| one.local == local && one.remote == remote)
             };

@@ -1,8 +1,8 @@
-//! What other threads see of an event loop: an inbox, a bell, and how busy it is.
+//! What other threads see of an event loop: an messages, a waker, and how busy it is.
 
 use crate::net::connection::Connection;
-use crate::net::pool::Answer;
 use crate::net::slab::Token;
+use crate::net::worker_pool::Completion;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ pub(crate) enum Message {
     /// A connection that is this loop's from now on.
     Adopt(Box<Connection>),
     /// What the pool made of a request.
-    Answer(Token, Answer),
+    Completion(Token, Completion),
     /// The log moved on, or failed for good.
     Durable {
         /// Nothing more becomes durable.
@@ -25,28 +25,28 @@ pub(crate) enum Message {
 }
 
 /// The outside of an event loop.
-pub(crate) struct Port {
-    bell: OwnedFd,
-    rung: AtomicBool,
-    inbox: Mutex<Vec<Message>>,
+pub(crate) struct Mailbox {
+    waker: OwnedFd,
+    woken: AtomicBool,
+    messages: Mutex<Vec<Message>>,
     /// Some connection waits for the durable position to move.
-    pub(crate) holding: AtomicBool,
+    pub(crate) has_pending_replies: AtomicBool,
     /// Some connection waits for room in the queue of the pool.
-    pub(crate) parking: AtomicBool,
+    pub(crate) has_parked: AtomicBool,
     /// Connections that the loop has or is about to have.
     pub(crate) connections: AtomicUsize,
     busy_percent: AtomicU32,
     measured_at_ms: AtomicU64,
 }
 
-impl Port {
+impl Mailbox {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         Ok(Self {
-            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
-            rung: AtomicBool::new(false),
-            inbox: Mutex::new(Vec::new()),
-            holding: AtomicBool::new(false),
-            parking: AtomicBool::new(false),
+            waker: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            woken: AtomicBool::new(false),
+            messages: Mutex::new(Vec::new()),
+            has_pending_replies: AtomicBool::new(false),
+            has_parked: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             busy_percent: AtomicU32::new(0),
             measured_at_ms: AtomicU64::new(0),
@@ -55,21 +55,21 @@ impl Port {
 
     /// Leaves a message and wakes the loop.
     pub(crate) fn post(&self, message: Message) {
-        self.inbox.lock().push(message);
+        self.messages.lock().push(message);
         self.wake();
     }
 
     /// Wakes the loop, once however often it is called meanwhile.
     pub(crate) fn wake(&self) {
-        if !self.rung.swap(true, Ordering::SeqCst) {
-            ring(&self.bell);
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            wake(&self.waker);
         }
     }
 
-    /// Takes all messages. What is posted from now on rings the bell again.
+    /// Takes all messages. What is posted from now on rings the waker again.
     pub(crate) fn take(&self) -> Vec<Message> {
-        self.rung.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.inbox.lock())
+        self.woken.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.messages.lock())
     }
 
     /// Tells how busy the loop was lately.
@@ -85,15 +85,15 @@ impl Port {
     }
 }
 
-impl AsFd for Port {
-    /// The bell. It is watched for edges, so nobody needs to read it.
+impl AsFd for Mailbox {
+    /// The waker. It is watched for edges, so nobody needs to read it.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 
 /// Makes an eventfd readable. Safe to call in a signal handler.
-pub(crate) fn ring(bell: &OwnedFd) {
-    // It can only fail when the counter is full, and then the bell is ringing.
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+pub(crate) fn wake(waker: &OwnedFd) {
+    // It can only fail when the counter is full, and then the waker is ringing.
+    let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }

@@ -4,8 +4,8 @@
 //! connection whose request finds no room waits at its event loop, which is woken when there is.
 
 use crate::budget::Charge;
-use crate::net::held::{Awaited, Refusal, Unconfirmed};
-use crate::net::port::{Message, Port};
+use crate::net::mailbox::{Mailbox, Message};
+use crate::net::pending_reply::{AcknowledgementPoint, FirstAcknowledgement, Refusal};
 use crate::net::slab::Token;
 use crate::ops::session::Session;
 use crate::protocol::{self, Context, Next, Step};
@@ -41,19 +41,19 @@ pub(crate) enum Task {
 
 /// What became of a request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Completion {
     pub(crate) output: Vec<u8>,
     /// For the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
     pub(crate) session: Session,
     pub(crate) next: Next,
     /// What has to be safe before the reply is sent.
-    pub(crate) hold: Option<(Awaited, Unconfirmed)>,
+    pub(crate) acknowledgement: Option<(AcknowledgementPoint, FirstAcknowledgement)>,
 }
 
 /// The queue of the pool.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct WorkerPool {
     queue: Mutex<Queue>,
     filled: Condvar,
     queue_max: usize,
@@ -67,7 +67,7 @@ struct Queue {
     stopping: bool,
 }
 
-impl Pool {
+impl WorkerPool {
     pub(crate) fn new(queue_max: usize) -> Self {
         Self { queue: Mutex::default(), filled: Condvar::new(), queue_max }
     }
@@ -145,12 +145,12 @@ pub(crate) fn work(shared: &Shared) {
                 continue;
             }
         };
-        for port in shared.ports.iter() {
-            if port.parking.swap(false, Ordering::SeqCst) {
-                port.wake();
+        for mailbox in shared.mailboxes.iter() {
+            if mailbox.has_parked.swap(false, Ordering::SeqCst) {
+                mailbox.wake();
             }
         }
-        let port: &Port = &shared.ports[event_loop];
+        let mailbox: &Mailbox = &shared.mailboxes[event_loop];
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
                 let mut output = Vec::new();
@@ -169,8 +169,9 @@ pub(crate) fn work(shared: &Shared) {
                 };
                 let step = protocol::step(&mut context, &request, &mut output);
                 let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
-                let hold =
-                    context.mutated.then(|| (shared.awaited(), Unconfirmed { at: 0, refusal }));
+                let acknowledgement = context.mutated.then(|| {
+                    (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
+                });
                 let reply_charge = context.charge.take();
                 let mutated = context.mutated;
                 if reply_charge.is_some() {
@@ -191,12 +192,13 @@ pub(crate) fn work(shared: &Shared) {
                 };
                 drop((request, charge));
                 let session = *session;
-                let answer = Answer { output, charge: reply_charge, session, next, hold };
-                port.post(Message::Answer(token, answer));
+                let completion =
+                    Completion { output, charge: reply_charge, session, next, acknowledgement };
+                mailbox.post(Message::Completion(token, completion));
             }
             Task::AwaitDurable(position) => {
                 let failed = shared.database.wait_durable(position).is_err();
-                port.post(Message::Durable { failed });
+                mailbox.post(Message::Durable { failed });
             }
         }
     }

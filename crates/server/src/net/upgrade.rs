@@ -7,23 +7,23 @@ use std::sync::Arc;
 
 /// A connection as it is handed over.
 #[derive(Debug)]
-pub struct Handed {
+pub struct UpgradedConnection {
     /// Its socket, which does not block.
     pub socket: OwnedFd,
     /// Replies that are to be sent first, once [`crate::Records::commit`] has returned.
-    pub unsent: Counted,
+    pub unsent: BudgetedBytes,
     /// What has come of the request that it is handed over with, and what came behind.
-    pub received: Counted,
+    pub received: BudgetedBytes,
 }
 
 /// Bytes that count against the memory of all buffers until they are dropped.
 #[derive(Debug)]
-pub struct Counted {
+pub struct BudgetedBytes {
     bytes: Vec<u8>,
     _charge: Charge,
 }
 
-impl Counted {
+impl BudgetedBytes {
     /// `None` if there is no room for them.
     pub(crate) fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Self> {
         let mut charge = Charge::none(budget);
@@ -31,7 +31,7 @@ impl Counted {
     }
 }
 
-impl Deref for Counted {
+impl Deref for BudgetedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -40,9 +40,9 @@ impl Deref for Counted {
 }
 
 /// What serves the connections of WebDAV clients.
-pub trait Takeover: Send + Sync {
+pub trait ConnectionUpgrade: Send + Sync {
     /// Serves a connection from now on.
-    fn serve(&self, connection: Handed);
+    fn serve(&self, connection: UpgradedConnection);
 
     /// Whether somebody has locked the record under this key.
     fn is_locked(&self, key: &[u8]) -> bool;

@@ -10,11 +10,11 @@ use wire::limits::{HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX};
 
 /// Longest request that is taken of a client that has not said who it is, in bytes. Heads of HTTP
 /// have a limit of their own.
-pub(crate) const STRANGER_BYTES_MAX: usize = 64 << 10;
+pub(crate) const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
 
 /// What is known of a request that is not all there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Reparse {
     /// Bytes that were there when it was looked at; 0 if it is worth it in any case.
     seen: usize,
     /// Bytes in which no line has ended since then.
@@ -23,9 +23,9 @@ pub(crate) struct Look {
     limit: usize,
 }
 
-impl Look {
+impl Reparse {
     /// What has been looked at, and was not a whole request. One of `bytes_max` is too long.
-    pub(crate) fn at(input: &[u8], bytes_max: usize) -> Self {
+    pub(crate) fn after(input: &[u8], bytes_max: usize) -> Self {
         let awaits_line = match wire::sniff(input) {
             // Text, of which the first line is not there.
             Some(Protocol::Memcached) | None => !input.contains(&b'\n'),
@@ -33,14 +33,15 @@ impl Look {
             Some(Protocol::Binary | Protocol::MemcachedBinary) => false,
         };
         let seen = if awaits_line { input.len() } else { 0 };
-        let limits = [bytes_max, STRANGER_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX, 2 * seen];
+        let limits =
+            [bytes_max, UNAUTHENTICATED_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX, 2 * seen];
         let limit = limits.into_iter().filter(|limit| *limit > seen).min().unwrap_or(0);
         Self { seen, searched: seen, limit }
     }
 
     /// Whether something may be made of what there is by now.
     #[inline]
-    pub(crate) fn is_worth_it(&mut self, input: &[u8]) -> bool {
+    pub(crate) fn is_due(&mut self, input: &[u8]) -> bool {
         if self.seen == 0 || input.len() >= self.limit {
             return true;
         }
@@ -64,12 +65,12 @@ mod tests {
 
     /// How often a request is looked at that comes byte by byte.
     fn looks(request: &[u8]) -> usize {
-        let mut look = Look::default();
+        let mut reparse = Reparse::default();
         let mut looks = 0;
         for bytes in 1..=request.len() {
-            if look.is_worth_it(&request[..bytes]) {
+            if reparse.is_due(&request[..bytes]) {
                 looks += 1;
-                look = Look::at(&request[..bytes], usize::MAX);
+                reparse = Reparse::after(&request[..bytes], usize::MAX);
             }
         }
         looks
@@ -91,10 +92,10 @@ mod tests {
 
     #[test]
     fn what_has_become_too_long_is_looked_at() {
-        for limit in [1000, STRANGER_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX] {
+        for limit in [1000, UNAUTHENTICATED_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX] {
             let line = [&b"get "[..], &vec![b'k'; limit]].concat();
-            let mut look = Look::at(&line[..limit - 1], 1000);
-            assert!(look.is_worth_it(&line[..limit]), "{limit}");
+            let mut reparse = Reparse::after(&line[..limit - 1], 1000);
+            assert!(reparse.is_due(&line[..limit]), "{limit}");
         }
     }
 
@@ -110,13 +111,13 @@ mod tests {
         ];
         for request in whole {
             for first in 1..request.len() {
-                let mut look = Look::at(&request[..first], usize::MAX);
+                let mut reparse = Reparse::after(&request[..first], usize::MAX);
                 for bytes in first + 1..request.len() {
-                    if look.is_worth_it(&request[..bytes]) {
-                        look = Look::at(&request[..bytes], usize::MAX);
+                    if reparse.is_due(&request[..bytes]) {
+                        reparse = Reparse::after(&request[..bytes], usize::MAX);
                     }
                 }
-                assert!(look.is_worth_it(request), "{} {first}", request.escape_ascii());
+                assert!(reparse.is_due(request), "{} {first}", request.escape_ascii());
             }
         }
     }

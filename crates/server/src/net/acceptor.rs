@@ -1,4 +1,4 @@
-//! Accepting connections and dealing them to event loops.
+//! Acceptor: accepts connections and assigns each to an event loop.
 
 use crate::counters::{Count, Counters};
 use crate::net::balance;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What a client is told that is one too many.
+/// Reply to a connection beyond [`crate::Config::connections_max`].
 const TOO_MANY: &[u8] = b"SERVER_ERROR too many connections\r\n";
 
-/// Pause after the system has refused a connection for lack of something, such as descriptors:
-/// the one that waits would be reported again at once.
+/// Pause after `accept` has failed for lack of a resource such as descriptors. The connection that
+/// waits would be reported again at once.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts until `waker` rings.
+/// Accepts connections until `waker` is signalled.
 pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], waker: &OwnedFd) -> Result<()> {
     let counters = shared.new_counters();
     let mut watched: Vec<PollFd<'_>> = listeners
@@ -56,7 +56,7 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
                 admit(shared, socket, counters);
             }
             Err(Errno::AGAIN) => return,
-            // The client has gone already, or its network has.
+            // The client or its network is gone already.
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -69,7 +69,7 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
                 | Errno::OPNOTSUPP,
             ) => {}
             Err(error) => {
-                tracing::error!("a connection cannot be accepted: {error}");
+                tracing::error!("cannot accept a connection: {error}");
                 std::thread::sleep(SHORTAGE_PAUSE);
                 return;
             }
@@ -79,9 +79,12 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
 
 fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
     if shared.connections() >= shared.config.connections_max {
-        tracing::warn!("too many connections");
+        tracing::warn!(
+            "connection refused: {} are open, which is the limit; raise it or close some",
+            shared.config.connections_max
+        );
         counters.count(Count::Rejected);
-        // Whether it takes the refusal or not, it is closed.
+        // The connection is closed whether or not the client reads the refusal.
         let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
         return;
     }

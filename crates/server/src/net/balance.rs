@@ -1,30 +1,32 @@
-//! Which event loop serves which connection.
+//! Load balancing: assigns connections to event loops and moves them between loops.
 //!
-//! As few loops as possible work, each below about 70% of its time: one loop that finds several
-//! requests at each wake-up costs less per request than two that find one. A loop that is busy
-//! nearly all the time hands connections to the least busy one; a loop that has little to do
-//! hands all of its connections to one before it. Both only after some windows in a row that say
-//! the same, and then not again for a while, so that connections do not go back and forth.
+//! As few loops as possible work, each below about 70% of its time. One loop that finds several
+//! requests at each wake-up costs less per request than two loops that find one.
+//!
+//! A loop that is busy nearly all the time hands connections to the least busy loop. A loop that is
+//! nearly idle hands all of its connections to a loop before it. Either happens only after several
+//! windows in a row with the same verdict, and then not again for some windows: connections must
+//! not move back and forth.
 
 use crate::net::mailbox::Mailbox;
 use std::time::{Duration, Instant};
 
-/// A loop below this takes new connections, in percent of its time.
+/// A loop below this load takes new connections, in percent of its time.
 const ACCEPT_BELOW_PERCENT: u32 = 70;
-/// A loop above this gives connections away, in percent of its time.
+/// A loop above this load hands connections over, in percent of its time.
 const SPREAD_ABOVE_PERCENT: u32 = 85;
-/// Two loops that are together below this become one, in percent of the time of one.
+/// Two loops whose loads add up to less are merged, in percent of the time of one.
 const MERGE_BELOW_PERCENT: u32 = 50;
-/// Span over which the time spent is measured.
+/// Span over which the load of a loop is measured.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Windows in a row above the mark before connections are given away.
+/// Windows in a row above [`SPREAD_ABOVE_PERCENT`] before connections are handed over.
 const SPREAD_WINDOWS: u32 = 3;
-/// Windows in a row below the mark before loops are merged.
+/// Windows in a row below [`MERGE_BELOW_PERCENT`] before loops are merged.
 const MERGE_WINDOWS: u32 = 20;
-/// Windows in which nothing moves after something did.
+/// Windows without a move after a move.
 const REST_WINDOWS: u32 = 10;
 
-/// Measures the share of its time that a loop does not sleep.
+/// Measures the share of its time that a loop is awake.
 #[derive(Debug)]
 pub(crate) struct Meter {
     window_began: Instant,
@@ -37,13 +39,13 @@ impl Meter {
         Self { window_began: now, woke: now, busy: Duration::ZERO }
     }
 
-    /// The loop has just woken up.
+    /// Records that the loop has just woken up.
     #[inline]
     pub(crate) fn wakes(&mut self, now: Instant) {
         self.woke = now;
     }
 
-    /// The loop is about to sleep. Answers the percentage of a window that is over.
+    /// Records that the loop is about to sleep. Returns its load in percent if a window is over.
     #[inline]
     pub(crate) fn sleeps(&mut self, now: Instant) -> Option<u32> {
         self.busy += now - self.woke;
@@ -58,7 +60,7 @@ impl Meter {
     }
 }
 
-/// The loop for a new connection.
+/// Returns the mailbox of the loop that gets a new connection.
 pub(crate) fn for_new_connection(mailboxes: &[Mailbox], now_ms: u64) -> &Mailbox {
     mailboxes
         .iter()
@@ -67,16 +69,16 @@ pub(crate) fn for_new_connection(mailboxes: &[Mailbox], now_ms: u64) -> &Mailbox
         .unwrap_or(&mailboxes[0])
 }
 
-/// Connections to be handed over.
+/// Order to hand connections over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handover {
-    /// Number of the loop that gets them.
+    /// Number of the loop that receives them.
     pub(crate) to: usize,
     /// Their share of the requests, in percent.
     pub(crate) share_percent: u32,
 }
 
-/// What a loop makes of its windows.
+/// Judge of a loop's load, window after window.
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
     busy_windows: u32,
@@ -84,19 +86,19 @@ pub(crate) struct Balance {
     rest_windows: u32,
 }
 
-/// What follows from a window.
+/// Verdict on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// No connection moves.
     Stay,
-    /// The loop is busy: from now on it matters which connections are active.
+    /// The loop is busy: count which connections are active.
     Observe,
     /// Hand over some connections.
     Move(Handover),
 }
 
 impl Balance {
-    /// Judges a window of loop number `own`; `busy` are the percentages of all loops.
+    /// Judges a window of loop number `own`. `busy` holds the percentages of all loops.
     pub(crate) fn judge(&mut self, own: usize, busy: &[u32]) -> Verdict {
         if self.rest_windows > 0 {
             self.rest_windows -= 1;
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saturated_loop_gives_half_to_an_idle_one_and_then_rests() {
+    fn a_saturated_loop_hands_half_of_its_connections_to_an_idle_one_and_then_rests() {
         let mut balance = Balance::default();
         let moved = Verdict::Move(Handover { to: 1, share_percent: 50 });
         let seen = verdicts(&mut balance, 0, &[100, 0], 3);
@@ -146,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn busy_loops_keep_their_connections_when_no_other_has_room() {
+    fn busy_loops_keep_their_connections_if_no_other_loop_is_idle() {
         let seen = verdicts(&mut Balance::default(), 0, &[100, 90], 50);
         assert!(seen.iter().all(|verdict| *verdict == Verdict::Stay));
     }
 
     #[test]
-    fn a_loop_with_little_to_do_merges_into_one_before_it() {
+    fn a_nearly_idle_loop_merges_into_one_before_it() {
         let merged = Verdict::Move(Handover { to: 0, share_percent: 100 });
         let seen = verdicts(&mut Balance::default(), 1, &[20, 10], MERGE_WINDOWS);
         assert_eq!(seen.last(), Some(&merged));
@@ -162,13 +164,13 @@ mod tests {
 
     #[test]
     fn after_a_spread_the_loops_do_not_merge_at_the_same_load() {
-        // 100% spread over two is 50% each, far above what is merged.
+        // 100% spread over two loops is 50% each, far above the limit for a merge.
         let seen = verdicts(&mut Balance::default(), 1, &[50, 50], 100);
         assert!(seen.iter().all(|verdict| *verdict == Verdict::Stay));
     }
 
     #[test]
-    fn the_meter_tells_the_share_of_a_window_awake() {
+    fn the_meter_returns_the_share_of_a_window_awake() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut meter = Meter::new(start);

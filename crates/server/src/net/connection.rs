@@ -1,7 +1,7 @@
-//! One client: its socket, and what is left over between two looks at it.
+//! A client connection: its socket, and the data that stay between two events.
 //!
-//! An idle connection owns no buffer. What has arrived is read into a buffer of the event loop,
-//! and only half a request, or a reply that the client does not take, stays here.
+//! An idle connection owns no buffer. Input is read into a buffer of the event loop. Only an
+//! incomplete request, or a reply that the client does not take, stays here.
 
 use crate::admin::logins::Visitor;
 use crate::budget::Charge;
@@ -21,65 +21,66 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a connection waits for before it executes its next request.
+/// State of a connection: whether its next request may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nothing: it executes what comes.
+    /// The next request is executed as soon as it is complete.
     Open,
-    /// A request is in the pool.
+    /// A request is in the worker pool.
     Pooled,
-    /// A request waits for room in the pool's queue.
+    /// A request waits for a place in the pool's queue.
     Parked,
-    /// No further request is executed: closes when everything has been sent.
+    /// No further request is executed. The connection closes once every reply has been sent.
     Closing,
-    /// As `Closing`, but what the client still sends is thrown away until it stops: closing at
-    /// once would destroy the refusal that is on its way to it.
+    /// As `Closing`, but further input is discarded until the client stops sending. Closing at once
+    /// would destroy the refusal on its way to the client.
     Refusing,
-    /// Everything has been sent, and the client knows that nothing more comes.
+    /// Every reply has been sent, and so has the end of the stream. The client may still be
+    /// sending.
     Lingering {
-        /// Second of the loop at which patience ends.
+        /// Time at which the connection is closed in any case, in seconds since the server started.
         until_s: u64,
     },
 }
 
-/// One client.
+/// A client connection.
 pub(crate) struct Connection {
     socket: OwnedFd,
-    /// What its client is known for.
+    /// State of the client across requests.
     pub(crate) session: Session,
-    /// Requests not executed yet, mostly the first part of one.
+    /// Input that is not executed yet, mostly an incomplete request.
     pub(crate) input: Vec<u8>,
-    /// Length of `input` from which it is worth parsing.
+    /// Length of `input` from which the request may be complete, in bytes.
     pub(crate) needed: usize,
-    /// Whether it is worth parsing at that length.
+    /// Decides whether to parse `input` again.
     pub(crate) reparse: Reparse,
     output: Vec<u8>,
-    /// Bytes of `output` that have been sent.
+    /// Number of bytes of `output` that have been sent.
     sent: usize,
     pub(crate) stage: Stage,
-    /// What is in `output` must not be sent before that is safe.
+    /// `output` must not be sent before this is resolved.
     pub(crate) pending_reply: Option<PendingReply>,
-    /// The client sends nothing more.
+    /// The client has ended its stream.
     pub(crate) ended: bool,
-    /// The socket is of no use any more.
+    /// The socket has failed.
     pub(crate) broken: bool,
-    /// Not watched for input: it came while none is wanted.
+    /// The socket is not watched for input, because input came while none was wanted.
     pub(crate) paused: bool,
-    /// What the socket is watched for.
+    /// Events for which the socket is watched.
     watched: EventFlags,
-    /// Second of the loop in which bytes last moved.
+    /// Time at which bytes were last sent or received, in seconds since the server started.
     pub(crate) moved_at_s: u64,
-    /// The request that has come in part.
+    /// Pace of the request that has arrived in part.
     pub(crate) request: Option<Pace>,
-    /// The replies that the client is to take.
+    /// Pace of the replies that the client has to take.
     pub(crate) reply: Option<Pace>,
-    /// Since when a request waits for the server.
+    /// Time since which a request waits for the server, in milliseconds since the server started.
     waits_since_ms: u64,
-    /// What is in the pool is a part of an upload.
+    /// The request in the pool is a part of an upload.
     is_uploading: bool,
-    /// What is in the pool is the next piece of a long reply.
+    /// The request in the pool is the next piece of a large reply.
     is_downloading: bool,
-    /// Times it had something to do, for the balance between loops.
+    /// Number of events, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
     shared: Arc<Shared>,
@@ -127,12 +128,12 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
-    /// Bytes of replies that the client has not taken.
+    /// Returns the number of bytes of replies that are not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.output.len() - self.sent
     }
 
-    /// Whether it may execute its next request.
+    /// Returns whether the next request may be executed.
     #[inline]
     pub(crate) fn executes(&self) -> bool {
         self.stage == Stage::Open
@@ -142,7 +143,7 @@ impl Connection {
             && !self.session.http.is_sending()
     }
 
-    /// Whether it is time for the next piece of a long reply.
+    /// Returns whether the next piece of a large reply may be read.
     pub(crate) fn is_ready_for_piece(&self) -> bool {
         self.session.http.is_sending()
             && self.stage == Stage::Open
@@ -151,13 +152,14 @@ impl Connection {
             && !self.broken
     }
 
-    /// Whether it wants more input.
+    /// Returns whether input is wanted.
     pub(crate) fn reads(&self) -> bool {
         !self.ended
             && (self.executes() || matches!(self.stage, Stage::Refusing | Stage::Lingering { .. }))
     }
 
-    /// Whether it is between two requests, with nothing under way.
+    /// Returns whether another loop may adopt the connection: it is between two requests, with
+    /// nothing pending.
     pub(crate) fn is_movable(&self) -> bool {
         self.stage == Stage::Open
             && self.pending_reply.is_none()
@@ -167,12 +169,12 @@ impl Connection {
             && !self.broken
     }
 
-    /// Whether its client has begun a request, or has a reply to take.
+    /// Returns whether the client has begun a request or has a reply to take.
     pub(crate) fn is_mid_exchange(&self) -> bool {
         self.reply.is_some() || self.request.is_some()
     }
 
-    /// Notes what is there of a request, of which `received` bytes have come.
+    /// Updates the pace of the incomplete request, of which `received` bytes have just arrived.
     #[inline]
     pub(crate) fn note_input(&mut self, received: usize, now_ms: u64) {
         let is_pooled = matches!(self.stage, Stage::Pooled | Stage::Parked);
@@ -188,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// Notes that so many bytes of the replies have been sent. The pieces of a long one are one
-    /// reply.
+    /// Updates the pace of the replies, of which `sent` bytes have just been sent. The pieces of a
+    /// large reply count as one reply.
     #[inline]
     pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
         let is_all = self.output.is_empty() && !self.session.http.is_sending();
@@ -200,14 +202,14 @@ impl Connection {
         }
     }
 
-    /// From now on it waits for the server, not the server for its client.
+    /// Stops the client's clock: the server has to act.
     pub(crate) fn begin_wait(&mut self, now_ms: u64) {
         self.waits_since_ms = now_ms;
         self.is_uploading = self.session.http.is_receiving();
         self.is_downloading = self.session.http.is_sending();
     }
 
-    /// The client has its time again.
+    /// Starts the client's clock again.
     pub(crate) fn end_wait(&mut self, now_ms: u64) {
         let waited_ms = now_ms.saturating_sub(self.waits_since_ms);
         if let Some(request) = &mut self.request {
@@ -218,7 +220,8 @@ impl Connection {
         }
     }
 
-    /// Whether it can go: nothing is to come from it or to it.
+    /// Returns whether the connection can be closed: nothing is expected from the client or to be
+    /// sent.
     pub(crate) fn is_done(&self) -> bool {
         let quiet = self.pending_reply.is_none() && self.output.is_empty();
         self.broken
@@ -230,9 +233,9 @@ impl Connection {
                 }
     }
 
-    /// Sends a reply, behind those that wait. What cannot be sent now is kept. `reply` is empty
-    /// afterwards; its memory stays with the caller unless most of it is still needed. Answers
-    /// the bytes sent.
+    /// Sends a reply, after those that wait, and returns the number of bytes sent. Keeps what
+    /// cannot be sent now. `reply` is empty afterwards. Its memory stays with the caller unless
+    /// most of it is still needed.
     pub(crate) fn deliver(&mut self, reply: &mut Vec<u8>) -> usize {
         if self.pending_reply.is_some() || !self.output.is_empty() {
             self.keep(reply, 0);
@@ -259,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// Replies that the client has not taken, which are not sent here any more.
+    /// Removes and returns the bytes of replies that are not sent yet.
     pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
         let unsent = std::mem::take(&mut self.output).split_off(self.sent);
         self.sent = 0;
@@ -268,11 +271,11 @@ impl Connection {
 
     fn keep(&mut self, reply: &mut Vec<u8>, sent: usize) {
         if self.output.is_empty() && reply.len() > crate::net::event_loop::BUFFER_BYTES {
-            // A long reply is not copied.
+            // A large reply is moved, not copied.
             std::mem::swap(&mut self.output, reply);
             self.sent = sent;
         } else {
-            // What has gone makes room before more is taken.
+            // Remove the bytes that have been sent before more are added.
             self.output.drain(..self.sent);
             self.sent = 0;
             self.output.extend_from_slice(&reply[sent..]);
@@ -280,7 +283,8 @@ impl Connection {
         reply.clear();
     }
 
-    /// Keeps what comes next, a batch of replies of which one is `acknowledgement`, until that is safe.
+    /// Delays the replies that follow until `point` is reached. `acknowledgement` is the first of
+    /// them that acknowledges a change.
     pub(crate) fn delay_replies(
         &mut self,
         point: AcknowledgementPoint,
@@ -289,14 +293,14 @@ impl Connection {
     ) {
         let before = self.unsent_bytes();
         let first = FirstAcknowledgement { at: before + acknowledgement.at, ..acknowledgement };
-        // What is held already is at the front.
+        // Replies that are pending already come first.
         let (since, acknowledgement) = self.pending_reply.map_or((now, first), |pending_reply| {
             (pending_reply.since, pending_reply.acknowledgement)
         });
         self.pending_reply = Some(PendingReply { point, since, acknowledgement });
     }
 
-    /// What is held was not confirmed: says so, instead of acknowledging it, and nothing more.
+    /// Replaces the first pending acknowledgement, and everything after it, with a refusal.
     pub(crate) fn refuse_pending(&mut self) {
         let Some(PendingReply { acknowledgement, .. }) = self.pending_reply.take() else { return };
         self.output.drain(..self.sent);
@@ -306,7 +310,7 @@ impl Connection {
         self.stage = Stage::Refusing;
     }
 
-    /// Sends what waits, as far as the socket takes it. Answers the bytes sent.
+    /// Sends the waiting replies as far as the socket takes them. Returns the number of bytes sent.
     pub(crate) fn flush(&mut self) -> usize {
         if self.pending_reply.is_some() || self.output.is_empty() {
             return 0;
@@ -328,14 +332,14 @@ impl Connection {
         }
     }
 
-    /// Tells the client that nothing more comes.
+    /// Ends the stream to the client.
     pub(crate) fn end_output(&self) {
-        // If this fails the client is gone, which reading will tell.
+        // If this fails the client is gone, which the next read reports.
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// Has `epoll` watch for what matters now. A connection that neither reads nor writes is not
-    /// watched at all, because an end of the connection is reported to every watcher.
+    /// Watches the socket for the events that matter now. A connection that neither reads nor
+    /// writes is not watched at all: an end of the connection is reported to every watcher.
     pub(crate) fn watch(&mut self, epoll: &OwnedFd, token: Token) -> rustix::io::Result<()> {
         let mut wanted = EventFlags::empty();
         if !self.paused {
@@ -359,23 +363,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes it from the loop it was at.
+    /// Removes the socket from `epoll`.
     pub(crate) fn unwatch(&mut self, epoll: &OwnedFd) {
         if !self.watched.is_empty() {
-            // It can only fail if it is not there.
+            // This fails only if the socket is not watched.
             let _ = epoll::delete(epoll, &self.socket);
             self.watched = EventFlags::empty();
         }
     }
 
-    /// Charges the budget for its buffers as they are now; says whether there was room.
+    /// Charges the budget for the buffers at their present size. Returns whether the budget allows
+    /// it.
     #[inline]
     pub(crate) fn charge(&mut self) -> bool {
         let buffers = self.input.capacity() + self.output.capacity();
         self.charge.set(buffers + self.session.bytes())
     }
 
-    /// Gives up its buffers and what was in them.
+    /// Frees the buffers and their contents.
     pub(crate) fn drop_buffers(&mut self) {
         self.input = Vec::new();
         self.output = Vec::new();
@@ -387,6 +392,6 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        tracing::debug!("connection finished");
+        tracing::debug!("connection closed");
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets that listen, TCP of both families and Unix.
+//! Listening sockets: TCP over IPv4 and IPv6, and Unix.
 
 use crate::{Endpoint, Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +9,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Connections that the system completes before they are accepted.
+/// Most connections that the system completes before they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// A socket that listens. Dropping it closes it and removes its file, if it has one.
+/// A listening socket. Dropping it closes it and removes the file of a Unix socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
@@ -20,7 +20,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on every address that `endpoint` means.
+    /// Listens on every address of `endpoint`.
     pub(crate) fn bind(endpoint: &Endpoint) -> Result<Vec<Self>> {
         let failed =
             |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
@@ -28,7 +28,7 @@ impl Listener {
             Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path).map_err(failed)?]),
             Endpoint::Loopback { port } => Self::bind_loopback(*port).map_err(failed),
             Endpoint::Tcp { host: None, port } => {
-                // One socket for both families, where the system has v6 at all.
+                // One socket serves both families, unless the system has no IPv6.
                 let any = Self::bind_tcp((Ipv6Addr::UNSPECIFIED, *port).into(), false)
                     .or_else(|error| match error {
                         Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
@@ -60,7 +60,7 @@ impl Listener {
         match Self::bind_tcp((Ipv6Addr::LOCALHOST, chosen).into(), true) {
             Ok(second) => Ok(vec![first, second]),
             Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => Ok(vec![first]),
-            // The system has chosen a port that another program has in the other family.
+            // The system chose a port that another program has in the other family.
             Err(Errno::ADDRINUSE) if port == 0 => Ok(vec![first]),
             Err(error) => Err(error),
         }
@@ -70,7 +70,7 @@ impl Listener {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = open(family)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // Accepted sockets inherit this, which spares a call for each.
+        // Accepted sockets inherit this option, which saves a call for each.
         sockopt::set_tcp_nodelay(&socket, true)?;
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, only_its_family)?;
@@ -95,12 +95,12 @@ impl Listener {
         Ok(Self { socket, file: Some(path.to_path_buf()) })
     }
 
-    /// The next connection, if one waits.
+    /// Accepts a connection, or fails with `AGAIN` if none waits.
     pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
     }
 
-    /// Address that it is bound to; none for a Unix socket.
+    /// Returns the address that the socket is bound to, or `None` for a Unix socket.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         net::getsockname(&self.socket).ok().and_then(|address| SocketAddr::try_from(address).ok())
     }
@@ -117,7 +117,10 @@ impl Drop for Listener {
         if let Some(path) = &self.file
             && let Err(error) = std::fs::remove_file(path)
         {
-            tracing::warn!("{} stays behind: {error}", path.display());
+            tracing::warn!(
+                "cannot remove the socket {}, remove it by hand: {error}",
+                path.display()
+            );
         }
     }
 }
@@ -127,7 +130,7 @@ fn open(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// Whether `path` is the socket of a server that is gone: nobody answers at it.
+/// Returns whether `path` is the socket of a server that is gone: connecting is refused.
 fn is_left_behind(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     is_socket

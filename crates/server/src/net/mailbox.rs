@@ -1,4 +1,4 @@
-//! What other threads see of an event loop: an messages, a waker, and how busy it is.
+//! Mailbox of an event loop: messages from other threads, a waker, and the load of the loop.
 
 use crate::net::connection::Connection;
 use crate::net::slab::Token;
@@ -8,32 +8,32 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Age of a figure, in milliseconds, from which it says nothing: the loop has been asleep since.
+/// Age from which a measured load is stale, in milliseconds: the loop has been asleep since.
 const BUSY_STALE_MS: u64 = 500;
 
-/// Something for an event loop to take care of.
+/// A message to an event loop.
 pub(crate) enum Message {
-    /// A connection that is this loop's from now on.
+    /// The loop owns this connection from now on.
     Adopt(Box<Connection>),
-    /// What the pool made of a request.
+    /// The pool has executed a request.
     Completion(Token, Completion),
-    /// The log moved on, or failed for good.
+    /// The log has become durable up to the position asked for, or has failed.
     Durable {
-        /// Nothing more becomes durable.
+        /// The log has failed: nothing more becomes durable.
         failed: bool,
     },
 }
 
-/// The outside of an event loop.
+/// The part of an event loop that other threads use.
 pub(crate) struct Mailbox {
     waker: OwnedFd,
     woken: AtomicBool,
     messages: Mutex<Vec<Message>>,
-    /// Some connection waits for the durable position to move.
+    /// Whether a connection has pending replies.
     pub(crate) has_pending_replies: AtomicBool,
-    /// Some connection waits for room in the queue of the pool.
+    /// Whether a connection waits for a place in the pool's queue.
     pub(crate) has_parked: AtomicBool,
-    /// Connections that the loop has or is about to have.
+    /// Number of connections that the loop has or is about to adopt.
     pub(crate) connections: AtomicUsize,
     busy_percent: AtomicU32,
     measured_at_ms: AtomicU64,
@@ -53,32 +53,32 @@ impl Mailbox {
         })
     }
 
-    /// Leaves a message and wakes the loop.
+    /// Adds a message and wakes the loop.
     pub(crate) fn post(&self, message: Message) {
         self.messages.lock().push(message);
         self.wake();
     }
 
-    /// Wakes the loop, once however often it is called meanwhile.
+    /// Wakes the loop. Further calls do nothing until it has taken its messages.
     pub(crate) fn wake(&self) {
         if !self.woken.swap(true, Ordering::SeqCst) {
             wake(&self.waker);
         }
     }
 
-    /// Takes all messages. What is posted from now on rings the waker again.
+    /// Removes and returns all messages. A later message wakes the loop again.
     pub(crate) fn take(&self) -> Vec<Message> {
         self.woken.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.messages.lock())
     }
 
-    /// Tells how busy the loop was lately.
+    /// Stores the load of the loop in its last window.
     pub(crate) fn set_busy(&self, percent: u32, now_ms: u64) {
         self.busy_percent.store(percent, Ordering::Relaxed);
         self.measured_at_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// How busy the loop was lately, in percent of the time.
+    /// Returns the load of the loop in its last window, in percent; 0 if that is stale.
     pub(crate) fn busy_percent(&self, now_ms: u64) -> u32 {
         let age_ms = now_ms.saturating_sub(self.measured_at_ms.load(Ordering::Relaxed));
         if age_ms > BUSY_STALE_MS { 0 } else { self.busy_percent.load(Ordering::Relaxed) }
@@ -86,7 +86,7 @@ impl Mailbox {
 }
 
 impl AsFd for Mailbox {
-    /// The waker. It is watched for edges, so nobody needs to read it.
+    /// Returns the waker. It is watched edge-triggered, so it is never read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }
@@ -94,6 +94,6 @@ impl AsFd for Mailbox {
 
 /// Makes an eventfd readable. Safe to call in a signal handler.
 pub(crate) fn wake(waker: &OwnedFd) {
-    // It can only fail when the counter is full, and then the waker is ringing.
+    // This fails only if the counter is full, and then the eventfd is readable.
     let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }

@@ -1,4 +1,4 @@
-//! Sockets, event loops and the pool of threads that may wait.
+//! Network layer: sockets, event loops, and the worker pool for requests that may wait.
 
 pub(crate) mod acceptor;
 pub(crate) mod balance;

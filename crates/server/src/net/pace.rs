@@ -1,21 +1,22 @@
-//! How long a client may take to send a request, and to take a reply.
+//! Pace: bounds the time in which a client sends a request, and takes a reply.
 //!
-//! The time counts from the first byte, so a byte now and then does not hold a connection for ever.
-//! What is long may take longer: each byte that has moved gives the time that it takes at
-//! [`BYTES_PER_SECOND_MIN`]. An honest client on a slow line ends its upload or its download,
-//! however long that is. What moved faster gives time in advance, but no more than
-//! [`ADVANCE_BYTES_MAX`] do: a client that has taken gigabytes does not keep the rest for days.
+//! The timeout counts from the first byte, so that a byte now and then does not hold a connection
+//! for ever. Each byte that has moved adds the time it takes at [`BYTES_PER_SECOND_MIN`], so that
+//! an honest client on a slow line can end a transfer of any length. A fast transfer gains time in
+//! advance, but at most that of [`ADVANCE_BYTES_MAX`]: a client that has taken gigabytes cannot
+//! hold the rest for days.
 
 use std::time::Duration;
 
-/// Bytes per second at which a request or a reply may go on beyond its time.
+/// Lowest rate of a request or a reply that outlasts its timeout, in bytes per second.
 pub const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
 /// Most bytes that count in advance. A socket takes some megabytes at once, and then nothing until
 /// the client has taken a good part of them.
 pub const ADVANCE_BYTES_MAX: u64 = 8 << 20;
 
-/// A request that is coming, or a reply that is going. Times are in milliseconds since some moment.
+/// Progress of a request or of a reply. Times are in milliseconds since a moment that the caller
+/// chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     since_ms: u64,
@@ -23,12 +24,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins now, with `bytes` moved already.
+    /// Begins at `now_ms`, with `bytes` moved already.
     pub fn new(now_ms: u64, bytes: usize) -> Self {
         Self { since_ms: now_ms, bytes: bytes as u64 }
     }
 
-    /// So many bytes more have moved by now.
+    /// Adds `bytes` that have moved by `now_ms`.
     pub fn add(&mut self, bytes: usize, now_ms: u64) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         let most_ms = now_ms.saturating_add(time_ms(ADVANCE_BYTES_MAX));
@@ -37,24 +38,24 @@ impl Pace {
         }
     }
 
-    /// So many milliseconds the server took itself.
+    /// Excludes `milliseconds` that the server took itself.
     pub fn extend(&mut self, milliseconds: u64) {
         self.since_ms = self.since_ms.saturating_add(milliseconds);
     }
 
-    /// When it has to have ended, if it may take `timeout`.
+    /// Returns the time by which the transfer must have ended, if it may take `timeout`.
     pub fn deadline_ms(&self, timeout: Duration) -> u64 {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.since_ms.saturating_add(timeout_ms).saturating_add(time_ms(self.bytes))
     }
 
-    /// Whether it takes longer than that.
+    /// Returns whether the transfer takes longer than `timeout`; never without one.
     pub fn is_late(&self, now_ms: u64, timeout: Option<Duration>) -> bool {
         timeout.is_some_and(|timeout| now_ms > self.deadline_ms(timeout))
     }
 }
 
-/// Milliseconds that so many bytes take at the least rate.
+/// Returns the milliseconds that `bytes` take at [`BYTES_PER_SECOND_MIN`].
 fn time_ms(bytes: u64) -> u64 {
     bytes.saturating_mul(1000) / BYTES_PER_SECOND_MIN
 }
@@ -66,7 +67,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_byte_now_and_then_gains_next_to_no_time() {
+    fn a_byte_now_and_then_hardly_extends_the_timeout() {
         let mut pace = Pace::new(1000, 1);
         assert!(!pace.is_late(3000, Some(TIMEOUT)));
         assert!(pace.is_late(3001, Some(TIMEOUT)));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_fast_enough_has_the_time_that_it_takes() {
+    fn a_transfer_at_the_least_rate_is_never_late() {
         let rate = BYTES_PER_SECOND_MIN as usize;
         let (mut enough, mut less) = (Pace::new(0, 0), Pace::new(0, 0));
         for second in 1..100 {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_in_advance_counts_up_to_a_limit() {
+    fn bytes_in_advance_count_up_to_a_limit() {
         let advance_ms = ADVANCE_BYTES_MAX * 1000 / BYTES_PER_SECOND_MIN;
         let mut pace = Pace::new(0, 0);
         pace.add(ADVANCE_BYTES_MAX as usize, 0);

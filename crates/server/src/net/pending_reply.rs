@@ -1,45 +1,46 @@
-//! Replies that are held back until what they acknowledge is safe.
+//! Pending replies: replies that wait until the changes they acknowledge are durable or replicated.
 
 use cabinet::LogPosition;
 use std::time::Instant;
 use wire::binary::{MAGIC, reply};
 use wire::{Protocol, http, memcached_binary};
 
-/// What a reply waits for.
+/// Progress of database and replicas that a reply waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AcknowledgementPoint {
-    /// The database must be durable up to here; 0 where clients do not wait for that.
+    /// Log position up to which the database must be durable, or 0 if clients do not wait for that.
     pub(crate) durable: LogPosition,
-    /// Replicas must have everything up to this time stamp; 0 where clients do not wait for that.
+    /// Time stamp up to which replicas must have every change, in microseconds since 1970, or 0 if
+    /// clients do not wait for that.
     pub(crate) confirmed_us: u64,
 }
 
-/// A connection whose replies are held.
+/// State of a connection whose replies wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingReply {
     pub(crate) point: AcknowledgementPoint,
-    /// Since when.
+    /// Time at which the first of them began to wait.
     pub(crate) since: Instant,
     pub(crate) acknowledgement: FirstAcknowledgement,
 }
 
-/// The first reply of those held that acknowledges something.
+/// The first pending reply that acknowledges a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstAcknowledgement {
-    /// Where it begins, in bytes.
+    /// Offset at which it begins in the output, in bytes.
     pub(crate) at: usize,
-    /// What takes its place, and that of all behind it, if it is not confirmed.
+    /// Reply that replaces it, and all after it, if the change is not acknowledged.
     pub(crate) refusal: Refusal,
 }
 
-/// Why a change is not acknowledged that was made here.
+/// Reason why a change that was made here is not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
-    /// Not enough replicas have it.
+    /// Too few replicas have confirmed it in time.
     Unconfirmed,
     /// The disk of the update log is full.
     LogFull,
-    /// The update log cannot be written for another reason, which the log of the server says.
+    /// The update log cannot be written for another reason, which the server's own log gives.
     LogFailed,
 }
 
@@ -67,30 +68,30 @@ impl RefusalReason {
     }
 }
 
-/// How a client is told that its request was carried out here, but is not acknowledged: as the
-/// protocol of the request has it.
+/// Error reply, in the protocol of a request, for a change that was made here but is not
+/// acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// These bytes, which say no more than that it failed.
+    /// These bytes, which give no reason.
     Bytes(&'static [u8]),
     Memcached,
     MemcachedBinary(memcached_binary::Echo),
     Http,
 }
 
-/// The command byte of `misc`, whose failure is longer than others.
+/// Command byte of `misc`, whose error reply has 5 bytes.
 const MISC: u8 = 0x90;
 
-/// That of `putnr`, which is never answered.
+/// Command byte of `putnr`, which has no reply.
 const PUT_NO_REPLY: u8 = 0x18;
 
 impl Refusal {
-    /// Returns the refusal of a request that begins with these bytes.
+    /// Returns the refusal of the request that begins with `request`.
     pub(crate) fn of(request: &[u8]) -> Self {
         match wire::sniff(request) {
             Some(Protocol::Binary) => Self::Bytes(match request {
                 [MAGIC, MISC, ..] => &[reply::FAILURE, 0, 0, 0, 0],
-                // Its client would take a byte for the answer to what comes behind it.
+                // The client would take a byte for the reply to the next request.
                 [MAGIC, PUT_NO_REPLY, ..] => b"",
                 _ => &[reply::FAILURE],
             }),
@@ -103,7 +104,7 @@ impl Refusal {
         }
     }
 
-    /// Appends it to a reply.
+    /// Appends the refusal to `output`.
     pub(crate) fn write(self, reason: RefusalReason, output: &mut Vec<u8>) {
         let text = reason.text();
         match self {
@@ -134,7 +135,7 @@ mod tests {
     use wire::binary::{Function, Request, encode};
 
     #[test]
-    fn a_client_is_refused_in_the_words_of_its_request() {
+    fn a_refusal_has_the_form_of_its_request() {
         let refusal = |request: Request<'_>| {
             let (mut bytes, mut output) = (Vec::new(), Vec::new());
             encode(&request, &mut bytes).expect("a request within the limits");
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_the_reason_where_its_protocol_has_words_for_it() {
+    fn a_refusal_gives_the_reason_if_the_protocol_has_a_text() {
         let refusal = |request: &[u8], reason| {
             let mut output = Vec::new();
             Refusal::of(request).write(reason, &mut output);

@@ -1,33 +1,34 @@
-//! When it is worth looking again at the beginning of a request.
+//! Parse throttle: decides when an incomplete request is parsed again.
 //!
-//! A line, or the head of an HTTP request, may come byte by byte. To parse all that is there with
-//! each byte would take a client that drips one a time that grows with the square of its length. So
-//! it is looked at again when a line has ended, when there is twice as much as before (it may be no
-//! request), and when it has become longer than a limit.
+//! A line, or the head of an HTTP request, may arrive byte by byte. Parsing the whole input with
+//! each byte would take time that grows with the square of its length. Therefore it is parsed again
+//! only when a line has ended, when twice as many bytes are there (it may be no request), or when
+//! it has become longer than a limit.
 
 use wire::Protocol;
 use wire::limits::{HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX};
 
-/// Longest request that is taken of a client that has not said who it is, in bytes. Heads of HTTP
-/// have a limit of their own.
+/// Longest request of a client that has not authenticated, in bytes. Heads of HTTP requests have a
+/// limit of their own.
 pub(crate) const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
 
-/// What is known of a request that is not all there.
+/// State of an incomplete request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reparse {
-    /// Bytes that were there when it was looked at; 0 if it is worth it in any case.
+    /// Bytes at the last parse, or 0 if any input is worth another parse.
     seen: usize,
-    /// Bytes in which no line has ended since then.
+    /// Bytes that are known to end no line.
     searched: usize,
-    /// Bytes from which it is looked at whatever they are.
+    /// Length from which the input is parsed in any case, in bytes.
     limit: usize,
 }
 
 impl Reparse {
-    /// What has been looked at, and was not a whole request. One of `bytes_max` is too long.
+    /// Returns the state after a parse that found `input` incomplete. A request longer than
+    /// `bytes_max` is too long.
     pub(crate) fn after(input: &[u8], bytes_max: usize) -> Self {
         let awaits_line = match wire::sniff(input) {
-            // Text, of which the first line is not there.
+            // Text without a complete first line.
             Some(Protocol::Memcached) | None => !input.contains(&b'\n'),
             Some(Protocol::Http) => !has_blank_line(input),
             Some(Protocol::Binary | Protocol::MemcachedBinary) => false,
@@ -39,7 +40,7 @@ impl Reparse {
         Self { seen, searched: seen, limit }
     }
 
-    /// Whether something may be made of what there is by now.
+    /// Returns whether `input` should be parsed again.
     #[inline]
     pub(crate) fn is_due(&mut self, input: &[u8]) -> bool {
         if self.seen == 0 || input.len() >= self.limit {
@@ -51,10 +52,10 @@ impl Reparse {
     }
 }
 
-/// Whether there is the line that ends the head of an HTTP request.
+/// Returns whether `input` contains the line that ends the head of an HTTP request.
 fn has_blank_line(input: &[u8]) -> bool {
     let mut lines = input.split(|byte| *byte == b'\n');
-    // What follows the last line feed is no line yet.
+    // Bytes after the last line feed are no line yet.
     let _ = lines.next_back();
     lines.any(|line| matches!(line, [] | [b'\r']))
 }
@@ -63,35 +64,35 @@ fn has_blank_line(input: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// How often a request is looked at that comes byte by byte.
-    fn looks(request: &[u8]) -> usize {
+    /// Returns how often a request is parsed that arrives byte by byte.
+    fn parses(request: &[u8]) -> usize {
         let mut reparse = Reparse::default();
-        let mut looks = 0;
+        let mut parses = 0;
         for bytes in 1..=request.len() {
             if reparse.is_due(&request[..bytes]) {
-                looks += 1;
+                parses += 1;
                 reparse = Reparse::after(&request[..bytes], usize::MAX);
             }
         }
-        looks
+        parses
     }
 
     #[test]
-    fn what_comes_byte_by_byte_is_looked_at_a_few_times() {
+    fn a_request_that_comes_byte_by_byte_is_parsed_a_few_times() {
         let long = [b'k'; 100_000];
-        let beginning = 16;
+        let first_doublings = 16;
         for request in [
             [b"GET /", &long[..], b" HTTP/1.1\r\nHost: x\r\n\r\n"].concat(),
             [b"GET / HTTP/1.1\r\nHost: ", &long[..], b"\r\n\r\n"].concat(),
             [b"get ", &long[..], b"\r\n"].concat(),
         ] {
-            let looks = looks(&request);
-            assert!(looks < beginning + 24, "{looks}");
+            let parses = parses(&request);
+            assert!(parses < first_doublings + 24, "{parses}");
         }
     }
 
     #[test]
-    fn what_has_become_too_long_is_looked_at() {
+    fn a_request_that_has_become_too_long_is_parsed() {
         for limit in [1000, UNAUTHENTICATED_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX] {
             let line = [&b"get "[..], &vec![b'k'; limit]].concat();
             let mut reparse = Reparse::after(&line[..limit - 1], 1000);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_a_whole_request_is_looked_at() {
+    fn a_complete_request_is_parsed() {
         let whole: [&[u8]; 6] = [
             b"get k\r\n",
             b"get k\n",

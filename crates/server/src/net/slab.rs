@@ -1,9 +1,9 @@
-//! Connections by number.
+//! Slab: values under tokens that are never used twice.
 
-/// Name of a slot and of its value: a later value of the same slot has another token. Never 0.
+/// Slot and generation of a value. A later value in the same slot has another token. Never 0.
 pub(crate) type Token = u64;
 
-/// Things under tokens that are never used twice.
+/// Values under tokens.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -23,7 +23,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts something in; answers its token.
+    /// Stores a value and returns its token.
     pub(crate) fn insert(&mut self, value: T) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
@@ -35,14 +35,14 @@ impl<T> Slab<T> {
         u64::from(slot.generation) << 32 | u64::from(index)
     }
 
-    /// Lends what is under `token`.
+    /// Returns the value under `token`.
     #[inline]
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         let slot = self.slots.get_mut(index(token))?;
         if slot.generation == generation(token) { slot.value.as_mut() } else { None }
     }
 
-    /// Takes out what is under `token`.
+    /// Removes and returns the value under `token`.
     pub(crate) fn remove(&mut self, token: Token) -> Option<T> {
         let slot = self.slots.get_mut(index(token))?;
         if slot.generation != generation(token) {
@@ -53,12 +53,12 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// All tokens in use.
+    /// Returns all tokens in use.
     pub(crate) fn tokens(&self) -> Vec<Token> {
         self.iter().map(|(token, _)| token).collect()
     }
 
-    /// All tenants with their tokens.
+    /// Returns all values with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let token = u64::from(slot.generation) << 32 | index as u64;
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Number of tenants.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_does_not_reach_the_next_tenant_of_its_slot() {
+    fn a_token_does_not_reach_the_next_value_in_its_slot() {
         let mut slab = Slab::default();
         let first = slab.insert("first");
         assert_eq!(slab.remove(first), Some("first"));

@@ -1,19 +1,19 @@
-//! The TCP sockets of this process, as the system lists them. It takes a read of the system's
-//! whole table, so that connections need not keep anything for it.
+//! TCP sockets of this process, read from the tables of the system. Connections need not keep their
+//! addresses.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A socket.
+/// A TCP socket of this process.
 #[derive(Debug)]
 pub(crate) struct TcpSocket {
     pub(crate) descriptor: u32,
     pub(crate) local: SocketAddr,
-    /// `None` if it listens.
+    /// `None` if the socket listens.
     pub(crate) remote: Option<SocketAddr>,
 }
 
-/// All of them by their descriptors; none where the system does not tell.
+/// Returns the sockets in the order of their descriptors, or none if the system has no `/proc`.
 pub(crate) fn list() -> Vec<TcpSocket> {
     let mut ends = HashMap::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -36,9 +36,9 @@ pub(crate) fn list() -> Vec<TcpSocket> {
     sockets
 }
 
-/// The inode of a line, and the socket's ends.
+/// Returns the inode of a line, and the local and remote address.
 fn parse_line(line: &str) -> Option<(u64, (SocketAddr, Option<SocketAddr>))> {
-    /// State of a socket that listens.
+    /// State of a listening socket.
     const LISTENS: &str = "0A";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, remote, state, _, _, _, _, _, inode, ..] = fields[..] else { return None };
@@ -46,7 +46,7 @@ fn parse_line(line: &str) -> Option<(u64, (SocketAddr, Option<SocketAddr>))> {
     Some((inode.parse().ok()?, (address(local)?, remote)))
 }
 
-/// Words of 32 bits in the order of the processor, a colon, a port.
+/// Parses an address: hexadecimal words of 32 bits in the processor's byte order, a colon, a port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

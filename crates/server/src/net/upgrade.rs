@@ -1,22 +1,22 @@
-//! Connections that another front end takes over, for good.
+//! Connection upgrade: hands a connection over to another front end, for good.
 
 use crate::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A connection as it is handed over.
+/// A connection that is handed over.
 #[derive(Debug)]
 pub struct UpgradedConnection {
-    /// Its socket, which does not block.
+    /// Its socket, in non-blocking mode.
     pub socket: OwnedFd,
-    /// Replies that are to be sent first, once [`crate::Records::commit`] has returned.
+    /// Replies to be sent first, once [`crate::Records::commit`] has returned.
     pub unsent: BudgetedBytes,
-    /// What has come of the request that it is handed over with, and what came behind.
+    /// Bytes received of the request that it is handed over with, and of later requests.
     pub received: BudgetedBytes,
 }
 
-/// Bytes that count against the memory of all buffers until they are dropped.
+/// Bytes that are charged to the budget of all buffers until they are dropped.
 #[derive(Debug)]
 pub struct BudgetedBytes {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct BudgetedBytes {
 }
 
 impl BudgetedBytes {
-    /// `None` if there is no room for them.
+    /// Charges `budget` for `bytes`. Returns `None` if it does not allow them.
     pub(crate) fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Self> {
         let mut charge = Charge::none(budget);
         charge.set(bytes.capacity()).then_some(Self { bytes, _charge: charge })
@@ -39,14 +39,14 @@ impl Deref for BudgetedBytes {
     }
 }
 
-/// What serves the connections of WebDAV clients.
+/// Front end that serves the connections of WebDAV clients.
 pub trait ConnectionUpgrade: Send + Sync {
-    /// Serves a connection from now on.
+    /// Takes over a connection and serves it in the background.
     fn serve(&self, connection: UpgradedConnection);
 
-    /// Whether somebody has locked the record under this key.
+    /// Returns whether a client holds a WebDAV lock on the record under `key`.
     fn is_locked(&self, key: &[u8]) -> bool;
 
-    /// Ends all connections, and returns when they have ended.
+    /// Closes all connections, and returns once they are closed.
     fn stop(&self);
 }

@@ -1,7 +1,8 @@
-//! Threads for requests that may wait for the disk.
+//! Worker pool: threads that execute requests that may wait for the disk.
 //!
-//! The number of threads and the length of the queue are bounded. When the queue is full, the
-//! connection whose request finds no room waits at its event loop, which is woken when there is.
+//! The number of threads and the length of the queue are bounded. If the queue is full, the
+//! connection of the request is parked at its event loop, which is woken once the queue has a
+//! place.
 
 use crate::budget::Charge;
 use crate::net::mailbox::{Mailbox, Message};
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Something that may wait, and the number of the loop that wants to know how it ended.
+/// A task that may wait, and the number of the event loop that gets its result.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) event_loop: usize,
@@ -32,26 +33,26 @@ pub(crate) enum Task {
         session: Box<Session>,
         /// File descriptor of the connection, which `stat` shows.
         descriptor: i32,
-        /// For the bytes of the request.
+        /// Charge for the bytes of the request.
         charge: Charge,
     },
-    /// See whether a position becomes durable, or can no longer.
+    /// Wait until a position is durable or cannot become durable.
     AwaitDurable(LogPosition),
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) output: Vec<u8>,
-    /// For the bytes of a long reply.
+    /// Charge for the bytes of a large reply.
     pub(crate) charge: Option<Charge>,
     pub(crate) session: Session,
     pub(crate) next: Next,
-    /// What has to be safe before the reply is sent.
+    /// Point to reach before the reply is sent, if it acknowledges a change.
     pub(crate) acknowledgement: Option<(AcknowledgementPoint, FirstAcknowledgement)>,
 }
 
-/// The queue of the pool.
+/// Queue of the pool.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     queue: Mutex<Queue>,
@@ -62,7 +63,7 @@ pub(crate) struct WorkerPool {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// When all records are to be removed.
+    /// Time at which all records are to be removed.
     clear_at: Option<Instant>,
     stopping: bool,
 }
@@ -72,7 +73,7 @@ impl WorkerPool {
         Self { queue: Mutex::default(), filled: Condvar::new(), queue_max }
     }
 
-    /// Leaves a job; gives it back if the queue is full.
+    /// Adds a job to the queue, or returns it if the queue is full.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut queue = self.queue.lock();
         if queue.jobs.len() >= self.queue_max {
@@ -84,18 +85,18 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Whether a job would find room.
+    /// Returns whether the queue has a place.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.lock().jobs.len() < self.queue_max
     }
 
-    /// Has a thread of the pool remove all records then, or never.
+    /// Schedules the removal of all records at `at`, or cancels it.
     pub(crate) fn clear_at(&self, at: Option<Instant>) {
         self.queue.lock().clear_at = at;
         self.filled.notify_all();
     }
 
-    /// Lets the threads end. Jobs that none of them has begun are dropped.
+    /// Ends the threads. Jobs that have not begun are dropped.
     pub(crate) fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.stopping = true;
@@ -125,14 +126,14 @@ impl WorkerPool {
     }
 }
 
-/// What a thread of the pool has to do next.
+/// Next work of a thread.
 enum Work {
     Job(Job),
-    /// Remove all records, as `flush_all` has asked a while ago.
+    /// Remove all records: the delay of a `flush_all` is over.
     Clear,
 }
 
-/// The life of a thread of the pool.
+/// Executes jobs until the pool is stopped.
 pub(crate) fn work(shared: &Shared) {
     let counters = shared.new_counters();
     while let Some(work) = shared.pool.take() {
@@ -140,7 +141,7 @@ pub(crate) fn work(shared: &Shared) {
             Work::Job(job) => job,
             Work::Clear => {
                 if let Err(error) = shared.database.clear() {
-                    tracing::error!("cannot remove the records at the time of flush_all: {error}");
+                    tracing::error!("cannot remove all records for flush_all, repeat it: {error}");
                 }
                 continue;
             }
@@ -154,7 +155,7 @@ pub(crate) fn work(shared: &Shared) {
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
                 let mut output = Vec::new();
-                // The rest of a body may look like anything.
+                // Bytes of a body do not tell the protocol.
                 let is_upload = session.http.is_receiving();
                 let mut context = Context {
                     shared,
@@ -175,19 +176,19 @@ pub(crate) fn work(shared: &Shared) {
                 let reply_charge = context.charge.take();
                 let mutated = context.mutated;
                 if reply_charge.is_some() {
-                    // What it has grown beyond its length is not counted.
+                    // The charge covers the length, not the capacity.
                     output.shrink_to_fit();
                 }
                 let next = match step {
-                    // What is not in the log must not be acknowledged.
+                    // A change that is not in the log must not be acknowledged.
                     _ if mutated && !shared.flush_update_log() => {
                         output.clear();
                         refusal.write(shared.log_failure(), &mut output);
                         Next::Refuse
                     }
                     Step::Executed { next, .. } => next,
-                    // What the loop parsed as a whole request is one here too, and where
-                    // waiting is allowed nothing blocks.
+                    // The loop has parsed a complete request, and nothing blocks if waiting is
+                    // allowed.
                     Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
                 };
                 drop((request, charge));

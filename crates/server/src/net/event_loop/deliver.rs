@@ -1,4 +1,4 @@
-//! Sending replies, at once or when the log is durable, and what follows from having sent them.
+//! Reply delivery: sends replies, at once or after the log is durable, then updates the connection.
 
 use super::{LINGER_SECONDS, LoopState, SCRATCH_BYTES_MAX};
 use crate::counters::Count;
@@ -8,12 +8,12 @@ use crate::net::slab::Token;
 use crate::net::worker_pool::{Job, Task};
 use std::sync::atomic::Ordering;
 
-/// What a client is told when all buffers together are at their limit.
+/// Reply if the budget of all buffers is exhausted.
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 
-/// Gives up a connection for which there is no room any more, and everything in its buffers.
+/// Fails a connection that the memory budget cannot hold, and frees its buffers.
 pub(super) fn out_of_memory(connection: &mut Connection) {
-    // In the middle of a reply it would be taken for a part of it.
+    // In the middle of a reply the client would take the message for a part of it.
     let is_between_replies =
         connection.unsent_bytes() == 0 && !connection.session.http.is_sending();
     connection.drop_buffers();
@@ -27,7 +27,7 @@ pub(super) fn out_of_memory(connection: &mut Connection) {
 impl LoopState {
     /// Sends a reply. `output` is empty afterwards.
     pub(super) fn deliver(&mut self, connection: &mut Connection, output: &mut Vec<u8>) {
-        // Until now it was the server that took its time.
+        // The client's time counts from the reply.
         connection.moved_at_s = self.now_s();
         if !output.is_empty() && !connection.broken {
             let sent = connection.deliver(output);
@@ -35,13 +35,13 @@ impl LoopState {
             connection.note_output(sent, self.now_ms());
         }
         output.clear();
-        // Also one that was taken back may have grown it.
+        // A reply that was withdrawn may have grown the buffer too.
         if output.capacity() > SCRATCH_BYTES_MAX {
             *output = Vec::new();
         }
     }
 
-    /// Sends what waits, and executes what waited for that.
+    /// Sends the waiting replies, then executes the requests that waited for them.
     pub(super) fn flush_and_resume(&mut self, token: Token, connection: &mut Connection) {
         let sent = connection.flush();
         if sent > 0 {
@@ -52,7 +52,7 @@ impl LoopState {
         self.resume(token, connection);
     }
 
-    /// Keeps replies of a connection back until what they acknowledge is safe.
+    /// Delays replies of a connection until `point` is reached.
     pub(super) fn delay_replies(
         &mut self,
         token: Token,
@@ -64,31 +64,31 @@ impl LoopState {
             return;
         }
         connection.delay_replies(point, acknowledgement, self.now);
-        // What is point only rises, but the pool's answers may come late.
-        let behind = self.pending_replies.partition_point(|(other, _)| *other <= point);
-        self.pending_replies.insert(behind, (point, token));
+        // Points only rise, but completions of the pool may come late.
+        let index = self.pending_replies.partition_point(|(other, _)| *other <= point);
+        self.pending_replies.insert(index, (point, token));
         self.mailbox().has_pending_replies.store(true, Ordering::SeqCst);
         if self.shared.is_reached(point) {
-            // The listener may have looked before it could see that somebody waits.
+            // The listener may have run before the flag was set.
             self.mailbox().wake();
         }
     }
 
-    /// Has the pool find out whether the log has failed.
+    /// Submits a task that finds out whether the log has failed.
     pub(super) fn ask_log(&mut self) {
         let Some(&(AcknowledgementPoint { durable, .. }, _)) = self.pending_replies.front() else {
             return;
         };
         if !self.is_asking_log {
             let task = Task::AwaitDurable(durable);
-            // A full queue is no harm: the next tick asks again.
+            // A full queue does no harm: the next tick tries again.
             self.is_asking_log =
                 self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
         }
     }
 
-    /// Brings what the system watches, the budget and the stage of a connection in line with
-    /// what it has just done; says whether it stays.
+    /// Updates the budget, the stage and the watched events of a connection after it has acted.
+    /// Returns whether it stays open.
     #[inline]
     pub(super) fn update(&mut self, token: Token, connection: &mut Connection) -> bool {
         if !connection.charge() {
@@ -108,7 +108,7 @@ impl LoopState {
         match connection.watch(&self.epoll, token) {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!("a connection cannot be watched: {error}");
+                tracing::error!("cannot watch a connection, which is closed: {error}");
                 false
             }
         }
@@ -130,10 +130,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// More than a socket takes of a client that does not read.
+    /// Size of a reply beyond the buffers of a socket whose client does not read, in bytes.
     const LONG_BYTES: usize = 8 << 20;
 
-    /// Pieces of a long value.
+    /// Pieces of a large value.
     const PIECES: usize = 40;
 
     fn state(config: Config) -> LoopState {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_its_time_from_the_reply_on() {
+    fn a_clients_timeout_counts_from_the_reply() {
         let limit = Some(Duration::from_secs(5));
         let mut state = state(Config { timeout: limit, idle_timeout: limit, ..Config::default() });
         for bytes in [0, 1, LONG_BYTES] {
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Has a client take a value of as many pieces as there are, each in so many seconds, which the
-    /// server takes as long to read; returns how many it took in time.
+    /// Lets a client take a value of [`PIECES`] pieces. The client needs `seconds` per piece, and
+    /// so does the server. Returns how many pieces the client took in time.
     fn pieces_in_time(seconds: u64) -> usize {
         let folder = tempfile::tempdir().expect("a folder");
         let name = folder.path().join("casket.tch").display().to_string();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_of_requests_take_next_to_no_memory() {
+    fn incomplete_requests_are_charged_their_length() {
         let mut state = state(Config::default());
         let (mut connection, mut client) = connected(&state);
         for piece in [&b"set key 0 0 1000\r\n"[..], b"v", b"v", b"v"] {
@@ -230,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reply_has_the_time_of_one_reply_however_many_pieces_it_has() {
-        // 16 s are what a piece takes at the least rate.
+    fn all_pieces_of_a_large_reply_share_one_timeout() {
+        // A piece takes 16 s at the least rate.
         assert_eq!(pieces_in_time(15), PIECES);
         let late = pieces_in_time(20);
         assert!((2..12).contains(&late), "{late}");
     }
 
     #[test]
-    fn a_buffer_that_grew_for_one_reply_is_given_back_whatever_became_of_that() {
+    fn a_buffer_that_grew_beyond_the_limit_is_freed_whether_or_not_its_reply_was_sent() {
         let mut state = state(Config::default());
         for (capacity, is_kept) in [(SCRATCH_BYTES_MAX, true), (SCRATCH_BYTES_MAX + 1, false)] {
             for reply in [&b""[..], b"v"] {
@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_in_the_middle_of_a_reply() {
+    fn no_error_message_is_sent_in_the_middle_of_a_reply() {
         let mut state = state(Config::default());
         for replies in [&[][..], &[1], &[LONG_BYTES], &[LONG_BYTES, 1]] {
             let (mut connection, mut client) = connected(&state);
             for bytes in replies {
                 state.deliver(&mut connection, &mut vec![b'v'; *bytes]);
             }
-            // What the client takes makes room for more.
+            // Reading makes room in the socket for more.
             let sent = replies.iter().sum::<usize>() - connection.unsent_bytes();
             let mut received = vec![0; sent];
             client.read_exact(&mut received).expect("what was sent");

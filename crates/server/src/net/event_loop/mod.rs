@@ -1,11 +1,11 @@
-//! An event loop: one thread, its connections, and everything that happens to them.
+//! Event loop: one thread that reads, executes and replies for its connections.
 //!
-//! A lone request costs three system calls, one wait, one read, one write, and nothing else: no
-//! timer, no lock, no allocation. Whatever has arrived from a client is read at once, executed
+//! A lone request costs three system calls: one wait, one read, one write. It takes no timer, no
+//! lock and no allocation. Everything that has arrived from a client is read at once, executed
 //! request by request, and answered with one write.
 //!
-//! A connection belongs to one loop at a time, and only the loop's thread touches it. Other threads
-//! leave messages at the loop's [`Mailbox`].
+//! Thread model: a connection belongs to one loop at a time, and only that loop's thread touches
+//! it. Other threads post messages to the loop's [`Mailbox`].
 
 mod deliver;
 mod serve;
@@ -31,56 +31,56 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Size of the buffers that all connections of a loop share: the most read at once, and the
-/// longest reply that is copied rather than kept where it is.
+/// Size in bytes of the buffers that all connections of a loop share. It bounds one read. A longer
+/// reply is moved rather than copied.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
-/// Buffers that have grown beyond this for one long reply are given back.
+/// Shared buffers that have grown beyond this many bytes for one large reply are freed.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Most connections served between two looks at the system.
+/// Most events taken per wait.
 const EVENTS_MAX: usize = 256;
 
-/// What the waker is watched under. Tokens of connections have a generation of at least 1.
+/// Token of the waker. Tokens of connections have a generation of at least 1.
 const WAKER: Token = 0;
 
-/// Time that a client has to stop sending after a refusal, in seconds.
+/// Time a client has to stop sending after a refusal, in seconds.
 const LINGER_SECONDS: u64 = 2;
 
-/// While something depends on time, the loop looks at the clock this often.
+/// Timeout of a wait while anything depends on time.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// While replies wait for replicas, the loop looks more often.
+/// Timeout of a wait while replies wait for replicas.
 const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// While the server stops, the loop looks more often.
+/// Timeout of a wait while the server stops.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// A loop and its connections.
+/// An event loop and its connections.
 pub(crate) struct EventLoop {
     connections: Slab<Box<Connection>>,
     state: LoopState,
 }
 
-/// All of a loop but its connections, so that one of these can be worked on.
+/// State of a loop apart from its connections, so that one connection can be borrowed beside it.
 struct LoopState {
     number: usize,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     epoll: OwnedFd,
-    /// Requests are read into this.
+    /// Buffer into which requests are read.
     input: Vec<u8>,
-    /// Replies are written into this.
+    /// Buffer into which replies are written.
     output: Vec<u8>,
-    /// Connections whose replies are held, in the order of what they wait for.
+    /// Connections with pending replies, in the order of their acknowledgement points.
     pending_replies: VecDeque<(AcknowledgementPoint, Token)>,
-    /// The durable position when it was last looked at.
+    /// Durable position at the last check.
     durable: LogPosition,
-    /// The pool is asking whether the log still makes progress.
+    /// A task that asks whether the log still makes progress is in the pool.
     is_asking_log: bool,
-    /// Connections that wait for room in the pool's queue.
+    /// Connections that wait for a place in the pool's queue.
     parked: Vec<Token>,
-    /// Connections that are closed after a while.
+    /// Number of connections in [`Stage::Lingering`].
     lingering: usize,
     meter: Meter,
     balance: Balance,
@@ -122,7 +122,7 @@ impl EventLoop {
         Ok(Self { connections: Slab::default(), state })
     }
 
-    /// Serves until the server stops.
+    /// Serves the connections until the server stops.
     pub(crate) fn run(mut self) -> Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -157,14 +157,14 @@ impl EventLoop {
     }
 
     fn ready(&mut self, token: Token, flags: EventFlags) {
-        // Connections that have gone since the events were taken are passed over.
+        // The connection may have been closed since the events were taken.
         if let Some(connection) = self.connections.get_mut(token) {
             self.state.ready(token, connection, flags);
             self.update_or_close(token);
         }
     }
 
-    /// Sees to what follows from what a connection has just done.
+    /// Updates a connection after it has acted, or closes it.
     #[inline]
     fn update_or_close(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
@@ -232,7 +232,7 @@ impl EventLoop {
         }
     }
 
-    /// No further request of this connection is executed.
+    /// Stops the execution of further requests of this connection.
     fn stop_connection(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(token) {
             if matches!(connection.stage, Stage::Open | Stage::Parked) {
@@ -247,7 +247,7 @@ impl EventLoop {
             || self.state.stop_at.is_some_and(|deadline| self.state.now >= deadline)
     }
 
-    /// Lets replies go that nothing has to be waited for any more.
+    /// Sends the pending replies whose acknowledgement point is reached.
     fn release_pending(&mut self) {
         let Some(&(first, _)) = self.state.pending_replies.front() else { return };
         let durable = self.state.shared.database.durable();
@@ -258,10 +258,10 @@ impl EventLoop {
         {
             self.state.pending_replies.pop_front();
             if let Some(connection) = self.connections.get_mut(token)
-                && connection.pending_reply.is_some_and(|held| held.point == point)
+                && connection.pending_reply.is_some_and(|pending| pending.point == point)
             {
                 connection.pending_reply = None;
-                // What came of another request was not read meanwhile.
+                // No input was read meanwhile, so a timeout counts from now on.
                 connection.request = None;
                 self.state.flush_and_resume(token, connection);
                 self.update_or_close(token);
@@ -270,12 +270,12 @@ impl EventLoop {
         let holds = !self.state.pending_replies.is_empty();
         self.state.mailbox().has_pending_replies.store(holds, Ordering::SeqCst);
         if holds && !moved {
-            // The listener is called too when syncing has failed for good.
+            // The listener is also called once syncing has failed for good.
             self.state.ask_log();
         }
     }
 
-    /// Replies that have waited for replicas for too long are not waited with any more.
+    /// Stops waiting for replicas on behalf of replies whose timeout has passed.
     fn expire_pending(&mut self) {
         let Self { connections, state } = self;
         let Some(semi_sync) = state.shared.replication.semi_sync() else { return };
@@ -312,14 +312,14 @@ impl EventLoop {
         connection.refuse_pending();
         self.state.flush_and_resume(token, connection);
         if is_pooled {
-            // An answer is still to come, which nobody is to get.
+            // The completion still to come must not be sent.
             self.close(token);
         } else {
             self.update_or_close(token);
         }
     }
 
-    /// The log has failed: what it did not take must not be acknowledged.
+    /// Closes the connections whose pending replies the log can no longer make durable.
     fn close_pending(&mut self) {
         let durable = self.state.shared.database.durable();
         for (point, token) in std::mem::take(&mut self.state.pending_replies) {
@@ -334,7 +334,7 @@ impl EventLoop {
         }
     }
 
-    /// Looks after what depends on time, at most once a second.
+    /// Closes connections whose time is over, at most once per second.
     fn tick(&mut self) {
         let now_s = self.state.now_s();
         if now_s == self.state.ticked_at_s {
@@ -359,7 +359,7 @@ impl EventLoop {
         }
     }
 
-    /// Hands connections to another loop when that is better.
+    /// Moves connections to another loop if the balance asks for it.
     fn balance(&mut self, percent: u32) {
         let state = &mut self.state;
         let now_ms = state.shared.milliseconds_at(state.now);
@@ -386,8 +386,8 @@ impl EventLoop {
         for token in self.connections.tokens() {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             let activity = u64::from(connection.activity);
-            // A spread passes the idle ones over, and stops before it moves too much: a lone
-            // busy connection is as well off here.
+            // A spread skips idle connections and stops before it moves too much: moving a lone
+            // busy connection gains nothing.
             let passed = share_percent < 100 && (activity == 0 || moved + activity > wanted);
             if passed || !connection.is_movable() {
                 continue;
@@ -411,12 +411,12 @@ impl LoopState {
         &self.shared.mailboxes[self.number]
     }
 
-    /// Seconds since the server started.
+    /// Returns the seconds since the server started.
     fn now_s(&self) -> u64 {
         self.now_ms() / 1000
     }
 
-    /// The same in milliseconds.
+    /// Returns the milliseconds since the server started.
     fn now_ms(&self) -> u64 {
         self.shared.milliseconds_at(self.now)
     }
@@ -445,10 +445,10 @@ impl LoopState {
         let config = &self.shared.config;
         match connection.stage {
             Stage::Lingering { until_s } => now_s > until_s,
-            // The server itself is what this one waits for.
+            // The client waits for the server.
             Stage::Pooled | Stage::Parked => false,
             _ if connection.pending_reply.is_some() => false,
-            // A client that has replies to take is not asked for requests.
+            // A client with replies to take is not expected to send requests.
             _ => match connection.reply.or(connection.request) {
                 Some(pace) => pace.is_late(self.now_ms(), config.timeout),
                 None => config.idle_timeout.is_some_and(|limit| quiet > limit),

@@ -1,4 +1,4 @@
-//! Reading and executing requests.
+//! Request service: reads requests, executes them, and submits to the pool those that may wait.
 
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::sync::atomic::Ordering;
 
-/// A beginning of a request that is shorter is kept in no more memory than it takes.
+/// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
 
 impl LoopState {
-    /// The socket has something to say.
+    /// Handles events of a socket.
     pub(super) fn ready(&mut self, token: Token, connection: &mut Connection, flags: EventFlags) {
         connection.activity = connection.activity.saturating_add(1);
         if flags.contains(EventFlags::OUT) {
@@ -33,17 +33,17 @@ impl LoopState {
             self.receive(token, connection);
         } else {
             connection.paused = true;
-            // The client is gone altogether, so nothing can be sent to it either.
+            // The client is gone, so nothing can be sent to it either.
             connection.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR)
                 && connection.unsent_bytes() > 0;
         }
     }
 
-    /// Reads once and executes what is there.
+    /// Reads once and executes the complete requests.
     fn receive(&mut self, token: Token, connection: &mut Connection) {
         let fresh = connection.input.is_empty();
         let mut input = std::mem::take(if fresh { &mut self.input } else { &mut connection.input });
-        // Grows by what has arrived, whatever a client announces.
+        // The buffer grows by what has arrived, not by what a client announces.
         input.reserve(BUFFER_BYTES);
         let received = recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
         let mut received_bytes = 0;
@@ -58,14 +58,14 @@ impl LoopState {
             Err(_) => connection.broken = true,
         }
         if connection.stage != Stage::Open {
-            // The client does not listen any more.
+            // Input after the last request is discarded.
             input.clear();
         }
         let is_due = fresh || connection.reparse.is_due(&input);
         let consumed = if is_due { self.serve(token, connection, &input) } else { 0 };
         if consumed < input.len() && !fresh && consumed == 0 {
             if input.len() < SHORT_INPUT_BYTES {
-                // Without the room that was made for more: there may be very many of these.
+                // Free the spare capacity: there may be very many of these.
                 input.shrink_to_fit();
             }
             connection.input = input;
@@ -81,7 +81,7 @@ impl LoopState {
         connection.note_input(received_bytes, self.now_ms());
     }
 
-    /// Executes requests that had to wait.
+    /// Executes the requests that had to wait.
     pub(super) fn resume(&mut self, token: Token, connection: &mut Connection) {
         if connection.is_ready_for_piece() {
             self.pool(token, connection, &[]);
@@ -101,7 +101,8 @@ impl LoopState {
         connection.note_input(0, self.now_ms());
     }
 
-    /// Executes what there is of `input` and sends the replies; answers the bytes executed.
+    /// Executes the requests in `input` and sends the replies. Returns the number of bytes
+    /// executed.
     fn serve(&mut self, token: Token, connection: &mut Connection, input: &[u8]) -> usize {
         let mut consumed = 0;
         while connection.executes()
@@ -116,7 +117,7 @@ impl LoopState {
         consumed
     }
 
-    /// Executes requests until there is a reason to stop; answers the bytes executed.
+    /// Executes requests until one stops the batch. Returns the number of bytes executed.
     fn batch(
         &mut self,
         token: Token,
@@ -127,7 +128,7 @@ impl LoopState {
         let descriptor = connection.descriptor();
         let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
         let mut consumed = 0;
-        // A lone request is not looked at twice.
+        // A lone request is not parsed twice.
         let mut ahead = 1;
         connection.needed = 0;
         connection.reparse = Reparse::default();
@@ -172,7 +173,7 @@ impl LoopState {
                         Next::Upgrade => {
                             upgrades = true;
                             connection.stage = Stage::Closing;
-                            // It goes with all that came behind it.
+                            // The request is handed over with all bytes that follow it.
                             break None;
                         }
                         Next::Replicate(ask) => {
@@ -181,7 +182,7 @@ impl LoopState {
                         }
                     }
                     if connection.stage != Stage::Open {
-                        // What follows is not looked at.
+                        // Bytes after the last request are ignored.
                         consumed = input.len();
                         break None;
                     }
@@ -199,11 +200,11 @@ impl LoopState {
         };
         let mutated = context.mutated;
         if is_answered {
-            // What is there of another one has come just now.
+            // The pace of an incomplete request begins with this read.
             connection.request = None;
         }
         if mutated && !self.shared.flush_update_log() {
-            // What is not in the log must not be acknowledged, nor what came behind it.
+            // A change that is not in the log must not be acknowledged, nor anything after it.
             if let Some(FirstAcknowledgement { at, refusal }) = acknowledgement {
                 output.truncate(at);
                 refusal.write(self.shared.log_failure(), output);
@@ -214,7 +215,7 @@ impl LoopState {
         if upgrades {
             let mut unsent = connection.take_unsent();
             unsent.append(output);
-            // What goes with it is counted there, and not here any more.
+            // The new owner charges the budget for these bytes.
             connection.charge();
             let received = input[consumed..].to_vec();
             if !self.shared.upgrade_connection(connection.socket(), unsent, received) {
@@ -223,9 +224,12 @@ impl LoopState {
             return input.len();
         }
         if let Some(ask) = replicate {
-            // The socket has another owner from now on, whose sending waits: no reply may be left.
+            // The socket gets another owner, which blocks on sending: no reply may be left.
             if connection.unsent_bytes() > 0 || !output.is_empty() || mutated {
-                tracing::warn!("replica {} refused: it has replies to take first", ask.replica);
+                tracing::warn!(
+                    "replica {} refused: it sent requests whose replies are not taken yet",
+                    ask.replica
+                );
             } else {
                 self.shared.hand_to_replica(connection.socket(), ask);
             }
@@ -248,7 +252,8 @@ impl LoopState {
         }
     }
 
-    /// Leaves a request to the pool; says whether it had room. If not, the connection is parked.
+    /// Submits a request to the pool. Returns whether its queue had a place; if not, the connection
+    /// is parked.
     fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
         let mut charge = Charge::none(&self.shared.budget);
         if !charge.set(request.len()) {
@@ -280,7 +285,7 @@ impl LoopState {
                 self.parked.push(token);
                 self.mailbox().has_parked.store(true, Ordering::SeqCst);
                 if self.shared.pool.has_room() {
-                    // The pool may have looked before it could see that somebody waits.
+                    // The pool may have read the flag before it was set.
                     self.mailbox().wake();
                 }
                 false
@@ -288,7 +293,7 @@ impl LoopState {
         }
     }
 
-    /// Sends what the pool made of a request, and goes on.
+    /// Sends the reply that the pool has made, then resumes the connection.
     pub(super) fn complete(
         &mut self,
         token: Token,
@@ -312,7 +317,7 @@ impl LoopState {
             self.delay_replies(token, connection, point, acknowledgement);
         }
         self.deliver(connection, &mut completion.output);
-        // What has not gone counts with the connection from now on.
+        // From now on the connection is charged for the unsent bytes.
         drop(completion.charge);
         self.resume(token, connection);
     }

@@ -6,7 +6,7 @@ use crate::serving::{Import, Service};
 use crate::sizes;
 use anyhow::Result;
 use clap::Parser;
-use server::{ClientPaths, Config, Dialect, Endpoint, Mask, Users, UsersError};
+use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Users, UsersError};
 use std::num::{NonZeroUsize, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,10 +110,10 @@ pub(super) struct Arguments {
     replication: ReplicationArguments,
     /// Refuse these commands, by Tokyo Tyrant's names: allwrite,copy
     #[arg(long, value_name = "NAMES")]
-    mask: Vec<Mask>,
+    mask: Vec<CommandMask>,
     /// Allow these commands again, after all of --mask
     #[arg(long, value_name = "NAMES")]
-    unmask: Vec<Mask>,
+    unmask: Vec<CommandMask>,
 }
 
 /// Handling of the flags and expiry of memcached clients.

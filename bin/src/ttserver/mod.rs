@@ -8,7 +8,7 @@ use crate::{TOKYO_TYRANT_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
 use server::update_log::Settings;
-use server::{ClientPaths, Config, Dialect, Endpoint, Following, Mask, Master};
+use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, Master};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -103,7 +103,7 @@ fn service(options: &Options) -> Result<Service> {
             options.multiple
         ));
     }
-    if config.mask != Mask::NONE {
+    if config.mask != CommandMask::NONE {
         notices.push(format!("command mask: {:#x}", config.mask.bits()));
     }
     let default_pid = || options.daemon.then(|| PathBuf::from(DAEMON_PID_FILE));

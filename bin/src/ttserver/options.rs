@@ -1,7 +1,7 @@
 //! The command line of Tokyo Tyrant's server: options with one dash and long names, before the name
 //! of the database.
 
-use server::{Mask, UnknownName};
+use server::{CommandMask, UnknownName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,7 +100,7 @@ pub(super) struct Options {
     /// Keep the flags and expiry of memcached clients.
     pub keeps_expiry: bool,
     /// Changes of the command mask in order: whether to forbid, and the names.
-    pub masks: Vec<(bool, Mask)>,
+    pub masks: Vec<(bool, CommandMask)>,
     /// Let clients run a command on the server that copies the database.
     pub copy_command: bool,
     /// Name of the database.
@@ -220,7 +220,7 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
     Ok(Request::Serve(Box::new(options)))
 }
 
-fn mask(option: &str, names: &str) -> Result<Mask, Refusal> {
+fn mask(option: &str, names: &str) -> Result<CommandMask, Refusal> {
     names.parse().map_err(|error: UnknownName| Refusal::Usage(format!("{option}: {error}")))
 }
 

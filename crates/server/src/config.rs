@@ -2,7 +2,7 @@
 
 use crate::admin::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
-use crate::{ClientPaths, Dialect, Following, Mask, SemiSyncSettings, Users};
+use crate::{ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
 use cabinet::UsableMemory;
 use std::fmt;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ pub struct Config {
     /// Longest time that replies under way may take when the server stops.
     pub stop_wait: Duration,
     /// Commands refused.
-    pub mask: Mask,
+    pub mask: CommandMask,
     /// Rules of the memcached protocol that are followed.
     pub dialect: Dialect,
     /// Whether flags and expiry that memcached's clients give are left out of account, as Tokyo
@@ -169,7 +169,7 @@ impl Config {
             pool_threads: 16,
             pool_queue_max: 1024,
             stop_wait: Duration::from_secs(1),
-            mask: Mask::NONE,
+            mask: CommandMask::NONE,
             dialect: Dialect::Memcached,
             ignores_expiry: false,
             shutdown_command: false,

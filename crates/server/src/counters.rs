@@ -112,7 +112,7 @@ impl Counters {
         self.count(Count::Authentication);
         match login {
             Login::User => {}
-            Login::Stranger => self.count(Count::AuthenticationError),
+            Login::Denied => self.count(Count::AuthenticationError),
             Login::TooSoon { .. } => self.count(Count::LoginTooSoon),
         }
     }

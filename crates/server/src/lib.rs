@@ -35,10 +35,10 @@ mod store;
 pub mod update_log;
 
 pub use admin::client_paths::ClientPaths;
-pub use admin::copy::POSITION_FILE;
-pub use admin::logins::{Login, Visitor};
-pub use admin::mask::{Command, Mask, Protocol, UnknownName};
+pub use admin::command_mask::{Command, CommandMask, Protocol, UnknownName};
+pub use admin::logins::{Login, Peer};
 pub use admin::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+pub use admin::snapshot::POSITION_FILE;
 pub use admin::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,

@@ -148,7 +148,7 @@ fn start(
     begin("scrub", |shared| {
         let config = &shared.config;
         let schedule = (config.scrub_interval, config.scrub_bytes_per_second);
-        shared.scrub.live(&shared.database, schedule, || shared.is_stopping());
+        shared.scrub.run_thread(&shared.database, schedule, || shared.is_stopping());
     })?;
     if shared.update_log.is_some() {
         begin("update-log", |shared| {

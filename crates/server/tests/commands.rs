@@ -4,7 +4,7 @@
 
 mod support;
 
-use server::{Config, Mask};
+use server::{CommandMask, Config};
 use support::{Client, MISC_FAILURE, config, list, memory, misc, start, start_with};
 
 /// The version of a record, as `gets` tells it.
@@ -390,7 +390,7 @@ fn wrong_http_is_refused_with_a_status() {
 
 #[test]
 fn options_list_what_is_allowed() {
-    let mut mask = Mask::NONE;
+    let mut mask = CommandMask::NONE;
     mask.mask("put,misc".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
@@ -403,7 +403,7 @@ fn options_list_what_is_allowed() {
 
 #[test]
 fn masked_commands_are_refused_in_the_words_of_each_protocol() {
-    let mut mask = Mask::NONE;
+    let mut mask = CommandMask::NONE;
     mask.mask("allwrite rnum,fwmkeys,stat".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();

@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use server::{Config, Mask};
+use server::{CommandMask, Config};
 use support::{Client, config, hash, memory, memory_tree, start, start_with, tree};
 
 fn list(client: &mut Client, query: &str) -> Value {
@@ -153,7 +153,7 @@ fn a_batch_has_a_limit() {
 
 #[test]
 fn what_is_masked_is_refused_line_by_line() {
-    let mut mask = Mask::NONE;
+    let mut mask = CommandMask::NONE;
     mask.mask("out,fwmkeys".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();

@@ -8,7 +8,7 @@
 mod support;
 
 use cabinet::Durability;
-use server::{Config, Mask};
+use server::{CommandMask, Config};
 use support::{
     Client, ManualEngine, Packet, Response, config, hash, memory, memory_tree, start, start_engine,
     start_with, tree,
@@ -327,7 +327,7 @@ fn limits_and_failures_have_words_of_the_protocol() {
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     client.expect_close();
 
-    let mut mask = Mask::NONE;
+    let mut mask = CommandMask::NONE;
     mask.mask("put".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     assert_eq!(said(&server.connect().ask(&set(SET, b"k", b"v"))), (0x20, "forbidden"));

@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use server::{ConnectionUpgrade, Login, PIECE_BYTES, Records, Server, UpgradedConnection, Visitor};
+use server::{ConnectionUpgrade, Login, PIECE_BYTES, Peer, Records, Server, UpgradedConnection};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -161,13 +161,13 @@ async fn serve_connection(
     let config = state.records.config();
     let limits = Limits { timeout: config.timeout, idle_timeout: config.idle_timeout };
     let work = Work::default();
-    let visitor = Mutex::new(Visitor::new(stream.peer_addr().ok()));
+    let peer = Mutex::new(Peer::new(stream.peer_addr().ok()));
     let mut connection = Connection::new(stream, Some(received), limits, work.clone());
     connection.write_all(&unsent).await?;
     drop(unsent);
     let service = service_fn(|request| async {
         let responding = work.respond();
-        let response = respond(state, &work, &visitor, request).await?;
+        let response = respond(state, &work, &peer, request).await?;
         Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding)))
     });
     let http = hyper::server::conn::http1::Builder::new();
@@ -179,11 +179,11 @@ async fn serve_connection(
 async fn respond(
     state: &State,
     work: &Work,
-    visitor: &Mutex<Visitor>,
+    peer: &Mutex<Peer>,
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let is_old = request.version() == Version::HTTP_10;
-    let mut response = answer(state, work, visitor, request).await;
+    let mut response = answer(state, work, peer, request).await;
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
@@ -198,15 +198,15 @@ async fn respond(
 async fn answer(
     state: &State,
     work: &Work,
-    visitor: &Mutex<Visitor>,
+    peer: &Mutex<Peer>,
     mut request: hyper::Request<Incoming>,
 ) -> Response<Body> {
     let method = request.method().clone();
     let headers = request.headers_mut();
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match state.records.log_in(&mut visitor.lock(), authorization) {
+    match state.records.log_in(&mut peer.lock(), authorization) {
         Login::User => {}
-        Login::Stranger => return challenge(),
+        Login::Denied => return challenge(),
         Login::TooSoon { wait_s } => return retry_later(wait_s),
     }
     if let Err(status) = destination::check(headers) {

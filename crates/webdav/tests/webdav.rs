@@ -5,7 +5,7 @@
 mod support;
 
 use cabinet::Database;
-use server::{Config, Mask, update_log};
+use server::{CommandMask, Config, update_log};
 use support::{Client, Running, config, start, start_with};
 
 /// Opens a database of each kind that can have paths as keys.
@@ -200,7 +200,7 @@ fn properties_move_with_their_file_and_are_not_listed() {
 
 #[test]
 fn masked_commands_are_forbidden() {
-    let mut mask = Mask::NONE;
+    let mut mask = CommandMask::NONE;
     mask.mask("put,out".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, Database::open("*").unwrap());
     let mut client = server.connect();

@@ -50,7 +50,7 @@ pub enum Login {
     /// It is a user.
     User,
     /// It is none.
-    Stranger,
+    Denied,
     /// The password was not looked at: too many attempts of the address have failed.
     TooSoon {
         /// Seconds until an attempt is looked at.
@@ -60,14 +60,14 @@ pub enum Login {
 
 /// The client of a connection to a server with users.
 #[derive(Clone, Debug, Default)]
-pub struct Visitor {
+pub struct Peer {
     /// Address, unless it is a Unix socket.
     address: Option<SocketAddr>,
     /// The header with which the last request of HTTP was a user's.
     admitted: Option<Box<[u8]>>,
 }
 
-impl Visitor {
+impl Peer {
     /// A client that has not said who it is.
     pub fn new(address: Option<SocketAddr>) -> Self {
         Self { address, admitted: None }
@@ -106,9 +106,9 @@ struct Failed {
 struct State {
     table: Box<[[Option<Failed>; WAYS]]>,
     /// Second of the last lines of the log, how many there were, and failures without one since.
-    lines_s: u64,
+    logged_at_s: u64,
     lines: u32,
-    unsaid: u64,
+    unlogged: u64,
 }
 
 /// Failed logins of a server with users.
@@ -124,7 +124,7 @@ pub(crate) struct Logins {
 impl Logins {
     pub(crate) fn new() -> Self {
         let table = vec![[None; WAYS]; SETS].into();
-        let state = State { table, lines_s: 0, lines: 0, unsaid: 0 };
+        let state = State { table, logged_at_s: 0, lines: 0, unlogged: 0 };
         Self {
             state: Mutex::new(state),
             hasher: RandomState::new(),
@@ -137,12 +137,12 @@ impl Logins {
     pub(crate) fn check(
         &self,
         users: &Users,
-        visitor: &Visitor,
+        peer: &Peer,
         protocol: &str,
         (name, password): (&[u8], &[u8]),
     ) -> Login {
-        let check = || users.admit(name, password);
-        self.attempt(visitor.address, protocol, Instant::now(), check)
+        let check = || users.authenticate(name, password);
+        self.attempt(peer.address, protocol, Instant::now(), check)
     }
 
     /// Checks the header `Authorization` of a request. One that this connection's last request had
@@ -150,17 +150,17 @@ impl Logins {
     pub(crate) fn check_header(
         &self,
         users: &Users,
-        visitor: &mut Visitor,
+        peer: &mut Peer,
         header: Option<&[u8]>,
     ) -> Login {
-        let Some(header) = header else { return Login::Stranger };
-        if visitor.admitted.as_ref().is_some_and(|admitted| admitted.ct_eq(header).into()) {
+        let Some(header) = header else { return Login::Denied };
+        if peer.admitted.as_ref().is_some_and(|admitted| admitted.ct_eq(header).into()) {
             return Login::User;
         }
-        let Some(credentials) = BasicCredentials::decode(header) else { return Login::Stranger };
-        let login = self.check(users, visitor, "HTTP", credentials.parts());
+        let Some(credentials) = BasicCredentials::decode(header) else { return Login::Denied };
+        let login = self.check(users, peer, "HTTP", credentials.parts());
         if login == Login::User && header.len() <= REMEMBERED_BYTES_MAX {
-            visitor.admitted = Some(header.into());
+            peer.admitted = Some(header.into());
         }
         login
     }
@@ -174,7 +174,7 @@ impl Logins {
     ) -> Login {
         let source = Source::of(address);
         let counts = self.milliseconds(now) < self.counts_until_ms.load(Ordering::Relaxed);
-        if counts && let Err(wait) = self.admit(source, now) {
+        if counts && let Err(wait) = self.claim_attempt(source, now) {
             return Login::TooSoon { wait_s: wait.as_secs() + 1 };
         }
         if check() {
@@ -183,13 +183,13 @@ impl Logins {
             }
             return Login::User;
         }
-        self.fail(source, now);
-        self.say(address, protocol, now);
-        Login::Stranger
+        self.count_failure(source, now);
+        self.log_failure(address, protocol, now);
+        Login::Denied
     }
 
     /// Lets an attempt be looked at, and none beside it; or fails with the time left to wait.
-    fn admit(&self, source: Source, now: Instant) -> Result<(), Duration> {
+    fn claim_attempt(&self, source: Source, now: Instant) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let Some(failed) = state.find(self.set_of(source), source, now) else { return Ok(()) };
         let left = failed.next.saturating_duration_since(now);
@@ -200,7 +200,7 @@ impl Logins {
         Ok(())
     }
 
-    fn fail(&self, source: Source, now: Instant) {
+    fn count_failure(&self, source: Source, now: Instant) {
         let until_ms = self.milliseconds(now + FORGOTTEN_AFTER);
         self.counts_until_ms.fetch_max(until_ms, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -220,22 +220,22 @@ impl Logins {
     }
 
     /// Says in the log that a login has failed, or keeps the number of those that it does not say.
-    fn say(&self, address: Option<SocketAddr>, protocol: &str, now: Instant) {
+    fn log_failure(&self, address: Option<SocketAddr>, protocol: &str, now: Instant) {
         let now_s = now.saturating_duration_since(self.started).as_secs() + 1;
         let mut state = self.state.lock();
-        if state.lines_s != now_s {
-            (state.lines_s, state.lines) = (now_s, 0);
+        if state.logged_at_s != now_s {
+            (state.logged_at_s, state.lines) = (now_s, 0);
         }
         if state.lines >= LINES_PER_SECOND_MAX {
-            state.unsaid += 1;
+            state.unlogged += 1;
             return;
         }
         state.lines += 1;
-        let unsaid = std::mem::take(&mut state.unsaid);
+        let unlogged = std::mem::take(&mut state.unlogged);
         drop(state);
         let from = address.map_or("a Unix socket".to_owned(), |address| address.to_string());
-        if unsaid > 0 {
-            tracing::warn!("login failed: {from}, {protocol} ({unsaid} more were not logged)");
+        if unlogged > 0 {
+            tracing::warn!("login failed: {from}, {protocol} ({unlogged} more were not logged)");
         } else {
             tracing::warn!("login failed: {from}, {protocol}");
         }
@@ -295,7 +295,7 @@ mod tests {
     fn waits_begin_after_some_failures_and_double_up_to_a_limit() {
         let logins = Logins::new();
         for _ in 0..FREE_FAILURES {
-            assert_eq!(attempt(&logins, A, 0.0, false), Login::Stranger);
+            assert_eq!(attempt(&logins, A, 0.0, false), Login::Denied);
         }
         let mut at_s = 0.0;
         for wait_s in [1, 2, 4, 8, 16, 16, 16] {
@@ -306,7 +306,7 @@ mod tests {
             }
             assert!(matches!(attempt(&logins, A, at_s, true), Login::TooSoon { .. }));
             at_s += f64::from(wait_s);
-            assert_eq!(attempt(&logins, A, at_s, false), Login::Stranger, "{wait_s}");
+            assert_eq!(attempt(&logins, A, at_s, false), Login::Denied, "{wait_s}");
         }
         assert_eq!(attempt(&logins, A, at_s + 16.0, true), Login::User);
     }
@@ -337,11 +337,11 @@ mod tests {
         // Two that are right do not wait for each other.
         assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
         assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
-        assert_eq!(attempt(&logins, A, 1.0, false), Login::Stranger);
+        assert_eq!(attempt(&logins, A, 1.0, false), Login::Denied);
         assert!(matches!(attempt(&logins, A, 2.9, false), Login::TooSoon { .. }));
         let later = 1.0 + FORGOTTEN_AFTER.as_secs_f64();
         for _ in 0..FREE_FAILURES {
-            assert_eq!(attempt(&logins, A, later, false), Login::Stranger);
+            assert_eq!(attempt(&logins, A, later, false), Login::Denied);
         }
         assert!(matches!(attempt(&logins, A, later, false), Login::TooSoon { .. }));
     }
@@ -368,7 +368,7 @@ mod tests {
             attempt(&logins, &from, f64::from(number) / 1e6, false);
         }
         // Nor has each a line in the log.
-        assert!(logins.state.lock().unsaid > ADDRESSES_MAX as u64);
+        assert!(logins.state.lock().unlogged > ADDRESSES_MAX as u64);
         for _ in 0..FREE_FAILURES {
             attempt(&logins, A, 1.0, false);
         }

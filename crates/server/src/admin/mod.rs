@@ -1,9 +1,9 @@
 //! Administration: users, masks, snapshots, verification and the figures of `stat`.
 
 pub(crate) mod client_paths;
-pub(crate) mod copy;
+pub(crate) mod command_mask;
 pub(crate) mod logins;
-pub(crate) mod mask;
 pub(crate) mod scrub;
-pub(crate) mod status;
+pub(crate) mod server_stats;
+pub(crate) mod snapshot;
 pub(crate) mod users;

@@ -8,7 +8,7 @@
 //! tells what one has come to;
 //! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md) has its arguments.
 
-use crate::admin::status::seconds_since_1970;
+use crate::admin::server_stats::seconds_since_1970;
 use cabinet::{Checked, Damage, Database, Verified};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub const SCRUB_BYTES_PER_SECOND: u64 = 8 << 20;
 pub const CHECK_BYTES_PER_SECOND: u64 = 64 << 20;
 
 /// Most damaged places whose description is kept; the others are counted.
-const DAMAGES_KEPT_MAX: usize = 1000;
+const REPORTED_DAMAGES_MAX: usize = 1000;
 
 /// How often the thread looks whether the server stops.
 const TICK: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ struct State {
     /// When the last one ended that went through everything, in microseconds since 1970.
     last_us: u64,
     /// The present one is to stop.
-    is_unwanted: bool,
+    is_cancelled: bool,
 }
 
 /// What becomes of a verification.
@@ -63,7 +63,7 @@ enum Phase {
     #[default]
     Idle,
     /// A client has asked for it.
-    Wanted,
+    Requested,
     Running,
     Finished,
     /// A client has stopped it, or the server stops.
@@ -77,7 +77,7 @@ impl State {
     fn begin(&mut self, phase: Phase) {
         self.run += 1;
         self.phase = phase;
-        self.is_unwanted = false;
+        self.is_cancelled = false;
         self.checked = Checked::default();
         self.damages.clear();
     }
@@ -85,13 +85,13 @@ impl State {
 
 impl Phase {
     fn is_under_way(&self) -> bool {
-        matches!(self, Self::Wanted | Self::Running)
+        matches!(self, Self::Requested | Self::Running)
     }
 
     fn word(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
-            Self::Wanted | Self::Running => "running",
+            Self::Requested | Self::Running => "running",
             Self::Finished => "finished",
             Self::Stopped => "stopped",
             Self::Failed(_) => "failed",
@@ -114,8 +114,8 @@ impl Scrub {
     pub(crate) fn begin(&self, bytes_per_second: u64) -> u64 {
         let mut state = self.state.lock();
         self.rate.store(bytes_per_second, Ordering::Relaxed);
-        if !state.phase.is_under_way() || state.is_unwanted {
-            state.begin(Phase::Wanted);
+        if !state.phase.is_under_way() || state.is_cancelled {
+            state.begin(Phase::Requested);
             self.wake.notify_all();
         }
         state.run
@@ -124,13 +124,13 @@ impl Scrub {
     /// Has the present verification stop; returns whether there is one.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_unwanted = true;
+        state.is_cancelled = true;
         state.phase.is_under_way()
     }
 
     /// What the last verification has come to, as names and values in turn, and then the damaged
     /// places from number `from` on, as many as are kept.
-    pub(crate) fn tell(&self, from: usize, mut take: impl FnMut(&str)) {
+    pub(crate) fn report(&self, from: usize, mut take: impl FnMut(&str)) {
         let state = self.state.lock();
         let Checked { segments, records, bytes, damages, .. } = state.checked;
         let run = state.run;
@@ -157,7 +157,7 @@ impl Scrub {
     }
 
     /// Names and figures worth showing in `stat`.
-    pub(crate) fn figures(&self) -> Vec<(String, String)> {
+    pub(crate) fn stats(&self) -> Vec<(String, String)> {
         let state = self.state.lock();
         let bytes = self.bytes.load(Ordering::Relaxed);
         vec![
@@ -170,7 +170,7 @@ impl Scrub {
     }
 
     /// What the thread does until the server stops.
-    pub(crate) fn live(
+    pub(crate) fn run_thread(
         &self,
         database: &Database,
         (interval, bytes_per_second): (Option<Duration>, u64),
@@ -183,7 +183,7 @@ impl Scrub {
         while !is_stopping() {
             let mut state = self.state.lock();
             let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
-            if state.phase == Phase::Wanted {
+            if state.phase == Phase::Requested {
                 state.phase = Phase::Running;
             } else if is_due {
                 state.begin(Phase::Running);
@@ -202,7 +202,7 @@ impl Scrub {
     fn run(&self, run: u64, database: &Database, is_stopping: &dyn Fn() -> bool) {
         tracing::info!("verifying all checksums of the database");
         let mut seen_bytes = 0;
-        let mut go_on = |verified: &Verified| {
+        let mut next_rate = |verified: &Verified| {
             let bytes = verified.checked.bytes;
             self.bytes.fetch_add(bytes - seen_bytes, Ordering::Relaxed);
             seen_bytes = bytes;
@@ -211,16 +211,16 @@ impl Scrub {
                 return None;
             }
             state.checked = verified.checked;
-            let is_wanted = !state.is_unwanted && !is_stopping();
-            is_wanted.then(|| self.rate.load(Ordering::Relaxed))
+            let continues = !state.is_cancelled && !is_stopping();
+            continues.then(|| self.rate.load(Ordering::Relaxed))
         };
         let mut report = |damage: Damage| {
             let mut state = self.state.lock();
-            if state.run == run && state.damages.len() < DAMAGES_KEPT_MAX {
+            if state.run == run && state.damages.len() < REPORTED_DAMAGES_MAX {
                 state.damages.push(damage);
             }
         };
-        let verified = database.verify(&mut go_on, &mut report);
+        let verified = database.verify(&mut next_rate, &mut report);
         let mut state = self.state.lock();
         let phase = match verified {
             Ok(Verified { checked, is_complete }) => {
@@ -256,11 +256,11 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     /// How long a run may take that is not held up.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const RUN_TIME_MAX: Duration = Duration::from_secs(30);
 
-    fn told(scrub: &Scrub, name: &str) -> String {
+    fn reported(scrub: &Scrub, name: &str) -> String {
         let mut words = Vec::new();
-        scrub.tell(0, |word| words.push(word.to_owned()));
+        scrub.report(0, |word| words.push(word.to_owned()));
         let at = words.iter().step_by(2).position(|other| other == name).expect("a name");
         words.swap_remove(2 * at + 1)
     }
@@ -277,7 +277,7 @@ mod tests {
         let (scrub, is_stopping) = (Scrub::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                scrub.live(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
+                scrub.run_thread(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
             });
             // So slow that it is under way until it is stopped.
             assert_eq!(scrub.begin(1), 1);
@@ -287,14 +287,14 @@ mod tests {
             assert_eq!(scrub.begin(1), 1);
             assert!(scrub.stop());
             let run = scrub.begin(u64::MAX);
-            let (state, began) = (told(&scrub, "state"), Instant::now());
-            while told(&scrub, "state") == "running" && began.elapsed() < PATIENCE {
+            let (state, began) = (reported(&scrub, "state"), Instant::now());
+            while reported(&scrub, "state") == "running" && began.elapsed() < RUN_TIME_MAX {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let ended = told(&scrub, "state");
+            let ended = reported(&scrub, "state");
             is_stopping.store(true, Ordering::Relaxed);
             assert_eq!((run, &*state, &*ended), (2, "running", "finished"));
-            assert_eq!(told(&scrub, "records"), "200");
+            assert_eq!(reported(&scrub, "records"), "200");
         });
     }
 }

@@ -96,7 +96,7 @@ impl Users {
     }
 
     /// Whether there is a user of this name and password. Takes as long whoever it is.
-    pub(crate) fn admit(&self, name: &[u8], password: &[u8]) -> bool {
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {
         let is_any = self.0.iter().fold(Choice::from(0), |is_any, user| {
             is_any | user.name.ct_eq(name) & user.password.ct_eq(password)
         });
@@ -144,11 +144,11 @@ mod tests {
     #[test]
     fn a_user_is_admitted_with_his_own_password_only() {
         let users = read("ann:one:two\r\n\nbob:x\n", 0o600).expect("two users");
-        assert!(users.admit(b"ann", b"one:two") && users.admit(b"bob", b"x"));
+        assert!(users.authenticate(b"ann", b"one:two") && users.authenticate(b"bob", b"x"));
         for (name, password) in
             [("ann", "x"), ("bob", "one:two"), ("ann", "one:tw"), ("ann", "one:two "), ("", "")]
         {
-            assert!(!users.admit(name.as_bytes(), password.as_bytes()), "{name} {password}");
+            assert!(!users.authenticate(name.as_bytes(), password.as_bytes()), "{name} {password}");
         }
         assert_eq!(format!("{users:?}"), "Users(2)");
     }

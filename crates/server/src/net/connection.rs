@@ -3,7 +3,7 @@
 //! An idle connection owns no buffer. Input is read into a buffer of the event loop. Only an
 //! incomplete request, or a reply that the client does not take, stays here.
 
-use crate::admin::logins::Visitor;
+use crate::admin::logins::Peer;
 use crate::budget::Charge;
 use crate::net::pace::Pace;
 use crate::net::pending_reply::{
@@ -92,7 +92,7 @@ impl Connection {
         if shared.config.users.is_some() {
             let peer = getpeername(&socket).ok().flatten();
             let address = peer.and_then(|address| SocketAddr::try_from(address).ok());
-            session.visitor = Some(Box::new(Visitor::new(address)));
+            session.peer = Some(Box::new(Peer::new(address)));
         }
         Self {
             socket,

@@ -4,7 +4,7 @@
 //! change is logged and replicated as what any client changes, and what is masked over HTTP is
 //! refused.
 
-use crate::admin::mask::{Command, Protocol};
+use crate::admin::command_mask::{Command, Protocol};
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::draft::{Base, Draft};
@@ -13,7 +13,7 @@ use crate::ops::media_types;
 use crate::ops::reserved::{PREFIX, is_reserved};
 use crate::ops::value::{Kept, Value};
 use crate::shared::Shared;
-use crate::{Config, Login, Visitor};
+use crate::{Config, Login, Peer};
 use cabinet::{Change, Meta, Order, Position, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -120,9 +120,9 @@ impl Records {
     }
 
     /// Checks whether a client may use the server whose request has this header `Authorization`.
-    pub fn log_in(&self, visitor: &mut Visitor, authorization: Option<&[u8]>) -> Login {
+    pub fn log_in(&self, peer: &mut Peer, authorization: Option<&[u8]>) -> Login {
         let Some(users) = &self.shared.config.users else { return Login::User };
-        let login = self.shared.logins.check_header(users, visitor, authorization);
+        let login = self.shared.logins.check_header(users, peer, authorization);
         self.counters.lock().count_login(login);
         login
     }

@@ -1,6 +1,6 @@
 //! What the server remembers of a client from one request to the next.
 
-use crate::admin::logins::Visitor;
+use crate::admin::logins::Peer;
 use crate::ops::failure::Failure;
 use crate::protocol::HttpExchange;
 use cabinet::{Database, Error, Position};
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     /// Its client is one of [`crate::Users`].
     pub(crate) is_authenticated: bool,
     /// User of the connection, on a server with users.
-    pub(crate) visitor: Option<Box<Visitor>>,
+    pub(crate) peer: Option<Box<Peer>>,
     /// SASL has begun, and name and password come with its next step.
     pub(crate) expects_credentials: bool,
 }

@@ -32,9 +32,9 @@ impl Context<'_> {
         protocol: &str,
         credentials: Option<(&[u8], &[u8])>,
     ) -> Login {
-        let visitor = self.session.visitor.get_or_insert_default();
-        let login = credentials.map_or(Login::Stranger, |credentials| {
-            self.shared.logins.check(users, visitor, protocol, credentials)
+        let peer = self.session.peer.get_or_insert_default();
+        let login = credentials.map_or(Login::Denied, |credentials| {
+            self.shared.logins.check(users, peer, protocol, credentials)
         });
         self.counters.count_login(login);
         self.session.is_authenticated = login == Login::User;
@@ -54,8 +54,8 @@ pub(super) fn step(
         Some(Protocol::Http) => match head(input) {
             Parse::Complete(head, _) => {
                 let header = head.header("Authorization");
-                let visitor = context.session.visitor.get_or_insert_default();
-                let login = context.shared.logins.check_header(users, visitor, header);
+                let peer = context.session.peer.get_or_insert_default();
+                let login = context.shared.logins.check_header(users, peer, header);
                 let step = if login == Login::User {
                     dispatch(context, protocol, input, output)
                 } else {
@@ -125,7 +125,7 @@ fn introduce(
                 [name, password] => {
                     match context.authenticate(users, "memcached", Some((name, password))) {
                         Login::User => memcached::reply::STORED,
-                        Login::Stranger => memcached::reply::AUTHENTICATION_FAILED,
+                        Login::Denied => memcached::reply::AUTHENTICATION_FAILED,
                         Login::TooSoon { .. } => {
                             next = Next::Refuse;
                             TOO_MANY_FAILURES

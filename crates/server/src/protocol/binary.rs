@@ -2,9 +2,9 @@
 
 use super::ahead::Grouped;
 use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, table, within_limit};
-use crate::admin::copy;
-use crate::admin::mask::{Command, Mask, Protocol};
-use crate::admin::status;
+use crate::admin::command_mask::{Command, CommandMask, Protocol};
+use crate::admin::server_stats;
+use crate::admin::snapshot;
 use crate::counters::Count;
 use crate::ops::failure::Failure;
 use crate::ops::session::Cursor;
@@ -77,7 +77,9 @@ fn execute(
     let command = command(&request);
     let refuses = |command| context.refuses(command, Protocol::Binary);
     let is_refused = match request {
-        Request::Misc { function, arguments, .. } if context.shared.config.mask != Mask::NONE => {
+        Request::Misc { function, arguments, .. }
+            if context.shared.config.mask != CommandMask::NONE =>
+        {
             functions::command(function, arguments.iter()).is_some_and(refuses)
         }
         _ => false,
@@ -213,7 +215,7 @@ pub(super) fn perform(
         Request::Copy { path } => {
             context.wait()?;
             context.counters.count(Count::Copy);
-            let copied = copy::copy(context.shared, database, path);
+            let copied = snapshot::copy(context.shared, database, path);
             context.attempt("do_copy", copied)?.is_ok()
         }
         Request::Count => {
@@ -228,7 +230,7 @@ pub(super) fn perform(
         }
         Request::Stat => {
             context.counters.count(Count::Stat);
-            reply::value(output, status::text(context.shared, context.descriptor).as_bytes());
+            reply::value(output, server_stats::text(context.shared, context.descriptor).as_bytes());
             return Ok(Next::GoOn);
         }
         Request::Misc { function, options, arguments } => {
@@ -428,7 +430,7 @@ fn refuse(context: &Context<'_>, command: Command, output: &mut Vec<u8>) -> Next
         C::Replicate => return Next::Close,
         C::GetMany | C::KeysWithPrefix | C::Misc => List::begin(output).finish(output),
         C::Count | C::Size => reply::count(output, 0),
-        C::Stat => reply::value(output, status::counters(context.shared).as_bytes()),
+        C::Stat => reply::value(output, server_stats::count_lines(context.shared).as_bytes()),
         _ => reply::status(output, false),
     }
     Next::GoOn

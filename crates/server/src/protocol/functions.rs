@@ -1,7 +1,7 @@
 //! What the functions of `misc` are: which kinds of database have them, which commands they stand
 //! for, and which of them only read.
 
-use crate::admin::mask::Command;
+use crate::admin::command_mask::Command;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
 use wire::binary::{Function, Strings};
@@ -115,10 +115,10 @@ pub(super) fn only_reads(function: Function<'_>, arguments: Strings<'_>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::mask::{Mask, Protocol};
+    use crate::admin::command_mask::{CommandMask, Protocol};
 
     fn refused(expression: &str) -> Vec<Function<'static>> {
-        let mut mask: Mask = expression.parse().expect("known names");
+        let mut mask: CommandMask = expression.parse().expect("known names");
         // That `misc` is a write is not asked here.
         mask.unmask("misc".parse().expect("a known name"));
         let refuses = |function: &Function<'_>| {

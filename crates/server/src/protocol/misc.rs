@@ -202,7 +202,7 @@ fn check(context: &mut Context<'_>, arguments: &[&[u8]], take: Take<'_>) -> Resu
         [b"state", from @ ..] => {
             let from = from.first().map_or(0, |text| leading_number(text));
             let from = usize::try_from(from).unwrap_or(0);
-            scrub.tell(from, |element| {
+            scrub.report(from, |element| {
                 take(element.as_bytes());
             });
             Ok(true)

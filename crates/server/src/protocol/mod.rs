@@ -20,7 +20,7 @@ pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
 pub(crate) use http::Exchange as HttpExchange;
 pub(crate) use repeat::{Repeater, Trouble};
 
-use crate::admin::mask::{Command, Protocol};
+use crate::admin::command_mask::{Command, Protocol};
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::failure::Failure;

@@ -478,7 +478,7 @@ impl Store {
             Ok(true)
         })?;
         if path.is_dir() {
-            crate::admin::copy::note_position(path, mark.last_us)?;
+            crate::admin::snapshot::write_position(path, mark.last_us)?;
         }
         Ok(mark.now_us)
     }

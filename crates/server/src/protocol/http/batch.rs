@@ -3,7 +3,7 @@
 use super::json::Bytes;
 use super::read::read_record;
 use super::{Halt, freshness, json, status_of};
-use crate::admin::mask::{Command, Protocol};
+use crate::admin::command_mask::{Command, Protocol};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::ops::media_types;

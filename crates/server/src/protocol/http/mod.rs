@@ -11,8 +11,8 @@ mod upload;
 mod write;
 
 use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, within_limit};
-use crate::admin::mask::{Command, Protocol};
-use crate::admin::status;
+use crate::admin::command_mask::{Command, Protocol};
+use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::failure::Failure;
 use crate::ops::reserved::is_reserved;
@@ -293,8 +293,8 @@ fn options(context: &Context<'_>, output: &mut Vec<u8>) {
     reply::status_line(output, Status::Ok);
     reply::header(output, "Content-Length", "0");
     reply::header(output, "Allow", &allowed(context));
-    for (name, value) in status::facts(context.shared, context.descriptor) {
-        reply::header(output, &status::header_name(name), &value);
+    for (name, value) in server_stats::tokyo_tyrant_stats(context.shared, context.descriptor) {
+        reply::header(output, &server_stats::header_name(name), &value);
     }
     reply::end_of_headers(output);
 }

@@ -4,7 +4,7 @@
 //! all is there, stores the value from the file. Nothing of it stays in memory.
 
 use super::{Exchange, Transfer, announce, refusal, write};
-use crate::admin::mask::Protocol;
+use crate::admin::command_mask::Protocol;
 use crate::counters::Count;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::spool::Spool;

@@ -1,7 +1,7 @@
 //! PUT and DELETE, of any version of a record or of one.
 
 use super::{Halt, answer, freshness, status_of};
-use crate::admin::mask::Command;
+use crate::admin::command_mask::Command;
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::ops::failure::Failure;

@@ -3,8 +3,8 @@
 use super::conditional::{self, Counted, Removed, Stored};
 use super::number::Operation;
 use super::{admin, expiry, note, one_line, sasl, stats, touch};
-use crate::admin::mask;
-use crate::admin::status;
+use crate::admin::command_mask;
+use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Entry, Error, Meta};
@@ -79,7 +79,7 @@ fn execute(
         return Ok(Next::Refuse);
     }
     if let Some(command) = command(&request.command)
-        && context.refuses(command, mask::Protocol::Memcached)
+        && context.refuses(command, command_mask::Protocol::Memcached)
     {
         reply::failure_with(output, echo, Status::NotAuthenticated, "forbidden");
         return Ok(Next::GoOn);
@@ -172,7 +172,7 @@ fn perform(
         Command::NoOp | Command::Verbosity => reply::done(output, echo, 0),
         Command::Version => {
             context.counters.count(Count::Stat);
-            reply::text(output, echo, status::memcached_version(context.shared).as_bytes());
+            reply::text(output, echo, server_stats::memcached_version(context.shared).as_bytes());
         }
         Command::Stat { argument } => stat(context, echo, argument, output)?,
         Command::Quit => {
@@ -384,19 +384,19 @@ fn is_for_everybody(command: &Command<'_>) -> bool {
 
 /// What a mask would have to name.
 #[inline]
-fn command(command: &Command<'_>) -> Option<mask::Command> {
+fn command(command: &Command<'_>) -> Option<command_mask::Command> {
     Some(match command {
-        Command::Get { .. } => mask::Command::Get,
-        Command::Store { mode: Mode::Add, .. } => mask::Command::PutKeep,
+        Command::Get { .. } => command_mask::Command::Get,
+        Command::Store { mode: Mode::Add, .. } => command_mask::Command::PutKeep,
         Command::GetAndTouch { .. }
         | Command::Touch { .. }
         | Command::Store { .. }
         | Command::Append { .. }
-        | Command::Prepend { .. } => mask::Command::Put,
-        Command::Delete { .. } => mask::Command::Out,
-        Command::Increment(_) | Command::Decrement(_) => mask::Command::AddInt,
-        Command::Flush { .. } => mask::Command::Vanish,
-        Command::Version | Command::Stat { .. } => mask::Command::Stat,
+        | Command::Prepend { .. } => command_mask::Command::Put,
+        Command::Delete { .. } => command_mask::Command::Out,
+        Command::Increment(_) | Command::Decrement(_) => command_mask::Command::AddInt,
+        Command::Flush { .. } => command_mask::Command::Vanish,
+        Command::Version | Command::Stat { .. } => command_mask::Command::Stat,
         Command::NoOp
         | Command::Verbosity
         | Command::Quit

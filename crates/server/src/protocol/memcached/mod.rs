@@ -13,8 +13,8 @@ mod sum;
 
 use super::ahead::Grouped;
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
-use crate::admin::mask::{Command, Protocol};
-use crate::admin::status;
+use crate::admin::command_mask::{Command, Protocol};
+use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::failure::Failure;
 use crate::ops::hits::Hit;
@@ -133,7 +133,7 @@ fn execute(
         Request::Shutdown { argument } => return Ok(admin::shut_down(context, argument, output)),
         Request::Version => {
             context.counters.count(Count::Stat);
-            reply::version(output, status::memcached_version(context.shared));
+            reply::version(output, server_stats::memcached_version(context.shared));
         }
         Request::Quit if is_original => return Ok(Next::CloseIfQuiet),
         Request::Quit => return Ok(Next::Close),

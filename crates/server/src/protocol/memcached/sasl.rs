@@ -75,7 +75,7 @@ fn conclude(
 ) -> Result<(), Stop> {
     match context.authenticate(users, "SASL", credentials) {
         Login::User => reply::text(output, echo, b"Authenticated"),
-        Login::Stranger => return Err(Status::NotAuthenticated.into()),
+        Login::Denied => return Err(Status::NotAuthenticated.into()),
         Login::TooSoon { .. } => {
             let text = "too many failed logins, retry later";
             reply::failure_with(output, echo, Status::NotAuthenticated, text);

@@ -1,7 +1,7 @@
 //! `stats`.
 
 use super::{Context, Halt, expiry, failure};
-use crate::admin::status::{self, Process};
+use crate::admin::server_stats::{self, Process};
 use crate::config::Endpoint;
 use crate::counters::Count;
 use crate::shared::Shared;
@@ -84,9 +84,9 @@ fn general(shared: &Shared) -> Figures {
     let records = shared.database.len().to_string();
     let figures = [
         ("pid", std::process::id().to_string()),
-        ("uptime", format!("{:.0}", status::uptime_seconds(shared).floor())),
-        ("time", format!("{:.0}", status::seconds_since_1970().floor())),
-        ("version", status::memcached_version(shared).to_owned()),
+        ("uptime", format!("{:.0}", server_stats::uptime_seconds(shared).floor())),
+        ("time", format!("{:.0}", server_stats::seconds_since_1970().floor())),
+        ("version", server_stats::memcached_version(shared).to_owned()),
         ("pointer_size", usize::BITS.to_string()),
         ("rusage_user", format!("{:.6}", process.user_seconds)),
         ("rusage_system", format!("{:.6}", process.system_seconds)),
@@ -123,7 +123,7 @@ fn general(shared: &Shared) -> Figures {
     ];
     let mut all: Figures =
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    all.extend(status::own_figures(shared, total));
+    all.extend(server_stats::further_stats(shared, total));
     all
 }
 

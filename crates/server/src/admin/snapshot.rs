@@ -54,10 +54,10 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
             .and_then(succeeded)
             .map_err(|source| failed("run a command to copy", &path, source));
     }
-    let beside = Beside::make(&path)?;
+    let beside = CommandFolder::make(&path)?;
     let copied_us = database.copy_to(&beside.copy)?.to_string();
     let called = || -> io::Result<()> {
-        let printed = beside.folder.join(PRINTED);
+        let printed = beside.folder.join(OUTPUT);
         let output = File::create_new(&printed)?;
         let arguments = [beside.copy.as_os_str(), copied_us.as_ref()];
         let status = run(shared, command, &arguments, output.try_clone()?.into(), output.into())?;
@@ -73,7 +73,7 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
 }
 
 /// Notes in a copy up to which time stamp it has what was logged, durably.
-pub(crate) fn note_position(copy: &Path, timestamp_us: u64) -> Result<()> {
+pub(crate) fn write_position(copy: &Path, timestamp_us: u64) -> Result<()> {
     let path = copy.join(POSITION_FILE);
     let write = || {
         let mut file = File::create(&path)?;
@@ -130,17 +130,17 @@ fn succeeded(status: ExitStatus) -> io::Result<()> {
 
 /// Names in the folder of a copy that are not for the command.
 const LOCK: &str = ".lock";
-const PRINTED: &str = ".printed";
+const OUTPUT: &str = ".printed";
 
 /// A folder beside the database, for one copy at a time. It goes when this is dropped.
-struct Beside {
+struct CommandFolder {
     folder: PathBuf,
     /// Where the copy goes.
     copy: PathBuf,
     _lock: Box<dyn std::any::Any + Send + Sync>,
 }
 
-impl Beside {
+impl CommandFolder {
     fn make(database: &Path) -> Result<Self> {
         let make = || {
             let database = std::path::absolute(database)?;
@@ -170,7 +170,7 @@ impl Beside {
         let outside = self.folder.parent().ok_or(io::ErrorKind::InvalidFilename)?;
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
-            if name == LOCK || name == PRINTED || self.copy.file_name() == Some(&name) {
+            if name == LOCK || name == OUTPUT || self.copy.file_name() == Some(&name) {
                 continue;
             }
             let to = outside.join(&name);
@@ -181,7 +181,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for CommandFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
             tracing::warn!("copy: {} stays: {error}", self.folder.display());

@@ -21,7 +21,7 @@ const LIBRARY_VERSION: &str = "324";
 const PROTOCOL_VERSION: &str = "0.91";
 
 /// Counts that Tokyo Tyrant has not.
-const OWN_COUNTS: usize = Count::Touch as usize;
+const FURTHER_COUNTS: usize = Count::Touch as usize;
 
 /// The version that clients of the memcached protocols see.
 pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
@@ -32,11 +32,11 @@ pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
 }
 
 /// Names and values of what Tokyo Tyrant tells about itself, in its order, the counts left out.
-pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
+pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
     let database = &shared.database;
     let path = database.path();
     let kind = shared.kind;
-    let mut facts = vec![
+    let mut stats = vec![
         ("version", VERSION.to_owned()),
         ("libver", LIBRARY_VERSION.to_owned()),
         ("protver", PROTOCOL_VERSION.to_owned()),
@@ -47,24 +47,24 @@ pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, Stri
         ("type", kind.map_or("void", Kind::title).to_owned()),
     ];
     if !kind.is_some_and(Kind::is_on_memory) {
-        facts.push(("path", path.display().to_string()));
+        stats.push(("path", path.display().to_string()));
     }
     let process = Process::now();
-    facts.extend([
+    stats.extend([
         ("rnum", database.len().to_string()),
         ("size", database.size_bytes().to_string()),
         ("bigend", u8::from(cfg!(target_endian = "big")).to_string()),
     ]);
     if let Some((master, follower)) = shared.replication.followed() {
         let (executed_us, delay_seconds) = follower.progress();
-        facts.extend([
+        stats.extend([
             ("mhost", master.host),
             ("mport", master.port.to_string()),
             ("rts", executed_us.to_string()),
             ("delay", format!("{delay_seconds:.6}")),
         ]);
     }
-    facts.extend([
+    stats.extend([
         ("fd", descriptor.to_string()),
         ("loadavg", format!("{:.6}", process.load_average)),
         ("memsize", process.virtual_bytes.to_string()),
@@ -73,61 +73,64 @@ pub(crate) fn facts(shared: &Shared, descriptor: i32) -> Vec<(&'static str, Stri
         ("ru_sys", format!("{:.6}", process.system_seconds)),
         ("ru_real", format!("{:.6}", uptime_seconds(shared))),
     ]);
-    facts
+    stats
 }
 
-/// Header of HTTP that shows a fact.
-pub(crate) fn header_name(fact: &str) -> String {
-    format!("X-TT-{}", fact.to_ascii_uppercase())
+/// Header of HTTP that shows a stat.
+pub(crate) fn header_name(stat: &str) -> String {
+    format!("X-TT-{}", stat.to_ascii_uppercase())
 }
 
 /// The text of the binary protocol's `stat`: Tokyo Tyrant's lines, and then our own.
 pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
     let mut text = String::new();
-    for (name, value) in facts(shared, descriptor) {
-        line(&mut text, name, &value);
+    for (name, value) in tokyo_tyrant_stats(shared, descriptor) {
+        append_line(&mut text, name, &value);
     }
-    text.push_str(&counters(shared));
-    for (name, value) in own_figures(shared, |count| shared.total(count)) {
-        line(&mut text, &name, &value);
+    text.push_str(&count_lines(shared));
+    for (name, value) in further_stats(shared, |count| shared.total(count)) {
+        append_line(&mut text, &name, &value);
     }
     text
 }
 
 /// The lines of counts that Tokyo Tyrant has.
-pub(crate) fn counters(shared: &Shared) -> String {
+pub(crate) fn count_lines(shared: &Shared) -> String {
     let mut text = String::new();
-    for count in &Count::ALL[..OWN_COUNTS] {
-        line(&mut text, count.label(), &shared.total(*count).to_string());
+    for count in &Count::ALL[..FURTHER_COUNTS] {
+        append_line(&mut text, count.label(), &shared.total(*count).to_string());
     }
     text
 }
 
 /// Figures that Tokyo Tyrant has not; `total` is what was counted.
-pub(crate) fn own_figures(shared: &Shared, total: impl Fn(Count) -> u64) -> Vec<(String, String)> {
+pub(crate) fn further_stats(
+    shared: &Shared,
+    total: impl Fn(Count) -> u64,
+) -> Vec<(String, String)> {
     let now_ms = shared.milliseconds_at(Instant::now());
-    let mut figures = vec![
+    let mut stats = vec![
         ("curr_connections".to_owned(), shared.connections().to_string()),
         ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
         ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
         ("spool_bytes".to_owned(), shared.spool_budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
-    figures.extend(shared.replication.figures(shared.update_log.as_deref()));
-    figures.extend(shared.scrub.figures());
-    for count in &Count::ALL[OWN_COUNTS..] {
-        figures.push((count.label().to_owned(), total(*count).to_string()));
+    stats.extend(shared.replication.figures(shared.update_log.as_deref()));
+    stats.extend(shared.scrub.stats());
+    for count in &Count::ALL[FURTHER_COUNTS..] {
+        stats.push((count.label().to_owned(), total(*count).to_string()));
     }
     for (number, mailbox) in shared.mailboxes.iter().enumerate() {
         let busy = mailbox.busy_percent(now_ms).to_string();
-        figures.push((format!("loop_{number}_busy_percent"), busy));
+        stats.push((format!("loop_{number}_busy_percent"), busy));
     }
     let database = shared.database.figures();
-    figures.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    figures
+    stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    stats
 }
 
-fn line(text: &mut String, name: &str, value: &str) {
+fn append_line(text: &mut String, name: &str, value: &str) {
     // A value with a line end in it, such as a strange path, would look like more lines.
     let value = value.replace(char::is_control, " ");
     // Writing to a string cannot fail.
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_last_count_of_the_original_is_that_of_missed_gets() {
-        assert_eq!(Count::ALL[OWN_COUNTS - 1], Count::GetMiss);
-        assert_eq!(Count::ALL.len() - Count::ALL[OWN_COUNTS..].len(), 29);
+        assert_eq!(Count::ALL[FURTHER_COUNTS - 1], Count::GetMiss);
+        assert_eq!(Count::ALL.len() - Count::ALL[FURTHER_COUNTS..].len(), 29);
     }
 }

@@ -46,7 +46,7 @@ const NAMES: [&str; 33] = [
 
 /// Bits of commands and of classes of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mask(u64);
+pub struct CommandMask(u64);
 
 /// A command, by the number of its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ const ALL_READ: u8 = 30;
 const ALL_WRITE: u8 = 31;
 const ALL_MANAGE: u8 = 32;
 
-impl Mask {
+impl CommandMask {
     /// Refuses nothing.
     pub const NONE: Self = Self(0);
 
@@ -129,7 +129,7 @@ impl Mask {
     }
 }
 
-impl FromStr for Mask {
+impl FromStr for CommandMask {
     type Err = UnknownName;
 
     /// Reads names between spaces and commas: of commands, classes and protocols, `all`, or
@@ -194,7 +194,7 @@ fn class(command: Command) -> u64 {
 mod tests {
     use super::*;
 
-    fn masked(expression: &str) -> Mask {
+    fn masked(expression: &str) -> CommandMask {
         expression.parse().expect("known names")
     }
 
@@ -237,19 +237,19 @@ mod tests {
 
     #[test]
     fn masks_are_added_and_taken_away() {
-        let mut mask = Mask::NONE;
+        let mut mask = CommandMask::NONE;
         mask.mask(masked("put"));
         mask.mask(masked("out"));
         assert_eq!(mask, masked("put, out"));
         mask.unmask(masked("put get"));
         assert_eq!(mask, masked("out"));
-        assert_eq!(masked(""), Mask::NONE);
+        assert_eq!(masked(""), CommandMask::NONE);
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         for expression in ["bogus", "put,bogus", "0xzz", "0x", "Put"] {
-            let error = Mask::from_str(expression).expect_err(expression);
+            let error = CommandMask::from_str(expression).expect_err(expression);
             let name = expression.rsplit(',').next().unwrap_or_default();
             let text = error.to_string();
             assert!(text.contains(&format!("{name:?}")) && text.contains(" vanish "), "{text}");

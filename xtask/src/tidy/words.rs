@@ -23,6 +23,7 @@ const PLAIN: &[&str] = &[
     "bin",
     "crates/client",
     "crates/compare",
+    "crates/server/src/admin",
     "crates/server/src/net",
     "crates/webdav",
     "crates/wire",

@@ -1,28 +1,28 @@
-//! Paths that clients name: where `copy` makes a copy, and which update log `restore` executes.
+//! Client paths: checks the paths that clients name for `copy` and `restore`.
 
 use cabinet::{Error, Result};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Which paths clients may name.
+/// Paths that clients may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientPaths {
-    /// None: `copy` to a path and `restore` are refused.
+    /// None: the server refuses `copy` to a path and `restore`.
     #[default]
     None,
-    /// Those in this folder; relative ones are relative to it.
+    /// Paths in this folder. Relative paths are relative to it.
     Within(PathBuf),
-    /// All that the server's process may use, as with Tokyo Tyrant.
+    /// All paths that the server's process may use, as with Tokyo Tyrant.
     Any,
 }
 
 impl ClientPaths {
-    /// Returns the path of something new that a client names, if it may.
+    /// Returns the path of a file to be made, if the client may name it.
     pub(crate) fn new_path(&self, operation: &'static str, given: &Path) -> Result<PathBuf> {
         self.check(operation, given, |top| {
             let wanted = top.join(given);
-            // What follows a `..` at the end would be the folder above.
+            // A path that ends in `..` has no name, and would be the folder above.
             let (Some(parent), Some(name)) = (wanted.parent(), wanted.file_name()) else {
                 return Err(ErrorKind::InvalidFilename.into());
             };
@@ -32,12 +32,12 @@ impl ClientPaths {
         })
     }
 
-    /// Returns the path of something that is there and that a client names, if it may.
+    /// Returns the path of a present file, if the client may name it.
     pub(crate) fn present_path(&self, operation: &'static str, given: &Path) -> Result<PathBuf> {
         self.check(operation, given, |top| fs::canonicalize(top.join(given)))
     }
 
-    /// Checks that what `resolve` makes of a path, without symbolic links, is in the folder.
+    /// Returns the path that `resolve` makes without symbolic links, if it is in the folder.
     fn check(
         &self,
         operation: &'static str,
@@ -51,14 +51,14 @@ impl ClientPaths {
         let denied = |what: String| failed(io::Error::new(ErrorKind::PermissionDenied, what));
         match self {
             Self::Any => Ok(given.to_owned()),
-            Self::None => Err(denied("clients may name no paths without --copy-dir".into())),
+            Self::None => Err(denied("clients may name paths only with --copy-dir".into())),
             Self::Within(folder) => {
                 let top = fs::canonicalize(folder).map_err(failed)?;
                 let path = resolve(&top).map_err(failed)?;
                 if path.starts_with(&top) {
                     return Ok(path);
                 }
-                Err(denied(format!("it is not in {}, the folder of --copy-dir", top.display())))
+                Err(denied(format!("name a path in {}, the folder of --copy-dir", top.display())))
             }
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn clients_stay_in_the_folder_that_they_are_given() {
+    fn clients_may_name_only_paths_in_their_folder() {
         let outside = tempfile::tempdir().expect("a folder");
         let top = outside.path().join("top");
         for folder in ["top/in", "other/log"] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_every_path_is_refused_or_none() {
+    fn without_a_folder_all_paths_are_refused_or_all_are_allowed() {
         let given = Path::new("../a.tch");
         assert!(ClientPaths::None.new_path("copy to", given).is_err());
         assert!(ClientPaths::None.present_path("restore", given).is_err());

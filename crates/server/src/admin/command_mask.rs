@@ -1,13 +1,13 @@
-//! Commands that a server refuses: Tokyo Tyrant's `-mask` and `-unmask`.
+//! Command mask: the commands that a server refuses, as Tokyo Tyrant's `-mask` and `-unmask`.
 //!
-//! A command is refused whichever way it is asked for: through any protocol, and as a function of
-//! `misc`. Other than in Tokyo Tyrant, `allwrite` covers everything that can remove or rewrite
-//! records, so also `optimize`, which may lower a cap, `restore` and `setmst`.
+//! A masked command is refused through every protocol, and as a function of `misc`. Unlike in Tokyo
+//! Tyrant, `allwrite` covers every command that can remove or rewrite records. So it also covers
+//! `optimize`, which may lower a cap, `restore` and `setmst`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Names of the bits, from bit 0 up, as Tokyo Tyrant numbers them.
+/// Names of the bits from bit 0, in Tokyo Tyrant's order.
 const NAMES: [&str; 33] = [
     "put",
     "putkeep",
@@ -44,11 +44,11 @@ const NAMES: [&str; 33] = [
     "allmanage",
 ];
 
-/// Bits of commands and of classes of commands.
+/// Set of commands, protocols and classes of commands, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandMask(u64);
 
-/// A command, by the number of its bit.
+/// A command, as the number of its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the commands'")]
 #[repr(u8)]
@@ -81,13 +81,13 @@ pub enum Command {
     Replicate,
 }
 
-/// A protocol, by the number of its bit.
+/// A protocol, as the number of its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Protocol {
-    /// Tokyo Tyrant's own.
+    /// Tokyo Tyrant's binary protocol.
     Binary = 27,
-    /// memcached's text protocol.
+    /// memcached's protocols.
     Memcached = 28,
     /// HTTP/1.x.
     Http = 29,
@@ -98,29 +98,29 @@ const ALL_WRITE: u8 = 31;
 const ALL_MANAGE: u8 = 32;
 
 impl CommandMask {
-    /// Refuses nothing.
+    /// The mask that refuses no command.
     pub const NONE: Self = Self(0);
 
-    /// Refuses what `other` refuses too.
+    /// Adds the bits of `other`.
     pub fn mask(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    /// Allows what `other` refuses. A class stays masked if only its commands are named: every test
+    /// Removes the bits of `other`. A class stays masked if only its commands are removed: a test
     /// looks at the command, its protocol and its class.
     pub fn unmask(&mut self, other: Self) {
         self.0 &= !other.0;
     }
 
-    /// The bits as Tokyo Tyrant prints them.
+    /// Returns the bits as Tokyo Tyrant prints them.
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether a command is refused.
+    /// Returns whether a command is refused over a protocol.
     #[inline]
     pub fn refuses(self, command: Command, protocol: Protocol) -> bool {
-        // Nearly every server masks nothing.
+        // Nearly every server has an empty mask.
         if self.0 == 0 {
             return false;
         }
@@ -132,7 +132,7 @@ impl CommandMask {
 impl FromStr for CommandMask {
     type Err = UnknownName;
 
-    /// Reads names between spaces and commas: of commands, classes and protocols, `all`, or
+    /// Parses names separated by spaces or commas: commands, classes, protocols, `all`, or
     /// hexadecimal bits `0x...`.
     fn from_str(expression: &str) -> Result<Self, UnknownName> {
         let mut bits = 0;
@@ -149,14 +149,18 @@ impl FromStr for CommandMask {
     }
 }
 
-/// A name in a mask that is no command's, class's or protocol's.
+/// A name in a mask that is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName(String);
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = NAMES.join(" ");
-        write!(formatter, "{:?} is no command; known are: {known} all, and 0x with bits", self.0)
+        write!(
+            formatter,
+            "{:?} is not a command; name one of: {known} all, or bits as 0x...",
+            self.0
+        )
     }
 }
 
@@ -219,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn misc_is_a_write_and_ext_is_of_no_class() {
+    fn misc_is_a_write_and_ext_has_no_class() {
         assert!(masked("allwrite").refuses(Command::Misc, Protocol::Binary));
         assert!(!masked("allread,allwrite,allmanage").refuses(Command::Ext, Protocol::Binary));
     }
 
     #[test]
-    fn what_may_remove_or_rewrite_records_is_a_write() {
+    fn commands_that_remove_or_rewrite_records_are_writes() {
         for class in ["allwrite", "allmanage"] {
             for command in [Command::Optimize, Command::Restore, Command::SetMaster] {
                 assert!(masked(class).refuses(command, Protocol::Binary), "{class} {command:?}");
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_added_and_taken_away() {
+    fn masks_are_added_and_removed() {
         let mut mask = CommandMask::NONE;
         mask.mask(masked("put"));
         mask.mask(masked("out"));
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_the_known_ones() {
+    fn the_error_for_an_unknown_name_lists_the_known_names() {
         for expression in ["bogus", "put,bogus", "0xzz", "0x", "Put"] {
             let error = CommandMask::from_str(expression).expect_err(expression);
             let name = expression.rsplit(',').next().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Logins: names and passwords are checked at a limited rate from each address that guesses.
+//! Logins: checks names and passwords, at a limited rate per address that guesses.
 //!
-//! After [`FREE_FAILURES`] of an address its next attempt has to wait, 1 s at first, and twice as
-//! long after each further failure, up to [`WAIT_MAX`]. An attempt before that is refused without a
-//! look at the password. It does not count as a failure, so the wait ends whatever the address
-//! sends. An address that has not failed for [`FORGOTTEN_AFTER`] begins again.
+//! After [`FREE_FAILURES`] failures, the next attempt of an address has to wait: 1 s at first, and
+//! twice as long after each further failure, up to [`WAIT_MAX`]. An earlier attempt is refused
+//! before the password is checked. It does not count as a failure, so the wait ends whatever the
+//! address sends. An address without a failure for [`FORGOTTEN_AFTER`] starts again.
 //!
-//! Failures are in a table of a fixed size. Where many addresses fail, those that failed longest
-//! ago are forgotten. The table is not looked at while no address has failed lately.
+//! Failures are kept in a table of a fixed size. If it is full, the oldest failures are forgotten.
+//! The table is not read while no address has failed lately.
 //!
-//! Lock: one for the table. Nothing else is locked meanwhile.
+//! Lock order: the table has the only lock, and no other lock is taken under it.
 
 use crate::admin::users::Users;
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use wire::http::BasicCredentials;
 
-/// Failures of an address after which it has to wait.
+/// Number of failures after which an address has to wait.
 const FREE_FAILURES: u32 = 5;
 
 /// First wait. Each further failure doubles it.
@@ -28,53 +28,53 @@ const WAIT_MIN: Duration = Duration::from_secs(1);
 /// Longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(16);
 
-/// Time without a failure after which an address has none.
+/// Time without a failure after which the failures of an address are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Addresses that the table has room for.
+/// Number of addresses in the table.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Places that an address may have in it.
+/// Number of slots in which an address may be stored.
 const WAYS: usize = 4;
 const SETS: usize = ADDRESSES_MAX / WAYS;
 
-/// Most lines of the log about failed logins in a second.
+/// Most failed logins logged per second.
 const LINES_PER_SECOND_MAX: u32 = 5;
 
-/// Longest header `Authorization` that a connection remembers, in bytes.
+/// Longest `Authorization` header that a connection remembers, in bytes.
 const REMEMBERED_BYTES_MAX: usize = 1024;
 
-/// What an attempt to log in came to.
+/// Result of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// It is a user.
+    /// The name and the password are a user's.
     User,
-    /// It is none.
+    /// The name or the password is wrong or missing.
     Denied,
-    /// The password was not looked at: too many attempts of the address have failed.
+    /// The password was not checked: too many attempts of the address have failed.
     TooSoon {
-        /// Seconds until an attempt is looked at.
+        /// Seconds until the next attempt is checked.
         wait_s: u64,
     },
 }
 
-/// The client of a connection to a server with users.
+/// Peer of a connection to a server with users.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// Address, unless it is a Unix socket.
+    /// Address of the client, or `None` for a Unix socket.
     address: Option<SocketAddr>,
-    /// The header with which the last request of HTTP was a user's.
+    /// `Authorization` header of the last HTTP request that was admitted.
     admitted: Option<Box<[u8]>>,
 }
 
 impl Peer {
-    /// A client that has not said who it is.
+    /// Makes a peer that has not authenticated.
     pub fn new(address: Option<SocketAddr>) -> Self {
         Self { address, admitted: None }
     }
 }
 
-/// An address as far as failures count for it: of IPv6 the network, all Unix sockets as one.
+/// Address under which failures are counted: an IPv4 address, an IPv6 network, or all Unix sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     V4(u32),
@@ -92,20 +92,20 @@ impl Source {
     }
 }
 
-/// An address that has failed.
+/// Failures of an address.
 #[derive(Clone, Copy, Debug)]
 struct Failed {
     source: Source,
     failures: u32,
     last: Instant,
-    /// No attempt is looked at before.
+    /// Time before which no attempt is checked.
     next: Instant,
 }
 
 #[derive(Debug)]
 struct State {
     table: Box<[[Option<Failed>; WAYS]]>,
-    /// Second of the last lines of the log, how many there were, and failures without one since.
+    /// Second of the last log line, the number of lines in it, and the failures not logged since.
     logged_at_s: u64,
     lines: u32,
     unlogged: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Logins {
     state: Mutex<State>,
     hasher: RandomState,
     started: Instant,
-    /// Milliseconds after `started` until which somebody's failures count.
+    /// Time until which any failure counts, in milliseconds since `started`.
     counts_until_ms: AtomicU64,
 }
 
@@ -133,7 +133,7 @@ impl Logins {
         }
     }
 
-    /// Checks name and password of a client.
+    /// Checks the name and the password of a client.
     pub(crate) fn check(
         &self,
         users: &Users,
@@ -145,8 +145,8 @@ impl Logins {
         self.attempt(peer.address, protocol, Instant::now(), check)
     }
 
-    /// Checks the header `Authorization` of a request. One that this connection's last request had
-    /// too need not wait: behind a proxy, many clients have the same address.
+    /// Checks the `Authorization` header of a request. The header of this connection's last
+    /// admitted request never waits: behind a proxy, many clients have the same address.
     pub(crate) fn check_header(
         &self,
         users: &Users,
@@ -188,7 +188,7 @@ impl Logins {
         Login::Denied
     }
 
-    /// Lets an attempt be looked at, and none beside it; or fails with the time left to wait.
+    /// Allows one attempt to be checked, or returns the time left to wait.
     fn claim_attempt(&self, source: Source, now: Instant) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let Some(failed) = state.find(self.set_of(source), source, now) else { return Ok(()) };
@@ -206,10 +206,10 @@ impl Logins {
         let mut state = self.state.lock();
         let set = self.set_of(source);
         if state.find(set, source, now).is_none() {
-            // An empty place is before every other.
-            let place = state.table[set].iter_mut().min_by_key(|place| place.map(|one| one.last));
-            if let Some(place) = place {
-                *place = Some(Failed { source, failures: 0, last: now, next: now });
+            // An empty slot is less than any other.
+            let slot = state.table[set].iter_mut().min_by_key(|slot| slot.map(|one| one.last));
+            if let Some(slot) = slot {
+                *slot = Some(Failed { source, failures: 0, last: now, next: now });
             }
         }
         if let Some(failed) = state.find(set, source, now) {
@@ -219,7 +219,7 @@ impl Logins {
         }
     }
 
-    /// Says in the log that a login has failed, or keeps the number of those that it does not say.
+    /// Logs that a login has failed, or counts the failure if too many were logged in this second.
     fn log_failure(&self, address: Option<SocketAddr>, protocol: &str, now: Instant) {
         let now_s = now.saturating_duration_since(self.started).as_secs() + 1;
         let mut state = self.state.lock();
@@ -251,14 +251,14 @@ impl Logins {
 }
 
 impl State {
-    /// The failures of an address that count.
+    /// Returns the failures of an address that still count.
     fn find(&mut self, set: usize, source: Source, now: Instant) -> Option<&mut Failed> {
         self.table[set].iter_mut().flatten().find(|failed| {
             failed.source == source && now.saturating_duration_since(failed.last) < FORGOTTEN_AFTER
         })
     }
 
-    /// Lets the next attempt of an address be looked at, whose last one was good.
+    /// Allows the next attempt of an address whose last one succeeded.
     fn release(&mut self, set: usize, source: Source, now: Instant) {
         if let Some(failed) = self.find(set, source, now) {
             failed.next = now;
@@ -281,7 +281,7 @@ mod tests {
         Some(SocketAddr::new(text.parse().expect("an address"), 1))
     }
 
-    /// Tries a password so many seconds after the start.
+    /// Tries a password `at_s` seconds after the start.
     fn attempt(logins: &Logins, from: &str, at_s: f64, is_right: bool) -> Login {
         let from = (from != "unix").then(|| address(from)).flatten();
         let at = logins.started + Duration::from_secs_f64(at_s);
@@ -301,7 +301,7 @@ mod tests {
         for wait_s in [1, 2, 4, 8, 16, 16, 16] {
             let early = at_s + f64::from(wait_s) - 0.5;
             for is_right in [false, true] {
-                // A right password does not show before its time.
+                // The reply does not reveal whether the password is right.
                 assert_eq!(attempt(&logins, A, early, is_right), Login::TooSoon { wait_s: 1 });
             }
             assert!(matches!(attempt(&logins, A, at_s, true), Login::TooSoon { .. }));
@@ -329,12 +329,12 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_forgotten_after_a_while_and_not_for_a_right_password() {
+    fn failures_are_forgotten_after_a_while_and_not_after_a_right_password() {
         let logins = Logins::new();
         for _ in 0..FREE_FAILURES {
             attempt(&logins, A, 0.0, false);
         }
-        // Two that are right do not wait for each other.
+        // Two right passwords do not wait for each other.
         assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
         assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
         assert_eq!(attempt(&logins, A, 1.0, false), Login::Denied);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn of_attempts_at_the_same_time_one_is_looked_at() {
+    fn one_of_several_attempts_at_the_same_time_is_checked() {
         let logins = Logins::new();
         for _ in 0..FREE_FAILURES {
             attempt(&logins, A, 0.0, false);
@@ -361,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_a_fixed_size_keeps_those_that_failed_last() {
+    fn the_table_keeps_the_addresses_that_failed_last() {
         let logins = Logins::new();
         for number in 0..10 * ADDRESSES_MAX as u32 {
             let from = std::net::Ipv4Addr::from_bits(number).to_string();
             attempt(&logins, &from, f64::from(number) / 1e6, false);
         }
-        // Nor has each a line in the log.
+        // The log has no line for each of them either.
         assert!(logins.state.lock().unlogged > ADDRESSES_MAX as u64);
         for _ in 0..FREE_FAILURES {
             attempt(&logins, A, 1.0, false);

@@ -1,4 +1,4 @@
-//! Administration: users, masks, snapshots, verification and the figures of `stat`.
+//! Administration: users, the command mask, snapshots, verification and the stats of the server.
 
 pub(crate) mod client_paths;
 pub(crate) mod command_mask;

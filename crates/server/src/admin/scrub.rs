@@ -1,12 +1,11 @@
-//! Verifying the checksums of the database while it is served: on a schedule, and when a client
-//! asks.
+//! Scrub: verifies the checksums of the database while it is served, on a schedule and on request.
 //!
-//! One thread does it, of low priority and at a bounded rate; nobody waits for it. Damage goes to
-//! the log, and to the clients that ask for it.
+//! Thread model: one thread of low priority verifies at a bounded rate, and no request waits for
+//! it. Damage is logged, and reported to clients that ask for it.
 //!
-//! The function `check` of `misc` begins a verification, or joins the one that is under way, and
-//! tells what one has come to;
-//! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md) has its arguments.
+//! The function `check` of `misc` begins a verification or joins the one that runs, and returns the
+//! results. Its arguments are in
+//! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md).
 
 use crate::admin::server_stats::seconds_since_1970;
 use cabinet::{Checked, Damage, Database, Verified};
@@ -14,29 +13,29 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Default of [`crate::Config::scrub_interval`]: a disk that rots is noticed within a week.
+/// Default of [`crate::Config::scrub_interval`]: bit rot is noticed within a week.
 pub const SCRUB_INTERVAL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Default of [`crate::Config::scrub_bytes_per_second`]: a small part of what any disk gives.
+/// Default of [`crate::Config::scrub_bytes_per_second`]: a small part of the bandwidth of any disk.
 pub const SCRUB_BYTES_PER_SECOND: u64 = 8 << 20;
 
-/// Bytes per second of a verification that a client asks for without a rate.
+/// Rate of a verification that a client requests without a rate, in bytes per second.
 pub const CHECK_BYTES_PER_SECOND: u64 = 64 << 20;
 
-/// Most damaged places whose description is kept; the others are counted.
+/// Most damages that are kept to be reported. Further ones are only counted.
 const REPORTED_DAMAGES_MAX: usize = 1000;
 
-/// How often the thread looks whether the server stops.
+/// Interval at which the thread checks whether the server stops.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Niceness of the thread.
 const NICENESS: i32 = 19;
 
-/// See the module.
+/// State of the verification, shared with its thread.
 pub(crate) struct Scrub {
     state: Mutex<State>,
     wake: Condvar,
-    /// Bytes per second of the present run.
+    /// Rate of the present run, in bytes per second.
     rate: AtomicU64,
     /// Bytes verified since the server started.
     bytes: AtomicU64,
@@ -44,36 +43,36 @@ pub(crate) struct Scrub {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the last verification that was begun or asked for, from 1 on.
+    /// Number of the last run that was begun or requested, from 1.
     run: u64,
     phase: Phase,
     checked: Checked,
-    /// The first damaged places.
+    /// The first [`REPORTED_DAMAGES_MAX`] damages.
     damages: Vec<Damage>,
-    /// When the last one ended that went through everything, in microseconds since 1970.
+    /// End of the last run that verified everything, in microseconds since 1970.
     last_us: u64,
-    /// The present one is to stop.
+    /// The present run is to stop.
     is_cancelled: bool,
 }
 
-/// What becomes of a verification.
+/// Phase of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// There was none.
+    /// There was no run yet.
     #[default]
     Idle,
-    /// A client has asked for it.
+    /// A client has requested a run.
     Requested,
     Running,
     Finished,
-    /// A client has stopped it, or the server stops.
+    /// A client has stopped the run, or the server stops.
     Stopped,
     /// The files could not be read.
     Failed(String),
 }
 
 impl State {
-    /// Begins another run. One that is under way sees by its number that it is to end.
+    /// Begins another run. A run in progress ends once it sees the new number.
     fn begin(&mut self, phase: Phase) {
         self.run += 1;
         self.phase = phase;
@@ -109,8 +108,8 @@ impl Scrub {
         }
     }
 
-    /// Has a verification begin, or lets one that is under way go on at this rate; returns its
-    /// number. One that is being stopped is none that goes on.
+    /// Requests a run, or changes the rate of the present one. Returns its number. A run that is
+    /// being stopped does not count.
     pub(crate) fn begin(&self, bytes_per_second: u64) -> u64 {
         let mut state = self.state.lock();
         self.rate.store(bytes_per_second, Ordering::Relaxed);
@@ -121,15 +120,15 @@ impl Scrub {
         state.run
     }
 
-    /// Has the present verification stop; returns whether there is one.
+    /// Stops the present run. Returns whether there is one.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state.lock();
         state.is_cancelled = true;
         state.phase.is_under_way()
     }
 
-    /// What the last verification has come to, as names and values in turn, and then the damaged
-    /// places from number `from` on, as many as are kept.
+    /// Calls `take` with the results of the last run, names and values in turn, then with the kept
+    /// damages from number `from`.
     pub(crate) fn report(&self, from: usize, mut take: impl FnMut(&str)) {
         let state = self.state.lock();
         let Checked { segments, records, bytes, damages, .. } = state.checked;
@@ -156,7 +155,7 @@ impl Scrub {
         }
     }
 
-    /// Names and figures worth showing in `stat`.
+    /// Returns names and values for `stat`.
     pub(crate) fn stats(&self) -> Vec<(String, String)> {
         let state = self.state.lock();
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -169,14 +168,14 @@ impl Scrub {
         ]
     }
 
-    /// What the thread does until the server stops.
+    /// Runs the thread until the server stops.
     pub(crate) fn run_thread(
         &self,
         database: &Database,
         (interval, bytes_per_second): (Option<Duration>, u64),
         is_stopping: impl Fn() -> bool,
     ) {
-        // A refusal costs others some time only.
+        // Without the priority other threads lose some time, no more.
         let thread = Some(rustix::thread::gettid());
         let _ = rustix::process::setpriority_process(thread, NICENESS);
         let mut last = Instant::now();
@@ -200,7 +199,7 @@ impl Scrub {
     }
 
     fn run(&self, run: u64, database: &Database, is_stopping: &dyn Fn() -> bool) {
-        tracing::info!("verifying all checksums of the database");
+        tracing::info!("scrub: verifying all checksums of the database");
         let mut seen_bytes = 0;
         let mut next_rate = |verified: &Verified| {
             let bytes = verified.checked.bytes;
@@ -232,7 +231,7 @@ impl Scrub {
                     state.last_us = (seconds_since_1970() * 1e6) as u64;
                     let Checked { records, bytes, damages, .. } = checked;
                     tracing::info!(
-                        "verified {records} records, {bytes} bytes: {damages} damaged places"
+                        "scrub: verified {records} records, {bytes} bytes, {damages} damages"
                     );
                     Phase::Finished
                 } else {
@@ -240,7 +239,7 @@ impl Scrub {
                 }
             }
             Err(error) => {
-                tracing::error!("verifying the database: {error}");
+                tracing::error!("scrub: cannot verify the database: {error}");
                 Phase::Failed(error.to_string())
             }
         };
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// How long a run may take that is not held up.
+    /// Longest time of an undisturbed run.
     const RUN_TIME_MAX: Duration = Duration::from_secs(30);
 
     fn reported(scrub: &Scrub, name: &str) -> String {
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_asked_for_while_another_is_being_stopped_is_a_new_one() {
+    fn a_request_during_the_end_of_a_stopped_run_begins_a_new_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let name = folder.path().join("casket.tch").display().to_string();
         let database = Database::open(&name).expect("a database");
@@ -279,7 +278,7 @@ mod tests {
             scope.spawn(|| {
                 scrub.run_thread(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
             });
-            // So slow that it is under way until it is stopped.
+            // At this rate the run lasts until it is stopped.
             assert_eq!(scrub.begin(1), 1);
             while scrub.bytes.load(Ordering::Relaxed) == 0 {
                 std::thread::sleep(Duration::from_millis(1));

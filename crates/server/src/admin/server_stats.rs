@@ -1,4 +1,4 @@
-//! Figures about the server, for the eyes of each protocol.
+//! Server stats: names and values that each protocol shows in its own form.
 
 use crate::Dialect;
 use crate::counters::Count;
@@ -10,20 +10,20 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Version of the server.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What clients of memcached are told: the version of memcached that is followed comes first, as
-/// some take a server for one that lacks commands, or for none, by the first numbers of it.
+/// Version for memcached clients. memcached's version comes first, because some clients infer the
+/// supported commands from its first numbers.
 const MEMCACHED_VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
-/// Version of Tokyo Tyrant's library that clients find here.
+/// Version of Tokyo Tyrant's library whose behaviour clients find here.
 const LIBRARY_VERSION: &str = "324";
 
 /// Version of the binary protocol.
 const PROTOCOL_VERSION: &str = "0.91";
 
-/// Counts that Tokyo Tyrant has not.
+/// Index of the first count that Tokyo Tyrant does not have.
 const FURTHER_COUNTS: usize = Count::Touch as usize;
 
-/// The version that clients of the memcached protocols see.
+/// Returns the version for clients of the memcached protocols.
 pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
     match shared.config.dialect {
         Dialect::Memcached => MEMCACHED_VERSION,
@@ -31,7 +31,7 @@ pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
     }
 }
 
-/// Names and values of what Tokyo Tyrant tells about itself, in its order, the counts left out.
+/// Returns the stats that Tokyo Tyrant has too, in its order, without the counts.
 pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
     let database = &shared.database;
     let path = database.path();
@@ -76,12 +76,12 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
     stats
 }
 
-/// Header of HTTP that shows a stat.
+/// Returns the name of the HTTP header for a stat.
 pub(crate) fn header_name(stat: &str) -> String {
     format!("X-TT-{}", stat.to_ascii_uppercase())
 }
 
-/// The text of the binary protocol's `stat`: Tokyo Tyrant's lines, and then our own.
+/// Returns the text of the binary protocol's `stat`: Tokyo Tyrant's lines, then the further ones.
 pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
     let mut text = String::new();
     for (name, value) in tokyo_tyrant_stats(shared, descriptor) {
@@ -94,7 +94,7 @@ pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
     text
 }
 
-/// The lines of counts that Tokyo Tyrant has.
+/// Returns the lines of the counts that Tokyo Tyrant has too.
 pub(crate) fn count_lines(shared: &Shared) -> String {
     let mut text = String::new();
     for count in &Count::ALL[..FURTHER_COUNTS] {
@@ -103,7 +103,7 @@ pub(crate) fn count_lines(shared: &Shared) -> String {
     text
 }
 
-/// Figures that Tokyo Tyrant has not; `total` is what was counted.
+/// Returns the stats that Tokyo Tyrant does not have. `total` returns the value of a count.
 pub(crate) fn further_stats(
     shared: &Shared,
     total: impl Fn(Count) -> u64,
@@ -131,7 +131,7 @@ pub(crate) fn further_stats(
 }
 
 fn append_line(text: &mut String, name: &str, value: &str) {
-    // A value with a line end in it, such as a strange path, would look like more lines.
+    // A line end in a value, such as a strange path, would begin another line.
     let value = value.replace(char::is_control, " ");
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{name}\t{value}");
@@ -145,10 +145,10 @@ pub(crate) fn uptime_seconds(shared: &Shared) -> f64 {
     shared.started.elapsed().as_secs_f64()
 }
 
-/// What the system says about this process; 0 where it says nothing.
+/// Usage of system resources by this process. Values that the system does not give are 0.
 #[derive(Default)]
 pub(crate) struct Process {
-    /// Average of runnable processes over 5 minutes.
+    /// Average number of runnable processes over 5 minutes.
     load_average: f64,
     virtual_bytes: u64,
     resident_bytes: u64,
@@ -161,7 +161,7 @@ impl Process {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let load_average = load.split(' ').nth(1).and_then(|field| field.parse().ok());
-        // Fields are counted behind the name of the program, which may hold anything.
+        // Fields are counted after the name of the program, which may contain spaces.
         let stat = read("/proc/self/stat");
         let fields: Vec<&str> = stat
             .rsplit_once(')')
@@ -186,14 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_tells_about_this_process() {
+    fn the_memory_of_this_process_is_read() {
         let process = Process::now();
         assert!(process.resident_bytes > 100 << 10);
         assert!(process.virtual_bytes > process.resident_bytes);
     }
 
     #[test]
-    fn the_last_count_of_the_original_is_that_of_missed_gets() {
+    fn tokyo_tyrants_counts_are_the_first_29() {
         assert_eq!(Count::ALL[FURTHER_COUNTS - 1], Count::GetMiss);
         assert_eq!(Count::ALL.len() - Count::ALL[FURTHER_COUNTS..].len(), 29);
     }

@@ -1,10 +1,10 @@
-//! `copy`: a copy of the database while it is served, to a path or by way of a command.
+//! Snapshots: `copy` copies the database while it is served, to a path or for a command.
 //!
-//! A command gets the path of a copy, which was made in constant time, so that nobody waits for
-//! it. Tokyo Tyrant has its writers wait and gives it the path of the database itself. What its
-//! users' scripts make beside that path, as in `cp -r "$1" "$1.$2"`, has to end up beside the
-//! database nevertheless: so the copy has the database's name in a folder of its own beside it, and
-//! what the command leaves in that folder is moved out of it.
+//! A command gets the path of a snapshot that was made in constant time, so that no writer waits.
+//! Tokyo Tyrant blocks writers and passes the path of the database itself. Its users' scripts make
+//! files beside that path, as in `cp -r "$1" "$1.$2"`, and these files must end up beside the
+//! database here too. Therefore the snapshot has the database's name in a folder of its own beside
+//! it. Files that the command leaves in that folder are moved beside the database.
 
 use crate::shared::Shared;
 use crate::store::Store;
@@ -22,20 +22,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// File in a copy that holds the time stamp of the last entry of the update log that is in it, in
-/// decimal, and a line end: what a replica's file of `-rts` holds.
+/// File in a snapshot with the time stamp of the last log entry that the snapshot contains, in
+/// decimal, and a line feed. It has the format of a replica's `-rts` file.
 pub const POSITION_FILE: &str = "position";
 
-/// Between two looks whether a command has ended.
+/// Interval between two checks whether a command has ended.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Bytes of what a command prints that get into the log.
+/// Most bytes of a command's output that are logged.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 
-/// Copies to a path or, with `@` in front, has a command make the copy.
+/// Copies the database to a path or, if `target` begins with `@`, runs a command on a snapshot.
 pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<()> {
     if target.is_empty() || target.contains(&0) {
-        return Err(Error::NotSupported("a copy to such a path".into()));
+        return Err(Error::NotSupported(format!(
+            "copy to \"{}\", name a path without zero bytes",
+            target.escape_ascii()
+        )));
     }
     let Some(command) = target.strip_prefix(b"@") else {
         let given = Path::new(OsStr::from_bytes(target));
@@ -43,43 +46,43 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
         return database.copy_to(&path).map(|_| ());
     };
     if !shared.config.copy_command || command.is_empty() {
-        return Err(Error::NotSupported("a command that makes the copy".into()));
+        return Err(Error::NotSupported("copy by a command, allow it with --copy-command".into()));
     }
     let command = OsStr::from_bytes(command);
     let path = database.path();
     if Kind::of_path(&path).is_some_and(Kind::is_on_memory) {
-        // As Tokyo Tyrant has it: there is nothing that it could name.
+        // As in Tokyo Tyrant: there is no path to pass.
         let time = crate::update_log::now_us().to_string();
         return run(shared, command, &[time.as_ref()], Stdio::null(), Stdio::null())
             .and_then(succeeded)
             .map_err(|source| failed("run a command to copy", &path, source));
     }
-    let beside = CommandFolder::make(&path)?;
-    let copied_us = database.copy_to(&beside.copy)?.to_string();
+    let for_command = CommandFolder::make(&path)?;
+    let copied_us = database.copy_to(&for_command.snapshot)?.to_string();
     let called = || -> io::Result<()> {
-        let printed = beside.folder.join(OUTPUT);
-        let output = File::create_new(&printed)?;
-        let arguments = [beside.copy.as_os_str(), copied_us.as_ref()];
+        let output_path = for_command.folder.join(OUTPUT);
+        let output = File::create_new(&output_path)?;
+        let arguments = [for_command.snapshot.as_os_str(), copied_us.as_ref()];
         let status = run(shared, command, &arguments, output.try_clone()?.into(), output.into())?;
         let mut text = Vec::new();
-        File::open(&printed)?.take(OUTPUT_BYTES_MAX).read_to_end(&mut text)?;
+        File::open(&output_path)?.take(OUTPUT_BYTES_MAX).read_to_end(&mut text)?;
         if !text.is_empty() {
             tracing::info!("copy: {}", String::from_utf8_lossy(&text).trim_end());
         }
         succeeded(status)?;
-        beside.move_out()
+        for_command.move_out()
     };
     called().map_err(|source| failed("run a command to copy", &path, source))
 }
 
-/// Notes in a copy up to which time stamp it has what was logged, durably.
-pub(crate) fn write_position(copy: &Path, timestamp_us: u64) -> Result<()> {
-    let path = copy.join(POSITION_FILE);
+/// Writes the time stamp up to which a snapshot contains the log, durably.
+pub(crate) fn write_position(snapshot: &Path, timestamp_us: u64) -> Result<()> {
+    let path = snapshot.join(POSITION_FILE);
     let write = || {
         let mut file = File::create(&path)?;
         file.write_all(format!("{timestamp_us}\n").as_bytes())?;
         file.sync_all()?;
-        File::open(copy)?.sync_all()
+        File::open(snapshot)?.sync_all()
     };
     write().map_err(|source| failed("write", &path, source))
 }
@@ -89,8 +92,8 @@ fn failed(operation: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Io { operation, path: path.to_owned(), source }
 }
 
-/// Runs a command of the shell with these arguments behind it, in a group of processes of its own,
-/// which ends with the server.
+/// Runs a shell command with `arguments` appended, in a process group that is killed if the server
+/// stops.
 fn run(
     shared: &Shared,
     command: &OsStr,
@@ -125,18 +128,22 @@ fn run(
 }
 
 fn succeeded(status: ExitStatus) -> io::Result<()> {
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("it ended with {status}"))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the command ended with {status}")))
+    }
 }
 
-/// Names in the folder of a copy that are not for the command.
+/// Names in the command folder that the server uses itself.
 const LOCK: &str = ".lock";
 const OUTPUT: &str = ".printed";
 
-/// A folder beside the database, for one copy at a time. It goes when this is dropped.
+/// Folder beside the database for the snapshot of one command. It is removed on drop.
 struct CommandFolder {
     folder: PathBuf,
-    /// Where the copy goes.
-    copy: PathBuf,
+    /// Path of the snapshot.
+    snapshot: PathBuf,
     _lock: Box<dyn std::any::Any + Send + Sync>,
 }
 
@@ -151,7 +158,7 @@ impl CommandFolder {
             let folder = database.with_file_name(hidden);
             RealStorage.create_dir(&folder)?;
             let lock = RealStorage.lock(&folder.join(LOCK))?;
-            // What a server has left that was killed.
+            // Remove the files of a server that was killed.
             for entry in fs::read_dir(&folder)? {
                 let entry = entry?;
                 match entry.file_type()?.is_dir() {
@@ -160,17 +167,17 @@ impl CommandFolder {
                     false => {}
                 }
             }
-            Ok(Self { copy: folder.join(name), folder, _lock: lock })
+            Ok(Self { snapshot: folder.join(name), folder, _lock: lock })
         };
         make().map_err(|source| failed("make a folder beside", database, source))
     }
 
-    /// Moves what a command has made beside the copy to where it is beside the database.
+    /// Moves the files that a command has made beside the snapshot to the database's folder.
     fn move_out(&self) -> io::Result<()> {
         let outside = self.folder.parent().ok_or(io::ErrorKind::InvalidFilename)?;
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
-            if name == LOCK || name == OUTPUT || self.copy.file_name() == Some(&name) {
+            if name == LOCK || name == OUTPUT || self.snapshot.file_name() == Some(&name) {
                 continue;
             }
             let to = outside.join(&name);
@@ -184,7 +191,10 @@ impl CommandFolder {
 impl Drop for CommandFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!("copy: {} stays: {error}", self.folder.display());
+            tracing::warn!(
+                "copy: cannot remove {}, remove it by hand: {error}",
+                self.folder.display()
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Names and passwords of those who may use the server.
+//! Users: the names and passwords in the file of `--users`.
 
 use std::fmt;
 use std::fs::File;
@@ -13,13 +13,13 @@ pub const USERS_MAX: usize = 1024;
 /// Longest name and longest password, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 255;
 
-/// Longest file that can have so many users, each with its colon and line end.
+/// Longest file of [`USERS_MAX`] users, with their colons and line feeds, in bytes.
 const FILE_BYTES_MAX: u64 = (USERS_MAX * 2 * (CREDENTIAL_BYTES_MAX + 1)) as u64;
 
-/// Permissions that a file must not have: to write for the group, anything for others.
+/// Permission bits that a file must not have: writing for the group, everything for others.
 const FORBIDDEN_MODE: u32 = 0o027;
 
-/// Names and passwords of those who may use the server. They are not shown by `Debug`.
+/// Users of a server. `Debug` does not show their names and passwords.
 #[derive(Default)]
 pub struct Users(Vec<User>);
 
@@ -28,43 +28,43 @@ struct User {
     password: Vec<u8>,
 }
 
-/// Why a file of users is not taken.
+/// Error in a file of users.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
-    /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    /// The file cannot be read.
+    #[error("cannot read the users in {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Others may read or write it.
+    /// Other users of the system may read or change the file.
     #[error("{}: others may read or change it; chmod 600 it", .0.display())]
     Permissions(PathBuf),
-    /// A line is no name and password.
-    #[error("{}: line {line} {what}", path.display())]
+    /// A line is not a name, a colon and a password.
+    #[error("{}: line {line} {what}; write name:password", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Number of the line, from 1 on.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Defect of the line.
         what: &'static str,
     },
-    /// It has no users, or too many.
-    #[error("{}: a file has 1 to {USERS_MAX} users", .0.display())]
+    /// The file has no users, or too many.
+    #[error("{}: the file must have 1 to {USERS_MAX} users", .0.display())]
     Count(PathBuf),
 }
 
 impl Users {
-    /// Reads a file that has a line for each user: name, colon, password. Empty lines do not count.
+    /// Reads a file with a line `name:password` per user. Empty lines are skipped.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, if others than its owner and its group may read it, if others than its
-    /// owner may change it, or if a line is something else.
+    /// If the file cannot be read, if others than its owner and its group may read it, if others
+    /// than its owner may change it, or if a line has another form.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
         let io = |source| UsersError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
@@ -77,7 +77,7 @@ impl Users {
             return Err(UsersError::Count(path.to_owned()));
         }
         let mut users = Vec::new();
-        for (place, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 continue;
@@ -85,7 +85,7 @@ impl Users {
             let user = User::parse(line);
             users.push(user.map_err(|what| UsersError::Line {
                 path: path.to_owned(),
-                line: place + 1,
+                line: index + 1,
                 what,
             })?);
         }
@@ -95,7 +95,8 @@ impl Users {
         Ok(Self(users))
     }
 
-    /// Whether there is a user of this name and password. Takes as long whoever it is.
+    /// Returns whether a user has this name and password. The time taken does not depend on the
+    /// result.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {
         let is_any = self.0.iter().fold(Choice::from(0), |is_any, user| {
             is_any | user.name.ct_eq(name) & user.password.ct_eq(password)
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_admitted_with_his_own_password_only() {
+    fn a_user_is_authenticated_with_his_own_password_only() {
         let users = read("ann:one:two\r\n\nbob:x\n", 0o600).expect("two users");
         assert!(users.authenticate(b"ann", b"one:two") && users.authenticate(b"bob", b"x"));
         for (name, password) in
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_user_is_named_and_not_shown() {
+    fn the_error_for_a_malformed_line_gives_its_number_and_not_its_text() {
         let longest = "p".repeat(CREDENTIAL_BYTES_MAX);
         assert!(read(&format!("{longest}:{longest}"), 0o600).is_ok());
         for line in ["secret", ":secret", "secret:", &format!("a:{longest}p"), "a:secret\0"] {

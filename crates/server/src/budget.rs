@@ -1,16 +1,16 @@
-//! One limit for the buffers of all connections together.
+//! Memory budget: one limit for the buffers of all connections together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes in use, and the most there may be.
+/// Number of bytes in use, and their limit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used_bytes: AtomicUsize,
     max_bytes: usize,
 }
 
-/// Somebody's part of a budget, given back when it is dropped.
+/// Share of a budget that one owner uses. It is returned on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -22,22 +22,23 @@ impl Budget {
         Arc::new(Self { used_bytes: AtomicUsize::new(0), max_bytes })
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
 }
 
 impl Charge {
-    /// Nothing so far.
+    /// Makes a charge of 0 bytes.
     pub(crate) fn none(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Makes it `bytes`; says whether there was room. A charge that shrinks always has it.
+    /// Changes the charge to `bytes`. Returns whether the budget allows it, which it always does
+    /// for a smaller charge.
     #[inline]
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
-        // Hardly ever does a connection have more or less than at the last look.
+        // The buffers of a connection hardly ever change between two calls.
         bytes == self.bytes || self.change(bytes)
     }
 
@@ -47,8 +48,8 @@ impl Charge {
             used_bytes.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         } else {
             let more = bytes - self.bytes;
-            // What does not fit is not there for a moment either, in which others would find no
-            // room.
+            // A charge that is refused must not be in use for a moment, or another thread could be
+            // refused for it.
             let within =
                 |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max_bytes);
             if used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_that_finds_no_room_is_in_nobodys_way() {
+    fn a_refused_charge_never_takes_from_the_budget() {
         let budget = Budget::new(100);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -100,9 +101,9 @@ mod tests {
                 }
             });
             let mut small = Charge::none(&budget);
-            let found_room = (0..1_000_000).all(|_| small.set(1) && small.set(0));
+            let is_allowed = (0..1_000_000).all(|_| small.set(1) && small.set(0));
             is_over.store(true, Ordering::Relaxed);
-            assert!(found_room);
+            assert!(is_allowed);
         });
         assert_eq!(budget.used_bytes(), 0);
     }

@@ -1,4 +1,4 @@
-//! Settings of a server, and every limit of it with its default.
+//! Configuration: the settings of a server, and its limits with their defaults.
 
 use crate::admin::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
@@ -9,22 +9,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A place to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// TCP of this machine alone: 127.0.0.1, and `::1` where the system has it.
+    /// TCP on 127.0.0.1, and on `::1` if the system has IPv6.
     Loopback {
-        /// Port; 0 lets the system choose one for both.
+        /// Port, the same for both addresses; 0 lets the system choose it.
         port: u16,
     },
     /// TCP.
     Tcp {
-        /// Name or address of the interface, v4 or v6; `None` is every one of both.
+        /// Name or address of the interface, IPv4 or IPv6; `None` means every interface.
         host: Option<String>,
         /// Port; 0 lets the system choose, see [`crate::Server::local_addresses`].
         port: u16,
     },
-    /// A Unix socket at this path.
+    /// Unix socket at this path.
     Unix(PathBuf),
 }
 
@@ -42,77 +42,77 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Settings of a server. Over a limit comes a refusal in the protocol's own words.
+/// Settings of a server. A request beyond a limit is refused in the form of its protocol.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; at least one endpoint.
+    /// Addresses to listen on; at least one.
     pub listen: Vec<Endpoint>,
-    /// Most event loops, each a thread. Loops beyond the first work only under load.
+    /// Most event loops, a thread each. Loops after the first work only under load.
     pub threads: usize,
-    /// Most connections at a time.
+    /// Most connections at the same time.
     pub connections_max: usize,
     /// Longest request, in bytes.
     pub request_bytes_max: usize,
-    /// Longest body of a PUT that goes to a file on its way, in bytes; shorter than 1 MiB it does
-    /// not, nor does any where the database is in memory. In a tree or table no value may be longer
-    /// than `reply_bytes_max` either: it is in memory with others around it when it is changed.
+    /// Longest body of a PUT that is received into a file, in bytes. Bodies below 1 MiB, and those
+    /// for a database in memory, are received into memory. In a tree or table `reply_bytes_max`
+    /// limits values too: a changed value is in memory together with its neighbours.
     pub upload_bytes_max: usize,
-    /// Most bytes of all such files together.
+    /// Most bytes of all these files together.
     pub spool_bytes_max: usize,
     /// Longest reply to one request, in bytes.
     pub reply_bytes_max: usize,
-    /// Replies not yet taken by a client, in bytes, above which no more of its requests are read.
+    /// Size of a client's unsent replies above which none of its requests are read, in bytes.
     pub output_bytes_max: usize,
-    /// Most bytes of half requests, and of replies that are made or not sent yet, of all
-    /// connections together.
+    /// Most bytes of the buffers of all connections together: incomplete requests, and replies that
+    /// are being made or sent.
     pub buffer_bytes_max: usize,
-    /// Longest time that a client takes for a request, from its first byte to its last, and for
-    /// taking its replies; what moves at [`crate::BYTES_PER_SECOND_MIN`] may take longer.
+    /// Longest time in which a client sends a request, from its first byte to its last, and in
+    /// which it takes its replies. A transfer at [`crate::BYTES_PER_SECOND_MIN`] may take longer.
     pub timeout: Option<Duration>,
     /// Longest wait for the next request.
     pub idle_timeout: Option<Duration>,
-    /// Threads for requests that wait for the disk.
+    /// Number of threads for requests that wait for the disk.
     pub pool_threads: usize,
     /// Most requests that wait for one of those threads.
     pub pool_queue_max: usize,
-    /// Longest time that replies under way may take when the server stops.
+    /// Longest time in which pending replies are sent when the server stops.
     pub stop_wait: Duration,
-    /// Commands refused.
+    /// Commands that are refused.
     pub mask: CommandMask,
-    /// Rules of the memcached protocol that are followed.
+    /// Rules that the memcached protocol follows.
     pub dialect: Dialect,
-    /// Whether flags and expiry that memcached's clients give are left out of account, as Tokyo
-    /// Tyrant does.
+    /// Whether the flags and the expiry of memcached requests are ignored, as in Tokyo Tyrant.
     pub ignores_expiry: bool,
     /// Whether a client may stop the server with memcached's `shutdown`.
     pub shutdown_command: bool,
-    /// Where clients may have copies of the database made, and update logs restored from.
+    /// Paths that clients may name for copies of the database and for update logs.
     pub client_paths: ClientPaths,
-    /// Whether a client may have the server run a command that makes a copy of the database, with
-    /// `copy` and an `@` in front of it.
+    /// Whether a client may run a command that copies the database, by `copy` with a leading `@`.
     pub copy_command: bool,
-    /// Whether a client may have the server follow another one, or none, with `setmst`.
+    /// Whether a client may change the master of the server with `setmst`.
     pub set_master_command: bool,
-    /// Users who may use the server; everybody may if there are none.
+    /// Users that may log in; `None` admits every client.
     pub users: Option<Arc<Users>>,
-    /// Whether everybody may use Tokyo Tyrant's protocol, which has no passwords, all the same.
+    /// Whether every client may use Tokyo Tyrant's protocol, which has no passwords, even if there
+    /// are users.
     pub opens_tokyo_tyrant: bool,
-    /// Number of this server among those that replicate each other, up to 65535; 0 is none.
+    /// Id of this server among its replication peers, 1 to 65535; 0 is none.
     pub server_id: u32,
-    /// Where to log what changes, if anywhere; takes an id.
+    /// Settings of the update log, if changes are to be logged; requires `server_id`.
     pub update_log: Option<update_log::Settings>,
-    /// Whom to follow; takes an id.
+    /// The master to follow; requires `server_id`.
     pub following: Following,
-    /// How often all checksums of the database are verified, if that is to be done by itself.
+    /// Interval between two scheduled verifications of all checksums of the database, if any.
     pub scrub_interval: Option<Duration>,
-    /// Most bytes per second that this reads.
+    /// Rate of these verifications, in bytes per second.
     pub scrub_bytes_per_second: u64,
-    /// Clients wait until so many replicas have their changes; takes an update log.
+    /// Number of replicas that must confirm a change before its reply is sent; requires an update
+    /// log.
     pub semi_sync: Option<SemiSyncSettings>,
 }
 
 impl Config {
-    /// The first port that it listens on, 0 for none or one of the system's choice.
+    /// Returns the first TCP port to listen on, 0 if there is none or the system chooses it.
     pub(crate) fn tcp_port(&self) -> u16 {
         let port = |endpoint: &Endpoint| match endpoint {
             Endpoint::Loopback { port } | Endpoint::Tcp { port, .. } => Some(*port),
@@ -125,21 +125,22 @@ impl Config {
 /// Default of [`Config::request_bytes_max`]: the longest value of the binary protocol, and its key.
 pub const REQUEST_BYTES_MAX: usize = wire::limits::BINARY_ARGUMENT_BYTES_MAX + (1 << 20);
 
-/// Default of [`Config::reply_bytes_max`] where there is memory enough: the longest value and what
-/// is around it.
+/// Default of [`Config::reply_bytes_max`] if there is enough memory: the longest value and its
+/// frame, in bytes.
 pub const REPLY_BYTES_MAX: usize = cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
 
-/// Share of the [usable memory](UsableMemory) that it is where there is less, as a divisor, and the
-/// least that it is, in bytes.
+/// Default with less memory: the [usable memory](UsableMemory) divided by this number, but at least
+/// this many bytes.
 const REPLY_SHARE: u64 = 8;
 const REPLY_BYTES_LEAST: u64 = 4 << 20;
 
-/// The same of [`Config::buffer_bytes_max`]: one longest reply, and some work beside it.
+/// Default of [`Config::buffer_bytes_max`] if there is enough memory: one longest reply and some
+/// work beside it, in bytes.
 pub const BUFFER_BYTES_MAX: usize = REPLY_BYTES_MAX + (64 << 20);
 const BUFFER_SHARE: u64 = 4;
 const BUFFER_BYTES_LEAST: u64 = 8 << 20;
 
-/// Default of [`Config::spool_bytes_max`]: some of the longest values at a time.
+/// Default of [`Config::spool_bytes_max`]: 8 of the longest values, in bytes.
 pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
 
 impl Default for Config {
@@ -149,7 +150,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults of a server that may use so much memory.
+    /// Returns the defaults of a server that may use `memory`.
     fn for_memory(memory: UsableMemory) -> Self {
         let share = |share, least, most: usize| {
             usize::try_from(memory.share(share, least, most as u64)).unwrap_or(most)

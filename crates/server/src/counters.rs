@@ -1,23 +1,23 @@
-//! Counts of what was done, cheap enough for every request.
+//! Counters: counts of requests and events, cheap enough for every request.
 //!
-//! Each thread that executes requests has a set of its own and is the only one to write it, so
-//! that a count is a plain load and store. Readers of the counts add up the sets.
+//! Thread model: each thread that executes requests has a set of its own and is the only one to
+//! write it. So a count is a plain load and store. Readers add up the sets.
 
 use crate::admin::logins::Login;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($($name:ident $label:literal,)*) => {
-        /// What is counted. The first ones are Tokyo Tyrant's, in its order.
+        /// A counted event. The first ones are Tokyo Tyrant's, in its order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub(crate) enum Count { $($name,)* }
 
         impl Count {
-            /// All of them, in order.
+            /// All counts, in order.
             pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Name in status texts.
+            /// Returns the name in `stat` and `stats`.
             pub(crate) fn label(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
@@ -82,7 +82,7 @@ counts! {
     Pooled "requests_pooled",
 }
 
-/// One thread's counts.
+/// Counts of one thread.
 #[derive(Debug)]
 pub(crate) struct Counters([AtomicU64; Count::ALL.len()]);
 
@@ -93,21 +93,20 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts one. Only the thread whose set this is may call it.
+    /// Adds 1 to a count. Only the thread that owns the set may call this.
     #[inline]
     pub(crate) fn count(&self, what: Count) {
         self.add(what, 1);
     }
 
-    /// Counts many. Only the thread whose set this is may call it.
+    /// Adds `amount` to a count. Only the thread that owns the set may call this.
     #[inline]
     pub(crate) fn add(&self, what: Count, amount: u64) {
         let cell = &self.0[what as usize];
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
-    /// Counts that a client has said who it is, whether or not that is a user. Only the thread
-    /// whose set this is may call it.
+    /// Counts a login by its result. Only the thread that owns the set may call this.
     pub(crate) fn count_login(&self, login: Login) {
         self.count(Count::Authentication);
         match login {
@@ -117,7 +116,7 @@ impl Counters {
         }
     }
 
-    /// The count so far.
+    /// Returns the value of a count.
     pub(crate) fn value(&self, what: Count) -> u64 {
         self.0[what as usize].load(Ordering::Relaxed)
     }

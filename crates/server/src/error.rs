@@ -1,50 +1,51 @@
-//! What can go wrong in running a server.
+//! Errors of a server as a whole.
 
 use crate::Endpoint;
 
-/// Result of what a server does as a whole.
+/// Result of starting or running a server.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a server does not start, or stopped. What goes wrong with one connection ends only that.
+/// Reason why a server does not start, or has stopped. An error of one connection ends only that
+/// connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An endpoint cannot be listened on.
+    /// The server cannot listen on an endpoint.
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
         /// The system's own error.
         source: std::io::Error,
     },
-    /// The name of a host means no address.
-    #[error("no address for {0}")]
+    /// The host name of an endpoint has no address.
+    #[error("cannot listen on {0}: the host name has no address; name another host")]
     NoAddress(Endpoint),
-    /// There is nothing to listen on.
-    #[error("no endpoint to listen on is given")]
+    /// The configuration has no endpoint.
+    #[error("no endpoint to listen on; give at least one")]
     NoEndpoint,
-    /// A server that logs what changes, or follows another, has no id.
-    #[error("an update log and a master take a server id from 1 to 65535, not {0}")]
+    /// A server with an update log or a master has no valid id.
+    #[error("server id {0}: an update log and a master require an id from 1 to 65535")]
     ServerId(u32),
-    /// Clients are to wait for replicas where there can be none, or for none.
-    #[error("waiting for replicas takes an update log, and at least one of them")]
+    /// Semi-synchronous replication has no update log, or no replicas to wait for.
+    #[error("waiting for replicas requires an update log and at least one replica")]
     SemiSync,
     /// The update log cannot be opened.
     #[error("update log: {0}")]
     UpdateLog(#[from] crate::update_log::Error),
-    /// An update log cannot be executed again.
+    /// An update log cannot be replayed.
     #[error("{0}")]
     Replay(String),
-    /// Changes that a killed process has left cannot be looked up.
-    #[error("cannot log changes that were under way: {0}")]
+    /// Changes that a killed process left pending cannot be logged.
+    #[error("cannot log the changes that a killed process left pending: {0}")]
     Unfinished(#[source] cabinet::Error),
-    /// The database refused to tell when changes are durable.
-    #[error("the database: {0}")]
+    /// The database cannot report when changes are durable.
+    #[error("cannot watch the durable position of the database: {0}")]
     Database(#[source] cabinet::Error),
-    /// The operating system refused something that an event loop needs.
+    /// A system call that the server needs has failed.
     #[error("cannot {operation}: {source}")]
     System {
-        /// What was tried, as a verb.
+        /// The operation, beginning with a verb.
         operation: &'static str,
         /// The system's own error.
         source: std::io::Error,
@@ -52,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err` on a system call.
+    /// Returns a function for `map_err` on a system call.
     pub(crate) fn system<E: Into<std::io::Error>>(
         operation: &'static str,
     ) -> impl FnOnce(E) -> Self {

@@ -1,7 +1,7 @@
-//! The network server over [`cabinet`]: one port, every protocol, all cores.
+//! Network server over [`cabinet`]: one port, every protocol, all cores.
 //!
 //! Requests of Tokyo Tyrant's binary protocol, of memcached's protocols and of HTTP/1.x come over
-//! the same sockets, and may take turns on one connection.
+//! the same sockets, and may alternate on one connection.
 //!
 //! ```no_run
 //! # fn open() -> cabinet::Database { unimplemented!() }
@@ -14,9 +14,9 @@
 //! # Ok::<(), server::Error>(())
 //! ```
 //!
-//! Threads: the one that calls [`Server::run`] accepts connections; event loops, at most
-//! [`Config::threads`], read, execute and answer; a pool of [`Config::pool_threads`] executes what
-//! has to wait for the disk. A connection belongs to one event loop at a time.
+//! Thread model: the thread that calls [`Server::run`] accepts connections. Event loops, at most
+//! [`Config::threads`], read, execute and reply. A pool of [`Config::pool_threads`] threads
+//! executes requests that wait for the disk. A connection belongs to one event loop at a time.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Starting, running and stopping a server.
+//! Server: starts, runs and stops the threads.
 
 use crate::net::event_loop::EventLoop;
 use crate::net::listener::Listener;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 
-/// A server that is bound to its endpoints, and runs on [`Server::run`].
+/// A server that is bound to its endpoints. [`Server::run`] serves them.
 pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<Listener>,
@@ -25,16 +25,16 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Has the server stop: it accepts nothing more, ends what is being executed, sends the
-    /// replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no lock and
-    /// allocates nothing, so a signal handler may call it.
+    /// Stops the server: it accepts no further connection, finishes the requests in execution,
+    /// sends the replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no
+    /// lock and allocates nothing, so a signal handler may call it.
     pub fn stop(&self) {
         self.shared.stop();
     }
 }
 
 impl Server {
-    /// Binds to all endpoints of `config`. Clients that connect now wait until the server runs.
+    /// Binds to all endpoints of `config`. Clients that connect before [`Server::run`] wait for it.
     pub fn bind(config: Config, database: Database) -> Result<Self> {
         if config.listen.is_empty() {
             return Err(Error::NoEndpoint);
@@ -48,28 +48,28 @@ impl Server {
         Ok(Self { shared, listeners, handle })
     }
 
-    /// Addresses that it is bound to, without Unix sockets.
+    /// Returns the addresses that the server is bound to, without Unix sockets.
     pub fn local_addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(Listener::local_address).collect()
     }
 
-    /// Something to stop it with.
+    /// Returns a handle that stops the server.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Its records, for a front end that is no part of it.
+    /// Returns access to the records, for a front end outside of this crate.
     pub fn records(&self) -> Records {
         Records::new(Arc::clone(&self.shared))
     }
 
-    /// Has the connections of WebDAV clients taken over from now on, until it stops.
+    /// Hands the connections of WebDAV clients to `upgrade` from now on, until the server stops.
     pub fn set_upgrade(&self, upgrade: Arc<dyn ConnectionUpgrade>) {
         *self.shared.upgrade.write() = Some(upgrade);
         self.shared.upgrades.store(true, Ordering::Relaxed);
     }
 
-    /// Serves until it is stopped.
+    /// Serves until the server is stopped.
     pub fn run(self) -> Result<()> {
         let Self { shared, listeners, handle } = self;
         let mut loops = Vec::new();
@@ -90,20 +90,20 @@ impl Server {
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
         if let Some(log) = &shared.update_log {
-            // Some have changed records after the log's own thread ended.
+            // Records may have changed after the thread of the log ended.
             log.close();
             log.wake();
         }
         shared.replication.stop_serving();
         for mailbox in shared.mailboxes.iter() {
-            // What came for a loop after it ended.
+            // Drop the messages that came after the loop ended.
             drop(mailbox.take());
         }
         result
     }
 }
 
-/// The threads of a server do not go on without each other, also if one of them panics.
+/// Guard of a thread: stops the server when the thread ends, even by a panic.
 struct StopOnDrop(Handle);
 
 impl Drop for StopOnDrop {
@@ -178,6 +178,6 @@ fn spawn(
 }
 
 fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
-    // A panic has been printed where it happened; it goes on to whoever called.
+    // The panic has been printed already. Pass it on to the caller.
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

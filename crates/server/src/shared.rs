@@ -1,4 +1,4 @@
-//! What all threads of a server share.
+//! State that all threads of a server share.
 
 use crate::admin::logins::Logins;
 use crate::admin::scrub::Scrub;
@@ -30,43 +30,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 
-/// An on-memory database without writers is searched for expired records each time after so many
-/// looks of the update log's thread.
+/// Number of ticks of the update log's thread between two searches of an on-memory database for
+/// expired records.
 const TICKS_OF_SEARCH: u32 = 10;
 
-/// State of a server. Counters and the budget are written on the way of a request; locks in here
-/// are not taken on the hot path, and never two of them at once.
+/// State of a server.
+///
+/// Lock order: no two locks in here are taken at once, and none on the hot path. Requests write
+/// only the counters and the budgets.
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// For threads that may wait. Neither handle waits for durability.
+    /// Handle for threads that may wait. Neither handle waits for durability.
     pub(crate) database: Store,
-    /// For event loops.
+    /// Handle for event loops.
     pub(crate) nonblocking: Store,
-    /// Either without the update log, for clients that ask for that.
+    /// Both handles without the update log, for requests that ask for that.
     unlogged: [Store; 2],
     pub(crate) update_log: Option<Arc<UpdateLog>>,
     pub(crate) replication: Replication,
     /// Open unless this is a read-only replica.
     pub(crate) gate: Arc<Gate>,
-    /// Takes over the connections of WebDAV clients, if they are served.
+    /// Front end for the connections of WebDAV clients, if they are served.
     pub(crate) upgrade: RwLock<Option<Arc<dyn ConnectionUpgrade>>>,
-    /// Whether there was somebody when the server began to run.
+    /// Whether `upgrade` has been set.
     pub(crate) upgrades: AtomicBool,
-    /// Writes are acknowledged only once they are durable, here or on replicas.
+    /// Whether writes are acknowledged only once they are durable, here or on replicas.
     pub(crate) delays_replies: bool,
-    /// Once they are durable here.
+    /// Whether writes are acknowledged only once they are durable here.
     awaits_disk: bool,
-    /// Kind of the database, unless it is an engine from elsewhere.
+    /// Kind of the database, or `None` for an engine from outside of `cabinet`.
     pub(crate) kind: Option<Kind>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) pool: WorkerPool,
     pub(crate) budget: Arc<Budget>,
-    /// What long values on their way may take of the disk.
+    /// Budget of the files into which large values are received, in bytes.
     pub(crate) spool_budget: Arc<Budget>,
     pub(crate) entity_tags: EntityTags,
     /// Logins, on a server with users.
     pub(crate) logins: Logins,
-    /// The iterator of connections that have started none of their own.
+    /// Iterator of the connections that have not started one of their own.
     pub(crate) cursor: Mutex<Cursor>,
     pub(crate) last_failure: LastFailure,
     pub(crate) scrub: Scrub,
@@ -74,10 +76,10 @@ pub(crate) struct Shared {
     pub(crate) cas_numbers: CasNumbers,
     pub(crate) started: Instant,
     pub(crate) stopping: AtomicBool,
-    /// Rung when the server is to stop.
+    /// Signalled when the server is to stop.
     pub(crate) waker: OwnedFd,
     counters: Mutex<Vec<Arc<Counters>>>,
-    /// All counts when they were reset last.
+    /// All counts at the last reset.
     totals_at_reset: Mutex<Vec<u64>>,
 }
 
@@ -114,8 +116,8 @@ impl Shared {
         };
         let delays_replies = awaits_disk || semi_sync.is_some();
         if awaits_disk {
-            // The engine's thread must not be the one that drops the database, so the listener
-            // reaches no further than the mailboxes.
+            // The engine's thread must not drop the database, so the listener owns no more than the
+            // mailboxes.
             let mailboxes = Arc::downgrade(&mailboxes);
             let listener = Arc::new(move |_| {
                 for mailbox in mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
@@ -166,7 +168,7 @@ impl Shared {
         }))
     }
 
-    /// The database without its update log.
+    /// Returns the database without its update log.
     pub(crate) fn unlogged(&self, may_block: bool) -> &Store {
         &self.unlogged[usize::from(may_block)]
     }
@@ -175,12 +177,12 @@ impl Shared {
     pub(crate) fn hand_to_replica(self: &Arc<Self>, socket: &OwnedFd, ask: Ask) {
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => self.replication.serve(self, socket, ask),
-            Err(error) => tracing::error!("replica {} cannot be served: {error}", ask.replica),
+            Err(error) => tracing::error!("cannot serve replica {}: {error}", ask.replica),
         }
     }
 
-    /// Longest value that goes through a file, in bytes. An update log has room for Tokyo Tyrant's
-    /// longest values. A tree has those in memory that it changes.
+    /// Returns the longest value that is received into a file, in bytes. An update log takes at
+    /// most Tokyo Tyrant's longest values. A tree holds the values in memory that it changes.
     pub(crate) fn upload_bytes_max(&self) -> usize {
         let mut max = self.config.upload_bytes_max;
         if matches!(self.kind, Some(Kind::Tree | Kind::Table)) {
@@ -189,18 +191,18 @@ impl Shared {
         if self.update_log.is_some() { max.min(BINARY_ARGUMENT_BYTES_MAX) } else { max }
     }
 
-    /// Whether targets of HTTP are paths, as WebDAV has them.
+    /// Returns whether HTTP targets are paths, as in WebDAV.
     pub(crate) fn serves_paths(&self) -> bool {
         self.upgrades.load(Ordering::Relaxed)
     }
 
-    /// Returns what takes over the connections of WebDAV clients, if they are served.
+    /// Returns the front end for the connections of WebDAV clients, if they are served.
     pub(crate) fn upgrade(&self) -> Option<Arc<dyn ConnectionUpgrade>> {
         self.serves_paths().then(|| self.upgrade.read().clone()).flatten()
     }
 
-    /// Has the connection of this socket taken over; says whether there was room for what goes with
-    /// it.
+    /// Hands a connection over to the WebDAV front end. Returns whether the budget allows the bytes
+    /// that go with it.
     pub(crate) fn upgrade_connection(
         &self,
         socket: &OwnedFd,
@@ -214,12 +216,14 @@ impl Shared {
         };
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => upgrade.serve(UpgradedConnection { socket, unsent, received }),
-            Err(error) => tracing::error!("a connection cannot be handed over: {error}"),
+            Err(error) => {
+                tracing::error!("cannot hand over a WebDAV connection, which is closed: {error}")
+            }
         }
         true
     }
 
-    /// What the reply to a write has to wait for that was made just now.
+    /// Returns the point that the reply to the latest write has to wait for.
     #[inline]
     pub(crate) fn acknowledgement_point(&self) -> AcknowledgementPoint {
         let durable = if self.awaits_disk { self.database.appended() } else { 0 };
@@ -228,7 +232,8 @@ impl Shared {
         AcknowledgementPoint { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
     }
 
-    /// Waits for it. Says whether replicas have confirmed it, where they are asked to.
+    /// Blocks until `point` is reached. Returns whether the replicas have confirmed it, if they
+    /// have to.
     pub(crate) fn wait_for(&self, point: AcknowledgementPoint) -> cabinet::Result<bool> {
         if point.durable > 0 {
             self.database.wait_durable(point.durable)?;
@@ -237,7 +242,7 @@ impl Shared {
         Ok(semi_sync.is_none_or(|semi_sync| semi_sync.wait_for(point.confirmed_us)))
     }
 
-    /// Whether it need not wait any more.
+    /// Returns whether `point` is reached.
     #[inline]
     pub(crate) fn is_reached(&self, point: AcknowledgementPoint) -> bool {
         (point.durable == 0 || self.database.durable() >= point.durable)
@@ -247,29 +252,31 @@ impl Shared {
                 .is_none_or(|semi_sync| semi_sync.is_confirmed(point.confirmed_us))
     }
 
-    /// Sees to it that what was changed so far is in the update log; says whether it is.
+    /// Flushes the update log. Returns whether it contains every change so far.
     #[inline]
     pub(crate) fn flush_update_log(&self) -> bool {
         self.update_log.as_ref().is_none_or(|log| log.flush())
     }
 
-    /// Why what was changed is not in the update log.
+    /// Returns the reason why a change is not in the update log.
     pub(crate) fn log_failure(&self) -> RefusalReason {
         let is_full = self.update_log.as_ref().is_some_and(|log| log.is_full());
         if is_full { RefusalReason::LogFull } else { RefusalReason::LogFailed }
     }
 
-    /// Logs what became of changes that were under way when the process was killed before, now that
-    /// the update log can be written.
+    /// Logs the results of the changes that were pending when the process was killed, now that the
+    /// update log can be written.
     pub(crate) fn settle(&self, unfinished: &[Unfinished]) {
         if let Some(log) = &self.update_log
             && let Err(error) = settle(&self.database.ungated(), log, unfinished)
         {
-            tracing::error!("update log: changes that were under way cannot be logged: {error}");
+            tracing::error!(
+                "update log: cannot log the changes that a killed process left pending: {error}"
+            );
         }
     }
 
-    /// Removes what has expired, and logs that. A read-only replica leaves it to its master. Called
+    /// Removes expired records, and logs that. A read-only replica leaves it to its master. Called
     /// about ten times per second, with the number of the call.
     pub(crate) fn remove_expired(&self, tick: u32) {
         let is_over = || self.gate.reason().is_some();
@@ -280,42 +287,42 @@ impl Shared {
             self.database.find_expired();
         }
         if let Err(error) = self.database.collect_expired(is_over) {
-            // The database names the rest again.
+            // The database returns the remaining keys again.
             tracing::debug!("expired records are not removed yet: {error}");
         }
     }
 
-    /// A set of counters for one thread.
+    /// Returns a new set of counters for one thread.
     pub(crate) fn new_counters(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         self.counters.lock().push(Arc::clone(&counters));
         counters
     }
 
-    /// Sum of a count over all threads.
+    /// Returns the sum of a count over all threads.
     pub(crate) fn total(&self, what: Count) -> u64 {
         self.counters.lock().iter().map(|counters| counters.value(what)).sum()
     }
 
-    /// The same since the counts were reset.
+    /// Returns the sum of a count over all threads since the last reset.
     pub(crate) fn total_since_reset(&self, what: Count) -> u64 {
         let before = self.totals_at_reset.lock().get(what as usize).copied().unwrap_or(0);
         self.total(what).saturating_sub(before)
     }
 
-    /// Has the counts of memcached's `stats` begin again.
+    /// Resets the counts of memcached's `stats`.
     pub(crate) fn reset_totals(&self) {
         let totals = Count::ALL.iter().map(|what| self.total(*what)).collect();
         *self.totals_at_reset.lock() = totals;
     }
 
-    /// Has the server stop. Takes no lock and allocates nothing.
+    /// Stops the server. Takes no lock and allocates nothing.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         wake(&self.waker);
     }
 
-    /// Connections at present.
+    /// Returns the number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.mailboxes.iter().map(|mailbox| mailbox.connections.load(Ordering::Relaxed)).sum()
     }
@@ -324,7 +331,7 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Milliseconds since the server started.
+    /// Returns the milliseconds between the start of the server and `now`.
     pub(crate) fn milliseconds_at(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }

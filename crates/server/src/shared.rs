@@ -12,6 +12,7 @@ use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
+use crate::ops::operation::Model;
 use crate::ops::session::Cursor;
 use crate::replication::{Ask, Replication, SemiSync};
 use crate::store::Store;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     awaits_disk: bool,
     /// Kind of the database, or `None` for an engine from outside of `cabinet`.
     pub(crate) kind: Option<Kind>,
+    /// How the database keeps records.
+    pub(crate) model: Model,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) pool: WorkerPool,
     pub(crate) budget: Arc<Budget>,
@@ -129,6 +132,7 @@ impl Shared {
             database.on_durable(listener).map_err(Error::Database)?;
         }
         let kind = Kind::of_path(&database.path());
+        let model = Model::of(&database);
         let database = Store::new(database, update_log.clone(), id);
         if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
             settle(&database, log, &unfinished).map_err(Error::Unfinished)?;
@@ -150,6 +154,7 @@ impl Shared {
             logins: Logins::new(),
             config,
             kind,
+            model,
             nonblocking,
             database,
             delays_replies,

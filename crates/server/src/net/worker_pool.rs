@@ -166,7 +166,6 @@ pub(crate) fn work(shared: &Shared) {
                     descriptor,
                     mutated: false,
                     charge: None,
-                    is_repeated: false,
                 };
                 let step = protocol::step(&mut context, &request, &mut output);
                 let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };

@@ -2,14 +2,22 @@
 //! types, and the numbers that clients compare.
 
 pub(crate) mod cas_numbers;
+pub(crate) mod decode;
 pub(crate) mod draft;
 pub(crate) mod entity_tag;
+pub(crate) mod execute;
 pub(crate) mod failure;
 pub(crate) mod hits;
+mod lists;
 pub(crate) mod long;
 pub(crate) mod media_types;
+pub(crate) mod operation;
+pub(crate) mod prefetch;
 pub(crate) mod records;
+pub(crate) mod replay;
 pub(crate) mod reserved;
+mod rows;
+mod scans;
 pub(crate) mod session;
 pub(crate) mod spool;
 pub(crate) mod value;

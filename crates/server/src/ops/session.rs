@@ -3,7 +3,8 @@
 use crate::admin::logins::Peer;
 use crate::ops::failure::Failure;
 use crate::protocol::HttpExchange;
-use cabinet::{Database, Error, Position};
+use cabinet::{Database, Error, Position, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 
 /// State of a connection beside its bytes.
@@ -43,6 +44,50 @@ impl Session {
     }
 }
 
+/// The iterators that a client may use: its own, and the one of the clients that have started none.
+pub(crate) struct Iterators<'a> {
+    pub(crate) own: &'a mut Option<Box<Cursor>>,
+    pub(crate) shared: &'a Mutex<Cursor>,
+    /// Whether this thread may wait for another that has the shared one.
+    pub(crate) may_wait: bool,
+}
+
+impl Iterators<'_> {
+    /// Starts both iterators, at a key if one is given. Returns whether there is a record there.
+    pub(crate) fn begin(&mut self, database: &Database, from: Option<&[u8]>) -> Result<bool> {
+        let cursor = match from {
+            None => Cursor::start(),
+            Some(key) => match Cursor::start_at(database, key)? {
+                Some(cursor) => cursor,
+                None => return Ok(false),
+            },
+        };
+        *self.lock_shared()? = cursor.clone();
+        *self.own = Some(Box::new(cursor));
+        Ok(true)
+    }
+
+    /// Returns the next key, and the number of the value among those of the key; `None` at the end.
+    pub(crate) fn next(&mut self, database: &Database) -> Result<Option<Place>> {
+        let may_wait = self.may_wait;
+        let step = |cursor: &mut Cursor| match may_wait || cursor.is_ready() {
+            true => cursor.next(database),
+            false => Err(Error::WouldBlock),
+        };
+        match self.own {
+            Some(cursor) => step(cursor),
+            None => step(&mut *self.lock_shared()?),
+        }
+    }
+
+    fn lock_shared(&self) -> Result<MutexGuard<'_, Cursor>> {
+        match self.may_wait {
+            true => Ok(self.shared.lock()),
+            false => self.shared.try_lock().ok_or(Error::WouldBlock),
+        }
+    }
+}
+
 /// What an iteration comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -73,7 +118,7 @@ impl Cursor {
 
     /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is
     /// there.
-    pub(crate) fn start_at(database: &Database, key: &[u8]) -> cabinet::Result<Option<Self>> {
+    pub(crate) fn start_at(database: &Database, key: &[u8]) -> Result<Option<Self>> {
         let position = database.position_of(key);
         let ordered = matches!(position, Position::Key(_) | Position::Id(_));
         // As Tokyo Tyrant, whose tables are in no order.
@@ -105,7 +150,7 @@ impl Cursor {
     }
 
     /// The next key, `None` at the end.
-    pub(crate) fn next(&mut self, database: &Database) -> cabinet::Result<Option<Place>> {
+    pub(crate) fn next(&mut self, database: &Database) -> Result<Option<Place>> {
         self.fill(database)?;
         let duplicate = self.duplicate;
         match self.ahead.front() {
@@ -120,7 +165,7 @@ impl Cursor {
         }
     }
 
-    fn fill(&mut self, database: &Database) -> cabinet::Result<()> {
+    fn fill(&mut self, database: &Database) -> Result<()> {
         while self.ahead.is_empty()
             && let Some(position) = &self.position
         {

@@ -7,24 +7,21 @@
 
 mod ahead;
 mod authentication;
-mod binary;
-mod functions;
 mod http;
 mod memcached;
-mod misc;
-mod repeat;
-mod table;
-mod tree;
+mod tokyo_tyrant;
 
-pub(crate) use ahead::{KEYS_AHEAD_MAX, look_ahead};
+pub(crate) use ahead::look_ahead;
 pub(crate) use http::Exchange as HttpExchange;
-pub(crate) use repeat::{Repeater, Trouble};
 
-use crate::admin::command_mask::{Command, Protocol};
+use crate::admin::command_mask::{Command, CommandMask, Protocol};
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+pub(crate) use crate::ops::decode::leading_number;
+use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute};
 use crate::ops::failure::Failure;
-use crate::ops::session::{Cursor, Place, Session};
+use crate::ops::operation::Operation;
+use crate::ops::session::{Iterators, Session};
 use crate::replication::Ask;
 use crate::shared::Shared;
 use crate::store::Store;
@@ -58,9 +55,6 @@ pub(crate) struct Context<'a> {
     pub(crate) mutated: bool,
     /// For the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
-    /// Another server has executed and logged it: what Tokyo Tyrant takes is taken, though a client
-    /// would be refused.
-    pub(crate) is_repeated: bool,
 }
 
 /// What was done with the bytes at the beginning of the input.
@@ -137,13 +131,81 @@ fn dispatch(
     match protocol {
         Some(wire::Protocol::Memcached) => memcached::step(context, input, output),
         Some(wire::Protocol::MemcachedBinary) => memcached::binary::step(context, input, output),
-        Some(wire::Protocol::Binary) => binary::step(context, input, output),
+        Some(wire::Protocol::Binary) => tokyo_tyrant::step(context, input, output),
         Some(wire::Protocol::Http) => http::step(context, input, output),
         None => Step::Incomplete { needed: input.len() + 1 },
     }
 }
 
 impl<'a> Context<'a> {
+    /// Returns whether any command is masked.
+    #[inline]
+    fn has_mask(&self) -> bool {
+        self.shared.config.mask != CommandMask::NONE
+    }
+
+    /// Carries out an operation, and remembers why it failed: then there is no outcome.
+    #[inline]
+    fn execute(
+        &mut self,
+        operation: &Operation<'_>,
+        reply: &mut impl Reply,
+    ) -> Result<Option<Outcome>, Halt> {
+        let mut executor = Executor {
+            store: self.database,
+            may_wait: self.may_block,
+            limit: ReplyLimit {
+                bytes_max: self.shared.config.reply_bytes_max,
+                budget: &self.shared.budget,
+                charge: &mut self.charge,
+            },
+            iterators: Some(Iterators {
+                own: &mut self.session.cursor,
+                shared: &self.shared.cursor,
+                may_wait: self.may_block,
+            }),
+        };
+        match execute(&mut executor, operation, reply) {
+            Ok(outcome) => {
+                self.mutated |= operation.changes_records();
+                match outcome {
+                    Outcome::NoRecord => self.fail(operation.name(), Failure::NoRecord),
+                    Outcome::RecordExists => self.fail(operation.name(), Failure::ExistingRecord),
+                    _ => {}
+                }
+                Ok(Some(outcome))
+            }
+            Err(stop) => {
+                // What has failed in one step has changed nothing, and can be said at once.
+                self.mutated |= operation.changes_in_steps();
+                self.note_stop(operation.name(), stop).map(|()| None)
+            }
+        }
+    }
+
+    /// Remembers why an operation failed, unless it is to be executed again or its reply was too
+    /// long.
+    #[cold]
+    fn note_stop(&mut self, operation: &'static str, stop: Stop) -> Result<(), Halt> {
+        match stop {
+            Stop::Blocked => return Err(Halt::Blocked),
+            Stop::TooLong => return Err(Halt::TooLong),
+            Stop::Invalid(reason) => self.fail_because(operation, reason),
+            Stop::Failed(error) => self.note_failure(operation, &error),
+        }
+        Ok(())
+    }
+
+    /// Remembers why an operation failed in the database.
+    fn note_failure(&mut self, operation: &'static str, error: &Error) {
+        self.session.note(error);
+        self.fail(operation, Failure::from(error));
+        if let Error::BadColumn(_) | Error::BadSearch(_) = error {
+            self.session.last_reason = Some(error.to_string().into());
+        }
+        tracing::debug!("{operation}: {error}");
+    }
+
     /// Whether a command is masked.
     #[inline]
     fn refuses(&self, command: Command, protocol: Protocol) -> bool {
@@ -226,12 +288,7 @@ impl<'a> Context<'a> {
             Ok(done) => Ok(Ok(done)),
             Err(Error::WouldBlock) => Err(Halt::Blocked),
             Err(error) => {
-                self.session.note(&error);
-                self.fail(operation, Failure::from(&error));
-                if let Error::BadColumn(_) | Error::BadSearch(_) = &error {
-                    self.session.last_reason = Some(error.to_string().into());
-                }
-                tracing::debug!("{operation}: {error}");
+                self.note_failure(operation, &error);
                 Ok(Err(error))
             }
         }
@@ -268,44 +325,6 @@ impl<'a> Context<'a> {
     fn miss(&mut self, operation: &'static str, count: Count) {
         self.counters.count(count);
         self.fail(operation, Failure::NoRecord);
-    }
-
-    /// Starts the iterator of this connection, and the one of those that have none.
-    fn set_cursor(&mut self, cursor: Cursor) -> Result<(), Halt> {
-        // A thread that waits for the disk may have it.
-        let shared = self.shared.cursor.try_lock();
-        let mut shared = match shared {
-            Some(shared) => shared,
-            None if self.may_block => self.shared.cursor.lock(),
-            None => return Err(Halt::Blocked),
-        };
-        *shared = cursor.clone();
-        self.session.cursor = Some(Box::new(cursor));
-        Ok(())
-    }
-
-    /// The next key of the iterator, and the number of the value among those of the key.
-    fn next_place(&mut self, operation: &'static str) -> Result<Option<Place>, Halt> {
-        let (database, may_block) = (self.database, self.may_block);
-        let step = |cursor: &mut Cursor| {
-            if !may_block && !cursor.is_ready() {
-                return Err(Error::WouldBlock);
-            }
-            cursor.next(database)
-        };
-        let place = match &mut self.session.cursor {
-            Some(cursor) => step(cursor),
-            None if may_block => step(&mut self.shared.cursor.lock()),
-            None => match self.shared.cursor.try_lock() {
-                Some(mut cursor) => step(&mut cursor),
-                None => Err(Error::WouldBlock),
-            },
-        };
-        let place = self.attempt(operation, place)?.unwrap_or_default();
-        if place.is_none() {
-            self.fail(operation, Failure::NoRecord);
-        }
-        Ok(place)
     }
 }
 
@@ -363,40 +382,4 @@ fn incomplete(context: &Context<'_>, input: &[u8], needed: usize, refuse: impl F
     context.counters.count(Count::Refused);
     refuse();
     Step::Executed { bytes: input.len(), next: Next::Refuse }
-}
-
-/// A number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign, digits; what
-/// follows is ignored, and nothing at all is 0. Wraps.
-fn leading_number(text: &[u8]) -> i64 {
-    let text = text.trim_ascii_start();
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    let number = digits
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
-    if negative { number.wrapping_neg() } else { number }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::leading_number;
-
-    #[test]
-    fn numbers_are_read_as_the_original_reads_them() {
-        for (text, number) in [
-            ("12", 12),
-            (" -7x", -7),
-            ("+5", 5),
-            ("abc", 0),
-            ("", 0),
-            ("9223372036854775807", i64::MAX),
-            ("9223372036854775808", i64::MIN),
-        ] {
-            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
-        }
-    }
 }

@@ -14,17 +14,16 @@ use super::follower::{End, Progress};
 use super::lanes::{ALONE, Begun, LANES, Lanes};
 use super::path::{out_of_place, refused};
 use super::position::Position;
-use crate::protocol::{KEYS_AHEAD_MAX, Repeater, Trouble};
+use crate::ops::prefetch::KEYS_AHEAD_MAX;
+use crate::ops::replay::{Logged, Replayer};
 use crate::shared::Shared;
-use crate::store::scope_of;
 use crate::update_log::{Scope, Source, Spread, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::binary::Request;
 use wire::replication::{FromMaster, Had, ROOT_LOGS_MAX, Root, pairs_in};
-use wire::update_log::{Message, Operation};
+use wire::update_log::Message;
 
 /// Bytes of operations that wait or are being executed, above which nothing more is received. One
 /// that is longer waits alone.
@@ -151,7 +150,7 @@ impl<'a> Applier<'a> {
         &self,
         batch: &mut Batch,
         message: FromMaster<'_>,
-        repeater: &mut Repeater<'_>,
+        replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
         let (root, timestamp_us, origin, body) = match message {
             FromMaster::Log(Message::Update { timestamp_us, origin, body }) => {
@@ -162,7 +161,7 @@ impl<'a> Applier<'a> {
                 message: Message::Update { timestamp_us, origin, body },
             } => (root, timestamp_us, origin, body),
             FromMaster::Had { pairs } if self.names.tells_roots => {
-                self.submit(batch, repeater);
+                self.submit(batch, replayer);
                 self.await_idle();
                 return self.learn(pairs);
             }
@@ -190,9 +189,7 @@ impl<'a> Applier<'a> {
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         self.progress.tally.receive();
-        let Ok(operation) = Operation::parse(body) else {
-            return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
-        };
+        let logged = self.parse(body, timestamp_us)?;
         let Ok(origin) = u16::try_from(origin) else {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
@@ -201,7 +198,7 @@ impl<'a> Applier<'a> {
             || root.log == self.own_log && self.names.tells_roots;
         let mut slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
         if slot.is_none() && self.has_caught_up.load(Ordering::Relaxed) {
-            self.submit(batch, repeater);
+            self.submit(batch, replayer);
             self.await_idle();
             if self.has_failed() {
                 return Ok(());
@@ -221,12 +218,12 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let lane = (!is_own).then(|| lane_of(self.spread, &self.shared.database, &operation));
+        let lane = (!is_own).then(|| lane_of(self.spread, &self.shared.database, &logged));
         if lane == Some(ALONE) {
-            self.submit(batch, repeater);
+            self.submit(batch, replayer);
             self.await_idle();
             batch.push(operation_of, lane, body);
-            self.submit(batch, repeater);
+            self.submit(batch, replayer);
         } else {
             batch.push(operation_of, lane, body);
         }
@@ -234,7 +231,7 @@ impl<'a> Applier<'a> {
     }
 
     /// Has the operations of a batch executed, and leaves it empty.
-    pub(super) fn submit(&self, batch: &mut Batch, repeater: &mut Repeater<'_>) {
+    pub(super) fn submit(&self, batch: &mut Batch, replayer: &mut Replayer<'_>) {
         let mut batch = std::mem::take(batch);
         if batch.is_empty() || self.has_failed() {
             return;
@@ -261,7 +258,7 @@ impl<'a> Applier<'a> {
         }
         // Workers pass over it: it is done before there is another one.
         drop(queue);
-        match self.go_through(&batch, |_| true, repeater) {
+        match self.go_through(&batch, |_| true, replayer) {
             Ok(()) => self.done(&batch),
             Err(end) => self.fail(end),
         }
@@ -283,11 +280,11 @@ impl<'a> Applier<'a> {
     /// The life of a worker: until the queue is closed and empty.
     pub(super) fn work(&self, number: usize) {
         let _guard = self.guard();
-        let mut repeater = Repeater::new(self.shared);
+        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
         let mut next = 0;
         while let Some(batch) = self.next_batch(&mut next) {
             let is_mine = |lane: usize| lane % self.workers == number;
-            match self.go_through(&batch, is_mine, &mut repeater) {
+            match self.go_through(&batch, is_mine, &mut replayer) {
                 Ok(()) => self.done(&batch),
                 Err(end) => self.fail(end),
             }
@@ -319,34 +316,43 @@ impl<'a> Applier<'a> {
         &self,
         batch: &Batch,
         is_mine: impl Fn(usize) -> bool,
-        repeater: &mut Repeater<'_>,
+        replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
         let mut mine = batch.updates.iter().filter(|update| update.lane.is_some_and(&is_mine));
         let mut group = Vec::with_capacity(KEYS_AHEAD_MAX);
         loop {
             group.clear();
-            group.extend(mine.by_ref().take(KEYS_AHEAD_MAX));
+            for update in mine.by_ref().take(KEYS_AHEAD_MAX) {
+                group.push((update, self.parse(batch.body(update), update.timestamp_us)?));
+            }
             if group.is_empty() {
                 return Ok(());
             }
-            self.look_ahead(batch, &group);
-            for update in &group {
+            self.look_ahead(&group);
+            for (update, logged) in &group {
                 if self.has_failed() {
                     return Ok(());
                 }
-                self.execute(batch, update, repeater)?;
+                self.execute(update, logged, replayer)?;
             }
         }
     }
 
+    fn parse<'b>(&self, body: &'b [u8], timestamp_us: u64) -> Result<Logged<'b>, End> {
+        Logged::parse(body, self.shared.model)
+            .map_err(|_| End::Halted(format!("the update of {timestamp_us} is no operation")))
+    }
+
     /// Names the keys of operations to the database, so that the cache misses of finding them
     /// overlap.
-    fn look_ahead(&self, batch: &Batch, updates: &[&Update]) {
+    fn look_ahead(&self, group: &[(&Update, Logged<'_>)]) {
         let mut keys = [&[][..]; KEYS_AHEAD_MAX];
         let mut count = 0;
-        for key in updates.iter().filter_map(|update| batch.key(update)).take(keys.len()) {
-            keys[count] = key;
-            count += 1;
+        for (_, logged) in group {
+            if let Scope::Key(key) = logged.scope() {
+                keys[count] = key;
+                count += 1;
+            }
         }
         if count > 1 {
             self.shared.nonblocking.prefetch(&keys[..count]);
@@ -355,9 +361,9 @@ impl<'a> Applier<'a> {
 
     fn execute(
         &self,
-        batch: &Batch,
         update: &Update,
-        repeater: &mut Repeater<'_>,
+        logged: &Logged<'_>,
+        replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
         let Some(lane) = update.lane else { return Ok(()) };
         let Update { timestamp_us, root, slot, .. } = *update;
@@ -365,10 +371,7 @@ impl<'a> Applier<'a> {
         if before.is_some_and(|had| root.timestamp_us <= had.lanes_us[lane]) {
             return Ok(());
         }
-        let Ok(operation) = Operation::parse(batch.body(update)) else {
-            return Err(End::Halted(format!("the update of {timestamp_us} is no operation")));
-        };
-        let state = repeater.state(&operation.request);
+        let state = replayer.state(logged);
         // An earlier connection, or an earlier life, may have executed it or not.
         let begun = self.begun[lane];
         let is_in_doubt = begun.root == root;
@@ -382,10 +385,9 @@ impl<'a> Applier<'a> {
         }
         let root = self.names.tells_roots.then_some(root);
         let source = Source { origin: update.origin, master: self.master, root };
-        let succeeded = repeater
-            .repeat(source, &operation)
-            .map_err(|trouble: Trouble| End::Lost(trouble.to_string()))?;
-        if succeeded != operation.succeeded {
+        let succeeded =
+            replayer.replay(source, logged).map_err(|error| End::Lost(error.to_string()))?;
+        if succeeded != logged.succeeded {
             let what = format!("the update of {timestamp_us} ended otherwise than on the master");
             // Where it was executed before, it may fail because of that.
             if self.check && !is_in_doubt {
@@ -395,7 +397,7 @@ impl<'a> Applier<'a> {
         }
         self.lanes.executed(slot, lane, update.root.timestamp_us);
         if self.check && !is_in_doubt {
-            self.report_conflict(update, &operation.request);
+            self.report_conflict(update, logged.scope());
         }
         Ok(())
     }
@@ -433,9 +435,9 @@ impl<'a> Applier<'a> {
 
     /// Says so if the record was changed here without knowing of the update: it was later, by the
     /// clocks of both servers. Where it was earlier, the other server says so.
-    fn report_conflict(&self, update: &Update, request: &Request<'_>) {
+    fn report_conflict(&self, update: &Update, scope: Scope<'_>) {
         let from_us = update.timestamp_us.saturating_sub(CONFLICT_MARGIN_US);
-        if let (Some(log), Scope::Key(key)) = (&self.shared.update_log, scope_of(request))
+        if let (Some(log), Scope::Key(key)) = (&self.shared.update_log, scope)
             && log.was_changed_here(key, from_us)
         {
             tracing::warn!(

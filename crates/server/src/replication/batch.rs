@@ -1,13 +1,12 @@
 //! Operations that a replica has received, on their way to those who execute them.
 
 use super::lanes::{ALONE, LANES};
-use crate::store::scope_of;
+use crate::ops::replay::Logged;
 use crate::update_log::{Scope, Spread};
 use cabinet::Database;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use wire::replication::Root;
-use wire::update_log::Operation;
 
 /// Bytes from which a batch is given to be executed.
 const BATCH_BYTES: usize = 64 << 10;
@@ -60,14 +59,6 @@ impl Batch {
         self.updates.push(Update { timestamp_us, root, slot, origin, lane, body });
     }
 
-    /// The key of an operation of a lane of keys.
-    pub(super) fn key(&self, update: &Update) -> Option<&[u8]> {
-        match scope_of(&Operation::parse(self.body(update)).ok()?.request) {
-            Scope::Key(key) => Some(key),
-            Scope::All | Scope::Nothing => None,
-        }
-    }
-
     pub(super) fn body(&self, update: &Update) -> &[u8] {
         &self.bytes[update.body.clone()]
     }
@@ -87,9 +78,9 @@ impl Batch {
     }
 }
 
-/// The lane of an operation.
-pub(super) fn lane_of(spread: Spread, database: &Database, operation: &Operation<'_>) -> usize {
-    match scope_of(&operation.request) {
+/// Returns the lane of an operation.
+pub(super) fn lane_of(spread: Spread, database: &Database, logged: &Logged<'_>) -> usize {
+    match logged.scope() {
         Scope::Key(key) => spread.place(database, key, LANES).unwrap_or(ALONE),
         Scope::All | Scope::Nothing => ALONE,
     }

@@ -7,13 +7,13 @@
 use super::follower::{End, State};
 use super::path::out_of_place;
 use super::position::Position;
-use crate::protocol::Repeater;
+use crate::ops::replay::{Logged, Replayer};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::update_log::Source;
 use std::time::{Duration, Instant};
 use wire::replication::FromMaster;
-use wire::update_log::{Message, Operation};
+use wire::update_log::Message;
 
 /// Time between two lines in the log of the server about how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -74,13 +74,13 @@ impl<'a> Copying<'a> {
     /// may be about a record that is not here yet.
     pub(super) fn take(
         &mut self,
-        repeater: &mut Repeater<'_>,
+        replayer: &mut Replayer<'_>,
         message: FromMaster<'_>,
     ) -> Result<(), End> {
         match message {
             FromMaster::Record { body } => {
                 self.done += 1;
-                self.execute(repeater, self.source(), body)
+                self.execute(replayer, self.source(), body)
             }
             FromMaster::Log(Message::Update { origin, body, .. })
             | FromMaster::Rooted { message: Message::Update { origin, body, .. }, .. } => {
@@ -89,18 +89,18 @@ impl<'a> Copying<'a> {
                 }
                 let origin = u16::try_from(origin)
                     .map_err(|_| End::Halted(format!("{origin} is no server id")))?;
-                self.execute(repeater, Source { origin, master: self.master_id, root: None }, body)
+                self.execute(replayer, Source { origin, master: self.master_id, root: None }, body)
             }
             _ => Err(out_of_place()),
         }
     }
 
-    fn execute(&self, repeater: &mut Repeater<'_>, source: Source, body: &[u8]) -> Result<(), End> {
-        let Ok(operation) = Operation::parse(body) else {
+    fn execute(&self, replayer: &mut Replayer<'_>, source: Source, body: &[u8]) -> Result<(), End> {
+        let Ok(logged) = Logged::parse(body, self.shared.model) else {
             return Err(End::Lost("the copy has what is no operation".into()));
         };
-        let repeated = repeater.repeat(source, &operation);
-        repeated.map(|_| ()).map_err(|trouble| End::Lost(trouble.to_string()))
+        let replayed = replayer.replay(source, &logged);
+        replayed.map(|_| ()).map_err(|error| End::Lost(error.to_string()))
     }
 
     /// Shows how far it is.

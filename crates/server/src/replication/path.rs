@@ -7,7 +7,7 @@ use super::copying::Copying;
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
 use super::position::Position;
 use super::tally::Tally;
-use crate::protocol::Repeater;
+use crate::ops::replay::Replayer;
 use crate::shared::Shared;
 use crate::update_log::{Spread, name_of};
 use client::{Address, ReplicaLink, Settings, SubscribeRequest};
@@ -246,7 +246,7 @@ impl Path<'_> {
     ) -> Result<Option<u64>, End> {
         let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
-        let mut repeater = Repeater::new(self.shared);
+        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
         let mut copying: Option<Copying<'_>> = None;
         while link.is_extended() {
             let message = match link.next() {
@@ -280,7 +280,7 @@ impl Path<'_> {
                 (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
                 (message, Some(copying)) => {
                     tally.receive();
-                    copying.take(&mut repeater, message)?;
+                    copying.take(&mut replayer, message)?;
                     tally.execute(1, 0);
                 }
                 (_, None) => {
@@ -327,7 +327,7 @@ impl Path<'_> {
 
     /// Gives to the applier what has arrived, until it ends.
     fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
-        let mut repeater = Repeater::new(self.shared);
+        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
         let mut batch = Batch::default();
         while !self.is_over() && !applier.has_failed() {
             loop {
@@ -336,12 +336,12 @@ impl Path<'_> {
                     Err(_) if self.is_over() => return End::Changed,
                     Err(error) => return lost(&error),
                 };
-                let taken = applier.take(&mut batch, message, &mut repeater);
+                let taken = applier.take(&mut batch, message, &mut replayer);
                 if let Err(End::SeedBegins) = taken {
                     link.put_back();
                 }
                 if taken.is_err() || batch.is_full() || !link.has_next() {
-                    applier.submit(&mut batch, &mut repeater);
+                    applier.submit(&mut batch, &mut replayer);
                     match taken {
                         Ok(()) => break,
                         Err(end) => return end,

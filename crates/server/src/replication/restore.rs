@@ -1,12 +1,11 @@
 //! `restore`: executing the update log in a folder again.
 
 use crate::Config;
-use crate::protocol::Repeater;
+use crate::ops::replay::{Logged, Replayer};
 use crate::shared::Shared;
 use crate::update_log::{Reader, Source};
 use cabinet::Database;
 use std::path::Path;
-use wire::update_log::Operation;
 
 /// What [`replay`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +83,7 @@ fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Re
         return Ok(done);
     };
     reader.expect_all_files().map_err(words)?;
-    let mut repeater = Repeater::new(shared);
+    let mut replayer = Replayer::new(&shared.database, &shared.budget);
     while let Some(entry) = reader.next(Some(end)).map_err(words)? {
         let timestamp_us = entry.timestamp_us;
         if timestamp_us > span.until_us {
@@ -93,13 +92,13 @@ fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Re
         if shared.is_stopping() {
             return Err("the server stops".into());
         }
-        let operation = Operation::parse(entry.body)
+        let logged = Logged::parse(entry.body, shared.model)
             .map_err(|_| format!("the entry of {timestamp_us} is no operation"))?;
         let source = Source { origin: entry.origin, master: entry.master, root: None };
-        let repeated = repeater.repeat(source, &operation);
+        let replayed = replayer.replay(source, &logged);
         let succeeded =
-            repeated.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;
-        if succeeded != operation.succeeded {
+            replayed.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;
+        if succeeded != logged.succeeded {
             let what =
                 format!("the entry of {timestamp_us} ended otherwise than when it was logged");
             if check {

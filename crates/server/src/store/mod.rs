@@ -19,12 +19,12 @@ pub(crate) mod settle;
 mod tests;
 mod words;
 
-pub(crate) use words::{is_relative, put_request, put_with_meta, scope_of, strings};
+pub(crate) use words::{is_relative, meta_in, put_request, strings};
 
 use crate::store::as_is::as_is;
 use crate::store::gate::Gate;
 use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
-use cabinet::table::{SearchAnswer, SearchRequest, Table};
+use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -33,6 +33,17 @@ use std::sync::Arc;
 use wire::binary::{Function, Request, double_to_parts};
 use wire::update_log::Operation;
 use words::{added_to, appended, with_key};
+
+/// How a row meets the one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowMode {
+    /// It takes its place.
+    Replace,
+    /// Nothing is stored.
+    Keep,
+    /// Its columns are added to that row.
+    Merge,
+}
 
 /// A database whose changes are logged.
 #[derive(Clone)]
@@ -244,20 +255,19 @@ impl Store {
         }
     }
 
-    /// Executes an operation that was logged elsewhere, and logs it as it came. `None` if it must
-    /// be tried again.
-    pub(crate) fn repeat(
+    /// Has `execute` replay an operation that was logged elsewhere, and logs its request with
+    /// whether it succeeded.
+    pub(crate) fn replay(
         &self,
         request: &Request<'_>,
-        execute: impl FnOnce() -> Option<bool>,
-    ) -> Result<Option<bool>> {
-        let Some(log) = &self.log else { return Ok(execute()) };
-        let held = self.begin(log, scope_of(request))?;
-        let done = execute();
-        if let Some(succeeded) = done {
-            self.append(&held, request.clone(), succeeded);
-        }
-        Ok(done)
+        scope: Scope<'_>,
+        execute: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
+        let Some(log) = &self.log else { return execute() };
+        let held = self.begin(log, scope)?;
+        let succeeded = execute()?;
+        self.append(&held, request.clone(), succeeded);
+        Ok(succeeded)
     }
 
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
@@ -490,24 +500,65 @@ impl Store {
         self.change(Scope::Nothing, request, |database| database.retune(tuning))
     }
 
-    /// A number that `table`, which is this store's, has not given out before.
-    pub(crate) fn generate_uid(&self, table: &Table) -> Result<u64> {
+    /// Returns a number that the table has not given out before.
+    pub(crate) fn generate_uid(&self) -> Result<u64> {
+        let table = self.rows()?;
         self.function(Scope::Nothing, Function::GenerateUid, &[], |_| true, || table.generate_uid())
     }
 
-    /// Answers a search of `table`, which is this store's, that removes what it finds. Logs each
-    /// row that it removes: a search that fails midway has removed some, and the same search may
-    /// find others on a replica.
-    pub(crate) fn search_out(
+    /// Stores `row`, of these columns; under the next identifier where the key is empty. Returns
+    /// whether it was stored.
+    pub(crate) fn put_row(
         &self,
-        table: &Table,
-        request: &SearchRequest,
-    ) -> Result<SearchAnswer> {
+        key: &[u8],
+        columns: &[&[u8]],
+        row: &Row,
+        mode: RowMode,
+    ) -> Result<bool> {
+        let table = self.rows()?;
+        let key = match key {
+            b"" => self.generate_uid()?.to_string().into_bytes(),
+            key => key.to_vec(),
+        };
+        let arguments = [&[&key[..]], columns].concat();
+        let function = match mode {
+            RowMode::Replace => Function::Put,
+            RowMode::Keep => Function::PutKeep,
+            RowMode::Merge => Function::PutCat,
+        };
+        let stored = |stored: &bool| *stored;
+        self.function(Scope::Key(&key), function, &arguments, stored, || match mode {
+            RowMode::Replace => table.put(&key, row).map(|()| true),
+            RowMode::Keep => table.put_keep(&key, row),
+            RowMode::Merge => table.put_cat(&key, row).map(|()| true),
+        })
+    }
+
+    /// Sets or removes the index of a column, as the name of its kind says.
+    pub(crate) fn set_index(&self, column: &[u8], kind: &[u8], change: IndexChange) -> Result<()> {
+        let table = self.rows()?;
+        let set = || table.set_index(column, change);
+        self.function(Scope::Nothing, Function::SetIndex, &[column, kind], |()| true, set)
+    }
+
+    /// Returns what a search finds, or removes it if the request says so. The rows that it removes
+    /// are logged one by one: a replica may find others.
+    pub(crate) fn search(&self, request: &SearchRequest) -> Result<SearchAnswer> {
+        let table = self.rows()?;
+        if !request.out {
+            return table.answer(request);
+        }
         self.pass()?;
         let Some(log) = &self.log else { return table.answer(request) };
         // It may find any row, so nothing else may change meanwhile.
         let held = self.begin(log, Scope::All)?;
         table.answer_removing(request, |key| self.append(&held, Request::Out { key }, true))
+    }
+
+    /// Returns the table.
+    fn rows(&self) -> Result<&Table> {
+        let missing = || Error::NotSupported("rows, in a database that is not a table".into());
+        self.database.table().ok_or_else(missing)
     }
 
     /// Makes a change that is logged as the call of a versatile function, which did what it should
@@ -557,7 +608,7 @@ impl Store {
         match self.database.table() {
             None => Ok(Cow::Borrowed(key)),
             Some(_) if !self.may_wait => Err(Error::WouldBlock),
-            Some(table) => Ok(self.generate_uid(table)?.to_string().into_bytes().into()),
+            Some(_) => Ok(self.generate_uid()?.to_string().into_bytes().into()),
         }
     }
 

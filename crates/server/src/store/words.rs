@@ -1,6 +1,5 @@
 //! How changes of records are said in the words of the binary protocol, and what these are about.
 
-use crate::update_log::Scope;
 use cabinet::{Change, Entry, Meta};
 use wire::binary::{Function, Request, Strings, StringsBuffer};
 
@@ -64,13 +63,18 @@ pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnc
     if meta == Meta::NONE {
         return take(Request::Put { key, value });
     }
-    let mut mark = META_MARK.to_vec();
-    mark.extend_from_slice(&meta.flags.to_be_bytes());
-    mark.extend_from_slice(&meta.expires_at_ms.to_be_bytes());
+    let mark = [META_MARK, &meta.flags.to_be_bytes(), &meta.expires_at_ms.to_be_bytes()].concat();
     // Without room for the arguments the record would not have been stored.
     let strings = strings(&[key, value, &mark]);
     let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
     take(Request::Misc { function: Function::Put, options: 0, arguments });
+}
+
+/// Returns the flags and the expiry that the third argument of a logged `misc put` carries.
+pub(crate) fn meta_in(mark: &[u8]) -> Option<Meta> {
+    let (flags, expiry) = mark.strip_prefix(META_MARK)?.split_first_chunk::<4>()?;
+    let expires_at_ms = u64::from_be_bytes(expiry.try_into().ok()?);
+    Some(Meta { flags: u32::from_be_bytes(*flags), expires_at_ms })
 }
 
 pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
@@ -79,62 +83,4 @@ pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
         strings.push(argument).ok()?;
     }
     Some(strings)
-}
-
-/// A record with flags or an expiry, if that is what a logged call of `misc` stores.
-pub(crate) fn put_with_meta<'a>(request: &Request<'a>) -> Option<(&'a [u8], &'a [u8], Meta)> {
-    let Request::Misc { function: Function::Put, arguments, .. } = request else { return None };
-    let mut arguments = arguments.iter();
-    let (key, value, mark) = (arguments.next()?, arguments.next()?, arguments.next()?);
-    if arguments.next().is_some() {
-        return None;
-    }
-    let (flags, expiry) = mark.strip_prefix(META_MARK)?.split_first_chunk::<4>()?;
-    let expires_at_ms = u64::from_be_bytes(expiry.try_into().ok()?);
-    Some((key, value, Meta { flags: u32::from_be_bytes(*flags), expires_at_ms }))
-}
-
-/// What an operation of a log changes.
-pub(crate) fn scope_of<'a>(request: &Request<'a>) -> Scope<'a> {
-    match request {
-        Request::Put { key, .. }
-        | Request::PutKeep { key, .. }
-        | Request::PutCat { key, .. }
-        | Request::PutShift { key, .. }
-        | Request::Out { key }
-        | Request::AddInt { key, .. }
-        | Request::AddDouble { key, .. } => Scope::Key(key),
-        Request::Sync | Request::Optimize { .. } => Scope::Nothing,
-        Request::Misc {
-            function:
-                Function::Put
-                | Function::PutKeep
-                | Function::PutCat
-                | Function::PutDuplicate
-                | Function::PutDuplicateBack
-                | Function::Out,
-            arguments,
-            ..
-        } => arguments.iter().next().map_or(Scope::Nothing, Scope::Key),
-        Request::Misc { function: Function::OutList, arguments, .. } => {
-            scope_of_keys(arguments.iter())
-        }
-        Request::Misc { function: Function::PutList, arguments, .. } => {
-            scope_of_keys(arguments.iter().step_by(2))
-        }
-        Request::Misc {
-            function: Function::GenerateUid | Function::SetIndex | Function::Get | Function::GetList,
-            ..
-        } => Scope::Nothing,
-        _ => Scope::All,
-    }
-}
-
-/// A list is mostly about the values of one key.
-fn scope_of_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Scope<'a> {
-    match keys.next() {
-        None => Scope::Nothing,
-        Some(first) if keys.all(|key| key == first) => Scope::Key(first),
-        Some(_) => Scope::All,
-    }
 }

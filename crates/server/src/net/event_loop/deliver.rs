@@ -191,7 +191,6 @@ mod tests {
                 descriptor: 0,
                 mutated: false,
                 charge: None,
-                is_repeated: false,
             };
             let step = protocol::step(&mut context, request, &mut output);
             assert!(matches!(step, Step::Executed { .. }), "{step:?}");

@@ -141,7 +141,6 @@ impl LoopState {
             descriptor,
             mutated: false,
             charge: None,
-            is_repeated: false,
         };
         let mut replicate = None;
         let mut upgrades = false;

@@ -10,12 +10,15 @@ mod read;
 mod upload;
 mod write;
 
-use super::{Context, Halt, Next, Step, finish, functions, incomplete, misc, within_limit};
+use super::tokyo_tyrant::functions::Call;
+use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::server_stats;
 use crate::counters::Count;
+use crate::ops::execute::Reply;
 use crate::ops::failure::Failure;
 use crate::ops::reserved::is_reserved;
+use crate::store::strings;
 use cabinet::Error;
 use read::Download;
 use std::borrow::Cow;
@@ -255,27 +258,23 @@ fn post(
         reply::message(output, Status::BadRequest);
         return Ok(());
     };
-    let Ok(arguments) = form::arguments(&request.body()) else {
+    let arguments = form::arguments(&request.body()).ok().and_then(|arguments| {
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        strings(&arguments)
+    });
+    let Some(arguments) = arguments else {
         reply::message(output, Status::BadRequest);
         return Ok(());
     };
-    let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-    let function = Function::from_name(name);
-    let command = functions::command(function, arguments.iter().copied());
-    if command.is_some_and(|command| context.refuses(command, Protocol::Http)) {
+    let call = Call::new(context, Function::from_name(name), arguments.strings());
+    if call.is_refused(context, Protocol::Http) {
         reply::message(output, Status::Forbidden);
         return Ok(());
     }
-    let mut results: Vec<Vec<u8>> = Vec::new();
-    let mut bytes = 0;
-    let mut take = |element: &[u8]| {
-        results.push(element.to_vec());
-        bytes += element.len() + ELEMENT_BYTES;
-        bytes
-    };
-    if misc::call(context, function, &arguments, &mut take)? {
+    let mut results = Results::default();
+    if call.run(context, &mut results)? {
         let mut body = Vec::new();
-        form::results(&mut body, results.iter().map(Vec::as_slice));
+        form::results(&mut body, results.elements.iter().map(Vec::as_slice));
         context.check_length(body.len())?;
         reply::response(output, Status::Ok, form::CONTENT_TYPE, &body);
     } else {
@@ -286,6 +285,24 @@ fn post(
         answer(context, status, output);
     }
     Ok(())
+}
+
+/// Elements of a result until the response is made, which begins with their length.
+#[derive(Default)]
+struct Results {
+    elements: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Reply for Results {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn element(&mut self, element: &[u8]) {
+        self.elements.push(element.to_vec());
+        self.bytes += element.len() + ELEMENT_BYTES;
+    }
 }
 
 fn options(context: &Context<'_>, output: &mut Vec<u8>) {

@@ -11,13 +11,13 @@ mod stats;
 mod store;
 mod sum;
 
-use super::ahead::Grouped;
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::failure::Failure;
 use crate::ops::hits::Hit;
+use crate::ops::prefetch::Grouped;
 use cabinet::{Change, Entry, Error, Meta, Version};
 use conditional::Removed;
 use number::Operation;

@@ -1,0 +1,291 @@
+//! Tokyo Tyrant's requests as operations: those of its clients, and those that update logs keep.
+//!
+//! The functions of `misc` mean different things in different kinds of database. After decoding
+//! they do not.
+
+use super::operation::{Columns, Model, Operation};
+use crate::store::{RowMode, meta_in};
+use cabinet::name::Kind;
+use cabinet::{Meta, Side};
+use wire::binary::{Function, Request, Strings, double_from_parts};
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Client,
+    /// Another server has executed and logged it: what Tokyo Tyrant accepts is accepted, though a
+    /// client would be refused.
+    Log,
+}
+
+/// Why a request is no operation on records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoOperation {
+    /// It is about the server.
+    OfServer,
+    /// The database has no such function, or arguments are missing.
+    Invalid,
+    /// It would store a row where records are not rows.
+    RowOutsideTable,
+}
+
+/// Returns the operation that a request asks for.
+#[inline]
+pub(crate) fn decode<'a>(
+    request: &Request<'a>,
+    model: Model,
+    sender: Sender,
+) -> Result<Operation<'a>, NoOperation> {
+    let stored = |value| if model.has_rows { row_to_store(value, sender) } else { value };
+    Ok(match *request {
+        Request::Get { key } => Operation::Get { key },
+        Request::Put { key, value } | Request::PutNoReply { key, value } => {
+            Operation::Put { key, value: stored(value), meta: Meta::NONE }
+        }
+        Request::PutKeep { key, value } => Operation::PutKeep { key, value: stored(value) },
+        Request::PutCat { key, value } => Operation::Append { key, value: stored(value) },
+        Request::PutShift { key, value, width } => {
+            Operation::AppendShift { key, value, width: width as usize }
+        }
+        Request::Out { key } => Operation::Remove { key },
+        Request::GetMany(keys) => Operation::GetMany { keys },
+        Request::ValueSize { key } => Operation::ValueSize { key },
+        Request::IterInit => Operation::IterBegin { from: None },
+        Request::IterNext => Operation::IterKey,
+        Request::KeysWithPrefix { prefix, max } => {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            Operation::KeysWithPrefix { prefix, max }
+        }
+        Request::AddInt { key, addend } => Operation::AddInt { key, addend },
+        Request::AddDouble { key, integral, fractional } => {
+            Operation::AddDouble { key, addend: double_from_parts(integral, fractional) }
+        }
+        Request::Sync => Operation::Sync,
+        Request::Optimize { parameters } => Operation::Retune { tuning: parameters },
+        Request::Vanish => Operation::Clear,
+        Request::Misc { function, arguments, .. } => {
+            return decode_function(function, arguments, model, sender);
+        }
+        Request::Count
+        | Request::Size
+        | Request::Stat
+        | Request::Copy { .. }
+        | Request::Restore { .. }
+        | Request::SetMaster { .. }
+        | Request::Replicate { .. }
+        | Request::Follow { .. }
+        | Request::Ext { .. } => return Err(NoOperation::OfServer),
+    })
+}
+
+/// Returns the operation that a call of `misc` asks for.
+pub(crate) fn decode_function<'a>(
+    function: Function<'a>,
+    arguments: Strings<'a>,
+    model: Model,
+    sender: Sender,
+) -> Result<Operation<'a>, NoOperation> {
+    if !exists(function, model.kind) {
+        return Err(NoOperation::Invalid);
+    }
+    let mut words = arguments.iter();
+    let mut next = || words.next();
+    let every_value = model.has_duplicates;
+    let key = || arguments.iter().next().ok_or(NoOperation::Invalid);
+    Ok(match function {
+        Function::Put | Function::PutKeep | Function::PutCat => {
+            return decode_put(function, arguments, model, sender);
+        }
+        Function::PutDuplicate | Function::PutDuplicateBack => {
+            let (Some(key), Some(value)) = (next(), next()) else {
+                return Err(NoOperation::Invalid);
+            };
+            let is_last = function == Function::PutDuplicate;
+            let side = if is_last { Side::After } else { Side::Before };
+            if !model.has_duplicates {
+                return Err(NoOperation::Invalid);
+            }
+            Operation::PutDuplicate { key, value, side }
+        }
+        Function::PutList => {
+            let rows = model.has_rows.then_some(sender);
+            Operation::PutList { pairs: arguments, adds: every_value, rows }
+        }
+        Function::Out => Operation::Remove { key: key()? },
+        Function::OutList => Operation::RemoveList { keys: arguments, every_value },
+        Function::Get if model.has_rows => Operation::GetRow { key: key()? },
+        Function::Get if model.has_duplicates => Operation::GetAll { key: key()? },
+        Function::Get => Operation::Get { key: key()? },
+        Function::GetList => Operation::GetList { keys: arguments, every_value },
+        Function::GetPart => {
+            let key = key()?;
+            next();
+            let start = next().map_or(0, leading_number);
+            let length = next().map_or(-1, leading_number);
+            Operation::GetPart {
+                key,
+                start: usize::try_from(start).unwrap_or(0),
+                length: usize::try_from(length).unwrap_or(usize::MAX),
+            }
+        }
+        Function::IterInit => Operation::IterBegin { from: next() },
+        Function::IterNext => Operation::IterRecord,
+        Function::Regex => Operation::Match { pattern: key()?, max: maximum(arguments) },
+        Function::Range => {
+            let (begin, _, end) = (next(), next(), next());
+            Operation::Range { begin, max: maximum(arguments), end }
+        }
+        Function::SetIndex => {
+            let is_whole = arguments.len().is_multiple_of(2) || sender == Sender::Log;
+            if !model.has_rows || arguments.len() < 2 || !is_whole {
+                return Err(NoOperation::Invalid);
+            }
+            Operation::SetIndices { pairs: arguments }
+        }
+        Function::Search | Function::MetaSearch => {
+            Operation::Search { arguments, is_replayed: sender == Sender::Log }
+        }
+        Function::GenerateUid => Operation::GenerateUid,
+        Function::Sync => Operation::Sync,
+        Function::Optimize => Operation::Retune { tuning: next().unwrap_or_default() },
+        Function::Vanish => Operation::Clear,
+        Function::Defragment => Operation::Defragment,
+        Function::ClearCache => Operation::ClearCache,
+        Function::Error | Function::Promote | Function::Check | Function::Replication => {
+            return Err(NoOperation::OfServer);
+        }
+        Function::Unknown(_) => return Err(NoOperation::Invalid),
+    })
+}
+
+/// Returns the operation of `put`, `putkeep` and `putcat`: a record, or a row.
+fn decode_put<'a>(
+    function: Function<'a>,
+    arguments: Strings<'a>,
+    model: Model,
+    sender: Sender,
+) -> Result<Operation<'a>, NoOperation> {
+    let mut words = arguments.iter();
+    let key = words.next().ok_or(NoOperation::Invalid)?;
+    if model.has_rows {
+        let mode = match function {
+            Function::PutKeep => RowMode::Keep,
+            Function::PutCat => RowMode::Merge,
+            _ => RowMode::Replace,
+        };
+        // Tokyo Tyrant drops a last name without a value; a client is told.
+        let count = match sender {
+            Sender::Log => words.len() / 2 * 2,
+            Sender::Client => words.len(),
+        };
+        return Ok(Operation::PutRow { key, columns: Columns::from(words.take(count)), mode });
+    }
+    let value = words.next().ok_or(NoOperation::Invalid)?;
+    if let Some(third) = words.next() {
+        match (sender, function, meta_in(third)) {
+            // Clients do not send it, though nothing would be lost.
+            (Sender::Log, Function::Put, Some(meta)) if words.next().is_none() => {
+                return Ok(Operation::Put { key, value, meta });
+            }
+            (Sender::Log, ..) => {}
+            // The columns of a row, of which all but the first name would be lost.
+            (Sender::Client, ..) => return Err(NoOperation::RowOutsideTable),
+        }
+    }
+    Ok(match function {
+        Function::PutKeep => Operation::PutKeep { key, value },
+        Function::PutCat => Operation::Append { key, value },
+        _ => Operation::Put { key, value, meta: Meta::NONE },
+    })
+}
+
+/// Returns the row that a put of a value stores.
+///
+/// Tokyo Tyrant drops a name without a value after the last column, and so does this server. Tokyo
+/// Tyrant also drops a name that is all there is, so that nothing is stored; here that is a
+/// failure, unless another server has logged it.
+pub(crate) fn row_to_store(value: &[u8], sender: Sender) -> &[u8] {
+    let is_even = value.iter().filter(|byte| **byte == 0).count() % 2 == 1;
+    match value.iter().rposition(|byte| *byte == 0) {
+        Some(end) if !is_even => &value[..end],
+        None if sender == Sender::Log => b"",
+        _ => value,
+    }
+}
+
+/// Returns the greatest number of records in the second argument, as Tokyo Tyrant reads it: below
+/// 1 is all.
+fn maximum(arguments: Strings<'_>) -> usize {
+    match arguments.iter().nth(1).map_or(0, leading_number) {
+        max if max < 1 => usize::MAX,
+        max => usize::try_from(max).unwrap_or(usize::MAX),
+    }
+}
+
+/// Returns whether a kind of database has a function.
+fn exists(function: Function<'_>, kind: Kind) -> bool {
+    use Kind::{Fixed, Hash, MemoryHash, MemoryTree, Table, Tree};
+    match function {
+        Function::Put
+        | Function::PutKeep
+        | Function::PutCat
+        | Function::PutList
+        | Function::Out
+        | Function::OutList
+        | Function::Get
+        | Function::GetList
+        | Function::GetPart
+        | Function::IterInit
+        | Function::IterNext
+        | Function::Regex
+        | Function::Sync
+        | Function::Optimize
+        | Function::Vanish
+        | Function::Promote
+        | Function::Check
+        | Function::Replication => true,
+        Function::Error => !matches!(kind, MemoryHash | MemoryTree),
+        Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),
+        Function::Range => matches!(kind, Tree | MemoryTree | Fixed),
+        Function::PutDuplicate | Function::PutDuplicateBack => kind == Tree,
+        Function::SetIndex | Function::Search | Function::MetaSearch | Function::GenerateUid => {
+            kind == Table
+        }
+        Function::Unknown(_) => false,
+    }
+}
+
+/// Returns the number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign,
+/// digits; the rest is ignored, and nothing at all is 0. Wraps.
+pub(crate) fn leading_number(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if negative { number.wrapping_neg() } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn numbers_are_read_as_tokyo_tyrant_reads_them() {
+        for (text, number) in [
+            ("12", 12),
+            (" -7x", -7),
+            ("+5", 5),
+            ("abc", 0),
+            ("", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
+        }
+    }
+}

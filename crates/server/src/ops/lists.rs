@@ -1,0 +1,104 @@
+//! Operations on the records under several keys.
+
+use super::decode::{Sender, row_to_store};
+use super::execute::{Executor, Outcome, Reply, Stop};
+use super::prefetch::Grouped;
+use crate::store::Store;
+use cabinet::{Error, Side};
+use wire::binary::Strings;
+
+/// Appends each value of a key.
+pub(super) fn get_all(
+    executor: &mut Executor<'_>,
+    key: &[u8],
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let values = executor.store.get_all(key)?;
+    for value in &values {
+        executor.limit.append(reply, value.len(), |reply| reply.element(value))?;
+    }
+    Ok(if values.is_empty() { Outcome::NoRecord } else { Outcome::Done })
+}
+
+/// Appends the records under those of the keys that have one. Keys that the database cannot have
+/// are passed over.
+pub(super) fn get_many(
+    executor: &mut Executor<'_>,
+    keys: Strings<'_>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    for (done, key) in Grouped::new(executor.store, keys.iter()).enumerate() {
+        executor.check_inline(done, reply.len())?;
+        match get(executor, key, reply) {
+            Err(Stop::Failed(error)) if !is_read_failure(&error) => {
+                tracing::debug!("mget: {error}");
+            }
+            done => done?,
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Appends the records under those of the keys that have one.
+pub(super) fn get_list(
+    executor: &mut Executor<'_>,
+    keys: Strings<'_>,
+    every_value: bool,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    for (done, key) in keys.iter().enumerate() {
+        executor.check_inline(done, reply.len())?;
+        if !every_value {
+            get(executor, key, reply)?;
+            continue;
+        }
+        for value in &executor.store.get_all(key)? {
+            executor.limit.append(reply, value.len(), |reply| reply.record(key, value))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Appends the record under a key, if there is one.
+fn get(executor: &mut Executor<'_>, key: &[u8], reply: &mut impl Reply) -> Result<(), Stop> {
+    let limit = &mut executor.limit;
+    let found = executor.store.read(key, |entry| {
+        limit.append(reply, entry.value.len(), |reply| reply.record(key, entry.value))
+    })?;
+    found.unwrap_or(Ok(()))
+}
+
+/// Returns whether a record is there, but could not be read.
+pub(crate) fn is_read_failure(error: &Error) -> bool {
+    matches!(error, Error::Corrupted { .. } | Error::Io { .. })
+}
+
+/// Stores records, up to the first that fails.
+pub(super) fn put_list(
+    store: &Store,
+    pairs: Strings<'_>,
+    adds: bool,
+    rows: Option<Sender>,
+) -> Result<(), Stop> {
+    let mut parts = pairs.iter();
+    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+        if adds {
+            store.put_duplicate(key, value, Side::After)?;
+        } else {
+            store.put(key, rows.map_or(value, |sender| row_to_store(value, sender)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes records, up to the first that fails.
+pub(super) fn remove_list(store: &Store, keys: Strings<'_>, every_value: bool) -> Result<(), Stop> {
+    for key in keys.iter() {
+        if every_value {
+            store.remove_all(key)?;
+        } else {
+            store.remove(key)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! Operations: a request on records as a value, whichever protocol or log it came from.
+//!
+//! A request is decoded once ([`super::decode`]). The mask looks at the value, the event loop asks
+//! it whether it may wait, [`super::execute()`] carries it out, and a replica spreads it over its
+//! workers by [`Operation::scope`].
+
+use super::decode::Sender;
+use crate::admin::command_mask::Command;
+use crate::store::RowMode;
+use crate::update_log::Scope;
+use cabinet::name::Kind;
+use cabinet::table::SearchRequest;
+use cabinet::{Database, Meta, Side};
+use std::iter::Take;
+use wire::binary::{Strings, StringsIter};
+
+/// Names and values of the columns of a row in turn.
+pub(crate) type Columns<'a> = Take<StringsIter<'a>>;
+
+/// How a database keeps records, as far as that changes the meaning of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Model {
+    /// A hash for an engine from elsewhere.
+    pub(crate) kind: Kind,
+    /// A key may have several values.
+    pub(crate) has_duplicates: bool,
+    /// Records are rows.
+    pub(crate) has_rows: bool,
+    /// Keys are numbers.
+    pub(crate) has_ids: bool,
+}
+
+impl Model {
+    /// Returns how `database` keeps records.
+    pub(crate) fn of(database: &Database) -> Self {
+        Self {
+            kind: Kind::of_path(&database.path()).unwrap_or(Kind::Hash),
+            has_duplicates: database.has_duplicates(),
+            has_rows: database.table().is_some(),
+            has_ids: database.as_numbered().is_some(),
+        }
+    }
+}
+
+/// An operation on records.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation<'a> {
+    /// Returns the value of a record, the first one if there are several.
+    Get { key: &'a [u8] },
+    /// Returns all values of a key.
+    GetAll { key: &'a [u8] },
+    /// Returns the columns of a row.
+    GetRow { key: &'a [u8] },
+    /// Returns at most `length` bytes of a value from byte `start` on.
+    GetPart { key: &'a [u8], start: usize, length: usize },
+    /// Returns the records under those of the keys that have one; keys that the database cannot
+    /// have are passed over.
+    GetMany { keys: Strings<'a> },
+    /// Does the same, but fails on a key that the database cannot have.
+    GetList { keys: Strings<'a>, every_value: bool },
+    /// Returns the length of a value, in bytes.
+    ValueSize { key: &'a [u8] },
+    /// Stores a record.
+    Put { key: &'a [u8], value: &'a [u8], meta: Meta },
+    /// Stores a record if there is none.
+    PutKeep { key: &'a [u8], value: &'a [u8] },
+    /// Adds to the end of a value, or stores it.
+    Append { key: &'a [u8], value: &'a [u8] },
+    /// Does the same and keeps the last `width` bytes.
+    AppendShift { key: &'a [u8], value: &'a [u8], width: usize },
+    /// Adds a value beside those that the key has.
+    PutDuplicate { key: &'a [u8], value: &'a [u8], side: Side },
+    /// Stores a row. Under an empty key it gets the next identifier.
+    PutRow { key: &'a [u8], columns: Columns<'a>, mode: RowMode },
+    /// Stores records, given as keys and values in turn; where `adds`, beside the values that their
+    /// keys have. `rows` is the sender of values that are rows.
+    PutList { pairs: Strings<'a>, adds: bool, rows: Option<Sender> },
+    /// Removes a record, the first value if there are several.
+    Remove { key: &'a [u8] },
+    /// Removes the records under keys.
+    RemoveList { keys: Strings<'a>, every_value: bool },
+    /// Adds to a binary integer.
+    AddInt { key: &'a [u8], addend: i32 },
+    /// Adds to a binary fixed-point number.
+    AddDouble { key: &'a [u8], addend: f64 },
+    /// Starts the iterator, at a key if one is given.
+    IterBegin { from: Option<&'a [u8]> },
+    /// Returns the next key of the iterator.
+    IterKey,
+    /// Returns the next record of the iterator.
+    IterRecord,
+    /// Returns at most `max` keys that begin with a prefix.
+    KeysWithPrefix { prefix: &'a [u8], max: usize },
+    /// Returns at most `max` records whose key matches a regular expression.
+    Match { pattern: &'a [u8], max: usize },
+    /// Returns at most `max` records from the key `begin` on, until `end`.
+    Range { begin: Option<&'a [u8]>, max: usize, end: Option<&'a [u8]> },
+    /// Sets or removes indexes: names of columns and kinds of index in turn.
+    SetIndices { pairs: Strings<'a> },
+    /// Searches rows. With `is_replayed`, parts that mean nothing are passed over.
+    Search { arguments: Strings<'a>, is_replayed: bool },
+    /// Returns a number that the table has not given out before.
+    GenerateUid,
+    /// Makes durable what was changed so far.
+    Sync,
+    /// Changes tuning.
+    Retune { tuning: &'a [u8] },
+    /// Removes all records.
+    Clear,
+    /// Does nothing: the database compacts itself.
+    Defragment,
+    /// Does nothing: the database looks after its caches itself.
+    ClearCache,
+}
+
+/// Keys of an operation.
+pub(crate) enum OperationKeys<'a> {
+    /// At most one.
+    One(Option<&'a [u8]>),
+    /// Every `step`th of some strings.
+    List(std::iter::StepBy<StringsIter<'a>>),
+}
+
+impl<'a> Iterator for OperationKeys<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Self::One(key) => key.take(),
+            Self::List(keys) => keys.next(),
+        }
+    }
+}
+
+impl<'a> Operation<'a> {
+    /// Returns the one key that the operation is about, if it is about one.
+    #[inline]
+    pub(crate) fn key(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Get { key }
+            | Self::GetAll { key }
+            | Self::GetRow { key }
+            | Self::GetPart { key, .. }
+            | Self::ValueSize { key }
+            | Self::Put { key, .. }
+            | Self::PutKeep { key, .. }
+            | Self::Append { key, .. }
+            | Self::AppendShift { key, .. }
+            | Self::PutDuplicate { key, .. }
+            | Self::PutRow { key, .. }
+            | Self::Remove { key }
+            | Self::AddInt { key, .. }
+            | Self::AddDouble { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Returns the keys that the operation names.
+    pub(crate) fn keys(&self) -> OperationKeys<'a> {
+        match self {
+            Self::GetMany { keys } | Self::GetList { keys, .. } | Self::RemoveList { keys, .. } => {
+                OperationKeys::List(keys.iter().step_by(1))
+            }
+            Self::PutList { pairs, .. } => OperationKeys::List(pairs.iter().step_by(2)),
+            _ => OperationKeys::One(self.key()),
+        }
+    }
+
+    /// Returns which records the operation changes.
+    pub(crate) fn scope(&self) -> Scope<'a> {
+        if self.is_read() {
+            return Scope::Nothing;
+        }
+        match self {
+            Self::PutList { .. } | Self::RemoveList { .. } => {
+                // A list is mostly about the values of one key.
+                let mut keys = self.keys();
+                match keys.next() {
+                    None => Scope::Nothing,
+                    Some(first) if keys.all(|key| key == first) => Scope::Key(first),
+                    Some(_) => Scope::All,
+                }
+            }
+            Self::Search { .. } | Self::Clear => Scope::All,
+            _ => self.key().map_or(Scope::Nothing, Scope::Key),
+        }
+    }
+
+    /// Returns whether the operation changes no record and no setting.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            Self::Get { .. }
+            | Self::GetAll { .. }
+            | Self::GetRow { .. }
+            | Self::GetPart { .. }
+            | Self::GetMany { .. }
+            | Self::GetList { .. }
+            | Self::ValueSize { .. }
+            | Self::IterBegin { .. }
+            | Self::IterKey
+            | Self::IterRecord
+            | Self::KeysWithPrefix { .. }
+            | Self::Match { .. }
+            | Self::Range { .. }
+            | Self::Defragment
+            | Self::ClearCache => true,
+            Self::Search { arguments, .. } => !removes_found(*arguments),
+            Self::Put { .. }
+            | Self::PutKeep { .. }
+            | Self::Append { .. }
+            | Self::AppendShift { .. }
+            | Self::PutDuplicate { .. }
+            | Self::PutRow { .. }
+            | Self::PutList { .. }
+            | Self::Remove { .. }
+            | Self::RemoveList { .. }
+            | Self::AddInt { .. }
+            | Self::AddDouble { .. }
+            | Self::SetIndices { .. }
+            | Self::GenerateUid
+            | Self::Sync
+            | Self::Retune { .. }
+            | Self::Clear => false,
+        }
+    }
+
+    /// Returns whether a client has to wait until the operation is in the update log.
+    #[inline]
+    pub(crate) fn changes_records(&self) -> bool {
+        !self.is_read() && !matches!(self, Self::Sync | Self::Retune { .. })
+    }
+
+    /// Returns whether part of the changes may have been made where the operation fails.
+    pub(crate) fn changes_in_steps(&self) -> bool {
+        matches!(
+            self,
+            Self::PutList { .. }
+                | Self::RemoveList { .. }
+                | Self::SetIndices { .. }
+                | Self::Search { .. }
+                | Self::Clear
+        )
+    }
+
+    /// Returns whether the operation belongs to the pool in any case: it goes through many records,
+    /// or waits for the disk, or could not be begun a second time.
+    #[inline]
+    pub(crate) fn needs_pool(&self) -> bool {
+        match self {
+            Self::PutList { pairs, .. } => pairs.len() > 3,
+            Self::RemoveList { keys, .. } => keys.len() > 1,
+            Self::IterBegin { from } => from.is_some(),
+            Self::IterRecord
+            | Self::KeysWithPrefix { .. }
+            | Self::Match { .. }
+            | Self::Range { .. }
+            | Self::SetIndices { .. }
+            | Self::Search { .. }
+            | Self::GenerateUid
+            | Self::Sync
+            | Self::Retune { .. }
+            | Self::Clear => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the command that does the same, by which a mask refuses the operation; `None` where
+    /// no command stands for it.
+    pub(crate) fn access(&self) -> Option<Command> {
+        Some(match self {
+            Self::Put { .. }
+            | Self::PutDuplicate { .. }
+            | Self::PutRow { mode: RowMode::Replace, .. }
+            | Self::PutList { .. }
+            | Self::GenerateUid => Command::Put,
+            Self::PutKeep { .. } | Self::PutRow { mode: RowMode::Keep, .. } => Command::PutKeep,
+            Self::Append { .. } | Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
+            Self::AppendShift { .. } => Command::PutShift,
+            Self::Remove { .. } | Self::RemoveList { .. } => Command::Out,
+            Self::Search { arguments, .. } if removes_found(*arguments) => Command::Out,
+            Self::Get { .. } | Self::GetAll { .. } | Self::GetRow { .. } | Self::GetPart { .. } => {
+                Command::Get
+            }
+            Self::GetMany { .. }
+            | Self::GetList { .. }
+            | Self::Search { .. }
+            | Self::Match { .. }
+            | Self::Range { .. } => Command::GetMany,
+            Self::ValueSize { .. } => Command::ValueSize,
+            Self::AddInt { .. } => Command::AddInt,
+            Self::AddDouble { .. } => Command::AddDouble,
+            Self::IterBegin { .. } => Command::IterInit,
+            Self::IterKey | Self::IterRecord => Command::IterNext,
+            Self::KeysWithPrefix { .. } => Command::KeysWithPrefix,
+            Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment => Command::Optimize,
+            Self::Sync => Command::Sync,
+            Self::Clear => Command::Vanish,
+            Self::ClearCache => return None,
+        })
+    }
+
+    /// Returns the name of the operation for the log of the server.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Get { .. } | Self::GetAll { .. } | Self::GetRow { .. } => "get",
+            Self::GetPart { .. } => "getpart",
+            Self::GetMany { .. } => "mget",
+            Self::GetList { .. } => "getlist",
+            Self::ValueSize { .. } => "vsiz",
+            Self::Put { .. } | Self::PutRow { mode: RowMode::Replace, .. } => "put",
+            Self::PutKeep { .. } | Self::PutRow { mode: RowMode::Keep, .. } => "putkeep",
+            Self::Append { .. } | Self::PutRow { mode: RowMode::Merge, .. } => "putcat",
+            Self::AppendShift { .. } => "putshl",
+            Self::PutDuplicate { side: Side::After, .. } => "putdup",
+            Self::PutDuplicate { side: Side::Before, .. } => "putdupback",
+            Self::PutList { .. } => "putlist",
+            Self::Remove { .. } => "out",
+            Self::RemoveList { .. } => "outlist",
+            Self::AddInt { .. } => "addint",
+            Self::AddDouble { .. } => "adddouble",
+            Self::IterBegin { .. } => "iterinit",
+            Self::IterKey | Self::IterRecord => "iternext",
+            Self::KeysWithPrefix { .. } => "fwmkeys",
+            Self::Match { .. } => "regex",
+            Self::Range { .. } => "range",
+            Self::SetIndices { .. } => "setindex",
+            Self::Search { .. } => "search",
+            Self::GenerateUid => "genuid",
+            Self::Sync => "sync",
+            Self::Retune { .. } => "optimize",
+            Self::Clear => "vanish",
+            Self::Defragment => "defrag",
+            Self::ClearCache => "cacheclear",
+        }
+    }
+}
+
+/// Returns whether a search removes the rows that it finds.
+fn removes_found(arguments: Strings<'_>) -> bool {
+    SearchRequest::parse(arguments.iter()).out
+}

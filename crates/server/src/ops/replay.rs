@@ -1,0 +1,285 @@
+//! Replaying: executes what another server has executed and logged, whatever the mask says.
+
+use super::decode::{NoOperation, Sender, decode};
+use super::execute::{Executor, NoReply, Outcome, ReplyLimit, Stop, execute};
+use super::failure::Failure;
+use super::operation::{Model, Operation};
+use crate::budget::Budget;
+use crate::store::{Store, is_relative};
+use crate::update_log::{Scope, Source};
+use cabinet::Error;
+use std::sync::Arc;
+use wire::Invalid;
+use wire::binary::Request;
+
+/// An operation of a log.
+pub(crate) struct Logged<'a> {
+    /// As it is in the log.
+    request: Request<'a>,
+    operation: Result<Operation<'a>, NoOperation>,
+    /// Whether it did what it should where it was logged.
+    pub(crate) succeeded: bool,
+}
+
+impl<'a> Logged<'a> {
+    /// Parses the body of an entry.
+    pub(crate) fn parse(body: &'a [u8], model: Model) -> Result<Self, Invalid> {
+        let wire::update_log::Operation { request, succeeded } =
+            wire::update_log::Operation::parse(body)?;
+        Ok(Self::new(request, succeeded, model))
+    }
+
+    pub(crate) fn new(request: Request<'a>, succeeded: bool, model: Model) -> Self {
+        let operation = decode(&request, model, Sender::Log);
+        Self { request, operation, succeeded }
+    }
+
+    /// Returns which records it changes.
+    pub(crate) fn scope(&self) -> Scope<'a> {
+        self.operation.as_ref().map_or(Scope::Nothing, Operation::scope)
+    }
+}
+
+/// Replays operations of logs, one after the other.
+pub(crate) struct Replayer<'a> {
+    budget: &'a Arc<Budget>,
+    /// Logs them here too.
+    store: Store,
+    /// Does what they say.
+    unlogged: Store,
+}
+
+impl<'a> Replayer<'a> {
+    /// A replayer for the database of `store`. Changes do not have to pass its gate.
+    pub(crate) fn new(store: &Store, budget: &'a Arc<Budget>) -> Self {
+        Self { budget, store: store.ungated(), unlogged: store.ungated().unlogged() }
+    }
+
+    /// Replays an operation. Returns whether it succeeded here; an error means that it has to be
+    /// tried again.
+    pub(crate) fn replay(&mut self, source: Source, logged: &Logged<'_>) -> Result<bool, Error> {
+        self.store.set_source(source);
+        let execute = || self.execute(logged);
+        self.store.replay(&logged.request, logged.scope(), execute)
+    }
+
+    fn execute(&self, logged: &Logged<'_>) -> Result<bool, Error> {
+        let operation = match &logged.operation {
+            // Tokyo Tyrant logs calls that only read, too.
+            Ok(operation) if operation.is_read() => return Ok(logged.succeeded),
+            Err(NoOperation::OfServer) => return Ok(logged.succeeded),
+            Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
+            Ok(operation) => operation,
+        };
+        // The master has removed what had expired, or stores something else.
+        if let Scope::Key(key) = operation.scope()
+            && self.unlogged.remove_expired(key)?
+            && matches!(operation, Operation::Remove { .. })
+        {
+            return Ok(true);
+        }
+        let mut executor = Executor {
+            store: &self.unlogged,
+            may_wait: true,
+            limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
+            iterators: None,
+        };
+        match execute(&mut executor, operation, &mut NoReply) {
+            // Tokyo Tyrant logs this sum as a failure, though it is stored.
+            Ok(Outcome::Sum(i32::MIN)) => Ok(logged.succeeded),
+            Ok(Outcome::DoubleSum(sum)) => Ok(!sum.is_nan()),
+            Ok(Outcome::Done | Outcome::Sum(_) | Outcome::Size(_)) => Ok(true),
+            Ok(Outcome::NoRecord | Outcome::RecordExists | Outcome::NoPart) => Ok(false),
+            Err(Stop::Invalid(_)) => Ok(false),
+            // There is no client to read a long answer.
+            Err(Stop::TooLong) => Ok(true),
+            Err(Stop::Blocked) => Err(Error::WouldBlock),
+            // Every copy of the data fails alike.
+            Err(Stop::Failed(error)) if Failure::from(&error).is_of_the_data() => Ok(false),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Returns a digest of the records that an operation changes, where executing it a second time
+    /// would show; `None` where it would not.
+    pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
+        let Ok(operation) = &logged.operation else { return None };
+        let database = &self.unlogged;
+        let mut digest = Digest::default();
+        let is_relative = |key: &[u8]| database.as_numbered().is_some() && is_relative(key);
+        match operation {
+            Operation::Append { key, .. }
+            | Operation::AppendShift { key, .. }
+            | Operation::AddInt { key, .. }
+            | Operation::AddDouble { key, .. }
+            | Operation::PutDuplicate { key, .. }
+            | Operation::PutRow { key, mode: crate::store::RowMode::Merge, .. } => {
+                self.digest_record(key, &mut digest);
+            }
+            // Another record each time.
+            Operation::Put { key, .. }
+            | Operation::PutKeep { key, .. }
+            | Operation::Remove { key }
+                if is_relative(key) =>
+            {
+                self.digest_record(key, &mut digest);
+            }
+            // One of the values of a key.
+            Operation::Remove { key } if database.has_duplicates() => {
+                self.digest_record(key, &mut digest);
+            }
+            Operation::PutList { adds: true, .. } => {
+                operation.keys().for_each(|key| self.digest_record(key, &mut digest));
+            }
+            Operation::PutList { .. } | Operation::RemoveList { .. } => {
+                let mut keys = operation.keys().filter(|key| is_relative(key)).peekable();
+                keys.peek()?;
+                keys.for_each(|key| self.digest_record(key, &mut digest));
+            }
+            Operation::GenerateUid => digest.add(&database.table()?.last_uid().to_be_bytes()),
+            Operation::Search { .. } => digest.add(&database.len().to_be_bytes()),
+            _ => return None,
+        }
+        Some(digest.0)
+    }
+
+    fn digest_record(&self, key: &[u8], digest: &mut Digest) {
+        let database = &self.unlogged;
+        if database.has_duplicates() {
+            for value in database.get_all(key).iter().flatten() {
+                digest.add(value);
+            }
+            return;
+        }
+        if let Some(numbered) = database.as_numbered().filter(|_| is_relative(key)) {
+            digest.add(&numbered.min().unwrap_or(0).to_be_bytes());
+            digest.add(&numbered.max().unwrap_or(0).to_be_bytes());
+        }
+        if let Ok(Some(value)) = database.get(key) {
+            digest.add(&value);
+        }
+    }
+}
+
+/// FNV-1a, with the length of each part after it. It is in a file, so it must stay the same.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn add(&mut self, part: &[u8]) {
+        for byte in part.iter().chain(&(part.len() as u64).to_be_bytes()) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::shared::Shared;
+    use crate::store::strings;
+    use cabinet::Database;
+    use wire::binary::Function;
+
+    const SOURCE: Source = Source { origin: 2, master: 2, root: None };
+
+    #[test]
+    fn a_sum_that_tokyo_tyrant_calls_a_failure_is_as_the_log_has_it() {
+        let database = Database::open("*").expect("a database in memory");
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        for (addend, succeeded) in [(i32::MIN, false), (0, true), (1, true)] {
+            let request = Request::AddInt { key: b"k", addend };
+            let logged = Logged::new(request, succeeded, shared.model);
+            assert_eq!(replayer.replay(SOURCE, &logged).expect("room"), succeeded, "{addend}");
+        }
+        let value = shared.database.get(b"k").expect("a database");
+        assert_eq!(value, Some((i32::MIN + 1).to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn what_tokyo_tyrant_took_is_taken_from_its_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tct");
+        let database = Database::open(path.to_str().expect("a name")).expect("a database");
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        let mut repeat = |request: Request<'_>| {
+            let logged = Logged::new(request, true, shared.model);
+            assert!(replayer.replay(SOURCE, &logged).expect("room"), "{:?}", logged.request);
+        };
+        repeat(Request::Put { key: b"a", value: b"name\0x\0dangling" });
+        repeat(Request::Put { key: b"b", value: b"hello" });
+        let misc: [(&[u8], &[&[u8]]); 3] = [
+            (b"put", &[b"c", b"name", b"x", b"dangling"]),
+            (b"putlist", &[b"d", b"hello"]),
+            (b"search", &[b"addcond\0name\0STREQ\0x", b"addcond\0name\0BOGUS\0y", b"out"]),
+        ];
+        for (name, arguments) in misc {
+            let arguments = strings(arguments).expect("short arguments");
+            let function = Function::from_name(name);
+            repeat(Request::Misc { function, options: 0, arguments: arguments.strings() });
+        }
+        let rows = |key: &[u8]| shared.database.get(key).expect("a table");
+        assert_eq!(
+            [b"a", b"b", b"c", b"d"].map(|key| rows(key)),
+            [None, Some(Vec::new()), None, Some(Vec::new())]
+        );
+    }
+
+    #[test]
+    fn what_makes_another_record_of_a_fixed_length_database_each_time_shows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tcf");
+        let database = Database::open(path.to_str().expect("a name")).expect("a database");
+        for id in 10..30_u32 {
+            database.put(id.to_string().as_bytes(), b"v").expect("room");
+        }
+        let shared = Shared::new(Config::default(), database).expect("a server");
+        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        // The digest before an operation, and whether it is another one then.
+        let mut looked = |request: &Request<'_>| {
+            let logged = Logged::new(request.clone(), true, shared.model);
+            let before = replayer.state(&logged);
+            replayer.replay(SOURCE, &logged).expect("room");
+            (before.is_some(), before != replayer.state(&logged))
+        };
+        let value: &[u8] = b"v";
+        for request in [
+            Request::Put { key: b"next", value },
+            Request::PutKeep { key: b"next", value },
+            Request::PutKeep { key: b"prev", value },
+            Request::PutCat { key: b"max", value },
+            Request::Out { key: b"min" },
+            Request::Out { key: b"max" },
+        ] {
+            assert_eq!(looked(&request), (true, true), "{request:?}");
+        }
+        for request in [Request::Put { key: b"12", value }, Request::Out { key: b"12" }] {
+            assert_eq!(looked(&request), (false, false), "{request:?}");
+        }
+        type Call = (&'static [u8], &'static [&'static [u8]], bool);
+        let lists: [Call; 7] = [
+            (b"put", &[b"next", b"v"], true),
+            (b"putkeep", &[b"prev", b"v"], true),
+            (b"out", &[b"max"], true),
+            (b"outlist", &[b"50", b"min"], true),
+            (b"putlist", &[b"50", b"v", b"next", b"v"], true),
+            (b"outlist", &[b"50", b"51"], false),
+            // These are values.
+            (b"putlist", &[b"50", b"next", b"51", b"next"], false),
+        ];
+        for (name, list, shows) in lists {
+            let arguments = strings(list).expect("short arguments");
+            let function = Function::from_name(name);
+            let request = Request::Misc { function, options: 0, arguments: arguments.strings() };
+            assert_eq!(looked(&request), (shows, shows), "{request:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Operations on the rows of a table.
+
+use super::execute::{Executor, Outcome, Reply, Stop, if_found};
+use super::operation::Columns;
+use crate::store::{RowMode, Store};
+use cabinet::Meta;
+use cabinet::table::{IndexChange, Row, SearchRequest};
+use wire::binary::Strings;
+
+/// Bytes of a kind of index that is not understood, as far as an error shows it.
+const SHOWN_KIND_BYTES_MAX: usize = 40;
+
+/// Appends names and values of a row in turn.
+pub(super) fn get_row(
+    executor: &mut Executor<'_>,
+    key: &[u8],
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let found = executor.store.read_row(key, |row| {
+        for (name, value) in row.columns() {
+            reply.element(name);
+            reply.element(value);
+        }
+    })?;
+    executor.limit.check(reply.len())?;
+    Ok(if_found(found))
+}
+
+/// Stores a row: as any record, where its columns can be joined, which may not have to wait;
+/// otherwise as a row. Returns whether it was stored.
+pub(super) fn put_row(
+    executor: &Executor<'_>,
+    key: &[u8],
+    columns: &Columns<'_>,
+    mode: RowMode,
+) -> Result<bool, Stop> {
+    let store = executor.store;
+    let parts: Vec<&[u8]> = columns.clone().collect();
+    // No column and one without a name and value would be joined to the same.
+    let is_plain = parts.len() != 1 && parts.iter().all(|part| !part.contains(&0));
+    if is_plain {
+        let value = parts.join(&0);
+        return Ok(match mode {
+            RowMode::Replace => store.put(key, &value).map(|_| true)?,
+            RowMode::Keep => store.put_keep(key, &value, Meta::NONE)?,
+            RowMode::Merge => store.put_cat(key, &value).map(|()| true)?,
+        });
+    }
+    executor.wait()?;
+    let row = Row::from_parts(parts.iter().copied())?;
+    Ok(store.put_row(key, &parts, &row, mode)?)
+}
+
+/// Sets or removes indexes, up to the first that fails. Does nothing if any kind is not understood.
+pub(super) fn set_indices(store: &Store, pairs: Strings<'_>) -> Result<Outcome, Stop> {
+    let parts: Vec<&[u8]> = pairs.iter().collect();
+    let mut changes = Vec::new();
+    for [column, kind] in parts.as_chunks::<2>().0 {
+        let change = IndexChange::parse(kind).ok_or_else(|| {
+            let shown = &kind[..kind.len().min(SHOWN_KIND_BYTES_MAX)];
+            Stop::Invalid(format!("there is no index \"{}\"", shown.escape_ascii()).into())
+        })?;
+        changes.push((column, kind, change));
+    }
+    for (column, kind, change) in changes {
+        store.set_index(column, kind, change)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Appends what a search finds, or removes it.
+pub(super) fn search(
+    executor: &mut Executor<'_>,
+    arguments: Strings<'_>,
+    is_replayed: bool,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let mut request = SearchRequest::parse(arguments.iter());
+    if is_replayed {
+        request.flaw = None;
+    }
+    let answer = executor.store.search(&request)?;
+    for element in &answer.elements {
+        executor.limit.append(reply, element.len(), |reply| reply.element(element))?;
+    }
+    Ok(Outcome::Done)
+}

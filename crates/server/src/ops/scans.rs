@@ -1,0 +1,177 @@
+//! Operations that go through many records.
+
+use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop};
+use super::session::Place;
+use crate::store::Store;
+use cabinet::{Numbered, Position};
+use std::ops::ControlFlow;
+
+/// Counts what a scan has found.
+struct Found {
+    count: usize,
+    max: usize,
+    /// Whether it is within what a reply may hold.
+    length: Result<(), Stop>,
+}
+
+impl Found {
+    fn up_to(max: usize) -> Self {
+        Self { count: 0, max, length: Ok(()) }
+    }
+
+    /// Has `append` add the next one of `bytes`. Breaks if it is the last that is wanted, or the
+    /// reply is too long.
+    fn add<R: Reply>(
+        &mut self,
+        limit: &mut ReplyLimit<'_>,
+        reply: &mut R,
+        bytes: usize,
+        append: impl FnOnce(&mut R),
+    ) -> ControlFlow<()> {
+        self.length = limit.append(reply, bytes, append);
+        self.count += 1;
+        if self.count < self.max && self.length.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// Appends the keys that begin with a prefix; where keys are ids, those within an interval.
+pub(super) fn keys_with_prefix(
+    executor: &mut Executor<'_>,
+    prefix: &[u8],
+    max: usize,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    if max == 0 {
+        return Ok(Outcome::Done);
+    }
+    let (store, limit) = (executor.store, &mut executor.limit);
+    let mut found = Found::up_to(max);
+    let mut visit = |key: &[u8]| found.add(limit, reply, key.len(), |reply| reply.element(key));
+    let scanned = match store.as_numbered() {
+        None => store.for_each_key_with_prefix(prefix, &mut visit),
+        Some(numbered) => match numbered.interval(prefix) {
+            Some(ids) => numbered.for_each_key_in(ids, &mut visit),
+            None => Ok(()),
+        },
+    };
+    found.length?;
+    scanned?;
+    Ok(Outcome::Done)
+}
+
+/// Appends the records whose key matches a regular expression.
+pub(super) fn matches(
+    executor: &mut Executor<'_>,
+    pattern: &[u8],
+    max: usize,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let (store, limit) = (executor.store, &mut executor.limit);
+    let mut found = Found::up_to(max);
+    let scanned = store.for_each_match(pattern, |entry| {
+        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, entry.value))
+    });
+    found.length?;
+    scanned?;
+    Ok(Outcome::Done)
+}
+
+/// Appends the records from a key on, until another: only where keys are in order.
+pub(super) fn range(
+    executor: &mut Executor<'_>,
+    begin: Option<&[u8]>,
+    max: usize,
+    end: Option<&[u8]>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let (store, limit) = (executor.store, &mut executor.limit);
+    if let Some(numbered) = store.as_numbered() {
+        return range_of_ids(numbered, begin, max, end, limit, reply);
+    }
+    let Some(order) = store.order() else {
+        return Err(Stop::Invalid("the keys are in no order".into()));
+    };
+    let mut position = match begin {
+        None | Some(b"") => Position::Start,
+        Some(begin) => store.position_of(begin),
+    };
+    let mut found = Found::up_to(max);
+    let mut flow = ControlFlow::Continue(());
+    while flow.is_continue() {
+        let next = store.scan(&position, |entry| {
+            if end.is_some_and(|end| order.compare(entry.key, end).is_ge()) {
+                flow = ControlFlow::Break(());
+            }
+            if flow.is_continue() {
+                flow = found.add(limit, reply, entry.value.len(), |reply| {
+                    reply.record(entry.key, entry.value);
+                });
+            }
+        })?;
+        match next {
+            Some(next) => position = next,
+            None => break,
+        }
+    }
+    found.length?;
+    Ok(Outcome::Done)
+}
+
+/// Appends the records from an id on, until another. Nothing begins at a key that is no id, and an
+/// end without digits ends nothing.
+fn range_of_ids(
+    numbered: &dyn Numbered,
+    begin: Option<&[u8]>,
+    max: usize,
+    end: Option<&[u8]>,
+    limit: &mut ReplyLimit<'_>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let first = begin.map_or(Some(1), |begin| numbered.id(begin));
+    let Some(first) = first else { return Ok(Outcome::Done) };
+    let end = end.filter(|end| end.iter().any(u8::is_ascii_digit));
+    let last = end.and_then(|end| numbered.id(end)).map_or(u64::MAX, |end| end - 1);
+    let mut found = Found::up_to(max);
+    let scanned = numbered.for_each_in(first..=last, &mut |entry| {
+        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, entry.value))
+    });
+    found.length?;
+    scanned?;
+    Ok(Outcome::Done)
+}
+
+/// Appends the next record of the iterator.
+pub(super) fn next_record(
+    executor: &mut Executor<'_>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    // Taking a key off the iterator cannot be taken back: this runs where it may wait.
+    while let Some(Place { key, duplicate }) = next_place(executor)? {
+        let limit = &mut executor.limit;
+        let show = |entry: cabinet::Entry<'_>| {
+            limit.append(reply, entry.value.len(), |reply| reply.record(&key, entry.value))
+        };
+        let found = if duplicate > 0 {
+            executor.store.read_duplicate(&key, duplicate, show)?
+        } else {
+            executor.store.read(&key, show)?
+        };
+        // Without one, the record was removed after its key was read ahead.
+        if let Some(appended) = found {
+            return appended.map(|()| Outcome::Done);
+        }
+    }
+    Ok(Outcome::NoRecord)
+}
+
+fn next_place(executor: &mut Executor<'_>) -> Result<Option<Place>, Stop> {
+    let store: &Store = executor.store;
+    match &mut executor.iterators {
+        Some(iterators) => Ok(iterators.next(store)?),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,290 @@
+//! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
+
+use crate::admin::command_mask::{Command, Protocol};
+use crate::admin::scrub;
+use crate::counters::Count;
+use crate::ops::decode::{NoOperation, Sender, decode_function, leading_number};
+use crate::ops::execute::{Outcome, Reply};
+use crate::ops::failure::Failure;
+use crate::ops::operation::Operation;
+use crate::protocol::{Context, Halt};
+use crate::update_log::Spread;
+use wire::binary::{Function, Strings};
+
+/// A call of a function.
+pub(crate) struct Call<'a> {
+    function: Function<'a>,
+    arguments: Strings<'a>,
+    operation: Result<Operation<'a>, NoOperation>,
+}
+
+impl<'a> Call<'a> {
+    /// The call of a function of this server.
+    pub(crate) fn new(
+        context: &Context<'_>,
+        function: Function<'a>,
+        arguments: Strings<'a>,
+    ) -> Self {
+        let operation = decode_function(function, arguments, context.shared.model, Sender::Client);
+        Self { function, arguments, operation }
+    }
+
+    /// Returns whether a mask refuses the call, because it refuses the command that does the same.
+    pub(crate) fn is_refused(&self, context: &Context<'_>, protocol: Protocol) -> bool {
+        context.has_mask()
+            && self.access().is_some_and(|command| context.refuses(command, protocol))
+    }
+
+    fn access(&self) -> Option<Command> {
+        match (&self.operation, self.function) {
+            (Ok(operation), _) => operation.access(),
+            (Err(_), Function::Promote) => Some(Command::SetMaster),
+            (Err(_), Function::Check) => Some(Command::Optimize),
+            (Err(_), _) => None,
+        }
+    }
+
+    /// Calls the function. Returns whether it succeeded; what it added to `reply` before it failed
+    /// does not count.
+    pub(crate) fn run(
+        &self,
+        context: &mut Context<'_>,
+        reply: &mut impl Reply,
+    ) -> Result<bool, Halt> {
+        let done = match &self.operation {
+            // A sum that is not a number comes from no function.
+            Ok(operation) => context.execute(operation, reply)? == Some(Outcome::Done),
+            Err(NoOperation::OfServer) => self.run_of_server(context, reply)?,
+            Err(NoOperation::RowOutsideTable) => {
+                context.fail_because("misc", "a row with columns can be stored in a table only");
+                false
+            }
+            Err(NoOperation::Invalid) => {
+                context.fail("misc", Failure::Invalid);
+                false
+            }
+        };
+        context.counters.count(Count::Misc);
+        Ok(done)
+    }
+
+    /// Calls a function that is about the server.
+    fn run_of_server(
+        &self,
+        context: &mut Context<'_>,
+        reply: &mut impl Reply,
+    ) -> Result<bool, Halt> {
+        let arguments: Vec<&[u8]> = self.arguments.iter().collect();
+        match (self.function, &arguments[..]) {
+            (Function::Error, _) => reply.element(last_failure(context).as_bytes()),
+            (Function::Promote, _) => {
+                context.wait()?;
+                let Some(promoted) = context.shared.replication.promote() else {
+                    context.fail("promote", Failure::Invalid);
+                    return Ok(false);
+                };
+                reply.element(promoted.master.to_string().as_bytes());
+                reply.element(promoted.position_us.to_string().as_bytes());
+            }
+            (Function::Replication, [wire::replication::IDENTITY]) => {
+                let log = context.shared.update_log.as_ref();
+                let Some(identity) = log.and_then(|log| log.identity()) else { return Ok(false) };
+                reply.element(identity.as_bytes());
+            }
+            (Function::Replication, [wire::replication::ROOTS]) => {
+                reply.element(Spread::of(context.database).name().as_bytes());
+            }
+            (Function::Replication, _) => reply.element(wire::replication::VERSION),
+            _ => return Ok(check(context, &arguments, reply)),
+        }
+        Ok(true)
+    }
+}
+
+/// Returns why the last operation failed.
+fn last_failure(context: &Context<'_>) -> String {
+    let failure = context.session.last_failure.or_else(|| context.shared.last_failure.get());
+    let mut text = Failure::text(failure);
+    if let (Some(Failure::NoPermission), Some(reason)) = (failure, context.shared.gate.reason()) {
+        text.push_str(": ");
+        text.push_str(&reason);
+    }
+    if let Some(reason) = &context.session.last_reason {
+        text.push_str(": ");
+        text.push_str(reason);
+    }
+    text
+}
+
+/// Begins, describes or stops a verification of all checksums. Returns whether that was asked for.
+fn check(context: &mut Context<'_>, arguments: &[&[u8]], reply: &mut impl Reply) -> bool {
+    let scrub = &context.shared.scrub;
+    let number = |text: &[u8]| u64::try_from(leading_number(text)).ok().filter(|rate| *rate > 0);
+    match arguments {
+        [b"start", rest @ ..]
+            if rest.len() <= 1 && rest.iter().all(|rate| number(rate).is_some()) =>
+        {
+            let rate = rest.first().and_then(|rate| number(rate));
+            let number = scrub.begin(rate.unwrap_or(scrub::CHECK_BYTES_PER_SECOND));
+            reply.element(number.to_string().as_bytes());
+            true
+        }
+        [b"state", from @ ..] => {
+            let from = from.first().map_or(0, |text| leading_number(text));
+            scrub.report(usize::try_from(from).unwrap_or(0), |element| {
+                reply.element(element.as_bytes());
+            });
+            true
+        }
+        [b"stop"] => scrub.stop(),
+        _ => {
+            context.fail("check", Failure::Invalid);
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::admin::command_mask::CommandMask;
+    use crate::ops::execute::NoReply;
+    use crate::ops::session::Session;
+    use crate::shared::Shared;
+    use crate::store::strings;
+    use cabinet::Database;
+    use std::sync::Arc;
+
+    /// A server's state over a database in a folder.
+    fn shared(folder: &std::path::Path, name: &str) -> Arc<Shared> {
+        let name = folder.join(name).display().to_string();
+        let database = Database::open(&name).expect("a database");
+        Shared::new(Config::default(), database).expect("a server's state")
+    }
+
+    /// Calls `run` with what an event loop has, or a thread that may wait.
+    fn with_context<T>(
+        shared: &Shared,
+        may_block: bool,
+        run: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T {
+        run(&mut Context {
+            shared,
+            database: if may_block { &shared.database } else { &shared.nonblocking },
+            may_block,
+            counters: &shared.new_counters(),
+            session: &mut Session::default(),
+            descriptor: 0,
+            mutated: false,
+            charge: None,
+        })
+    }
+
+    /// Calls a function as an event loop does, or as a thread does that may wait.
+    fn run(
+        shared: &Shared,
+        may_block: bool,
+        name: &[u8],
+        arguments: &[&[u8]],
+    ) -> Result<bool, Halt> {
+        let arguments = strings(arguments).expect("short arguments");
+        with_context(shared, may_block, |context| {
+            let function = Function::from_name(name);
+            Call::new(context, function, arguments.strings()).run(context, &mut NoReply)
+        })
+    }
+
+    #[test]
+    fn a_list_of_duplicates_is_added_once_where_the_loop_must_not_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tcb");
+        let pairs: [&[u8]; 4] = [b"a", b"1", b"a", b"2"];
+        assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 0);
+        assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
+        assert_eq!(shared.database.get_all(b"a").expect("values"), [b"1", b"2"]);
+    }
+
+    #[test]
+    fn a_list_is_begun_only_where_it_can_be_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tcf");
+        // Each is a new record.
+        let pairs: [&[u8]; 4] = [b"next", b"1", b"next", b"2"];
+        assert_eq!(run(&shared, false, b"putlist", &pairs[..2]), Ok(true));
+        assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 1);
+        assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
+        assert_eq!(shared.database.len(), 3);
+        assert_eq!(run(&shared, false, b"outlist", &[b"1", b"2"]), Err(Halt::Blocked));
+        assert_eq!(shared.database.len(), 3);
+        assert_eq!(run(&shared, false, b"outlist", &[b"1"]), Ok(true));
+        assert_eq!(shared.database.len(), 2);
+    }
+
+    #[test]
+    fn a_row_that_has_to_wait_takes_one_identifier() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tct");
+        for name in [&b"put"[..], b"putkeep", b"putcat"] {
+            assert_eq!(run(&shared, false, name, &[b"", b"a", b"1"]), Err(Halt::Blocked));
+            assert_eq!(run(&shared, true, name, &[b"", b"a", b"1"]), Ok(true));
+        }
+        assert_eq!(shared.database.table().expect("a table").last_uid(), 3);
+    }
+
+    /// Returns the functions that a mask refuses on some kind of database.
+    fn refused(expression: &str, arguments: &[&[u8]]) -> Vec<Function<'static>> {
+        let mut mask: CommandMask = expression.parse().expect("known names");
+        // That `misc` is a write is not asked here.
+        mask.unmask("misc".parse().expect("a known name"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let arguments = strings(arguments).expect("short arguments");
+        let servers = ["casket.tch", "casket.tcb", "casket.tcf", "casket.tct"].map(|name| {
+            let database = Database::open(&folder.path().join(name).display().to_string());
+            Shared::new(Config { mask, ..Config::default() }, database.expect("a database"))
+        });
+        let refuses = |function: &Function<'static>| {
+            servers.iter().flatten().any(|shared| {
+                with_context(shared, true, |context| {
+                    let call = Call::new(context, *function, arguments.strings());
+                    call.is_refused(context, Protocol::Binary)
+                })
+            })
+        };
+        Function::ALL.iter().copied().filter(refuses).collect()
+    }
+
+    #[test]
+    fn a_mask_of_a_command_refuses_the_functions_that_do_the_same() {
+        let refused = |expression| refused(expression, &[b"a", b"b"]);
+        assert_eq!(refused("vanish"), [Function::Vanish]);
+        assert_eq!(refused("out"), [Function::Out, Function::OutList]);
+        assert_eq!(refused("setmst"), [Function::Promote]);
+        assert_eq!(
+            refused("optimize"),
+            [Function::Optimize, Function::Defragment, Function::SetIndex, Function::Check]
+        );
+    }
+
+    #[test]
+    fn a_search_that_removes_is_refused_with_out_and_one_that_reads_with_mget() {
+        let condition: &[u8] = b"addcond\0a\0STREQ\0b";
+        let searches = |mask, arguments: &[&[u8]]| {
+            let found = refused(mask, arguments);
+            found.into_iter().filter(|found| *found == Function::Search).count()
+        };
+        assert_eq!(searches("out", &[condition, b"out"]), 1);
+        assert_eq!(searches("out", &[condition]), 0);
+        assert_eq!(searches("mget", &[condition]), 1);
+    }
+
+    #[test]
+    fn every_function_but_three_is_of_a_class_of_commands() {
+        let known = refused("allread,allwrite,allmanage", &[b"a", b"b"]);
+        let others = Function::ALL.iter().filter(|function| !known.contains(function));
+        let others: Vec<_> = others.copied().collect();
+        assert_eq!(others, [Function::Error, Function::ClearCache, Function::Replication]);
+    }
+}

@@ -1,0 +1,359 @@
+//! Tokyo Tyrant's binary protocol.
+
+pub(super) mod functions;
+mod reply;
+
+use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
+use crate::admin::command_mask::{Command, Protocol};
+use crate::admin::{server_stats, snapshot};
+use crate::counters::Count;
+use crate::ops::decode::{Sender, decode};
+use crate::ops::execute::Outcome;
+use crate::ops::failure::Failure;
+use crate::ops::operation::Operation;
+use crate::replication::{self, Ask, Extended};
+use functions::Call;
+use reply::BinaryReply;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use wire::binary::reply::{self as encode, List};
+use wire::binary::{COMMAND_BYTES, Progress, Request, parse_resuming};
+use wire::{Invalid, Parse};
+
+/// Bit of the options of `misc`: it is left out of the update log.
+const NOT_LOGGED: u32 = 1;
+
+/// Executes the request at the beginning of `input`.
+pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    let parsed = parse_resuming(input, &mut context.session.binary);
+    match within_limit(context, parsed) {
+        Parse::Complete(request, bytes) => {
+            context.session.binary = Progress::default();
+            let start = output.len();
+            let is_misc = matches!(request, Request::Misc { .. });
+            let is_closing = has_no_word_for_failure(&request);
+            context.session.has_read_failure = false;
+            let mut result = execute(context, request, output);
+            if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
+                output.truncate(start);
+                result = Ok(Next::Close);
+            }
+            finish(output, start, bytes, result, |output| {
+                if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
+            })
+        }
+        Parse::Incomplete(needed) => {
+            incomplete(context, input, needed, || encode::status(output, false))
+        }
+        // Tokyo Tyrant says nothing, and goes on with what follows if that is there already.
+        Parse::Invalid(Invalid::UnknownCommand) => {
+            Step::Executed { bytes: COMMAND_BYTES.min(input.len()), next: Next::CloseIfQuiet }
+        }
+        // Where the next request begins is anybody's guess.
+        Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
+    }
+}
+
+/// Whether a client would take the answer that a request has failed for one that says that there is
+/// no record, or no more of them. Where a record could not be read the connection is closed
+/// instead.
+fn has_no_word_for_failure(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Get { .. }
+            | Request::Out { .. }
+            | Request::ValueSize { .. }
+            | Request::IterNext
+            | Request::KeysWithPrefix { .. }
+            | Request::Misc { .. }
+    )
+}
+
+fn execute(
+    context: &mut Context<'_>,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    if let Request::Misc { function, options, arguments } = request {
+        let call = Call::new(context, function, arguments);
+        let is_refused = context.refuses(Command::Misc, Protocol::Binary);
+        if is_refused || call.is_refused(context, Protocol::Binary) {
+            return Ok(refuse(context, Command::Misc, output));
+        }
+        return call_function(context, &call, options, output);
+    }
+    let operation = decode(&request, context.shared.model, Sender::Client);
+    if context.has_mask() {
+        let command = command(&request, operation.as_ref().ok());
+        if context.refuses(command, Protocol::Binary) {
+            return Ok(refuse(context, command, output));
+        }
+    }
+    match operation {
+        Ok(operation) => operate(context, &request, &operation, output),
+        Err(_) => administer(context, &request, output),
+    }
+}
+
+/// Executes a request on records.
+#[inline]
+fn operate(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    operation: &Operation<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let mut reply = match request {
+        Request::GetMany(_) => BinaryReply::records(output),
+        Request::KeysWithPrefix { .. } => BinaryReply::strings(output),
+        _ => BinaryReply::value(output),
+    };
+    let outcome = context.execute(operation, &mut reply)?;
+    count(context, request, outcome);
+    match (request, outcome) {
+        (Request::PutNoReply { .. }, _) => {}
+        (Request::Get { .. } | Request::IterNext, Some(Outcome::Done)) => {}
+        (Request::GetMany(_), Some(_)) | (Request::KeysWithPrefix { .. }, _) => reply.finish(),
+        (_, outcome) => {
+            let output = reply.cancel();
+            match outcome {
+                Some(Outcome::Sum(sum)) => encode::sum(output, sum),
+                Some(Outcome::DoubleSum(sum)) if !sum.is_nan() => encode::double(output, sum),
+                Some(Outcome::Size(bytes)) => {
+                    encode::size(output, u32::try_from(bytes).unwrap_or(u32::MAX));
+                }
+                outcome => encode::status(output, outcome == Some(Outcome::Done)),
+            }
+        }
+    }
+    Ok(Next::GoOn)
+}
+
+/// Counts a request on records, and whether it missed.
+#[inline]
+fn count(context: &Context<'_>, request: &Request<'_>, outcome: Option<Outcome>) {
+    let is_stored = outcome == Some(Outcome::Done);
+    let is_missing = outcome == Some(Outcome::NoRecord);
+    let (count, miss) = match request {
+        Request::Get { .. } => (Count::Get, is_missing.then_some(Count::GetMiss)),
+        Request::Put { .. } => (Count::Put, (!is_stored).then_some(Count::PutMiss)),
+        Request::PutNoReply { .. } => (Count::PutNoReply, (!is_stored).then_some(Count::PutMiss)),
+        Request::PutKeep { .. } => (Count::PutKeep, (!is_stored).then_some(Count::PutMiss)),
+        Request::PutCat { .. } => (Count::PutCat, (!is_stored).then_some(Count::PutMiss)),
+        Request::PutShift { .. } => (Count::PutShift, (!is_stored).then_some(Count::PutMiss)),
+        Request::Out { .. } => (Count::Out, is_missing.then_some(Count::OutMiss)),
+        Request::GetMany(_) => (Count::GetMany, None),
+        Request::ValueSize { .. } => (Count::ValueSize, None),
+        Request::IterInit => (Count::IterInit, None),
+        Request::IterNext => (Count::IterNext, None),
+        Request::KeysWithPrefix { .. } => (Count::KeysWithPrefix, None),
+        Request::AddInt { .. } => (Count::AddInt, None),
+        Request::AddDouble { .. } => (Count::AddDouble, None),
+        Request::Sync => (Count::Sync, None),
+        Request::Optimize { .. } => (Count::Optimize, None),
+        Request::Vanish => (Count::Vanish, None),
+        // The others are counted where they are executed.
+        _ => return,
+    };
+    context.counters.count(count);
+    if let Some(miss) = miss {
+        context.counters.count(miss);
+    }
+}
+
+/// Executes a request about the server.
+fn administer(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let done = match *request {
+        Request::Copy { path } => {
+            context.wait()?;
+            context.counters.count(Count::Copy);
+            let copied = snapshot::copy(context.shared, context.database, path);
+            context.attempt("copy", copied)?.is_ok()
+        }
+        Request::Count => {
+            context.counters.count(Count::Records);
+            encode::count(output, context.database.len());
+            return Ok(Next::GoOn);
+        }
+        Request::Size => {
+            context.counters.count(Count::Size);
+            encode::count(output, context.database.size_bytes());
+            return Ok(Next::GoOn);
+        }
+        Request::Stat => {
+            context.counters.count(Count::Stat);
+            encode::value(
+                output,
+                server_stats::text(context.shared, context.descriptor).as_bytes(),
+            );
+            return Ok(Next::GoOn);
+        }
+        Request::Restore { path, timestamp_us, options } => {
+            restore(context, path, timestamp_us, options)?
+        }
+        Request::SetMaster { host, port, timestamp_us, options } => {
+            context.wait()?;
+            context.counters.count(Count::SetMaster);
+            if context.shared.config.set_master_command {
+                let set = context.shared.replication.set_master(host, port, timestamp_us, options);
+                if !set {
+                    context.fail("setmst", Failure::Invalid);
+                }
+                set
+            } else {
+                tracing::warn!("setmst refused: clients may not set the master");
+                context.fail("setmst", Failure::NoPermission);
+                false
+            }
+        }
+        Request::Replicate { timestamp_us, server_id } => {
+            return Ok(replicate(context, timestamp_us, server_id, None));
+        }
+        Request::Follow { timestamp_us, server_id, options, port } => {
+            let extended = Extended { options, port: u16::try_from(port).unwrap_or(0) };
+            return Ok(replicate(context, timestamp_us, server_id, Some(extended)));
+        }
+        // There are no scripts. Every other request is about records.
+        _ => {
+            context.counters.count(Count::Ext);
+            context.fail("ext", Failure::Invalid);
+            false
+        }
+    };
+    encode::status(output, done);
+    Ok(Next::GoOn)
+}
+
+/// Executes the update log of a folder. Returns whether that succeeded.
+fn restore(
+    context: &mut Context<'_>,
+    path: &[u8],
+    timestamp_us: u64,
+    options: u32,
+) -> Result<bool, Halt> {
+    context.wait()?;
+    context.counters.count(Count::Restore);
+    if context.attempt("restore", context.shared.gate.pass())?.is_err() {
+        return Ok(false);
+    }
+    let given = Path::new(std::ffi::OsStr::from_bytes(path));
+    let path = context.shared.config.client_paths.present_path("restore", given);
+    let Ok(path) = context.attempt("restore", path)? else { return Ok(false) };
+    let check = replication::checks(options);
+    let restored = replication::restore(context.shared, &path, timestamp_us, check);
+    context.mutated = true;
+    if !restored {
+        context.fail("restore", Failure::Miscellaneous);
+    }
+    Ok(restored)
+}
+
+/// Hands the connection to a replica.
+fn replicate(
+    context: &Context<'_>,
+    from_us: u64,
+    replica: u32,
+    extended: Option<Extended>,
+) -> Next {
+    context.counters.count(Count::Replicate);
+    Next::Replicate(Ask { replica, from_us, extended })
+}
+
+/// Executes `misc`.
+fn call_function(
+    context: &mut Context<'_>,
+    call: &Call<'_>,
+    options: u32,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let logged = context.database;
+    if options & NOT_LOGGED != 0 {
+        context.database = context.shared.unlogged(context.may_block);
+    }
+    let mut reply = BinaryReply::strings(output);
+    let done = call.run(context, &mut reply);
+    context.database = logged;
+    if done? {
+        reply.finish();
+    } else {
+        encode::misc_failure(reply.cancel());
+    }
+    Ok(Next::GoOn)
+}
+
+/// The answer to a masked command.
+fn refuse(context: &Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+    use Command as C;
+    match command {
+        C::PutNoReply => {}
+        C::Replicate => return Next::Close,
+        C::GetMany | C::KeysWithPrefix | C::Misc => List::begin(output).finish(output),
+        C::Count | C::Size => encode::count(output, 0),
+        C::Stat => encode::value(output, server_stats::count_lines(context.shared).as_bytes()),
+        _ => encode::status(output, false),
+    }
+    Next::GoOn
+}
+
+/// Returns the command by which a mask refuses a request.
+fn command(request: &Request<'_>, operation: Option<&Operation<'_>>) -> Command {
+    match request {
+        Request::PutNoReply { .. } => Command::PutNoReply,
+        Request::Copy { .. } => Command::Copy,
+        Request::Restore { .. } => Command::Restore,
+        Request::SetMaster { .. } => Command::SetMaster,
+        Request::Count => Command::Count,
+        Request::Size => Command::Size,
+        Request::Stat => Command::Stat,
+        Request::Ext { .. } => Command::Ext,
+        Request::Replicate { .. } | Request::Follow { .. } => Command::Replicate,
+        _ => operation.and_then(Operation::access).unwrap_or(Command::Misc),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::ops::session::Session;
+    use crate::shared::Shared;
+    use cabinet::Database;
+
+    /// What has been looked at is overwritten with what would end the connection, if it were
+    /// looked at again.
+    #[test]
+    fn a_list_that_arrives_in_pieces_is_gone_through_once() {
+        let database = Database::open("*").expect("a database in memory");
+        let shared = Shared::new(Config::default(), database).expect("a server's state");
+        let counters = shared.new_counters();
+        let mut session = Session::default();
+        let mut output = Vec::new();
+        let mut execute = |input: &[u8]| {
+            let mut context = Context {
+                shared: &shared,
+                database: &shared.database,
+                may_block: true,
+                counters: &counters,
+                session: &mut session,
+                descriptor: 0,
+                mutated: false,
+                charge: None,
+            };
+            step(&mut context, input, &mut output)
+        };
+        let whole = *b"\xc8\x31\0\0\0\x02\0\0\0\x03one\0\0\0\x03two";
+        for _ in 0..2 {
+            let mut input = whole;
+            let last = input.len() - 1;
+            assert_eq!(execute(&input[..last]), Step::Incomplete { needed: input.len() });
+            input[6..13].fill(0xff);
+            assert_eq!(execute(&input[..last]), Step::Incomplete { needed: input.len() });
+            let done = Step::Executed { bytes: whole.len(), next: Next::GoOn };
+            assert_eq!(execute(&whole), done);
+        }
+    }
+}

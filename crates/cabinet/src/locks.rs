@@ -20,7 +20,7 @@
 //!
 //! The last two rows are what is left: an append of an event loop may itself have to begin a
 //! segment, and waits for another thread that does. The background allocates ahead, so that is
-//! rare. The server's own locks of keys are tried in the same way (`update_log/order.rs` there).
+//! rare. The key locks of the server are tried in the same way (`update_log/key_locks.rs` there).
 
 use crate::{Error, Result, Wait};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};

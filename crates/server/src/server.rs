@@ -153,9 +153,9 @@ fn start(
     if shared.update_log.is_some() {
         begin("update-log", |shared| {
             if let Some(log) = &shared.update_log {
-                log.look_after(
+                log.maintain(
                     || shared.is_stopping(),
-                    |unfinished| shared.settle(unfinished),
+                    |unfinished| shared.resolve(unfinished),
                     |tick| shared.remove_expired(tick),
                 );
             }

@@ -271,7 +271,7 @@ impl Shared {
 
     /// Logs the results of the changes that were pending when the process was killed, now that the
     /// update log can be written.
-    pub(crate) fn settle(&self, unfinished: &[Unfinished]) {
+    pub(crate) fn resolve(&self, unfinished: &[Unfinished]) {
         if let Some(log) = &self.update_log
             && let Err(error) = settle(&self.database.ungated(), log, unfinished)
         {

@@ -6,7 +6,7 @@ mod support;
 
 use cabinet::{Database, Meta};
 use server::Dialect;
-use server::update_log::{Error, Files, Place, Reader, Settings};
+use server::update_log::{Error, Files, LogOffset, Reader, Settings};
 use std::fs;
 use std::path::Path;
 use support::{hash, logged, logging, memory, records, start_with, table, tree, wait_until};
@@ -539,7 +539,7 @@ fn files_that_are_removed_before_a_slow_reader_comes_to_them_are_missed() {
     for is_told in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 1, 5);
-        let end = is_told.then_some(Place { file: 5, offset: 27 });
+        let end = is_told.then_some(LogOffset { file: 5, offset: 27 });
         let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
         assert_eq!(reader.next(end).unwrap().unwrap().timestamp_us, 1);
         for number in 1..=3 {
@@ -560,7 +560,7 @@ fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
     write(folder.path(), 54, 5);
     let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
     let mut next = |file, offset| {
-        let entry = reader.next(Some(Place { file, offset })).unwrap();
+        let entry = reader.next(Some(LogOffset { file, offset })).unwrap();
         entry.map(|entry| entry.timestamp_us)
     };
     assert_eq!(next(1, 27), Some(1));

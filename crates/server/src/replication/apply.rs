@@ -17,7 +17,7 @@ use super::position::Position;
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::ops::replay::{Logged, Replayer};
 use crate::shared::Shared;
-use crate::update_log::{Scope, Source, Spread, now_us};
+use crate::update_log::{KeyPartitioning, Scope, Source, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) struct Applier<'a> {
     names: Names,
     /// What roots name this server's own log, 0 without one.
     own_log: u64,
-    spread: Spread,
+    spread: KeyPartitioning,
     lanes: Arc<Lanes>,
     /// What each lane had begun when the connection began.
     begun: Vec<Begun>,
@@ -120,7 +120,7 @@ impl<'a> Applier<'a> {
             master,
             names,
             own_log: shared.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
-            spread: Spread::of(&shared.database),
+            spread: KeyPartitioning::of(&shared.database),
             lanes,
             begun,
             before,
@@ -417,20 +417,20 @@ impl<'a> Applier<'a> {
     pub(super) fn note_roots(&self) -> Result<(), End> {
         if let Some(log) = &self.shared.update_log
             && self.names.tells_roots
-            && !log.is_noting()
+            && !log.is_recording()
             && self.lanes.is_complete()
         {
             let highest_us = |had: &Had| had.lanes_us.iter().copied().max().unwrap_or_default();
             let had = self.lanes.logs();
             let logs = had.iter().map(|had| (had.log, highest_us(had))).collect();
-            log.note_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
+            log.record_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
         }
         Ok(())
     }
 
     fn forget_places(&self) -> Result<(), End> {
         let Some(log) = &self.shared.update_log else { return Ok(()) };
-        log.forget_places().map_err(|error| End::Lost(error.to_string()))
+        log.invalidate_roots().map_err(|error| End::Lost(error.to_string()))
     }
 
     /// Says so if the record was changed here without knowing of the update: it was later, by the

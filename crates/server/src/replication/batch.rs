@@ -2,7 +2,7 @@
 
 use super::lanes::{ALONE, LANES};
 use crate::ops::replay::Logged;
-use crate::update_log::{Scope, Spread};
+use crate::update_log::{KeyPartitioning, Scope};
 use cabinet::Database;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -79,9 +79,9 @@ impl Batch {
 }
 
 /// Returns the lane of an operation.
-pub(super) fn lane_of(spread: Spread, database: &Database, logged: &Logged<'_>) -> usize {
+pub(super) fn lane_of(spread: KeyPartitioning, database: &Database, logged: &Logged<'_>) -> usize {
     match logged.scope() {
-        Scope::Key(key) => spread.place(database, key, LANES).unwrap_or(ALONE),
+        Scope::Key(key) => spread.partition(database, key, LANES).unwrap_or(ALONE),
         Scope::All | Scope::Nothing => ALONE,
     }
 }

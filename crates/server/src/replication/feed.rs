@@ -3,7 +3,7 @@
 
 use super::replica::Replica;
 use super::sender::Failure;
-use crate::update_log::{Place, Reader, Tail, UpdateLog};
+use crate::update_log::{LogOffset, Reader, Tail, UpdateLog};
 use wire::update_log::{Entry, Message};
 
 /// Whether a replica has not executed an entry first, nor sent it here.
@@ -46,7 +46,7 @@ impl<'l> Feed<'l> {
         let tail = log.tail();
         let Some(mut counting) = Reader::open(log.folder(), from_us)? else { return Ok(None) };
         let mut backlog = 0_u64;
-        while counting.next(Some(tail.place))?.is_some() {
+        while counting.next(Some(tail.end))?.is_some() {
             backlog += 1;
             go_on(backlog)?;
         }
@@ -59,7 +59,7 @@ impl<'l> Feed<'l> {
 
     /// From the end of the log on, as it was at a moment when all of it was in the file.
     pub(super) fn at(log: &'l UpdateLog, replica: u32, tail: Tail) -> Result<Self, Failure> {
-        let reader = Reader::open_at(log.folder(), tail.place, 0)?;
+        let reader = Reader::open_at(log.folder(), tail.end, 0)?;
         Ok(Self::new(log, reader, replica, tail.entries, tail.timestamp_us))
     }
 
@@ -79,7 +79,7 @@ impl<'l> Feed<'l> {
     }
 
     /// The next message that the replica is to get, before `end`.
-    pub(super) fn next(&mut self, end: Place) -> Result<Option<Message<'_>>, Failure> {
+    pub(super) fn next(&mut self, end: LogOffset) -> Result<Option<Message<'_>>, Failure> {
         // A loop that answers from within would borrow the reader for good.
         loop {
             let Some(entry) = self.reader.next(Some(end))? else { return Ok(None) };

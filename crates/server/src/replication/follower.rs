@@ -415,7 +415,7 @@ impl Follower {
 /// Executing goes on elsewhere in the master's log: what is noted of that here has a gap.
 fn forget_places(shared: &Shared) -> std::io::Result<()> {
     let Some(log) = &shared.update_log else { return Ok(()) };
-    log.forget_places().map_err(std::io::Error::other)
+    log.invalidate_roots().map_err(std::io::Error::other)
 }
 
 fn not_promoted(reason: &str) {

@@ -11,7 +11,7 @@ use super::seeder::seed;
 use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
 use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
 use crate::shared::Shared;
-use crate::update_log::{Error, Lines, UpdateLog, now_us};
+use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,7 +100,7 @@ fn listen(
         };
         replica.acknowledge(acknowledged, log.tail());
         if let Some(id) = keeps(replica.id) {
-            log.keeper().sent(id, acknowledged.executed_us);
+            log.retention().sent(id, acknowledged.executed_us);
         }
         shared.replication.confirm(log);
         pulse.beat()?;
@@ -116,7 +116,7 @@ pub(super) struct Link<'l> {
     is_gone: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
     /// Where entries were made first, for a replica that is to know that.
-    roots: Option<Lines>,
+    roots: Option<RootLines>,
 }
 
 impl<'l> Link<'l> {
@@ -147,7 +147,7 @@ impl<'l> Link<'l> {
         }
         let from_us = self.ask.from_us;
         if options & NAME_ROOTS != 0 {
-            self.roots = Some(Lines::from(self.log.folder(), from_us)?);
+            self.roots = Some(RootLines::from(self.log.folder(), from_us)?);
         }
         let feed = if options & SEED != 0 {
             None
@@ -182,7 +182,7 @@ impl<'l> Link<'l> {
         let feed = match feed {
             Some(feed) => {
                 if let Some(id) = keeps(replica) {
-                    self.log.keeper().confirm(id, from_us - 1);
+                    self.log.retention().confirm(id, from_us - 1);
                 }
                 feed
             }
@@ -205,7 +205,7 @@ impl<'l> Link<'l> {
         let had = replication.had();
         let is_following = replication.followed().is_some();
         if !is_following {
-            log.note_own()?;
+            log.adopt_entries()?;
         }
         // A log without entries ends at 1 for replicas.
         let own = log.name().map(|own| Had::up_to(own, log.last_entry_us().max(1)));
@@ -256,7 +256,7 @@ impl<'l> Link<'l> {
     /// Sends a copy first.
     fn seed(&mut self) -> Result<Feed<'l>, Failure> {
         if let Some(roots) = &mut self.roots {
-            *roots = Lines::from(self.log.folder(), self.log.tail().timestamp_us)?;
+            *roots = RootLines::from(self.log.folder(), self.log.tail().timestamp_us)?;
         }
         seed(self)
     }
@@ -290,7 +290,7 @@ impl<'l> Link<'l> {
     /// Tells of which logs the replica has everything up to where.
     fn push_had(&mut self, had: &[Had], read_us: u64) -> Result<(), Failure> {
         if self.shared.replication.followed().is_none() {
-            self.log.note_own()?;
+            self.log.adopt_entries()?;
         }
         match self.log.bases(had, read_us) {
             Some(bases) if bases.len() <= ROOT_LOGS_MAX => {
@@ -310,11 +310,11 @@ impl<'l> Link<'l> {
     pub(super) fn send_up_to(
         &mut self,
         feed: &mut Feed<'_>,
-        end: crate::update_log::Place,
+        end: crate::update_log::LogOffset,
         mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         // Their lines are in files too.
-        self.roots.iter_mut().for_each(Lines::look_again);
+        self.roots.iter_mut().for_each(RootLines::poll_again);
         while let Some(message) = feed.next(end)? {
             let mut root = None;
             if let Message::Update { timestamp_us, .. } = message {

@@ -9,7 +9,7 @@ use super::position::Position;
 use super::tally::Tally;
 use crate::ops::replay::Replayer;
 use crate::shared::Shared;
-use crate::update_log::{Spread, name_of};
+use crate::update_log::{KeyPartitioning, name_of};
 use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
@@ -104,7 +104,7 @@ impl Path<'_> {
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
         let is_extended = link.is_extended();
-        let spread = Spread::of(&self.shared.database).name();
+        let spread = KeyPartitioning::of(&self.shared.database).name();
         let tells_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
             Ok(told) => told.flatten().is_some_and(|told| told == spread),
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
@@ -225,7 +225,7 @@ impl Path<'_> {
                 // There is nothing of others.
                 position.lanes().learn(&[]);
             } else if let Some(own) = &self.shared.update_log {
-                own.forget_places().map_err(|error| End::Lost(error.to_string()))?;
+                own.invalidate_roots().map_err(|error| End::Lost(error.to_string()))?;
             }
         }
         let adopted = match identity {

@@ -61,7 +61,7 @@ struct Seeding<'a, 'l> {
 impl<'a, 'l> Seeding<'a, 'l> {
     fn begin(link: &'a mut Link<'l>) -> Result<Self, Failure> {
         let (log, database) = (link.log, &link.shared.database);
-        let stand = log.stand(database, Scope::All);
+        let stand = log.lock_keys(database, Scope::All);
         if !log.write() {
             return Err(Failure::Unwritten);
         }
@@ -71,7 +71,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let replica = link.ask.replica;
         tracing::info!("seeding sid={replica} with {total} records");
         if let Some(id) = keeps(replica) {
-            log.keeper().confirm(id, tail.timestamp_us);
+            log.retention().confirm(id, tail.timestamp_us);
         }
         let feed = Feed::at(log, replica, tail)?;
         let last_uid = database.table().map_or(0, cabinet::table::Table::last_uid);
@@ -129,7 +129,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
     /// Reads the record under a key.
     fn read(&mut self, key: &[u8]) -> Result<(), Failure> {
         let Link { shared, log, .. } = *self.link;
-        let stand = log.stand(&shared.database, Scope::Key(key));
+        let stand = log.lock_keys(&shared.database, Scope::Key(key));
         let at_us = stand.timestamp_us();
         let mut taken = Ok(());
         as_is(&shared.database, key, &mut |request| {

@@ -191,7 +191,7 @@ fn send(
     let mut seen = log.end();
     let mut feed = Feed::of(log, replica, from_us)?;
     if let Some(replica) = keeps(replica) {
-        log.keeper().confirm(replica, from_us - 1);
+        log.retention().confirm(replica, from_us - 1);
     }
     let mut output = WholeMessages::new(stream, WRITE_TIMEOUT);
     output.push(|output| output.extend_from_slice(&shared.config.server_id.to_be_bytes()));
@@ -210,7 +210,7 @@ fn send(
         output.flush()?;
         feed.report(known);
         if let Some(replica) = keeps(replica) {
-            log.keeper().sent(replica, feed.read_us());
+            log.retention().sent(replica, feed.read_us());
         }
         std::thread::sleep(REST);
         if !log.wait_beyond(seen, HEARTBEAT) {

@@ -23,7 +23,7 @@ pub(crate) use words::{is_relative, meta_in, put_request, strings};
 
 use crate::store::as_is::as_is;
 use crate::store::gate::Gate;
-use crate::update_log::{Held, Mark, Scope, Source, UpdateLog, now_us};
+use crate::update_log::{ChangeGuard, Mark, Scope, Source, UpdateLog, now_us};
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
@@ -103,11 +103,11 @@ impl Store {
         self.source = source;
     }
 
-    fn begin<'s>(&'s self, log: &'s UpdateLog, scope: Scope<'_>) -> Result<Held<'s>> {
+    fn begin<'s>(&'s self, log: &'s UpdateLog, scope: Scope<'_>) -> Result<ChangeGuard<'s>> {
         log.begin(&self.database, self.source, scope, self.may_wait)
     }
 
-    fn append(&self, held: &Held<'_>, request: Request<'_>, succeeded: bool) {
+    fn append(&self, held: &ChangeGuard<'_>, request: Request<'_>, succeeded: bool) {
         held.append(self.source, &Operation { request, succeeded });
     }
 
@@ -118,7 +118,7 @@ impl Store {
         &'s self,
         log: &'s UpdateLog,
         key: &'k [u8],
-    ) -> Result<(Held<'s>, Cow<'k, [u8]>)> {
+    ) -> Result<(ChangeGuard<'s>, Cow<'k, [u8]>)> {
         if self.database.as_numbered().is_none() || !is_relative(key) {
             let held = self.begin(log, Scope::Key(key))?;
             self.expire(&held, key)?;
@@ -138,7 +138,7 @@ impl Store {
 
     /// Removes what has expired under a key that is about to be changed, and logs that: whoever
     /// executes the change may know nothing of expiry, or have another time.
-    fn expire(&self, held: &Held<'_>, key: &[u8]) -> Result<()> {
+    fn expire(&self, held: &ChangeGuard<'_>, key: &[u8]) -> Result<()> {
         if self.database.expired_keys().is_some() && self.database.remove_expired(key)? {
             // Removing it is logged so that it succeeds also where there is nothing any more.
             let database = self.database.blocking();
@@ -242,7 +242,7 @@ impl Store {
     /// Logs what has become of a record. A replica may have a record that was evicted or has
     /// expired here, or the other way round, and then the same operation would come to something
     /// else there.
-    fn log_what_is(&self, held: &Held<'_>, key: &[u8]) {
+    fn log_what_is(&self, held: &ChangeGuard<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by somebody who may wait.
         if self.logs_whole() {
             return self.log_whole(held, key);
@@ -482,7 +482,7 @@ impl Store {
         };
         let mut mark = Mark::default();
         self.database.copy_at(path, &mut |cut| {
-            let Some(_held) = log.hold_changes() else { return Ok(false) };
+            let Some(_held) = log.block_changes() else { return Ok(false) };
             cut()?;
             mark = log.mark();
             Ok(true)
@@ -626,7 +626,7 @@ impl Store {
     }
 
     /// Logs all duplicates of a key, or its row.
-    fn log_whole(&self, held: &Held<'_>, key: &[u8]) {
+    fn log_whole(&self, held: &ChangeGuard<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by a thread that may wait.
         let database = self.database.blocking();
         if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
@@ -635,7 +635,7 @@ impl Store {
         }
     }
 
-    fn log_put(&self, held: &Held<'_>, key: &[u8], value: &[u8], meta: Meta) {
+    fn log_put(&self, held: &ChangeGuard<'_>, key: &[u8], value: &[u8], meta: Meta) {
         if self.logs_whole() {
             return self.log_whole(held, key);
         }

@@ -20,7 +20,7 @@ pub(crate) fn settle(store: &Store, log: &UpdateLog, unfinished: &[Unfinished]) 
                  have others, and need a new copy"
             ),
         }
-        log.settled(*id);
+        log.resolved(*id);
     }
     if !unfinished.is_empty() {
         tracing::info!("update log: {} changes that were under way are logged", unfinished.len());

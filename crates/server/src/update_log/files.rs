@@ -15,7 +15,7 @@ use wire::{Invalid, Parse};
 
 /// A place in a log: behind the last entry that readers may read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct LogOffset {
     /// Number of the file, from 1 on.
     pub file: u64,
     /// Bytes from its beginning.
@@ -129,8 +129,8 @@ impl Files {
     }
 
     /// Where the next entry goes.
-    pub fn place(&self) -> Place {
-        Place { file: self.number, offset: self.bytes }
+    pub fn end(&self) -> LogOffset {
+        LogOffset { file: self.number, offset: self.bytes }
     }
 
     /// Writes an entry.
@@ -273,7 +273,7 @@ fn open(folder: &Path, number: u64) -> Result<File> {
 }
 
 /// Why bytes are no entry, in words.
-pub(super) fn what(invalid: Invalid) -> &'static str {
+pub(super) fn describe(invalid: Invalid) -> &'static str {
     match invalid {
         Invalid::TooLarge => "an entry over the limit",
         Invalid::UnknownCommand | Invalid::BadParameters => "no entry",

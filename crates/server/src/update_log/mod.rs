@@ -2,56 +2,56 @@
 //!
 //! `docs/formats/update-log.md` draws the bytes, `docs/replication.md` says what it is good for.
 //!
-//! A writer makes its change and puts the entry into a buffer, both under the lock of the key
-//! ([`order`]). Before its client hears of it, [`UpdateLog::flush`] writes the buffer to the file:
-//! whoever comes first writes for all that are in it, in one system call. So an acknowledged
-//! change is in the file.
+//! A writer makes its change and appends the entry to a buffer, both under the lock of the key
+//! ([`key_locks`]). Before the client is answered, [`UpdateLog::flush`] writes the buffer to the
+//! file: the first writer writes the entries of all, in one system call. So an acknowledged change
+//! is in the file.
 //!
-//! The [`journal`] keeps what is not in the file yet from going with a process that is killed.
+//! The [`intent_log`] keeps what is not in the file yet from going with a process that is killed.
 //!
 //! Locks, in this order: of keys, then of the file, then of the buffer; nothing else is locked
 //! under them.
 
+mod change_guard;
 mod error;
-mod failed;
+mod failure;
 mod files;
-mod followed;
-mod held;
 mod identity;
-mod journal;
-mod order;
+mod intent_log;
+mod key_locks;
 mod own_changes;
-mod places;
 mod reader;
+mod recovery;
+mod resumption;
 mod retention;
-mod start;
+mod roots;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Error, Result};
 use files::Unsynced;
-pub use files::{Files, Place};
+pub use files::{Files, LogOffset};
 pub use reader::Reader;
 pub use retention::Retention;
 
-pub(crate) use followed::name_of;
-pub(crate) use held::{Held, Stand};
-pub(crate) use journal::{Subject, Unfinished};
-pub(crate) use order::{Scope, Spread};
-pub(crate) use places::Lines;
+pub(crate) use change_guard::{ChangeGuard, KeyLockGuard};
+pub(crate) use intent_log::{Subject, Unfinished};
+pub(crate) use key_locks::{KeyPartitioning, Scope};
+pub(crate) use resumption::name_of;
 pub(crate) use retention::now_us;
+pub(crate) use roots::RootLines;
 
 use cabinet::Database;
 use cabinet::name::Kind;
-use failed::Failed;
-use followed::NewLines;
-use journal::{Journal, Spare};
-use order::{KeyOrder, Locks};
+use failure::Failure;
+use intent_log::{IntentLog, Spare};
+use key_locks::{KeyLocks, Locks};
 use own_changes::OwnChanges;
 use parking_lot::{Condvar, Mutex};
-use places::{Had, Places};
-use retention::Keeper;
-use start::{Start, is_of_full_disk};
+use recovery::{Recovery, is_of_full_disk};
+use resumption::PendingRootLines;
+use retention::FileRetention;
+use roots::{RootState, Roots};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -73,7 +73,7 @@ const TICK: Duration = Duration::from_millis(100);
 const TICKS_OF_RETENTION: u32 = 10;
 
 /// Longest time for which changes are kept waiting until all that are under way have ended.
-const HOLD_PATIENCE: Duration = Duration::from_millis(100);
+const BLOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How a server logs what changes.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ pub(crate) struct Source {
 /// The update log of a running server.
 pub(crate) struct UpdateLog {
     settings: Settings,
-    order: KeyOrder,
+    key_locks: KeyLocks,
     files: Mutex<Files>,
     buffer: Mutex<Buffer>,
     /// Bytes ever put into the buffer, and ever written to files.
@@ -122,13 +122,13 @@ pub(crate) struct UpdateLog {
     written: AtomicU64,
     has_failed: AtomicBool,
     /// Why, while it has.
-    failure: Mutex<Option<Failed>>,
-    end: Mutex<Tail>,
+    failure: Mutex<Option<Failure>>,
+    tail: Mutex<Tail>,
     grown: Condvar,
-    places: Mutex<Places>,
-    keeper: Keeper,
+    roots: Mutex<Roots>,
+    retention: FileRetention,
     /// What is still to be done first, while the disk is full.
-    start: Mutex<Option<Start>>,
+    start: Mutex<Option<Recovery>>,
     /// Longest value that an entry has room for, in bytes.
     value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
@@ -150,7 +150,7 @@ pub(crate) struct Mark {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
     /// What readers may read.
-    pub(crate) place: Place,
+    pub(crate) end: LogOffset,
     /// Entries that were written since the log was opened.
     pub(crate) entries: u64,
     /// Time stamp of the last entry, in microseconds since 1970; 0 without any.
@@ -166,30 +166,30 @@ struct Buffer {
     /// The same or a later mark's: that of the next entry is above it.
     last_timestamp_us: u64,
     /// Not for databases that a kill leaves nothing of.
-    journal: Option<Journal>,
+    intent_log: Option<IntentLog>,
     /// Where entries were made first.
-    lines: NewLines,
+    lines: PendingRootLines,
 }
 
 impl UpdateLog {
     /// Opens the log of a database. Answers also the changes that were under way when the process
     /// was killed that had it before: whoever has logged what became of one says that it is
-    /// [`settled`](Self::settled).
+    /// [`resolved`](Self::resolved).
     pub(crate) fn open(settings: Settings, database: &Database) -> Result<(Self, Vec<Unfinished>)> {
         let mut files = Files::open(&settings.folder, settings.file_bytes_max)?;
         let mut last_timestamp_us = files.last_timestamp_us();
-        let mut journal = None;
+        let mut intent_log = None;
         let mut unfinished = Vec::new();
         let mut waiting = None;
         let mut is_broken = last_timestamp_us > 0;
         let (mut own_us, mut has_lost) = (0, false);
         if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
-            let mut start = Start::of(&settings.folder, last_timestamp_us)?;
+            let mut start = Recovery::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
             (is_broken, own_us, has_lost) = start.roots();
             match start.attempt(&mut files) {
                 Ok(begun) => {
-                    journal = Some(begun.0);
+                    intent_log = Some(begun.0);
                     unfinished = begun.1;
                 }
                 Err(error) if is_of_full_disk(&error) => waiting = Some((start, error)),
@@ -198,48 +198,48 @@ impl UpdateLog {
         }
         let (start, error) = waiting.unzip();
         let roots = (is_broken, has_lost, own_us);
-        let mut places = Places::open(&settings.folder, last_timestamp_us, roots)?;
+        let mut roots = Roots::open(&settings.folder, last_timestamp_us, roots)?;
         let mut own_us = 0;
-        if places.had().is_none() && last_timestamp_us > 0 {
+        if roots.had().is_none() && last_timestamp_us > 0 {
             let is_first_foreign;
             // It is not known of a log that cannot be read.
             (is_first_foreign, own_us) = first_own(&settings.folder).unwrap_or((true, 1));
             if is_first_foreign {
-                places.assume(Had { own_us, ..Had::default() });
+                roots.assume(RootState { own_us, ..RootState::default() });
             }
         }
-        let had = places.had();
+        let had = roots.had();
         let floor_us = had.and_then(|had| had.floor_us);
-        let lines = NewLines {
-            is_noting: floor_us.is_some(),
+        let lines = PendingRootLines {
+            is_recording: floor_us.is_some(),
             is_broken: had.is_some() && floor_us.is_none(),
             own_us: had.map_or(own_us, |had| had.own_us),
             since_us: had.map_or(0, |had| had.since_us),
-            ..NewLines::default()
+            ..PendingRootLines::default()
         };
         let log = Self {
-            order: KeyOrder::new(database),
+            key_locks: KeyLocks::new(database),
             buffer: Mutex::new(Buffer {
                 entries: Vec::new(),
                 count: 0,
                 last_entry_us: last_timestamp_us,
                 last_timestamp_us,
-                journal,
+                intent_log,
                 lines,
             }),
             appended: AtomicU64::new(0),
             written: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            end: Mutex::new(Tail {
-                place: files.place(),
+            tail: Mutex::new(Tail {
+                end: files.end(),
                 entries: 0,
                 timestamp_us: last_timestamp_us,
             }),
             grown: Condvar::new(),
             files: Mutex::new(files),
-            places: Mutex::new(places),
-            keeper: Keeper::open(&settings.folder, settings.retention)?,
+            roots: Mutex::new(roots),
+            retention: FileRetention::open(&settings.folder, settings.retention)?,
             start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
             own_changes: None,
@@ -281,46 +281,48 @@ impl UpdateLog {
     }
 
     /// What is known of replicas.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub(crate) fn retention(&self) -> &FileRetention {
+        &self.retention
     }
 
-    /// Begins a change: it is ended by dropping what this answers, after [`Held::append`]. Fails
-    /// while the log cannot be written, and with [`cabinet::Error::WouldBlock`] where it would have
-    /// to wait and must not.
+    /// Begins a change, which ends when the returned guard is dropped, after
+    /// [`ChangeGuard::append`]. Fails while the log cannot be written. Fails with
+    /// [`cabinet::Error::WouldBlock`] if it would have to wait and `may_wait` is not set.
     pub(crate) fn begin(
         &self,
         database: &Database,
         source: Source,
         scope: Scope<'_>,
         may_wait: bool,
-    ) -> cabinet::Result<Held<'_>> {
+    ) -> cabinet::Result<ChangeGuard<'_>> {
         if self.has_failed.load(Ordering::Relaxed)
             && let Some(failed) = &*self.failure.lock()
         {
             return Err(failed.refusal());
         }
-        let locks = self.order.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
+        let locks =
+            self.key_locks.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
         if let (Some(own), Scope::Key(key), 0) = (&self.own_changes, scope, source.master) {
-            own.note(key, now_us());
+            own.record(key, now_us());
         }
         let key = match scope {
             Scope::Key(key) => Some(key),
             Scope::All => None,
-            Scope::Nothing => return Ok(Held::new(self, None, locks)),
+            Scope::Nothing => return Ok(ChangeGuard::new(self, None, locks)),
         };
-        let change = self.buffer.lock().journal.as_mut().map(|journal| journal.change(source, key));
+        let change =
+            self.buffer.lock().intent_log.as_mut().map(|intent_log| intent_log.change(source, key));
         let change = change.transpose().map_err(|source| {
             let path = self.settings.folder.clone();
             match source.kind() {
-                kind if failed::is_full(kind) => cabinet::Error::NoSpace { path },
+                kind if failure::is_full(kind) => cabinet::Error::NoSpace { path },
                 _ => {
-                    let operation = "keep the journal of the update log in";
+                    let operation = "keep the intent log of the update log in";
                     cabinet::Error::Io { operation, path, source }
                 }
             }
         })?;
-        Ok(Held::new(self, change, locks))
+        Ok(ChangeGuard::new(self, change, locks))
     }
 
     /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot
@@ -332,9 +334,9 @@ impl UpdateLog {
 
     /// Has all changes wait until what this answers is dropped. `None` if those under way do not
     /// end soon.
-    pub(crate) fn hold_changes(&self) -> Option<Held<'_>> {
-        let locks = self.order.lock_all_within(HOLD_PATIENCE)?;
-        Some(Held::new(self, None, locks))
+    pub(crate) fn block_changes(&self) -> Option<ChangeGuard<'_>> {
+        let locks = self.key_locks.lock_all_within(BLOCK_WAIT_MAX)?;
+        Some(ChangeGuard::new(self, None, locks))
     }
 
     /// What the log has come to.
@@ -347,9 +349,9 @@ impl UpdateLog {
     }
 
     /// Keeps others from changing what is in `scope`, however long it takes to come to that.
-    pub(crate) fn stand(&self, database: &Database, scope: Scope<'_>) -> Stand<'_> {
-        let locks = self.order.lock(database, scope, true).unwrap_or(Locks::None);
-        Stand::new(self, locks)
+    pub(crate) fn lock_keys(&self, database: &Database, scope: Scope<'_>) -> KeyLockGuard<'_> {
+        let locks = self.key_locks.lock(database, scope, true).unwrap_or(Locks::None);
+        KeyLockGuard::new(self, locks)
     }
 
     /// Time stamp of the last entry, which may not be in the file yet; 0 without any.
@@ -358,9 +360,9 @@ impl UpdateLog {
     }
 
     /// What became of a change is in the log, or it was none.
-    pub(crate) fn settled(&self, change: u64) {
-        if let Some(journal) = &mut self.buffer.lock().journal {
-            journal.done(change);
+    pub(crate) fn resolved(&self, change: u64) {
+        if let Some(intent_log) = &mut self.buffer.lock().intent_log {
+            intent_log.done(change);
         }
     }
 
@@ -393,10 +395,10 @@ impl UpdateLog {
         if source.master != 0 || !changes_nothing {
             buffer.lines.take(source, timestamp_us);
         }
-        let Buffer { entries, journal, .. } = &mut *buffer;
-        let kept = journal.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
+        let Buffer { entries, intent_log, .. } = &mut *buffer;
+        let kept = intent_log.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
         if let Err(error) = &kept {
-            tracing::warn!("update log: the journal lacks an entry: {error}");
+            tracing::warn!("update log: the intent log lacks an entry: {error}");
         }
         let is_full = buffer.entries.len() > BUFFER_BYTES_MAX;
         drop(buffer);
@@ -448,8 +450,8 @@ impl UpdateLog {
         let mut count = std::mem::take(&mut buffer.count);
         let timestamp_us = buffer.last_entry_us;
         let lines = std::mem::take(&mut buffer.lines.bytes);
-        if let Some(journal) = &mut buffer.journal {
-            journal.forget(self.written.load(Ordering::SeqCst));
+        if let Some(intent_log) = &mut buffer.intent_log {
+            intent_log.forget(self.written.load(Ordering::SeqCst));
         }
         drop(buffer);
         let before = entries.len();
@@ -470,11 +472,11 @@ impl UpdateLog {
             buffer.count += left;
         }
         {
-            let mut end = self.end.lock();
-            end.place = files.place();
-            end.entries += count;
+            let mut tail = self.tail.lock();
+            tail.end = files.end();
+            tail.entries += count;
             if is_whole {
-                end.timestamp_us = timestamp_us;
+                tail.timestamp_us = timestamp_us;
             }
         }
         // Last: other writers take what is written for what readers may read.
@@ -482,61 +484,61 @@ impl UpdateLog {
         drop(files);
         self.grown.notify_all();
         match result {
-            Ok(()) => self.recover(),
+            Ok(()) => self.clear_failure(),
             Err(error) => self.fail(&error),
         }
         !self.has_failed.load(Ordering::Relaxed)
     }
 
     /// What readers may read.
-    pub(crate) fn end(&self) -> Place {
-        self.tail().place
+    pub(crate) fn end(&self) -> LogOffset {
+        self.tail().end
     }
 
     /// The end of what is in the files.
     pub(crate) fn tail(&self) -> Tail {
-        *self.end.lock()
+        *self.tail.lock()
     }
 
-    /// Waits until there is more to read than up to `seen`, or for `patience`; says whether there
+    /// Waits until there is more to read than up to `seen`, or for `wait_max`; says whether there
     /// is.
-    pub(crate) fn wait_beyond(&self, seen: Place, patience: Duration) -> bool {
-        let mut end = self.end.lock();
-        if end.place == seen {
-            self.grown.wait_for(&mut end, patience);
+    pub(crate) fn wait_beyond(&self, seen: LogOffset, wait_max: Duration) -> bool {
+        let mut tail = self.tail.lock();
+        if tail.end == seen {
+            self.grown.wait_for(&mut tail, wait_max);
         }
-        end.place != seen
+        tail.end != seen
     }
 
     /// Has those who wait look again.
     pub(crate) fn wake(&self) {
         // A thread that is about to wait holds this.
-        drop(self.end.lock());
+        drop(self.tail.lock());
         self.grown.notify_all();
     }
 
     /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
-    /// and removes files that are no longer kept. `settle` is to log what became of changes that
+    /// and removes files that are no longer kept. `resolve` is to log what became of changes that
     /// were under way when the process was killed before, if that could not be done at once;
     /// `each` is called each time, with how often it was.
-    pub(crate) fn look_after(
+    pub(crate) fn maintain(
         &self,
         is_stopping: impl Fn() -> bool,
-        settle: impl Fn(&[Unfinished]),
+        resolve: impl Fn(&[Unfinished]),
         each: impl Fn(u32),
     ) {
         let mut tick: u32 = 0;
         while !is_stopping() {
             std::thread::sleep(TICK);
-            self.resume(&settle);
+            self.resume(&resolve);
             each(tick);
             self.write();
-            self.prepare_journal();
+            self.prepare_intent_log();
             if tick.is_multiple_of(TICKS_OF_RETENTION)
                 && let Err(error) = self
-                    .keeper
+                    .retention
                     .keep(&self.settings.folder, self.end().file)
-                    .and_then(|()| self.keep_places())
+                    .and_then(|()| self.remove_old_roots())
             {
                 tracing::error!("update log: {error}");
             }
@@ -553,14 +555,14 @@ impl UpdateLog {
         let mut buffer = self.buffer.lock();
         let written = self.written.load(Ordering::SeqCst);
         let is_whole = self.appended.load(Ordering::SeqCst) == written;
-        if let Some(journal) = &mut buffer.journal
+        if let Some(intent_log) = &mut buffer.intent_log
             && is_whole
         {
-            journal.forget(written);
-            if !journal.has_unfinished()
-                && let Some(journal) = buffer.journal.take()
+            intent_log.forget(written);
+            if !intent_log.has_unfinished()
+                && let Some(intent_log) = buffer.intent_log.take()
             {
-                journal.remove();
+                intent_log.remove();
             }
         }
     }
@@ -580,7 +582,7 @@ fn count_entries(mut entries: &[u8]) -> u64 {
 fn first_own(folder: &Path) -> Result<(bool, u64)> {
     let mut is_first_foreign = false;
     if let Some(&file) = files::numbers(folder)?.first() {
-        let mut reader = Reader::open_at(folder, Place { file, offset: 0 }, 0)?;
+        let mut reader = Reader::open_at(folder, LogOffset { file, offset: 0 }, 0)?;
         while let Some(entry) = reader.next(None)? {
             if entry.master == 0 {
                 return Ok((is_first_foreign, entry.timestamp_us));
@@ -592,24 +594,24 @@ fn first_own(folder: &Path) -> Result<(bool, u64)> {
 }
 
 /// The end of the log in a folder that nobody writes, or that is written meanwhile.
-pub(crate) fn end_of(folder: &Path) -> Result<Place> {
-    let Some(file) = files::numbers(folder)?.pop() else { return Ok(Place::default()) };
+pub(crate) fn end_of(folder: &Path) -> Result<LogOffset> {
+    let Some(file) = files::numbers(folder)?.pop() else { return Ok(LogOffset::default()) };
     let path = files::path(folder, file);
     let metadata = std::fs::metadata(&path);
     let offset = metadata.map_err(|source| Error::Io { operation: "look at", path, source })?.len();
-    Ok(Place { file, offset })
+    Ok(LogOffset { file, offset })
 }
 
 impl UpdateLog {
     /// Makes the next file of the journal ahead.
-    fn prepare_journal(&self) {
-        let number = self.buffer.lock().journal.as_mut().and_then(Journal::wants_spare);
+    fn prepare_intent_log(&self) {
+        let number = self.buffer.lock().intent_log.as_mut().and_then(IntentLog::next_spare_number);
         let Some(number) = number else { return };
         // Without one it is made when it is needed, and what is wrong is said then.
         if let Ok(spare) = Spare::create(&self.settings.folder, number)
-            && let Some(journal) = &mut self.buffer.lock().journal
+            && let Some(intent_log) = &mut self.buffer.lock().intent_log
         {
-            journal.give_spare(spare);
+            intent_log.add_spare(spare);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reading an update log, also while it grows.
 
-use super::files::{Place, numbers, path, what};
+use super::files::{LogOffset, describe, numbers, path};
 use super::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -59,12 +59,12 @@ impl Reader {
             }
             None => return Err(Error::NotKept { from_us }),
         };
-        Self::open_at(folder, Place { file: number, offset: 0 }, from_us).map(Some)
+        Self::open_at(folder, LogOffset { file: number, offset: 0 }, from_us).map(Some)
     }
 
     /// The same of those behind a place where an entry begins.
-    pub(crate) fn open_at(folder: &Path, place: Place, from_us: u64) -> Result<Self> {
-        let Place { file: number, offset } = place;
+    pub(crate) fn open_at(folder: &Path, place: LogOffset, from_us: u64) -> Result<Self> {
+        let LogOffset { file: number, offset } = place;
         let file = open(folder, number)?;
         let folder = folder.to_owned();
         Ok(Self { folder, number, file, offset, buffer: Vec::new(), taken: 0, given: 0, from_us })
@@ -87,7 +87,7 @@ impl Reader {
 
     /// The next entry before `end`; without an `end`, before the end of the last file, where an
     /// entry that is not whole yet is left alone. [`Error::Missing`] where a file is not there.
-    pub fn next(&mut self, end: Option<Place>) -> Result<Option<Entry<'_>>> {
+    pub fn next(&mut self, end: Option<LogOffset>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
                 Parse::Complete(entry, length) => (length, entry.timestamp_us >= self.from_us),
@@ -101,7 +101,7 @@ impl Reader {
                     return Err(Error::Corrupted {
                         file: path(&self.folder, self.number),
                         offset: self.offset - (self.buffer.len() - self.taken) as u64,
-                        what: what(invalid),
+                        what: describe(invalid),
                     });
                 }
             };
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     /// Reads on until `needed` bytes are there; says whether any have come.
-    fn fill(&mut self, needed: usize, end: Option<Place>) -> Result<bool> {
+    fn fill(&mut self, needed: usize, end: Option<LogOffset>) -> Result<bool> {
         self.buffer.drain(..self.taken);
         (self.given, self.taken) = (0, 0);
         let before = self.buffer.len();
@@ -152,7 +152,7 @@ impl Reader {
     }
 
     /// Goes on with the next file, if there is one before `end`; says whether there is.
-    fn begin_next(&mut self, end: Option<Place>) -> Result<bool> {
+    fn begin_next(&mut self, end: Option<LogOffset>) -> Result<bool> {
         if end.is_some_and(|end| end.file <= self.number) {
             return Ok(false);
         }

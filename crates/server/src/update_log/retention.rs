@@ -49,7 +49,7 @@ struct Progress {
 
 /// Remembers replicas, and removes what none of them needs.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct FileRetention {
     retention: Retention,
     replicas_path: PathBuf,
     state: Mutex<State>,
@@ -63,7 +63,7 @@ struct State {
     warned_of: u64,
 }
 
-impl Keeper {
+impl FileRetention {
     pub(super) fn open(folder: &Path, retention: Retention) -> Result<Self> {
         let replicas_path = folder.join(REPLICAS_FILE);
         let text = match fs::read_to_string(&replicas_path) {
@@ -210,8 +210,8 @@ mod tests {
         folder
     }
 
-    fn kept(folder: &Path, keeper: &Keeper) -> Vec<u64> {
-        keeper.keep(folder, 10).expect("files");
+    fn kept(folder: &Path, retention: &FileRetention) -> Vec<u64> {
+        retention.keep(folder, 10).expect("files");
         numbers(folder).expect("files")
     }
 
@@ -222,33 +222,36 @@ mod tests {
     #[test]
     fn without_a_cap_every_file_is_kept() {
         let folder = folder();
-        let keeper = Keeper::open(folder.path(), Retention::default()).expect("a keeper");
-        keeper.confirm(2, 10);
-        assert_eq!(kept(folder.path(), &keeper).len(), 10);
+        let retention =
+            FileRetention::open(folder.path(), Retention::default()).expect("a retention");
+        retention.confirm(2, 10);
+        assert_eq!(kept(folder.path(), &retention).len(), 10);
     }
 
     #[test]
     fn a_file_goes_when_the_slowest_replica_has_passed_it() {
         let folder = folder();
-        let keeper = Keeper::open(folder.path(), bytes_max(1 << 30)).expect("a keeper");
-        assert_eq!(kept(folder.path(), &keeper).len(), 10);
-        keeper.confirm(2, 9);
-        keeper.confirm(3, 4);
-        assert_eq!(kept(folder.path(), &keeper), [4, 5, 6, 7, 8, 9, 10]);
+        let retention =
+            FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention");
+        assert_eq!(kept(folder.path(), &retention).len(), 10);
+        retention.confirm(2, 9);
+        retention.confirm(3, 4);
+        assert_eq!(kept(folder.path(), &retention), [4, 5, 6, 7, 8, 9, 10]);
         // What was only sent may not have come.
-        keeper.sent(3, 9);
-        assert_eq!(kept(folder.path(), &keeper).len(), 7);
-        keeper.confirm(3, 9);
-        assert_eq!(kept(folder.path(), &keeper), [9, 10]);
+        retention.sent(3, 9);
+        assert_eq!(kept(folder.path(), &retention).len(), 7);
+        retention.confirm(3, 9);
+        assert_eq!(kept(folder.path(), &retention), [9, 10]);
     }
 
     #[test]
     fn replicas_are_known_after_a_restart() {
         let folder = folder();
-        Keeper::open(folder.path(), bytes_max(1 << 30)).expect("a keeper").confirm(3, 4);
-        let keeper = Keeper::open(folder.path(), bytes_max(1 << 30)).expect("a keeper");
-        keeper.confirm(2, 9);
-        assert_eq!(kept(folder.path(), &keeper), [4, 5, 6, 7, 8, 9, 10]);
+        FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention").confirm(3, 4);
+        let retention =
+            FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention");
+        retention.confirm(2, 9);
+        assert_eq!(kept(folder.path(), &retention), [4, 5, 6, 7, 8, 9, 10]);
     }
 
     #[test]
@@ -256,9 +259,10 @@ mod tests {
         // An entry of 17 + 10 bytes a file, and the tenth is the one that is written.
         for (cap, expected) in [(9 * 27 + 1, 10), (9 * 27, 10), (9 * 27 - 1, 9), (0, 1)] {
             let folder = folder();
-            let keeper = Keeper::open(folder.path(), bytes_max(cap)).expect("a keeper");
-            keeper.confirm(2, 1);
-            assert_eq!(kept(folder.path(), &keeper).len(), expected, "{cap}");
+            let retention =
+                FileRetention::open(folder.path(), bytes_max(cap)).expect("a retention");
+            retention.confirm(2, 1);
+            assert_eq!(kept(folder.path(), &retention).len(), expected, "{cap}");
         }
     }
 }

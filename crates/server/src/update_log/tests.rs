@@ -12,8 +12,8 @@ fn open(folder: &Path) -> (UpdateLog, Vec<Unfinished>) {
 
 /// Logs that a record was stored.
 fn put(log: &UpdateLog, database: &Database, key: &[u8], value: &[u8]) {
-    let held = log.begin(database, SOURCE, Scope::Key(key), true).expect("no failure");
-    held.append(SOURCE, &Operation { request: Request::Put { key, value }, succeeded: true });
+    let change = log.begin(database, SOURCE, Scope::Key(key), true).expect("no failure");
+    change.append(SOURCE, &Operation { request: Request::Put { key, value }, succeeded: true });
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is
         let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
         let expected = Subject::Key(b"long".to_vec());
         assert_eq!(subjects, if is_written { vec![] } else { vec![expected] });
-        unfinished.iter().for_each(|one| log.settled(one.id));
+        unfinished.iter().for_each(|one| log.resolved(one.id));
     }
 }
 
@@ -72,7 +72,7 @@ fn an_entry_counts_as_written_only_when_readers_may_read_it() {
     put(&log, &memory, b"key", b"v");
     std::thread::scope(|scope| {
         // A reader that asks for the end keeps the writer from moving it.
-        let end = log.end.lock();
+        let end = log.tail.lock();
         scope.spawn(|| log.write());
         let file = log.folder().join("00000001.ulog");
         while std::fs::metadata(&file).expect("a file").len() == 0 {
@@ -90,13 +90,13 @@ fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
-    log.look_after(|| true, |_| (), |_| ());
+    log.maintain(|| true, |_| (), |_| ());
     put(&log, &memory, b"key", b"v");
     log.close();
     assert_eq!(log.tail().entries, 1);
     drop(log);
     let (log, unfinished) = open(folder.path());
-    assert_eq!((log.tail().place.offset > 0, unfinished), (true, vec![]));
+    assert_eq!((log.tail().end.offset > 0, unfinished), (true, vec![]));
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was
     let (log, _) = open(folder.path());
     put(&log, &memory, b"key", b"v");
     // A change that was under way.
-    let held = log.begin(&memory, SOURCE, Scope::Key(b"other"), true).expect("no failure");
-    std::mem::forget(held);
+    let change = log.begin(&memory, SOURCE, Scope::Key(b"other"), true).expect("no failure");
+    std::mem::forget(change);
     let file = log.folder().join("00000001.ulog");
     // As a process that is killed.
     drop(log);
@@ -129,7 +129,7 @@ fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was
     assert!(!log.is_full());
     assert_eq!(unfinished.len(), 1);
     assert_eq!(unfinished[0].subject, Subject::Key(b"other".to_vec()));
-    assert!(log.tail().place.offset > 0, "the entry is in the file");
+    assert!(log.tail().end.offset > 0, "the entry is in the file");
     put(&log, &memory, b"key", b"v");
     assert!(log.write());
 }

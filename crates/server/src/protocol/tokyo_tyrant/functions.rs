@@ -8,7 +8,7 @@ use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
-use crate::update_log::Spread;
+use crate::update_log::KeyPartitioning;
 use wire::binary::{Function, Strings};
 
 /// A call of a function.
@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
                 reply.element(identity.as_bytes());
             }
             (Function::Replication, [wire::replication::ROOTS]) => {
-                reply.element(Spread::of(context.database).name().as_bytes());
+                reply.element(KeyPartitioning::of(context.database).name().as_bytes());
             }
             (Function::Replication, _) => reply.element(wire::replication::VERSION),
             _ => return Ok(check(context, &arguments, reply)),

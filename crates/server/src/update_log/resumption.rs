@@ -1,7 +1,7 @@
 //! Noting where entries were made first, and going on for a replica that has executed some of them.
 
-use super::places::{Had, Line, first_beyond};
 use super::reader::first_timestamp;
+use super::roots::{RootLine, RootState, first_beyond};
 use super::{Result, Source, UpdateLog, files, identity};
 use std::collections::BTreeMap;
 use wire::replication::Had as Executed;
@@ -9,10 +9,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What is to be noted of the entries in the buffer.
 #[derive(Default)]
-pub(super) struct NewLines {
+pub(super) struct PendingRootLines {
     pub(super) bytes: Vec<u8>,
     /// Entries that come with their root get lines.
-    pub(super) is_noting: bool,
+    pub(super) is_recording: bool,
     /// One has come without, that is no client's.
     pub(super) is_broken: bool,
     /// The first entry of a client, which may be noted by now; 0 without any.
@@ -21,7 +21,7 @@ pub(super) struct NewLines {
     pub(super) since_us: u64,
 }
 
-impl NewLines {
+impl PendingRootLines {
     pub(super) fn take(&mut self, source: Source, own_us: u64) {
         match source {
             Source { master: 0, .. } => {
@@ -31,10 +31,10 @@ impl NewLines {
                     }
                 }
             }
-            Source { root: Some(root), .. } if self.is_noting => {
-                Line { own_us, root }.encode(&mut self.bytes);
+            Source { root: Some(root), .. } if self.is_recording => {
+                RootLine { own_us, root }.encode(&mut self.bytes);
             }
-            _ => (self.is_noting, self.is_broken) = (false, true),
+            _ => (self.is_recording, self.is_broken) = (false, true),
         }
     }
 }
@@ -51,48 +51,53 @@ impl UpdateLog {
     }
 
     /// Whether entries get lines.
-    pub(crate) fn is_noting(&self) -> bool {
-        self.buffer.lock().lines.is_noting
+    pub(crate) fn is_recording(&self) -> bool {
+        self.buffer.lock().lines.is_recording
     }
 
     /// From now on entries get lines that come with their roots. The database has executed of each
     /// log what is before a time stamp, and maybe some up to it; nothing of any other. Nothing may
     /// be under way.
-    pub(crate) fn note_roots(&self, logs: Vec<(u64, u64)>) -> Result<()> {
+    pub(crate) fn record_roots(&self, logs: Vec<(u64, u64)>) -> Result<()> {
         if !self.write() {
             return Ok(());
         }
-        let mut places = self.places.lock();
-        // Held all the time, so that no entry comes between.
+        let mut roots = self.roots.lock();
+        // ChangeGuard all the time, so that no entry comes between.
         let mut buffer = self.buffer.lock();
         let (floor_us, own_us) = (Some(buffer.last_entry_us), buffer.lines.own_us);
-        places.save(Had { floor_us, own_us, since_us: 0, logs })?;
+        roots.save(RootState { floor_us, own_us, since_us: 0, logs })?;
         let lines = &mut buffer.lines;
-        (lines.is_noting, lines.is_broken, lines.since_us) = (true, false, 0);
+        (lines.is_recording, lines.is_broken, lines.since_us) = (true, false, 0);
         Ok(())
     }
 
     /// The same of a server that follows nobody: whatever is in its log counts as made first here,
     /// if that was not known.
-    pub(crate) fn note_own(&self) -> Result<()> {
+    pub(crate) fn adopt_entries(&self) -> Result<()> {
         let Some(own) = self.name() else { return Ok(()) };
         if self.buffer.lock().lines.is_broken && self.write() {
-            let mut places = self.places.lock();
+            let mut roots = self.roots.lock();
             let mut buffer = self.buffer.lock();
             let (floor_us, own_us) = (Some(buffer.last_entry_us), buffer.lines.own_us.max(1));
             let logs = vec![(own, buffer.last_entry_us)];
-            places.save(Had { floor_us, own_us, since_us: 0, logs })?;
+            roots.save(RootState { floor_us, own_us, since_us: 0, logs })?;
             let bytes = std::mem::take(&mut buffer.lines.bytes);
-            buffer.lines =
-                NewLines { bytes, is_noting: true, is_broken: false, own_us, since_us: 0 };
+            buffer.lines = PendingRootLines {
+                bytes,
+                is_recording: true,
+                is_broken: false,
+                own_us,
+                since_us: 0,
+            };
         }
         Ok(())
     }
 
     /// Something was executed, or will be, that is not in the log as it is elsewhere.
-    pub(crate) fn forget_places(&self) -> Result<()> {
+    pub(crate) fn invalidate_roots(&self) -> Result<()> {
         let own_us = self.buffer.lock().lines.own_us;
-        self.break_places(own_us)
+        self.break_roots(own_us)
     }
 
     /// Nothing of what is in the log is in the database any more, which becomes a copy of another.
@@ -102,49 +107,51 @@ impl UpdateLog {
             let identity = identity::renew(&self.settings.folder)?;
             *self.identity.lock() = Some(identity);
         }
-        self.break_places(0)
+        self.break_roots(0)
     }
 
-    fn break_places(&self, own_us: u64) -> Result<()> {
-        let mut places = self.places.lock();
+    fn break_roots(&self, own_us: u64) -> Result<()> {
+        let mut roots = self.roots.lock();
         let mut buffer = self.buffer.lock();
         let lines = &mut buffer.lines;
-        (lines.is_noting, lines.is_broken) = (false, true);
+        (lines.is_recording, lines.is_broken) = (false, true);
         (lines.own_us, lines.since_us) = (own_us, 0);
-        places.save(Had { own_us, ..Had::default() })
+        roots.save(RootState { own_us, ..RootState::default() })
     }
 
     /// Notes what is known of entries before they are written. Lines can be given again after an
     /// error.
     pub(super) fn write_lines(&self, lines: &[u8]) -> Result<()> {
-        let mut places = self.places.lock();
+        let mut roots = self.roots.lock();
         let (is_broken, own_us, since_us) = {
             let lines = &self.buffer.lock().lines;
             (lines.is_broken, lines.own_us, lines.since_us)
         };
-        match places.had() {
+        match roots.had() {
             Some(had)
                 if is_broken && had.floor_us.is_some()
                     || (had.own_us, had.since_us) != (own_us, since_us) =>
             {
-                let before = if is_broken { Had::default() } else { had.clone() };
-                places.save(Had { own_us, since_us, ..before })?;
+                let before = if is_broken { RootState::default() } else { had.clone() };
+                roots.save(RootState { own_us, since_us, ..before })?;
             }
-            None if is_broken => places.save(Had { own_us, since_us, ..Had::default() })?,
+            None if is_broken => {
+                roots.save(RootState { own_us, since_us, ..RootState::default() })?
+            }
             _ => {}
         }
-        places.write(lines)
+        roots.write(lines)
     }
 
     /// Removes lines of entries that are no longer kept.
-    pub(super) fn keep_places(&self) -> Result<()> {
+    pub(super) fn remove_old_roots(&self) -> Result<()> {
         let folder = &self.settings.folder;
         let Some(oldest) = files::numbers(folder)?.first().copied() else { return Ok(()) };
         if oldest == 1 {
             return Ok(());
         }
         match first_timestamp(&files::path(folder, oldest))? {
-            Some(oldest_us) => self.places.lock().keep(oldest_us),
+            Some(oldest_us) => self.roots.lock().keep(oldest_us),
             None => Ok(()),
         }
     }
@@ -154,17 +161,17 @@ impl UpdateLog {
     /// one of them if it has entries of clients, with everything up to `own_us`.
     pub(crate) fn bases(&self, had: &[Executed], own_us: u64) -> Option<Vec<(u64, u64)>> {
         let own = (self.name()?, own_us.max(1));
-        let places = self.places.lock();
+        let roots = self.roots.lock();
         if self.buffer.lock().lines.is_broken {
             return None;
         }
-        let Some(noted) = places.had() else { return Some(vec![own]) };
+        let Some(noted) = roots.had() else { return Some(vec![own]) };
         noted.floor_us?;
         let is_had =
             |log: u64, at_us: u64| had.iter().any(|had| had.log == log && had.base_us >= at_us);
         let mut logs = noted.logs.iter().filter(|(log, _)| *log != own.0);
-        let is_whole = logs.all(|(log, at_us)| is_had(*log, *at_us))
-            && places.logs().all(|log| is_had(log, 0));
+        let is_whole =
+            logs.all(|(log, at_us)| is_had(*log, *at_us)) && roots.logs().all(|log| is_had(log, 0));
         let others = had.iter().map(|had| (had.log, had.base_us)).filter(|(log, _)| *log != own.0);
         let has_own = self.buffer.lock().lines.own_us > 0;
         is_whole.then(|| others.chain(has_own.then_some(own)).collect())
@@ -178,11 +185,11 @@ impl UpdateLog {
         let bases: BTreeMap<u64, u64> = had.iter().map(|had| (had.log, had.base_us)).collect();
         let base_of = |log: u64| bases.get(&log).copied().unwrap_or_default();
         let own_base_us = base_of(own);
-        // Writers wait for this lock, so it is not held while files are read.
+        // Writers wait for this lock, so it is not change while files are read.
         let (noted, is_broken, own_us, since_us) = {
-            let places = self.places.lock();
+            let roots = self.roots.lock();
             let lines = &self.buffer.lock().lines;
-            (places.had().cloned(), lines.is_broken, lines.own_us, lines.since_us)
+            (roots.had().cloned(), lines.is_broken, lines.own_us, lines.since_us)
         };
         if is_broken {
             return Ok(None);
@@ -236,9 +243,9 @@ mod tests {
     /// Returns the time stamp of the entry.
     fn append(log: &UpdateLog, source: Source) -> u64 {
         let memory = Database::open("*").expect("memory");
-        let held = log.begin(&memory, source, Scope::Key(b"key"), true).expect("no failure");
+        let change = log.begin(&memory, source, Scope::Key(b"key"), true).expect("no failure");
         let request = Request::Put { key: b"key", value: b"v" };
-        held.append(source, &Operation { request, succeeded: true });
+        change.append(source, &Operation { request, succeeded: true });
         log.last_entry_us()
     }
 
@@ -252,7 +259,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
         append(&log, UNKNOWN);
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         let placed = [11, 13, 12].map(|timestamp_us| append(&log, at(timestamp_us)));
         assert_eq!(resumed(&log, 9), None);
         // Up to 12 the entry of 13 is missing: the one behind it comes again, and is left out.
@@ -274,7 +281,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
         append(&log, OWN);
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         let placed_us = append(&log, at(11));
         assert_eq!(resumed(&log, 11), Some(placed_us));
         let own_us = append(&log, OWN);
@@ -288,7 +295,7 @@ mod tests {
     fn writers_do_not_wait_while_it_is_looked_up_where_a_replica_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         append(&log, at(11));
         assert!(log.write());
         // An open of it waits until the other end is open too.
@@ -321,11 +328,11 @@ mod tests {
     fn logs_of_entries_before_the_notes_began_again_do_not_count() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         append(&log, at(11));
         assert!(log.write());
         log.begin_copy().expect("room");
-        log.note_roots(vec![(8, 5)]).expect("room");
+        log.record_roots(vec![(8, 5)]).expect("room");
         let other = Source { root: Some(Root { log: 8, timestamp_us: 6 }), ..UNKNOWN };
         let known = Some(vec![(8, 6)]);
         assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
@@ -344,17 +351,17 @@ mod tests {
     fn what_comes_without_its_root_ends_that_it_is_known_until_it_counts_as_the_servers_own() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         append(&log, at(11));
         let had = [Executed::up_to(7, 11)];
         assert!(resumed(&log, 11).is_some() && log.bases(&had, 5).is_some());
         let last_us = append(&log, UNKNOWN);
-        assert!(!log.is_noting());
+        assert!(!log.is_recording());
         assert_eq!((resumed(&log, 11), log.bases(&had, 5)), (None, None));
         drop(log);
         let (log, _) = open(folder.path());
         assert_eq!((resumed(&log, 11), log.bases(&had, 5)), (None, None));
-        log.note_own().expect("room");
+        log.adopt_entries().expect("room");
         assert_eq!(resumed(&log, 11), None);
         let own = Executed::up_to(log.name().expect("an identity"), last_us);
         assert_eq!(log.resumption(&[own]).expect("files"), Some(last_us));
@@ -370,7 +377,7 @@ mod tests {
         append(&log, OWN);
         log.begin_copy().expect("room");
         assert_ne!(log.name(), name);
-        log.note_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("room");
         // What its clients had made has gone.
         assert_eq!(log.bases(&[Executed::up_to(7, 12)], 5), Some(vec![(7, 12)]));
         assert_eq!(log.bases(&[Executed::up_to(7, 9)], 5), None);
@@ -384,20 +391,20 @@ mod tests {
         {
             let folder = tempfile::tempdir().expect("a folder");
             let (log, _) = open(folder.path());
-            log.note_roots(vec![(7, 10)]).expect("room");
+            log.record_roots(vec![(7, 10)]).expect("room");
             append(&log, at(11));
             assert!(resumed(&log, 10).is_some());
             if is_under_way {
                 let memory = Database::open("*").expect("memory");
-                let held = log.begin(&memory, last, Scope::Key(b"key"), true);
-                std::mem::forget(held.expect("no failure"));
+                let change = log.begin(&memory, last, Scope::Key(b"key"), true);
+                std::mem::forget(change.expect("no failure"));
             } else {
                 append(&log, last);
             }
             // As a process that is killed.
             drop(log);
             let (log, unfinished) = open(folder.path());
-            unfinished.iter().for_each(|one| log.settled(one.id));
+            unfinished.iter().for_each(|one| log.resolved(one.id));
             assert_eq!(resumed(&log, 10).is_some(), expected, "{last:?} {is_under_way}");
         }
     }

@@ -11,11 +11,11 @@ use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Number of locks that the keys are spread over.
+/// Number of locks that the keys are partitioning over.
 const LOCKS: usize = 256;
 
 /// Longest time that a thread waits for a lock if it must not wait for the disk.
-const PATIENCE: Duration = Duration::from_micros(50);
+const LOCK_WAIT_MAX: Duration = Duration::from_micros(50);
 
 /// What an operation changes.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Locks<'l> {
 
 /// How keys are told apart: those that may mean the same record go together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Spread {
+pub(crate) enum KeyPartitioning {
     ByBytes,
     /// Several keys mean the same record, as their digits say.
     ById,
@@ -46,12 +46,12 @@ pub(crate) enum Spread {
 }
 
 #[derive(Debug)]
-pub(super) struct KeyOrder {
+pub(super) struct KeyLocks {
     locks: Box<[Mutex<()>]>,
-    spread: Spread,
+    partitioning: KeyPartitioning,
 }
 
-impl Spread {
+impl KeyPartitioning {
     pub(crate) fn of(database: &Database) -> Self {
         if database.as_numbered().is_some() {
             Self::ById
@@ -73,7 +73,7 @@ impl Spread {
 
     /// Which of `count` places is that of a key, the same one in every process; `None` if the key
     /// may mean any record.
-    pub(crate) fn place(self, database: &Database, key: &[u8], count: usize) -> Option<usize> {
+    pub(crate) fn partition(self, database: &Database, key: &[u8], count: usize) -> Option<usize> {
         let hash = match self {
             Self::ByBytes => xxh3_64(key),
             Self::Together => 0,
@@ -90,10 +90,10 @@ impl Spread {
     }
 }
 
-impl KeyOrder {
+impl KeyLocks {
     pub(super) fn new(database: &Database) -> Self {
         let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Self { locks, spread: Spread::of(database) }
+        Self { locks, partitioning: KeyPartitioning::of(database) }
     }
 
     /// Locks what an operation changes. `None` if another thread holds it for long and `may_wait`
@@ -106,12 +106,12 @@ impl KeyOrder {
     ) -> Option<Locks<'_>> {
         let lock = |index: usize| {
             let lock = &self.locks[index];
-            if may_wait { Some(lock.lock()) } else { lock.try_lock_for(PATIENCE) }
+            if may_wait { Some(lock.lock()) } else { lock.try_lock_for(LOCK_WAIT_MAX) }
         };
         let index = match scope {
             Scope::Nothing => return Some(Locks::None),
             Scope::All => None,
-            Scope::Key(key) => self.spread.place(database, key, LOCKS),
+            Scope::Key(key) => self.partitioning.partition(database, key, LOCKS),
         };
         match index {
             Some(index) => lock(index).map(|lock| Locks::One { _lock: lock }),
@@ -123,9 +123,9 @@ impl KeyOrder {
         }
     }
 
-    /// Locks everything, unless that takes longer than `patience`.
-    pub(super) fn lock_all_within(&self, patience: Duration) -> Option<Locks<'_>> {
-        let deadline = Instant::now() + patience;
+    /// Locks everything, unless that takes longer than `wait_max`.
+    pub(super) fn lock_all_within(&self, wait_max: Duration) -> Option<Locks<'_>> {
+        let deadline = Instant::now() + wait_max;
         let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
         locks.collect::<Option<_>>().map(|locks| Locks::All { _locks: locks })
     }
@@ -135,9 +135,9 @@ impl KeyOrder {
 mod tests {
     use super::*;
 
-    fn order(name: &str) -> (Database, KeyOrder) {
+    fn order(name: &str) -> (Database, KeyLocks) {
         let database = Database::open(name).expect("a database");
-        let order = KeyOrder::new(&database);
+        let order = KeyLocks::new(&database);
         (database, order)
     }
 

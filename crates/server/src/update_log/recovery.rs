@@ -4,24 +4,24 @@
 //! to be written first is kept until there is space, and the old journal stays where it is until
 //! then.
 
-use super::failed::is_full;
-use super::journal::{Journal, Recovered, Unfinished};
+use super::failure::is_full;
+use super::intent_log::{IntentLog, Recovered, Unfinished};
 use super::{Error, Files, Result, UpdateLog};
 use std::path::{Path, PathBuf};
 
 /// What is to be done before anything may be logged.
-pub(super) struct Start {
+pub(super) struct Recovery {
     folder: PathBuf,
     recovered: Recovered,
 }
 
-impl Start {
+impl Recovery {
     /// Reads what a killed process has left in the folder of a log that ends with
     /// `last_timestamp_us`.
     pub(super) fn of(folder: &Path, last_timestamp_us: u64) -> Result<Self> {
         let folder = folder.to_owned();
         let recovered = Recovered::of(&folder, last_timestamp_us).map_err(|source| Error::Io {
-            operation: "read the journal in",
+            operation: "read the intent log in",
             path: folder.clone(),
             source,
         })?;
@@ -44,11 +44,11 @@ impl Start {
 
     /// Adds the entries to the files that these lack, and begins a journal. Returns it and the
     /// changes that were under way. May be tried again after an error.
-    pub(super) fn attempt(&mut self, files: &mut Files) -> Result<(Journal, Vec<Unfinished>)> {
+    pub(super) fn attempt(&mut self, files: &mut Files) -> Result<(IntentLog, Vec<Unfinished>)> {
         files.write(&mut self.recovered.entries)?;
         let path = self.folder.clone();
-        Journal::begin(&path, &self.recovered).map_err(|source| Error::Io {
-            operation: "keep a journal in",
+        IntentLog::begin(&path, &self.recovered).map_err(|source| Error::Io {
+            operation: "keep an intent log in",
             path,
             source,
         })
@@ -61,21 +61,21 @@ pub(super) fn is_of_full_disk(error: &Error) -> bool {
 }
 
 impl UpdateLog {
-    /// Tries again to begin, if the disk was full. Once it has, `settle` is to log what became of
+    /// Tries again to begin, if the disk was full. Once it has, `resolve` is to log what became of
     /// the changes that were under way.
-    pub(super) fn resume(&self, settle: impl Fn(&[Unfinished])) {
+    pub(super) fn resume(&self, resolve: impl Fn(&[Unfinished])) {
         let unfinished = {
             let mut start = self.start.lock();
             let Some(waiting) = &mut *start else { return };
             let mut files = self.files.lock();
-            let Ok((journal, unfinished)) = waiting.attempt(&mut files) else { return };
-            self.buffer.lock().journal = Some(journal);
-            self.end.lock().place = files.place();
+            let Ok((intent_log, unfinished)) = waiting.attempt(&mut files) else { return };
+            self.buffer.lock().intent_log = Some(intent_log);
+            self.tail.lock().end = files.end();
             *start = None;
             unfinished
         };
-        self.recover();
-        settle(&unfinished);
+        self.clear_failure();
+        resolve(&unfinished);
         self.wake();
     }
 }

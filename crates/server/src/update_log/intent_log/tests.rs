@@ -2,9 +2,9 @@ use super::*;
 
 const SOURCE: Source = Source { origin: 300, master: 4, root: None };
 
-fn begin(folder: &Path) -> (Journal, Vec<Unfinished>) {
+fn begin(folder: &Path) -> (IntentLog, Vec<Unfinished>) {
     let recovered = Recovered::of(folder, 0).expect("files");
-    Journal::begin(folder, &recovered).expect("room")
+    IntentLog::begin(folder, &recovered).expect("room")
 }
 
 fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {
@@ -17,9 +17,9 @@ fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {
 #[test]
 fn entries_that_the_log_lacks_are_recovered() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = begin(folder.path());
+    let (mut intent_log, _) = begin(folder.path());
     for timestamp_us in 1..=3 {
-        journal.entry(&entry(timestamp_us, b"body"), 0).expect("room");
+        intent_log.entry(&entry(timestamp_us, b"body"), 0).expect("room");
     }
     let lacking = Recovered::of(folder.path(), 1).expect("files");
     assert_eq!(lacking.entries, [entry(2, b"body"), entry(3, b"body")].concat());
@@ -30,43 +30,43 @@ fn entries_that_the_log_lacks_are_recovered() {
 #[test]
 fn changes_that_are_not_done_stay_unfinished_until_they_are() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = begin(folder.path());
-    let done = journal.change(SOURCE, Some(b"done")).expect("room");
-    journal.change(SOURCE, Some(b"")).expect("room");
-    journal.change(SOURCE, None).expect("room");
-    journal.done(done);
+    let (mut intent_log, _) = begin(folder.path());
+    let done = intent_log.change(SOURCE, Some(b"done")).expect("room");
+    intent_log.change(SOURCE, Some(b"")).expect("room");
+    intent_log.change(SOURCE, None).expect("room");
+    intent_log.done(done);
     let expected = [Subject::Key(Vec::new()), Subject::All];
     for _ in 0..2 {
-        let (mut journal, unfinished) = begin(folder.path());
+        let (mut intent_log, unfinished) = begin(folder.path());
         let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
         assert_eq!(subjects, expected);
         assert!(unfinished.iter().all(|one| one.source == SOURCE));
         // Killed once more before it has done anything about them.
-        journal.entry(&entry(9, b""), 0).expect("room");
+        intent_log.entry(&entry(9, b""), 0).expect("room");
     }
-    let (mut journal, unfinished) = begin(folder.path());
-    unfinished.iter().for_each(|one| journal.done(one.id));
+    let (mut intent_log, unfinished) = begin(folder.path());
+    unfinished.iter().for_each(|one| intent_log.done(one.id));
     assert_eq!(begin(folder.path()).1, []);
 }
 
 #[test]
 fn a_journal_that_goes_on_in_new_files_loses_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = begin(folder.path());
-    journal.change(SOURCE, Some(b"long under way")).expect("room");
-    let number = journal.wants_spare().expect("a number");
-    journal.give_spare(Spare::create(folder.path(), number).expect("room"));
+    let (mut intent_log, _) = begin(folder.path());
+    intent_log.change(SOURCE, Some(b"long under way")).expect("room");
+    let number = intent_log.next_spare_number().expect("a number");
+    intent_log.add_spare(Spare::create(folder.path(), number).expect("room"));
     // One entry is longer than a file.
     let lengths = [PART_BYTES / 2, PART_BYTES / 2, 3 * PART_BYTES, 10, PART_BYTES];
     let mut all = Vec::new();
     for (timestamp_us, length) in (1..).zip(lengths) {
         let entry = entry(timestamp_us, &vec![7; length]);
         all.extend_from_slice(&entry);
-        journal.entry(&entry, all.len() as u64).expect("room");
+        intent_log.entry(&entry, all.len() as u64).expect("room");
     }
     assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, all);
     // What is in the log need not be here.
-    journal.forget(all.len() as u64);
+    intent_log.forget(all.len() as u64);
     let recovered = Recovered::of(folder.path(), 0).expect("files");
     assert!(recovered.entries.len() < all.len() && all.ends_with(&recovered.entries));
     assert_eq!(recovered.unfinished.len(), 1);
@@ -75,14 +75,14 @@ fn a_journal_that_goes_on_in_new_files_loses_nothing() {
 #[test]
 fn a_record_that_was_being_written_is_the_end_whatever_there_is_of_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = begin(folder.path());
+    let (mut intent_log, _) = begin(folder.path());
     let [first, last] = [entry(1, b"first"), entry(2, b"last")];
-    journal.entry(&first, 0).expect("room");
-    let path = journal.part.path.clone();
-    let start = journal.part.appender.end();
-    journal.entry(&last, 0).expect("room");
-    let end = journal.part.appender.end();
-    drop(journal);
+    intent_log.entry(&first, 0).expect("room");
+    let path = intent_log.part.path.clone();
+    let start = intent_log.part.appender.end();
+    intent_log.entry(&last, 0).expect("room");
+    let end = intent_log.part.appender.end();
+    drop(intent_log);
     let whole = std::fs::read(&path).expect("a file");
     for at in (start..end).filter(|at| whole[*at] != 0) {
         let mut bytes = whole.clone();
@@ -97,28 +97,28 @@ fn a_record_that_was_being_written_is_the_end_whatever_there_is_of_it() {
 #[test]
 fn files_that_were_made_ahead_are_used_in_their_order_or_go() {
     let folder = tempfile::tempdir().expect("a folder");
-    let spare = |journal: &mut Journal| {
-        let number = journal.wants_spare().expect("a number");
+    let spare = |intent_log: &mut IntentLog| {
+        let number = intent_log.next_spare_number().expect("a number");
         Spare::create(folder.path(), number).expect("room")
     };
-    let (mut journal, _) = begin(folder.path());
+    let (mut intent_log, _) = begin(folder.path());
     let mut all = Vec::new();
-    let mut log = |journal: &mut Journal, length: usize| {
+    let mut log = |intent_log: &mut IntentLog, length: usize| {
         let entry = entry(all.len() as u64 + 1, &vec![7; length]);
         all.extend_from_slice(&entry);
-        journal.entry(&entry, all.len() as u64).expect("room");
+        intent_log.entry(&entry, all.len() as u64).expect("room");
         all.clone()
     };
     // Too small for what comes.
-    let small = spare(&mut journal);
-    journal.give_spare(small);
-    log(&mut journal, PART_BYTES);
+    let small = spare(&mut intent_log);
+    intent_log.add_spare(small);
+    log(&mut intent_log, PART_BYTES);
     assert_eq!(parts(folder.path()).expect("files").len(), 2);
     // Late: a writer has gone on without it.
-    let late = spare(&mut journal);
-    log(&mut journal, 2 * PART_BYTES);
-    journal.give_spare(late);
-    let all = (0..12).map(|_| log(&mut journal, PART_BYTES / 4)).last().expect("entries");
+    let late = spare(&mut intent_log);
+    log(&mut intent_log, 2 * PART_BYTES);
+    intent_log.add_spare(late);
+    let all = (0..12).map(|_| log(&mut intent_log, PART_BYTES / 4)).last().expect("entries");
     let recovered = Recovered::of(folder.path(), 0).expect("files");
     assert!(recovered.entries == all);
     let numbers = parts(folder.path()).expect("files").into_iter().map(|(number, _)| number);
@@ -136,10 +136,10 @@ fn a_file_that_cannot_be_made_is_not_left_behind() {
 #[test]
 fn a_journal_of_an_earlier_life_of_the_system_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = begin(folder.path());
-    journal.change(SOURCE, Some(b"key")).expect("room");
-    let path = journal.part.path.clone();
-    drop(journal);
+    let (mut intent_log, _) = begin(folder.path());
+    intent_log.change(SOURCE, Some(b"key")).expect("room");
+    let path = intent_log.part.path.clone();
+    drop(intent_log);
     let mut bytes = std::fs::read(&path).expect("a file");
     bytes[MAGIC.len()] ^= 1;
     std::fs::write(&path, bytes).expect("room");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 /// Why a log cannot be written.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct Failure {
     path: PathBuf,
     kind: std::io::ErrorKind,
     text: String,
@@ -14,7 +14,7 @@ pub(super) struct Failed {
     is_final: bool,
 }
 
-impl Failed {
+impl Failure {
     /// What a change hears that cannot be logged.
     pub(super) fn refusal(&self) -> cabinet::Error {
         match self.kind {
@@ -46,11 +46,11 @@ impl UpdateLog {
             _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
         };
         let is_final = !matches!(error, Error::Io { .. });
-        *failure = Some(Failed { path, kind, text: error.to_string(), is_final });
+        *failure = Some(Failure { path, kind, text: error.to_string(), is_final });
         self.has_failed.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn recover(&self) {
+    pub(super) fn clear_failure(&self) {
         if self.has_failed.load(Ordering::Relaxed) {
             let mut failure = self.failure.lock();
             if failure.as_ref().is_some_and(|failed| failed.is_final) {

@@ -33,14 +33,14 @@ const LINE_BYTES: usize = 24;
 
 /// A line about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct RootLine {
     /// Its time stamp in this log, in microseconds since 1970; 0 at the beginning of a file.
     pub(crate) own_us: u64,
     /// Where it was made first.
     pub(crate) root: Root,
 }
 
-impl Line {
+impl RootLine {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         for number in [self.own_us, self.root.log, self.root.timestamp_us] {
             out.extend_from_slice(&number.to_be_bytes());
@@ -57,7 +57,7 @@ impl Line {
 
 /// What is known of the entries of a server that is, or was, a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Had {
+pub(super) struct RootState {
     /// Entries behind here have lines if they came from another server; `None` if that is not so.
     pub(super) floor_us: Option<u64>,
     /// The first entry that clients have made, as far back as that matters; 0 without any.
@@ -68,7 +68,7 @@ pub(super) struct Had {
     pub(super) logs: Vec<(u64, u64)>,
 }
 
-impl Had {
+impl RootState {
     /// What is noted in a folder; nothing where that cannot be understood.
     fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(STATE);
@@ -116,9 +116,9 @@ impl Had {
 
 /// The lines, as they are written.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Roots {
     folder: PathBuf,
-    had: Option<Had>,
+    had: Option<RootState>,
     number: u64,
     file: Option<File>,
     /// Bytes of the present file.
@@ -127,7 +127,7 @@ pub(super) struct Places {
     highest_us: BTreeMap<u64, u64>,
 }
 
-impl Places {
+impl Roots {
     /// Opens those in the folder of a log that ends with `last_us`. An entry that a line may be
     /// missing of has come since they were written if `is_broken`, or the log may have lost
     /// entries, as `has_lost` says; `own_us` is the first one of a client that has come, if it is
@@ -138,42 +138,42 @@ impl Places {
         (is_broken, has_lost, own_us): (bool, bool, u64),
     ) -> Result<Self> {
         let folder = folder.to_owned();
-        let had = Had::read(&folder)?;
+        let had = RootState::read(&folder)?;
         let highest_us = BTreeMap::new();
-        let mut places = Self { folder, had, number: 0, file: None, bytes: 0, highest_us };
-        let mut end_us = places.had.as_ref().and_then(|had| had.floor_us).unwrap_or(0);
-        if let Some((number, path)) = parts(&places.folder)?.pop() {
+        let mut roots = Self { folder, had, number: 0, file: None, bytes: 0, highest_us };
+        let mut end_us = roots.had.as_ref().and_then(|had| had.floor_us).unwrap_or(0);
+        if let Some((number, path)) = parts(&roots.folder)?.pop() {
             let failed = |source| Error::Io { operation: "open", path: path.clone(), source };
             let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
             let length = file.metadata().map_err(failed)?.len();
-            places.bytes = length - length % LINE_BYTES as u64;
-            let mut lines = Lines::of(&places.folder, number)?;
+            roots.bytes = length - length % LINE_BYTES as u64;
+            let mut lines = RootLines::of(&roots.folder, number)?;
             let floor_us = end_us;
             let mut is_empty = true;
             while let Some(line) = lines.next()? {
                 end_us = end_us.max(line.own_us);
                 is_empty &= line.own_us == 0 || line.own_us <= floor_us;
-                places.raise(line.root);
+                roots.raise(line.root);
             }
-            (places.number, places.file) = (number, Some(file));
+            (roots.number, roots.file) = (number, Some(file));
             if is_empty {
-                places.begin_anew();
+                roots.begin_part();
             }
         }
-        if let Some(had) = &places.had
+        if let Some(had) = &roots.had
             && own_us > 0
             && (had.own_us == 0 || had.since_us == 0)
         {
             let first = |noted_us| if noted_us == 0 { own_us } else { noted_us };
             let (own_us, since_us) = (first(had.own_us), first(had.since_us));
-            places.assume(Had { own_us, since_us, ..had.clone() });
+            roots.assume(RootState { own_us, since_us, ..had.clone() });
         }
-        // Lines are written first: those without an entry are of a log that has lost its end.
-        if is_broken || end_us > last_us || has_lost && places.had.is_some() {
-            let own_us = places.had.as_ref().map_or(u64::from(last_us > 0), |had| had.own_us);
-            places.assume(Had { own_us, ..Had::default() });
+        // RootLines are written first: those without an entry are of a log that has lost its end.
+        if is_broken || end_us > last_us || has_lost && roots.had.is_some() {
+            let own_us = roots.had.as_ref().map_or(u64::from(last_us > 0), |had| had.own_us);
+            roots.assume(RootState { own_us, ..RootState::default() });
         }
-        Ok(places)
+        Ok(roots)
     }
 
     fn raise(&mut self, root: Root) {
@@ -181,13 +181,13 @@ impl Places {
         *highest_us = root.timestamp_us.max(*highest_us);
     }
 
-    /// Lines so far are of entries up to the floor: what follows says nothing of their logs.
-    fn begin_anew(&mut self) {
+    /// RootLines so far are of entries up to the floor: what follows says nothing of their logs.
+    fn begin_part(&mut self) {
         self.highest_us.clear();
         self.file = None;
     }
 
-    pub(super) fn had(&self) -> Option<&Had> {
+    pub(super) fn had(&self) -> Option<&RootState> {
         self.had.as_ref()
     }
 
@@ -197,12 +197,12 @@ impl Places {
     }
 
     /// Notes what is known from now on.
-    pub(super) fn save(&mut self, had: Had) -> Result<()> {
+    pub(super) fn save(&mut self, had: RootState) -> Result<()> {
         if self.had.as_ref() != Some(&had) {
             had.write(&self.folder)?;
             let floor_us = self.had.as_ref().and_then(|had| had.floor_us);
             if had.floor_us.is_some() && had.floor_us != floor_us {
-                self.begin_anew();
+                self.begin_part();
             }
             self.had = Some(had);
         }
@@ -210,7 +210,7 @@ impl Places {
     }
 
     /// The same where that may fail, as on a full disk: then the next process knows nothing.
-    pub(super) fn assume(&mut self, had: Had) {
+    pub(super) fn assume(&mut self, had: RootState) {
         if let Err(error) = self.save(had.clone()) {
             tracing::warn!("update log: {error}");
             // That needs no space.
@@ -234,7 +234,7 @@ impl Places {
             let file = opened.map_err(failed)?;
             let mut head = Vec::new();
             for (&log, &timestamp_us) in &self.highest_us {
-                Line { own_us: 0, root: Root { log, timestamp_us } }.encode(&mut head);
+                RootLine { own_us: 0, root: Root { log, timestamp_us } }.encode(&mut head);
             }
             file.write_all_at(&head, 0).map_err(failed)?;
             (self.number, self.file, self.bytes) = (number, Some(file), head.len() as u64);
@@ -244,7 +244,7 @@ impl Places {
         }
         self.bytes += lines.len() as u64;
         for line in lines.as_chunks().0 {
-            self.raise(Line::parse(line).root);
+            self.raise(RootLine::parse(line).root);
         }
         Ok(())
     }
@@ -264,8 +264,8 @@ impl Places {
     }
 }
 
-/// Lines of a log, one by one, also while there come more.
-pub(crate) struct Lines {
+/// RootLines of a log, one by one, also while there come more.
+pub(crate) struct RootLines {
     folder: PathBuf,
     number: u64,
     file: Option<File>,
@@ -273,12 +273,12 @@ pub(crate) struct Lines {
     chunk: Vec<u8>,
     taken: usize,
     /// It was read, and belongs to an entry that has not been asked for.
-    ahead: Option<Line>,
+    ahead: Option<RootLine>,
     /// There were no more.
     has_ended: bool,
 }
 
-impl Lines {
+impl RootLines {
     /// Those of a file, and of what follows.
     fn of(folder: &Path, number: u64) -> Result<Self> {
         let path = folder.join(format!("{PREFIX}{number:08}"));
@@ -313,7 +313,7 @@ impl Lines {
     }
 
     /// Looks for more lines from now on, after those of all entries so far were read.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn poll_again(&mut self) {
         self.has_ended = false;
     }
 
@@ -344,11 +344,11 @@ impl Lines {
     }
 
     /// The next line, if it was written.
-    pub(super) fn next(&mut self) -> Result<Option<Line>> {
+    pub(super) fn next(&mut self) -> Result<Option<RootLine>> {
         loop {
             if let Some(line) = self.chunk[self.taken..].first_chunk() {
                 self.taken += LINE_BYTES;
-                return Ok(Some(Line::parse(line)));
+                return Ok(Some(RootLine::parse(line)));
             }
             if self.fill()? {
                 continue;
@@ -383,7 +383,7 @@ impl Lines {
 
 /// Time stamp of the first entry with a line in a file, if there is one.
 fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
-    let mut lines = Lines::of(folder, number)?;
+    let mut lines = RootLines::of(folder, number)?;
     while let Some(line) = lines.next()?
         && lines.number == number
     {
@@ -403,7 +403,7 @@ pub(super) fn first_beyond(
     bases: &BTreeMap<u64, u64>,
 ) -> Result<Option<Option<u64>>> {
     loop {
-        let (start, first) = look_beyond(folder, floor_us, bases)?;
+        let (start, first) = search_beyond(folder, floor_us, bases)?;
         // The oldest file is removed first: if that is there, all of them were.
         let path = start.map(|number| folder.join(format!("{PREFIX}{number:08}")));
         if path.is_none_or(|path| path.exists()) {
@@ -413,7 +413,7 @@ pub(super) fn first_beyond(
 }
 
 /// Returns the same, and the number of the first file of which that depends.
-fn look_beyond(
+fn search_beyond(
     folder: &Path,
     floor_us: u64,
     bases: &BTreeMap<u64, u64>,
@@ -424,7 +424,7 @@ fn look_beyond(
     for (number, _) in parts(folder)?.into_iter().rev() {
         start = Some(number);
         // Nothing is wanted of those before it.
-        let mut lines = Lines::of(folder, number)?;
+        let mut lines = RootLines::of(folder, number)?;
         let mut is_all = true;
         while let Some(line) = lines.next()?
             && line.own_us == 0
@@ -439,7 +439,7 @@ fn look_beyond(
         }
     }
     let Some(number) = start else { return Ok((None, Some(None))) };
-    let mut lines = Lines::of(folder, number)?;
+    let mut lines = RootLines::of(folder, number)?;
     while let Some(line) = lines.next()? {
         if line.own_us > floor_us && is_beyond(line.root) {
             return Ok((start, Some(Some(line.own_us))));
@@ -471,21 +471,22 @@ mod tests {
     fn encoded(lines: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (own_us, timestamp_us) in lines {
-            Line { own_us, root: Root { log: 7, timestamp_us } }.encode(&mut bytes);
+            RootLine { own_us, root: Root { log: 7, timestamp_us } }.encode(&mut bytes);
         }
         bytes
     }
 
-    const HAD: fn() -> Had = || Had { floor_us: Some(5), logs: vec![(7, 10)], ..Had::default() };
+    const HAD: fn() -> RootState =
+        || RootState { floor_us: Some(5), logs: vec![(7, 10)], ..RootState::default() };
 
-    fn begun(folder: &Path) -> Places {
-        let mut places = reopened(folder, 5, false);
-        places.save(HAD()).expect("room");
-        places
+    fn begun(folder: &Path) -> Roots {
+        let mut roots = reopened(folder, 5, false);
+        roots.save(HAD()).expect("room");
+        roots
     }
 
-    fn reopened(folder: &Path, last_us: u64, is_broken: bool) -> Places {
-        Places::open(folder, last_us, (is_broken, false, 0)).expect("files")
+    fn reopened(folder: &Path, last_us: u64, is_broken: bool) -> Roots {
+        Roots::open(folder, last_us, (is_broken, false, 0)).expect("files")
     }
 
     fn beyond(folder: &Path, base_us: u64) -> Option<Option<u64>> {
@@ -495,23 +496,23 @@ mod tests {
     #[test]
     fn each_entry_with_a_line_has_its_root_also_while_they_are_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut places = begun(folder.path());
-        let mut lines = Lines::from(folder.path(), 0).expect("files");
+        let mut roots = begun(folder.path());
+        let mut lines = RootLines::from(folder.path(), 0).expect("files");
         let root = |timestamp_us| Some(Root { log: 7, timestamp_us });
         assert_eq!(lines.root_of(6).expect("files"), None);
-        places.write(&encoded([(7, 11), (9, 13)])).expect("room");
+        roots.write(&encoded([(7, 11), (9, 13)])).expect("room");
         // Files are not read again for each entry without a line.
         assert_eq!(lines.root_of(7).expect("files"), None);
-        lines.look_again();
+        lines.poll_again();
         assert_eq!(
             [7, 8, 9].map(|own_us| lines.root_of(own_us).expect("files")),
             [root(11), None, root(13)]
         );
-        drop(places);
-        let mut places = reopened(folder.path(), 9, false);
-        assert_eq!(places.had(), Some(&HAD()));
-        places.write(&encoded([(10, 12)])).expect("room");
-        lines.look_again();
+        drop(roots);
+        let mut roots = reopened(folder.path(), 9, false);
+        assert_eq!(roots.had(), Some(&HAD()));
+        roots.write(&encoded([(10, 12)])).expect("room");
+        lines.poll_again();
         assert_eq!(lines.root_of(10).expect("files"), root(12));
         assert_eq!(
             [10, 11, 12, 13].map(|base_us| beyond(folder.path(), base_us)),
@@ -524,27 +525,30 @@ mod tests {
         for (last_us, is_broken) in [(8, true), (7, false)] {
             let folder = tempfile::tempdir().expect("a folder");
             begun(folder.path()).write(&encoded([(8, 12)])).expect("room");
-            assert_eq!(reopened(folder.path(), last_us, is_broken).had(), Some(&Had::default()));
+            assert_eq!(
+                reopened(folder.path(), last_us, is_broken).had(),
+                Some(&RootState::default())
+            );
         }
     }
 
     #[test]
     fn files_of_lines_go_with_those_of_the_log_and_no_line_is_passed_over_because_of_that() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut places = begun(folder.path());
+        let mut roots = begun(folder.path());
         let count = PART_BYTES_MAX / LINE_BYTES as u64 + 1;
-        places.write(&encoded((0..count).map(|at| (6 + at, 11 + at)))).expect("room");
+        roots.write(&encoded((0..count).map(|at| (6 + at, 11 + at)))).expect("room");
         // The last one of the first file has a time stamp behind that of the first one of the next.
-        places.write(&encoded([(6 + count, 11 + count - 2)])).expect("room");
+        roots.write(&encoded([(6 + count, 11 + count - 2)])).expect("room");
         assert_eq!(beyond(folder.path(), 10 + count), Some(None));
         assert_eq!(beyond(folder.path(), 8 + count), Some(Some(4 + count)));
-        let mut lines = Lines::from(folder.path(), 5 + count).expect("files");
+        let mut lines = RootLines::from(folder.path(), 5 + count).expect("files");
         for own_us in [5 + count, 6 + count] {
             assert!(lines.root_of(own_us).expect("files").is_some());
         }
-        places.keep(5 + count).expect("files");
+        roots.keep(5 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 2);
-        places.keep(6 + count).expect("files");
+        roots.keep(6 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 1);
         assert_eq!(beyond(folder.path(), 9 + count), None);
         assert_eq!(beyond(folder.path(), 10 + count), Some(None));
@@ -557,8 +561,8 @@ mod tests {
         {
             let folder = tempfile::tempdir().expect("a folder");
             fs::write(folder.path().join(STATE), text).expect("room");
-            let places = reopened(folder.path(), 8, false);
-            assert_eq!(places.had().map(|had| had.floor_us), Some(None), "{text}");
+            let roots = reopened(folder.path(), 8, false);
+            assert_eq!(roots.had().map(|had| had.floor_us), Some(None), "{text}");
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Unfinished {
     pub(crate) subject: Subject,
 }
 
-pub(super) struct Journal {
+pub(super) struct IntentLog {
     folder: PathBuf,
     part: Part,
     /// Made ahead, so that writers do not wait for it.
@@ -181,7 +181,7 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Journal {
+impl IntentLog {
     /// Begins again, with what an earlier life has left unfinished, whose files are removed.
     pub(super) fn begin(
         folder: &Path,
@@ -189,7 +189,7 @@ impl Journal {
     ) -> io::Result<(Self, Vec<Unfinished>)> {
         let before = parts(folder)?;
         let number = before.last().map_or(1, |(number, _)| number + 1);
-        let mut journal = Self {
+        let mut intent_log = Self {
             folder: folder.to_owned(),
             part: Part::create(folder, number, PART_BYTES)?,
             spare: None,
@@ -202,7 +202,7 @@ impl Journal {
         };
         let mut unfinished = Vec::new();
         for subject in recovered.unfinished.values() {
-            let id = journal.note(subject.clone())?;
+            let id = intent_log.note(subject.clone())?;
             let Some((&[o0, o1, m0, m1], subject)) = subject.split_first_chunk::<4>() else {
                 continue;
             };
@@ -220,7 +220,7 @@ impl Journal {
         for (_, path) in before {
             std::fs::remove_file(path)?;
         }
-        Ok((journal, unfinished))
+        Ok((intent_log, unfinished))
     }
 
     /// A change of the record under `key`, or of any, is about to be made; answers its id.
@@ -265,7 +265,7 @@ impl Journal {
         if self.part.append(kind, id, bytes) {
             return Ok(());
         }
-        self.go_on(HEADER_BYTES + bytes.len())?;
+        self.continue_in_new_part(HEADER_BYTES + bytes.len())?;
         match self.part.append(kind, id, bytes) {
             true => Ok(()),
             false => Err(io::Error::other("an entry does not fit into the journal")),
@@ -273,7 +273,7 @@ impl Journal {
     }
 
     /// Goes on in a new file, where there is room for so many bytes.
-    fn go_on(&mut self, bytes: usize) -> io::Result<()> {
+    fn continue_in_new_part(&mut self, bytes: usize) -> io::Result<()> {
         let begun: usize = self.begun.values().map(|subject| HEADER_BYTES + subject.len()).sum();
         let needed = bytes + begun;
         let part = match self.spare.take() {
@@ -290,7 +290,7 @@ impl Journal {
         self.full.push((full.path, self.appended));
         for (id, subject) in &self.begun {
             if !self.part.append(BEGUN, *id, subject) {
-                return Err(io::Error::other("the journal is full"));
+                return Err(io::Error::other("the intent log is full"));
             }
         }
         Ok(())
@@ -320,7 +320,7 @@ impl Journal {
     }
 
     /// The number of a file to be made ahead, if there is none.
-    pub(super) fn wants_spare(&mut self) -> Option<u64> {
+    pub(super) fn next_spare_number(&mut self) -> Option<u64> {
         self.spare.is_none().then(|| {
             self.next_number += 1;
             self.next_number - 1
@@ -329,7 +329,7 @@ impl Journal {
 
     /// Takes a file that was made ahead, unless others have been begun meanwhile: files are read in
     /// the order of their numbers.
-    pub(super) fn give_spare(&mut self, Spare(spare): Spare) {
+    pub(super) fn add_spare(&mut self, Spare(spare): Spare) {
         if spare.number < self.part.number {
             spare.remove();
         } else {
@@ -366,7 +366,7 @@ impl Part {
         file.prepare(&map, capacity as u64)?;
         let mut appender = Appender::of(&map).ok_or_else(|| io::Error::other("a map in use"))?;
         if !appender.append(&[&head], head.len()) {
-            return Err(io::Error::other("a journal without room"));
+            return Err(io::Error::other("an intent log without space"));
         }
         Ok(appender)
     }

@@ -1,17 +1,17 @@
 //! Records that nobody else changes for a while, and changes under way.
 
-use super::order::Locks;
+use super::key_locks::Locks;
 use super::{Source, UpdateLog};
 use std::cell::Cell;
 use wire::update_log::Operation;
 
 /// A record that nobody changes, or all of them, until this is dropped.
-pub(crate) struct Stand<'l> {
+pub(crate) struct KeyLockGuard<'l> {
     log: &'l UpdateLog,
     _locks: Locks<'l>,
 }
 
-impl<'l> Stand<'l> {
+impl<'l> KeyLockGuard<'l> {
     pub(super) fn new(log: &'l UpdateLog, locks: Locks<'l>) -> Self {
         Self { log, _locks: locks }
     }
@@ -24,7 +24,7 @@ impl<'l> Stand<'l> {
 }
 
 /// A change under way. It is done when this is dropped.
-pub(crate) struct Held<'l> {
+pub(crate) struct ChangeGuard<'l> {
     log: &'l UpdateLog,
     change: Option<u64>,
     /// The journal lacks an entry of it.
@@ -32,7 +32,7 @@ pub(crate) struct Held<'l> {
     _locks: Locks<'l>,
 }
 
-impl<'l> Held<'l> {
+impl<'l> ChangeGuard<'l> {
     pub(super) fn new(log: &'l UpdateLog, change: Option<u64>, locks: Locks<'l>) -> Self {
         Self { log, change, is_lacking: Cell::new(false), _locks: locks }
     }
@@ -45,15 +45,15 @@ impl<'l> Held<'l> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         match self.change {
             Some(id) if self.is_lacking.get() => {
-                if let Some(journal) = &mut self.log.buffer.lock().journal {
-                    journal.done_when_written(id);
+                if let Some(intent_log) = &mut self.log.buffer.lock().intent_log {
+                    intent_log.done_when_written(id);
                 }
             }
-            Some(id) => self.log.settled(id),
+            Some(id) => self.log.resolved(id),
             None => {}
         }
     }

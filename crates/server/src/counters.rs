@@ -3,7 +3,6 @@
 //! Thread model: each thread that executes requests has a set of its own and is the only one to
 //! write it. So a count is a plain load and store. Readers add up the sets.
 
-use crate::admin::logins::Login;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
@@ -104,16 +103,6 @@ impl Counters {
     pub(crate) fn add(&self, what: Count, amount: u64) {
         let cell = &self.0[what as usize];
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
-    }
-
-    /// Counts a login by its result. Only the thread that owns the set may call this.
-    pub(crate) fn count_login(&self, login: Login) {
-        self.count(Count::Authentication);
-        match login {
-            Login::User => {}
-            Login::Denied => self.count(Count::AuthenticationError),
-            Login::TooSoon { .. } => self.count(Count::LoginTooSoon),
-        }
     }
 
     /// Returns the value of a count.

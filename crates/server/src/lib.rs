@@ -35,10 +35,8 @@ mod store;
 pub mod update_log;
 
 pub use admin::client_paths::ClientPaths;
-pub use admin::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use admin::logins::{Login, Peer};
 pub use admin::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
-pub use admin::snapshot::POSITION_FILE;
 pub use admin::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
@@ -46,10 +44,12 @@ pub use config::{
 pub use error::{Error, Result};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use net::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::draft::Draft;
 pub use ops::long::PIECE_BYTES;
 pub use ops::records::{Facts, Records, RecordsError, Saying};
 pub use ops::value::Value;
 pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
 pub use server::{Handle, Server};
+pub use store::position_file::POSITION_FILE;
 pub use wire::memcached::Dialect;

@@ -12,11 +12,11 @@ use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
+use crate::ops::iterator::Cursor;
 use crate::ops::operation::Model;
-use crate::ops::session::Cursor;
 use crate::replication::{Ask, Replication, SemiSync};
 use crate::store::Store;
-use crate::store::gate::Gate;
+use crate::store::gate::{Gate, WriteCondition};
 use crate::store::settle::settle;
 use crate::update_log::{Unfinished, UpdateLog};
 use crate::{Config, Error, Result};
@@ -109,26 +109,18 @@ impl Shared {
             }
             Arc::new(log)
         });
+        let wake = waker_of_pending_replies(&mailboxes);
         let awaits_disk = database.durability() == Durability::Always;
         let semi_sync = match config.semi_sync {
             None => None,
             Some(settings) if settings.replicas == 0 || update_log.is_none() => {
                 return Err(Error::SemiSync);
             }
-            Some(settings) => Some(Arc::new(SemiSync::new(settings, &mailboxes))),
+            Some(settings) => Some(Arc::new(SemiSync::new(settings, wake.clone()))),
         };
         let delays_replies = awaits_disk || semi_sync.is_some();
         if awaits_disk {
-            // The engine's thread must not drop the database, so the listener owns no more than the
-            // mailboxes.
-            let mailboxes = Arc::downgrade(&mailboxes);
-            let listener = Arc::new(move |_| {
-                for mailbox in mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
-                    if mailbox.has_pending_replies.load(Ordering::SeqCst) {
-                        mailbox.wake();
-                    }
-                }
-            });
+            let listener = Arc::new(move |_| wake());
             database.on_durable(listener).map_err(Error::Database)?;
         }
         let kind = Kind::of_path(&database.path());
@@ -137,7 +129,8 @@ impl Shared {
         if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
             settle(&database, log, &unfinished).map_err(Error::Unfinished)?;
         }
-        let gate = Arc::new(Gate::new(config.following.is_writable, semi_sync.clone()));
+        let condition = semi_sync.clone().map(|semi_sync| semi_sync as Arc<dyn WriteCondition>);
+        let gate = Arc::new(Gate::new(config.following.is_writable, condition));
         let database = database.gated(&gate);
         let nonblocking = database.nonblocking();
         Ok(Arc::new(Self {
@@ -339,5 +332,20 @@ impl Shared {
     /// Returns the milliseconds between the start of the server and `now`.
     pub(crate) fn milliseconds_at(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Returns what wakes the event loops whose replies wait. It owns no more than the mailboxes: the
+/// thread of an engine that calls it must not drop the database.
+fn waker_of_pending_replies(
+    mailboxes: &Arc<[Mailbox]>,
+) -> impl Fn() + Clone + Send + Sync + 'static {
+    let mailboxes = Arc::downgrade(mailboxes);
+    move || {
+        for mailbox in mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
+            if mailbox.has_pending_replies.load(Ordering::SeqCst) {
+                mailbox.wake();
+            }
+        }
     }
 }

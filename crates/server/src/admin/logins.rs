@@ -11,6 +11,7 @@
 //! Lock order: the table has the only lock, and no other lock is taken under it.
 
 use crate::admin::users::Users;
+use crate::counters::{Count, Counters};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -56,6 +57,18 @@ pub enum Login {
         /// Seconds until the next attempt is checked.
         wait_s: u64,
     },
+}
+
+impl Login {
+    /// Counts an attempt by its result. Only the thread that owns the set may call this.
+    pub(crate) fn count(self, counters: &Counters) {
+        counters.count(Count::Authentication);
+        match self {
+            Self::User => {}
+            Self::Denied => counters.count(Count::AuthenticationError),
+            Self::TooSoon { .. } => counters.count(Count::LoginTooSoon),
+        }
+    }
 }
 
 /// Peer of a connection to a server with users.

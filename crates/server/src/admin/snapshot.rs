@@ -15,16 +15,12 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
-
-/// File in a snapshot with the time stamp of the last log entry that the snapshot contains, in
-/// decimal, and a line feed. It has the format of a replica's `-rts` file.
-pub const POSITION_FILE: &str = "position";
 
 /// Interval between two checks whether a command has ended.
 const TICK: Duration = Duration::from_millis(20);
@@ -73,18 +69,6 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
         for_command.move_out()
     };
     called().map_err(|source| failed("run a command to copy", &path, source))
-}
-
-/// Writes the time stamp up to which a snapshot contains the log, durably.
-pub(crate) fn write_position(snapshot: &Path, timestamp_us: u64) -> Result<()> {
-    let path = snapshot.join(POSITION_FILE);
-    let write = || {
-        let mut file = File::create(&path)?;
-        file.write_all(format!("{timestamp_us}\n").as_bytes())?;
-        file.sync_all()?;
-        File::open(snapshot)?.sync_all()
-    };
-    write().map_err(|source| failed("write", &path, source))
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> Error {

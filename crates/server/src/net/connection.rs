@@ -9,9 +9,9 @@ use crate::net::pace::Pace;
 use crate::net::pending_reply::{
     AcknowledgementPoint, FirstAcknowledgement, PendingReply, RefusalReason,
 };
-use crate::net::reparse::Reparse;
 use crate::net::slab::Token;
-use crate::ops::session::Session;
+use crate::protocol::reparse::Reparse;
+use crate::protocol::session::Session;
 use crate::shared::Shared;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};

@@ -8,8 +8,6 @@ pub(crate) mod listener;
 pub(crate) mod mailbox;
 pub(crate) mod pace;
 pub(crate) mod pending_reply;
-pub(crate) mod reparse;
 pub(crate) mod slab;
-pub(crate) mod tcp_sockets;
 pub(crate) mod upgrade;
 pub(crate) mod worker_pool;

@@ -8,7 +8,7 @@ use crate::budget::Charge;
 use crate::net::mailbox::{Mailbox, Message};
 use crate::net::pending_reply::{AcknowledgementPoint, FirstAcknowledgement, Refusal};
 use crate::net::slab::Token;
-use crate::ops::session::Session;
+use crate::protocol::session::Session;
 use crate::protocol::{self, Context, Next, Step};
 use crate::shared::Shared;
 use cabinet::LogPosition;

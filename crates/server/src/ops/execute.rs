@@ -3,8 +3,8 @@
 //! Records are handed to the [`Reply`] of the protocol one by one as they are found, and are
 //! encoded in place. Every other result is an [`Outcome`].
 
+use super::iterator::{Iterators, Place};
 use super::operation::Operation;
-use super::session::{Iterators, Place};
 use super::{lists, rows, scans};
 use crate::budget::{Budget, Charge};
 use crate::store::{RowMode, Store};

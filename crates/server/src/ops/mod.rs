@@ -2,12 +2,14 @@
 //! types, and the numbers that clients compare.
 
 pub(crate) mod cas_numbers;
+pub(crate) mod command_mask;
 pub(crate) mod decode;
 pub(crate) mod draft;
 pub(crate) mod entity_tag;
 pub(crate) mod execute;
 pub(crate) mod failure;
 pub(crate) mod hits;
+pub(crate) mod iterator;
 mod lists;
 pub(crate) mod long;
 pub(crate) mod media_types;
@@ -18,6 +20,5 @@ pub(crate) mod replay;
 pub(crate) mod reserved;
 mod rows;
 mod scans;
-pub(crate) mod session;
 pub(crate) mod spool;
 pub(crate) mod value;

@@ -5,7 +5,7 @@
 //! workers by [`Operation::scope`].
 
 use super::decode::Sender;
-use crate::admin::command_mask::Command;
+use crate::ops::command_mask::Command;
 use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;

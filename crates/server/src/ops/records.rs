@@ -4,9 +4,9 @@
 //! change is logged and replicated as what any client changes, and what is masked over HTTP is
 //! refused.
 
-use crate::admin::command_mask::{Command, Protocol};
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::draft::{Base, Draft};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::ops::media_types;
@@ -123,7 +123,7 @@ impl Records {
     pub fn log_in(&self, peer: &mut Peer, authorization: Option<&[u8]>) -> Login {
         let Some(users) = &self.shared.config.users else { return Login::User };
         let login = self.shared.logins.check_header(users, peer, authorization);
-        self.counters.lock().count_login(login);
+        login.count(&self.counters.lock());
         login
     }
 

@@ -1,7 +1,7 @@
 //! Operations that go through many records.
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop};
-use super::session::Place;
+use super::iterator::Place;
 use crate::store::Store;
 use cabinet::{Numbered, Position};
 use std::ops::ControlFlow;

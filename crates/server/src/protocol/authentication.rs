@@ -9,7 +9,7 @@ use super::{Context, Next, Step, dispatch};
 use crate::admin::logins::Login;
 use crate::admin::users::Users;
 use crate::counters::Count;
-use crate::net::reparse::UNAUTHENTICATED_BYTES_MAX;
+use crate::protocol::reparse::UNAUTHENTICATED_BYTES_MAX;
 use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
@@ -36,7 +36,7 @@ impl Context<'_> {
         let login = credentials.map_or(Login::Denied, |credentials| {
             self.shared.logins.check(users, peer, protocol, credentials)
         });
-        self.counters.count_login(login);
+        login.count(self.counters);
         self.session.is_authenticated = login == Login::User;
         login
     }
@@ -63,7 +63,7 @@ pub(super) fn step(
                 };
                 // Others are looked at again.
                 if matches!(step, Step::Executed { .. }) {
-                    context.counters.count_login(login);
+                    login.count(context.counters);
                 }
                 return step;
             }

@@ -9,19 +9,22 @@ mod ahead;
 mod authentication;
 mod http;
 mod memcached;
+pub(crate) mod reparse;
+pub(crate) mod session;
 mod tokyo_tyrant;
 
 pub(crate) use ahead::look_ahead;
 pub(crate) use http::Exchange as HttpExchange;
 
-use crate::admin::command_mask::{Command, CommandMask, Protocol};
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+use crate::ops::command_mask::{Command, CommandMask, Protocol};
 pub(crate) use crate::ops::decode::leading_number;
 use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute};
 use crate::ops::failure::Failure;
+use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
-use crate::ops::session::{Iterators, Session};
+use crate::protocol::session::Session;
 use crate::replication::Ask;
 use crate::shared::Shared;
 use crate::store::Store;

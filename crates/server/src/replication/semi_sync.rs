@@ -4,11 +4,11 @@
 //! stay away for too long it is given up, until they have caught up again: changes are then
 //! refused, or acknowledged without them.
 
-use crate::net::mailbox::Mailbox;
+use crate::store::gate::WriteCondition;
 use crate::update_log::now_us;
 use parking_lot::{Condvar, Mutex};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Default of [`Settings::timeout`].
@@ -46,7 +46,6 @@ impl Settings {
 }
 
 /// What is known of how far replicas are.
-#[derive(Debug)]
 pub(crate) struct SemiSync {
     settings: Settings,
     /// Time stamp up to which enough replicas have everything on disk.
@@ -55,8 +54,8 @@ pub(crate) struct SemiSync {
     presence: Mutex<Presence>,
     /// Something was confirmed or given up.
     moved: Condvar,
-    /// Event loops that may hold replies.
-    mailboxes: Weak<[Mailbox]>,
+    /// Wakes the event loops whose replies wait.
+    wake: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Debug)]
@@ -79,7 +78,7 @@ impl Presence {
 }
 
 impl SemiSync {
-    pub(crate) fn new(settings: Settings, mailboxes: &Arc<[Mailbox]>) -> Self {
+    pub(crate) fn new(settings: Settings, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let presence = Presence { replicas: 0, few_since: Some(Instant::now()) };
         Self {
             settings,
@@ -87,7 +86,7 @@ impl SemiSync {
             has_given_up: AtomicBool::new(false),
             presence: Mutex::new(presence),
             moved: Condvar::new(),
-            mailboxes: Arc::downgrade(mailboxes),
+            wake: Box::new(wake),
         }
     }
 
@@ -112,16 +111,6 @@ impl SemiSync {
             self.moved.wait_for(&mut presence, TICK);
         }
         true
-    }
-
-    /// Fails while changes are refused.
-    #[inline]
-    pub(crate) fn pass(&self) -> cabinet::Result<()> {
-        if self.has_given_up() && self.settings.on_timeout == OnTimeout::Error {
-            let what = format!("fewer than {} replicas confirm changes", self.settings.replicas);
-            return Err(cabinet::Error::ReadOnly(what));
-        }
-        Ok(())
     }
 
     fn has_given_up(&self) -> bool {
@@ -191,11 +180,7 @@ impl SemiSync {
     /// Has those look that wait, and event loops at the replies that they hold.
     fn wake(&self) {
         self.moved.notify_all();
-        for mailbox in self.mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {
-            if mailbox.has_pending_replies.load(Ordering::SeqCst) {
-                mailbox.wake();
-            }
-        }
+        (self.wake)();
     }
 
     /// The life of a thread that finds out when there are too few replicas for too long.
@@ -224,13 +209,29 @@ impl SemiSync {
     }
 }
 
+impl fmt::Debug for SemiSync {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SemiSync").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl WriteCondition for SemiSync {
+    fn check(&self) -> cabinet::Result<()> {
+        if self.has_given_up() && self.settings.on_timeout == OnTimeout::Error {
+            let what = format!("fewer than {} replicas confirm changes", self.settings.replicas);
+            return Err(cabinet::Error::ReadOnly(what));
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn semi_sync(on_timeout: OnTimeout) -> SemiSync {
         let settings = Settings { replicas: 2, timeout: TIMEOUT, on_timeout };
-        SemiSync::new(settings, &Vec::new().into())
+        SemiSync::new(settings, || ())
     }
 
     #[test]
@@ -256,18 +257,18 @@ mod tests {
     fn what_is_given_up_is_refused_until_replicas_have_caught_up() {
         let semi_sync = semi_sync(OnTimeout::Error);
         semi_sync.give_up();
-        assert!(semi_sync.pass().is_err() && !semi_sync.is_confirmed(1));
+        assert!(semi_sync.check().is_err() && !semi_sync.is_confirmed(1));
         semi_sync.confirm(&[8, 8], 9);
-        assert!(semi_sync.pass().is_err());
+        assert!(semi_sync.check().is_err());
         semi_sync.confirm(&[9, 9], 9);
-        assert!(semi_sync.pass().is_ok());
+        assert!(semi_sync.check().is_ok());
     }
 
     #[test]
     fn what_is_given_up_is_acknowledged_until_replicas_have_caught_up() {
         let semi_sync = semi_sync(OnTimeout::Fallback);
         semi_sync.give_up();
-        assert!(semi_sync.pass().is_ok() && semi_sync.is_confirmed(u64::MAX));
+        assert!(semi_sync.check().is_ok() && semi_sync.is_confirmed(u64::MAX));
         // Under writes they are never quite there.
         semi_sync.confirm(&[now_us(), now_us()], u64::MAX);
         assert!(!semi_sync.is_confirmed(u64::MAX));
@@ -280,10 +281,10 @@ mod tests {
             timeout: Duration::from_millis(10),
             on_timeout: OnTimeout::Error,
         };
-        let semi_sync = SemiSync::new(settings, &Vec::new().into());
+        let semi_sync = SemiSync::new(settings, || ());
         semi_sync.confirm(&[5], 5);
         assert!(semi_sync.wait_for(5));
         assert!(!semi_sync.wait_for(6));
-        assert!(semi_sync.pass().is_err(), "so later changes are refused at once");
+        assert!(semi_sync.check().is_err(), "so later changes are refused at once");
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! [`crate::store::Store`] asks at each change. What comes from the master goes around it.
 
-use crate::replication::SemiSync;
 use cabinet::{Error, Result};
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,14 +15,20 @@ pub(crate) struct Gate {
     stays_open: bool,
     is_closed: AtomicBool,
     reason: Mutex<String>,
-    semi_sync: Option<Arc<SemiSync>>,
+    condition: Option<Arc<dyn WriteCondition>>,
+}
+
+/// A condition under which clients may write while the gate is open.
+pub(crate) trait WriteCondition: fmt::Debug + Send + Sync {
+    /// Fails while clients may not write.
+    fn check(&self) -> Result<()>;
 }
 
 impl Gate {
     /// An open one, which cannot be closed if it `stays_open`.
-    pub(crate) fn new(stays_open: bool, semi_sync: Option<Arc<SemiSync>>) -> Self {
+    pub(crate) fn new(stays_open: bool, condition: Option<Arc<dyn WriteCondition>>) -> Self {
         let is_closed = AtomicBool::new(false);
-        Self { stays_open, is_closed, reason: Mutex::default(), semi_sync }
+        Self { stays_open, is_closed, reason: Mutex::default(), condition }
     }
 
     /// Refuses the writes of clients from now on: this server is a replica of `master`.
@@ -48,7 +54,7 @@ impl Gate {
     #[inline]
     pub(crate) fn pass(&self) -> Result<()> {
         match self.is_closed.load(Ordering::Acquire) {
-            false => self.semi_sync.as_ref().map_or(Ok(()), |semi_sync| semi_sync.pass()),
+            false => self.condition.as_ref().map_or(Ok(()), |condition| condition.check()),
             true => Err(Error::ReadOnly(self.reason.lock().clone())),
         }
     }

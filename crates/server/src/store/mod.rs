@@ -14,16 +14,17 @@
 
 pub(crate) mod as_is;
 pub(crate) mod gate;
+pub(crate) mod position_file;
 pub(crate) mod settle;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub(crate) use words::{is_relative, meta_in, put_request, strings};
+pub(crate) use words::{meta_in, put_request, strings};
 
 use crate::store::as_is::as_is;
 use crate::store::gate::Gate;
-use crate::update_log::{ChangeGuard, Mark, Scope, Source, UpdateLog, now_us};
+use crate::update_log::{ChangeGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us};
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
@@ -488,7 +489,7 @@ impl Store {
             Ok(true)
         })?;
         if path.is_dir() {
-            crate::admin::snapshot::write_position(path, mark.last_us)?;
+            position_file::write_position(path, mark.last_us)?;
         }
         Ok(mark.now_us)
     }

@@ -37,12 +37,6 @@ pub(super) fn added_to(request: &Request<'_>) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether a key of a fixed-length database means a record that depends on which there are: `next`,
-/// `prev`, `min`, `max`.
-pub(crate) fn is_relative(key: &[u8]) -> bool {
-    !key.iter().any(u8::is_ascii_digit)
-}
-
 /// The same operation on the record under another key.
 pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Request<'a> {
     match &mut request {

@@ -5,7 +5,6 @@
 //! buffer of the log. Writers of different keys meet only where two of them share one of the
 //! [`LOCKS`], and at the buffer.
 
-use crate::store::is_relative;
 use cabinet::{Database, Order};
 use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -129,6 +128,12 @@ impl KeyLocks {
         let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
         locks.collect::<Option<_>>().map(|locks| Locks::All { _locks: locks })
     }
+}
+
+/// Whether a key of a fixed-length database means a record that depends on which there are: `next`,
+/// `prev`, `min`, `max`.
+pub(crate) fn is_relative(key: &[u8]) -> bool {
+    !key.iter().any(u8::is_ascii_digit)
 }
 
 #[cfg(test)]

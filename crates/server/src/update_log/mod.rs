@@ -36,7 +36,7 @@ pub use retention::Retention;
 
 pub(crate) use change_guard::{ChangeGuard, KeyLockGuard};
 pub(crate) use intent_log::{Subject, Unfinished};
-pub(crate) use key_locks::{KeyPartitioning, Scope};
+pub(crate) use key_locks::{KeyPartitioning, Scope, is_relative};
 pub(crate) use resumption::name_of;
 pub(crate) use retention::now_us;
 pub(crate) use roots::RootLines;

@@ -3,9 +3,9 @@
 use super::json::Bytes;
 use super::read::read_record;
 use super::{Halt, freshness, json, status_of};
-use crate::admin::command_mask::{Command, Protocol};
 use crate::budget::Charge;
 use crate::counters::Count;
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::media_types;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::Context;

@@ -12,9 +12,9 @@ mod write;
 
 use super::tokyo_tyrant::functions::Call;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
-use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::server_stats;
 use crate::counters::Count;
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::execute::Reply;
 use crate::ops::failure::Failure;
 use crate::ops::reserved::is_reserved;

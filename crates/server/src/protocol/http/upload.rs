@@ -4,8 +4,8 @@
 //! all is there, stores the value from the file. Nothing of it stays in memory.
 
 use super::{Exchange, Transfer, announce, refusal, write};
-use crate::admin::command_mask::Protocol;
 use crate::counters::Count;
+use crate::ops::command_mask::Protocol;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::spool::Spool;
 use crate::protocol::{Context, Next, Step};

@@ -1,9 +1,9 @@
 //! PUT and DELETE, of any version of a record or of one.
 
 use super::{Halt, answer, freshness, status_of};
-use crate::admin::command_mask::Command;
 use crate::budget::Charge;
 use crate::counters::Count;
+use crate::ops::command_mask::Command;
 use crate::ops::failure::Failure;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::media_types;

@@ -3,9 +3,9 @@
 use super::conditional::{self, Counted, Removed, Stored};
 use super::number::Operation;
 use super::{admin, expiry, note, one_line, sasl, stats, touch};
-use crate::admin::command_mask;
 use crate::admin::server_stats;
 use crate::counters::Count;
+use crate::ops::command_mask;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Entry, Error, Meta};
 use wire::Parse;

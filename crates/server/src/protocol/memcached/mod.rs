@@ -12,9 +12,9 @@ mod store;
 mod sum;
 
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
-use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::server_stats;
 use crate::counters::Count;
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::failure::Failure;
 use crate::ops::hits::Hit;
 use crate::ops::prefetch::Grouped;

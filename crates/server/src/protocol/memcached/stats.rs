@@ -184,7 +184,7 @@ fn items(shared: &Shared) -> Figures {
 /// What this process has of TCP connections and listeners, as the system lists them.
 fn connections(shared: &Shared) -> Figures {
     let mut figures = Figures::new();
-    for socket in crate::net::tcp_sockets::list() {
+    for socket in crate::admin::tcp_sockets::list() {
         let number = socket.descriptor;
         let (local, remote) = (socket.local, socket.remote);
         match remote {

@@ -1,8 +1,8 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
-use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::scrub;
 use crate::counters::Count;
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::decode::{NoOperation, Sender, decode_function, leading_number};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
@@ -148,9 +148,9 @@ fn check(context: &mut Context<'_>, arguments: &[&[u8]], reply: &mut impl Reply)
 mod tests {
     use super::*;
     use crate::Config;
-    use crate::admin::command_mask::CommandMask;
+    use crate::ops::command_mask::CommandMask;
     use crate::ops::execute::NoReply;
-    use crate::ops::session::Session;
+    use crate::protocol::session::Session;
     use crate::shared::Shared;
     use crate::store::strings;
     use cabinet::Database;

@@ -4,9 +4,9 @@ pub(super) mod functions;
 mod reply;
 
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
-use crate::admin::command_mask::{Command, Protocol};
 use crate::admin::{server_stats, snapshot};
 use crate::counters::Count;
+use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::Outcome;
 use crate::ops::failure::Failure;
@@ -319,7 +319,7 @@ fn command(request: &Request<'_>, operation: Option<&Operation<'_>>) -> Command 
 mod tests {
     use super::*;
     use crate::Config;
-    use crate::ops::session::Session;
+    use crate::protocol::session::Session;
     use crate::shared::Shared;
     use cabinet::Database;
 

@@ -89,6 +89,18 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         let uploaded = u64::from(kind == "tch");
         ensure!(count == records + uploaded, ".{kind} has {count} records, not {records}");
     }
+    for kind in ["*", "+"] {
+        let mut server = Enclosed::start(&programs, kind)?;
+        let taken = server.put_until_refused(kind, records)?;
+        println!("small memory: {taken} puts into {kind} before one was refused");
+        for (what, request) in large_requests(kind, taken)? {
+            let bytes = server.answer_bytes(&request).with_context(|| what.clone())?;
+            server.lives().with_context(|| format!("after {what} on {kind}"))?;
+            println!("small memory: {what} on {kind} ended with {bytes} bytes");
+        }
+        let count = server.records()?;
+        ensure!(count == taken && count > 0, "{kind} has {count} records, not {taken}");
+    }
     println!("small memory: nothing was killed in {} MiB", MEMORY_BYTES >> 20);
     Ok(())
 }
@@ -103,11 +115,16 @@ struct Enclosed {
 impl Enclosed {
     fn start(programs: &Path, kind: &str) -> Result<Self> {
         let folder = tempfile::tempdir_in(crate::programs::target_folder())?;
-        let name = format!("tyrant-small-memory-{}-{kind}", std::process::id());
+        let in_memory = matches!(kind, "*" | "+");
+        let suffix = if in_memory { "memory" } else { kind };
+        let name = format!("tyrant-small-memory-{}-{suffix}", std::process::id());
         let group = MemoryCgroup::new(&name, MEMORY_BYTES)?;
         let database = folder.path().join(format!("casket.{kind}#width=255#limsiz=4g"));
-        let database =
-            if kind == "tcf" { database } else { folder.path().join(format!("casket.{kind}")) };
+        let database = match kind {
+            "tcf" => database,
+            kind if in_memory => kind.into(),
+            kind => folder.path().join(format!("casket.{kind}")),
+        };
         let log = folder.path().join("log");
         let enclose = |command| group.enclose(&command);
         let server = Server::start_by(enclose, programs, &database, &log, &["--threads", "2"])?;
@@ -151,6 +168,30 @@ impl Enclosed {
             ensure!(answers.iter().all(|byte| *byte == 0), "a put into .{kind} was refused");
         }
         Ok(())
+    }
+
+    /// Puts records until one is refused, which must come before there are `most`; answers how
+    /// many there were. Those that are in the same packets are refused, too.
+    fn put_until_refused(&mut self, kind: &str, most: u64) -> Result<u64> {
+        let mut stream = self.connect()?;
+        let mut taken = 0;
+        for first in (0..most).step_by(PIPELINED as usize) {
+            let requests: Vec<u8> =
+                (first..first + PIPELINED).flat_map(|number| put(kind, number)).collect();
+            let mut answers = vec![0; PIPELINED as usize];
+            let exchanged =
+                stream.write_all(&requests).and_then(|()| stream.read_exact(&mut answers));
+            if let Err(error) = exchanged {
+                self.lives().with_context(|| format!("after {taken} puts into {kind}"))?;
+                return Err(error.into());
+            }
+            taken += answers.iter().filter(|byte| **byte == 0).count() as u64;
+            if taken < first + PIPELINED {
+                self.lives().with_context(|| format!("after a refused put into {kind}"))?;
+                return Ok(taken);
+            }
+        }
+        bail!("{most} puts into {kind} were not refused")
     }
 
     /// Number of records that there are.

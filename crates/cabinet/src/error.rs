@@ -35,6 +35,19 @@ pub enum Error {
         /// The file that could not grow.
         path: PathBuf,
     },
+    /// An on-memory database has the memory that it may use. Reads, removals and what does not get
+    /// longer go on; other writes go on when records are removed.
+    #[error(
+        "no memory left in {}: its records take the {max} bytes that they may; remove some, or set \
+         a cap (capsiz), over which those not used lately are evicted",
+        path.display()
+    )]
+    NoMemory {
+        /// The database.
+        path: PathBuf,
+        /// Most bytes that it may use.
+        max: u64,
+    },
     /// An earlier write or sync failed, so nothing further is accepted. Reads go on.
     #[error("writing stopped after an earlier failure: {0}")]
     Poisoned(String),

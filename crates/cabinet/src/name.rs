@@ -18,6 +18,7 @@
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds and trees: most records |
 //! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
+//! | `memory` | a number | on-memory kinds without `capsiz`: bytes in memory over which writes are refused; 0 is unlimited |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
 //! | `limsiz` | a number | fixed-length, on creation: bytes of Tokyo Cabinet's file, which limit the ids; 256 MiB if not given |
 //!
@@ -44,7 +45,7 @@ const IDLE_NUMBERS: &[&str] = &[
 
 /// Every key, for the error that lists what would be allowed.
 const KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
-    capsiz, idx, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
+    capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
     lsmax, width, limsiz, dbgfd";
 
 const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
@@ -282,6 +283,10 @@ impl Tuning {
                 }
                 self.options.capacity_bytes = bytes;
                 true
+            }
+            "memory" => {
+                self.options.memory_bytes = Some(pair.number()?);
+                on_memory
             }
             "width" => {
                 self.options.width = pair.number_or_default()?;

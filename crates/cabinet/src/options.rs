@@ -4,6 +4,12 @@ use crate::table::IndexDescription;
 use crate::{Clock, Durability, Order, UsableMemory};
 use std::ops::RangeInclusive;
 
+/// Share of the [usable memory](UsableMemory) that an on-memory database without a cap takes, in
+/// eighths: where the memory is limited, what is beside the records has to stay within the limit,
+/// too.
+const RECORDS_EIGHTHS: u64 = 6;
+const RECORDS_EIGHTHS_OF_LIMIT: u64 = 4;
+
 /// Share of the [usable memory](UsableMemory) that the pages of a tree take unless told otherwise,
 /// as a divisor, and its bounds in bytes.
 const CACHE_SHARE: u64 = 16;
@@ -57,6 +63,10 @@ pub struct Options {
     /// trees and tables: most bytes of all pages, before compression. On the disk at least
     /// [`crate::limits::CAPACITY_BYTES_MIN`]. Records not used lately go first; 0 is unlimited.
     pub capacity_bytes: u64,
+    /// On-memory kinds without a cap on bytes: most bytes in memory, over which writes that need
+    /// more fail with [`crate::Error::NoMemory`]; 0 is unlimited. `None` is half of the [usable
+    /// memory](UsableMemory) where a control group limits it, else three quarters.
+    pub memory_bytes: Option<u64>,
     /// Fixed-length kind, on creation: longest value, in bytes; longer ones are cut; `None` is
     /// 255. At most [`crate::limits::FIXED_WIDTH_BYTES_MAX`].
     pub width: Option<u64>,
@@ -101,6 +111,7 @@ impl Default for Options {
             indices: Vec::new(),
             capacity_records: 0,
             capacity_bytes: 0,
+            memory_bytes: None,
             width: None,
             limit_bytes: None,
             eager_lanes: false,
@@ -115,8 +126,30 @@ impl Options {
         let default = || share_of_memory(CACHE_SHARE, &CACHE_BYTES_DEFAULT);
         usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)
     }
+
+    /// Most bytes in memory of an on-memory database without a cap on bytes; 0 is unlimited.
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.memory_bytes.unwrap_or_else(|| records_share(UsableMemory::of_process()))
+    }
+}
+
+fn records_share(memory: UsableMemory) -> u64 {
+    let eighths = if memory.is_limited { RECORDS_EIGHTHS_OF_LIMIT } else { RECORDS_EIGHTHS };
+    memory.bytes / 8 * eighths
 }
 
 fn share_of_memory(share: u64, bounds: &RangeInclusive<u64>) -> u64 {
     UsableMemory::of_process().share(share, *bounds.start(), *bounds.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_in_memory_take_half_of_a_limit_and_three_quarters_of_a_machine() {
+        let share = |bytes, is_limited| records_share(UsableMemory { bytes, is_limited });
+        assert_eq!(share(64 << 20, true), 32 << 20);
+        assert_eq!(share(64 << 30, false), 48 << 30);
+    }
 }

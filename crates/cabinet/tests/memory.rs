@@ -51,6 +51,70 @@ fn there_is_never_more_memory_in_use_than_the_cap_and_a_tenth() {
 }
 
 #[test]
+fn without_a_cap_puts_are_refused_when_the_memory_is_used_up() {
+    const MAX: u64 = 4 << 20;
+    for kind in KINDS {
+        let database = open(kind, |options| options.memory_bytes = Some(MAX));
+        let refused = (0..).find_map(|number| {
+            let error = database.put(&key(number), &[1; 1000]).err()?;
+            assert_eq!(database.len(), u64::from(number));
+            Some((number, error))
+        });
+        let (records, error) = refused.unwrap();
+        assert!(matches!(error, Error::NoMemory { max: MAX, .. }), "{error}");
+        assert!(error.to_string().contains("capsiz"), "{error}");
+        let size = database.size_bytes();
+        assert!((MAX * 9 / 10..=MAX + MAX / 10).contains(&size), "{kind} {size}");
+        // Nothing is lost, and what takes no more memory goes on.
+        for number in 0..records {
+            assert_eq!(database.get(&key(number)).unwrap().unwrap(), [1; 1000]);
+        }
+        database.put(&key(0), &[2; 1000]).unwrap();
+        database.put(&key(1), &[2; 10]).unwrap();
+        let mut batch = Batch::new();
+        batch.put(&key(records), &[2; 3000], Meta::NONE);
+        assert!(matches!(database.write(&batch), Err(Error::NoMemory { .. })));
+        batch.remove(&key(2));
+        batch.remove(&key(3));
+        batch.remove(&key(4));
+        database.write(&batch).unwrap();
+        let grown = database.put_cat(&key(5), &[1; 3000]);
+        assert!(matches!(grown, Err(Error::NoMemory { .. })), "{grown:?}");
+        database.remove(&key(5)).unwrap();
+        database.put(&key(5), &[2; 900]).unwrap();
+        // With a cap they are evicted instead, and without one again refused.
+        database.retune("capsiz=4m").unwrap();
+        for number in 0..10_000 {
+            database.put(&key(number), &[1; 1000]).unwrap();
+        }
+        database.retune("capsiz=0").unwrap();
+        let refused = (0..10_000).find_map(|n| database.put(&key(n), &[1; 2000]).err());
+        assert!(matches!(refused, Some(Error::NoMemory { .. })), "{refused:?}");
+        database.retune("memory=0").unwrap();
+        for number in 0..10_000 {
+            database.put(&key(number), &[1; 1000]).unwrap();
+        }
+        assert_eq!(database.len(), 10_000);
+    }
+}
+
+#[test]
+fn expired_records_make_room_where_the_memory_is_used_up() {
+    for kind in KINDS {
+        let (clock, time) = Clock::manual(1000);
+        let database = open(kind, |options| {
+            options.memory_bytes = Some(1 << 20);
+            options.clock = clock;
+        });
+        let meta = Meta { expires_at_ms: 2000, ..Meta::NONE };
+        let full = (0..).find(|number| database.put_with(&key(*number), &[1; 1000], meta).is_err());
+        time.set(3000);
+        let again = (0..100_000).find(|_| database.put(&key(full.unwrap()), &[1; 1000]).is_ok());
+        assert!(again.is_some(), "{kind}");
+    }
+}
+
+#[test]
 fn many_threads_together_keep_to_the_caps() {
     for kind in KINDS {
         let database = open(kind, |options| options.capacity_records = 3000);

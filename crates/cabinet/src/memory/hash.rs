@@ -22,7 +22,7 @@
 //! three cache lines: index, place, record.
 
 use super::ScanBudget;
-use super::capacity::Capacity;
+use super::capacity::{Added, Capacity, Profile};
 use super::copy::copy_records;
 use super::expiry::SEARCHES;
 use super::record::Record;
@@ -55,6 +55,9 @@ const OVERWRITE_BYTES_MAX: usize = 512;
 
 const PATH: &str = "*";
 
+/// What its records take beside what the cap counts.
+const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 16 };
+
 /// On-memory hash database with optional caps, over which records not used lately go first.
 #[derive(Debug)]
 pub struct MemoryHash {
@@ -75,7 +78,7 @@ struct Padded<T>(T);
 impl MemoryHash {
     /// Returns an empty database. The caps, the compression and the clock of the options matter.
     pub fn new(options: &Options) -> Self {
-        let capacity = Capacity::new(options);
+        let capacity = Capacity::new(options, PROFILE);
         let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN)
             .min(capacity.bytes_max() / BYTES_PER_SHARD_MIN)
             .max(1);
@@ -145,6 +148,14 @@ impl MemoryHash {
         let place = place.filter(|_| value.len() <= OVERWRITE_BYTES_MAX)?;
         let version = self.next_version();
         shard.overwrite(place, value, meta, version).then_some(version)
+    }
+
+    /// Refuses a record of so many bytes that there is no memory for, in a place or a new one.
+    /// Expired records of the shard are looked for then, so that a later write may find some.
+    fn check_memory(&self, shard: &mut Shard, place: Option<u32>, bytes: usize) -> Result<()> {
+        let mut added = Added::default();
+        added.put(place.and_then(|place| shard.record(place)).map(Record::size_bytes), bytes);
+        self.capacity.check_memory(added).inspect_err(|_| self.sweep(shard))
     }
 
     /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
@@ -247,6 +258,7 @@ impl Engine for MemoryHash {
             return Ok(version);
         }
         let record = record.map_or_else(|| self.record(key, value, meta), Ok)?;
+        self.check_memory(&mut shard, found, record.size_bytes())?;
         let (place, version) = self.store(&mut shard, tag, found, record);
         self.settle(index, shard, Some(place), wait);
         Ok(version)
@@ -279,6 +291,7 @@ impl Engine for MemoryHash {
                     return Ok(version);
                 }
                 let record = self.record(key, &value, meta)?;
+                self.check_memory(&mut shard, found, record.size_bytes())?;
                 let (place, version) = self.store(&mut shard, tag, found, record);
                 self.settle(index, shard, Some(place), wait);
                 Ok(version)
@@ -335,6 +348,20 @@ impl Engine for MemoryHash {
             if present != *expected {
                 return Err(Error::Conflict);
             }
+        }
+        let mut added = Added::default();
+        for ((index, tag), key, record) in &changes {
+            let shard = &shards[at(*index)].1;
+            let found = shard.find(*tag, key).and_then(|place| shard.record(place));
+            match (found.map(Record::size_bytes), record) {
+                (old, Some(record)) => added.put(old, record.size_bytes()),
+                (Some(old), None) => added.remove(old),
+                (None, None) => {}
+            }
+        }
+        if let Err(error) = self.capacity.check_memory(added) {
+            shards.iter_mut().for_each(|(_, shard)| self.sweep(shard));
+            return Err(error);
         }
         for (_, shard) in &shards {
             shard.check_room(changes.len())?;

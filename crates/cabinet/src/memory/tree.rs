@@ -9,7 +9,7 @@
 //! nothing is read, and keys rise, the oldest goes first.
 
 use super::ScanBudget;
-use super::capacity::Capacity;
+use super::capacity::{Added, Capacity, Profile};
 use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
@@ -32,6 +32,9 @@ const PASSED_MAX: usize = 64;
 const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) as u64;
 
 const PATH: &str = "+";
+
+/// What its records take beside what the cap counts: where keys rise, nodes are half full.
+const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 48 };
 
 /// On-memory database in the order of keys, with optional caps, over which records not used
 /// lately go first.
@@ -90,6 +93,11 @@ impl Eq for Item {}
 impl Tree {
     fn from(&self, key: &[u8]) -> impl Iterator<Item = &Item> {
         self.items.range::<[u8], _>((Bound::Included(key), Bound::Unbounded))
+    }
+
+    /// Bytes of the record under a key, if there is one.
+    fn bytes_of(&self, key: &[u8]) -> Option<usize> {
+        self.items.get(key).map(|item| item.record.size_bytes())
     }
 
     fn put(&mut self, mut record: Record, capacity: &Capacity) -> Version {
@@ -165,7 +173,8 @@ impl Tree {
 impl MemoryTree {
     /// Returns an empty database. The caps, the compression and the clock of the options matter.
     pub fn new(options: &Options) -> Self {
-        Self { tree: RwLock::default(), capacity: Capacity::new(options), options: options.clone() }
+        let capacity = Capacity::new(options, PROFILE);
+        Self { tree: RwLock::default(), capacity, options: options.clone() }
     }
 
     fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
@@ -182,13 +191,29 @@ impl MemoryTree {
         tree.items.get(key).filter(|item| self.is_live(item.record.meta()))
     }
 
-    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
-    /// record just written.
-    fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
+    /// Refuses a change that there is no memory for. Expired records are looked for then, so that a
+    /// later write may find some.
+    fn check_memory(&self, tree: &mut Tree, added: Added) -> Result<()> {
+        self.capacity.check_memory(added).inspect_err(|_| self.sweep(tree))
+    }
+
+    fn check_record(&self, tree: &mut Tree, record: &Record) -> Result<()> {
+        let mut added = Added::default();
+        added.put(tree.bytes_of(record.key()), record.size_bytes());
+        self.check_memory(tree, added)
+    }
+
+    fn sweep(&self, tree: &mut Tree) {
         if tree.expiries.any() {
             let clock = &self.options.clock;
             tree.sweep(clock.now_ms(), &self.capacity, clock);
         }
+    }
+
+    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
+    /// record just written.
+    fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
+        self.sweep(tree);
         tree.evict(spare, &self.capacity);
     }
 }
@@ -212,6 +237,7 @@ impl Engine for MemoryTree {
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
         let record = self.record(key, value, meta)?;
         let mut tree = locks::write(&self.tree, wait)?;
+        self.check_record(&mut tree, &record)?;
         let version = tree.put(record, &self.capacity);
         self.settle(&mut tree, Some(key));
         Ok(version)
@@ -236,7 +262,9 @@ impl Engine for MemoryTree {
                 Ok(0)
             }
             Change::Put(value, meta) => {
-                let version = tree.put(self.record(key, &value, meta)?, &self.capacity);
+                let record = self.record(key, &value, meta)?;
+                self.check_record(&mut tree, &record)?;
+                let version = tree.put(record, &self.capacity);
                 self.settle(&mut tree, Some(key));
                 Ok(version)
             }
@@ -279,6 +307,15 @@ impl Engine for MemoryTree {
                 return Err(Error::Conflict);
             }
         }
+        let mut added = Added::default();
+        for (key, record) in &changes {
+            match (tree.bytes_of(key), record) {
+                (old, Some(record)) => added.put(old, record.size_bytes()),
+                (Some(old), None) => added.remove(old),
+                (None, None) => {}
+            }
+        }
+        self.check_memory(&mut tree, added)?;
         for (key, record) in changes {
             match record {
                 Some(record) => {

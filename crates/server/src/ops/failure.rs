@@ -74,7 +74,7 @@ impl From<&Error> for Failure {
             },
             Error::Corrupted { .. } => Self::BadRecord,
             Error::ReadOnly(_) => Self::NoPermission,
-            Error::NoSpace { .. } | Error::Poisoned(_) => Self::Write,
+            Error::NoSpace { .. } | Error::NoMemory { .. } | Error::Poisoned(_) => Self::Write,
             Error::InUse { .. } | Error::Conflict => Self::Lock,
             // The record that is no number is in the way.
             Error::NotANumber { .. } | Error::IndexExists => Self::ExistingRecord,

@@ -189,7 +189,7 @@ fn named(store: &Store, name: &str) -> Result<Option<u32>> {
         });
         place = match added {
             // There is no room for anything: the value itself may still find some.
-            Err(Error::NoSpace { .. }) => None,
+            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => None,
             added => added?,
         };
     }

@@ -345,7 +345,7 @@ fn explained(output: &mut Vec<u8>, error: &Error) {
 
 fn status_of(error: &Error) -> Status {
     match error {
-        Error::NoSpace { .. } => Status::InsufficientStorage,
+        Error::NoSpace { .. } | Error::NoMemory { .. } => Status::InsufficientStorage,
         Error::ReadOnly(_) => Status::Forbidden,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
         Error::BadColumn(_) => Status::BadRequest,

@@ -326,7 +326,9 @@ fn answer(output: &mut Vec<u8>, line: &[u8], noreply: bool) {
 fn count_refusal(context: &Context<'_>, error: &Error) {
     match error {
         Error::ValueTooLong { .. } => context.counters.count(Count::StoreTooLarge),
-        Error::NoSpace { .. } => context.counters.count(Count::StoreNoMemory),
+        Error::NoSpace { .. } | Error::NoMemory { .. } => {
+            context.counters.count(Count::StoreNoMemory);
+        }
         _ => {}
     }
 }

@@ -191,6 +191,74 @@ fn a_checkpoint_that_cannot_be_read_is_replaced_by_the_log() {
 }
 
 #[test]
+fn a_file_that_cannot_be_opened_costs_what_is_in_it() {
+    fn test<E: OnDisk>() {
+        for is_closed in [true, false] {
+            let names = paths::<E>(&filled::<E>(is_closed));
+            for path in names.iter().filter(|path| !path.ends_with("lock")) {
+                let storage = filled::<E>(is_closed);
+                storage.lose_file(path).unwrap();
+                let is_segment = path.extension().is_some();
+                let is_named = |damages: &[Damage]| damages.iter().any(|one| one.file == *path);
+                // The reserve holds nothing.
+                let is_told = !path.ends_with("reserve");
+                assert!(is_told == is_named(&damages::<E>(&storage)), "{}", path.display());
+                let (mut first, mut storage) = (None, storage);
+                for opening in 0..3 {
+                    let (engine, database) = open::<E>(&storage);
+                    // A checkpoint is replaced by the log.
+                    let is_told = is_told && opening == 0 && !path.ends_with("checkpoint");
+                    assert!(!is_told || is_named(&database.damages()), "{}", path.display());
+                    let served = served(&database);
+                    assert!(served.good > RECORDS / 2, "{} of {}", served.good, path.display());
+                    assert!(served.good == RECORDS || is_segment, "{}", path.display());
+                    // The index of one that was closed knows what is lost.
+                    assert!(!is_closed || served.missing.is_empty(), "{}", path.display());
+                    assert_eq!(*first.get_or_insert(served.good), served.good);
+                    database.put(&key(RECORDS + opening), &value(opening)).unwrap();
+                    drop((engine, database));
+                    storage = storage.kill();
+                }
+                let (_engine, database) = open::<E>(&storage);
+                for opening in 0..3 {
+                    let found = database.get(&key(RECORDS + opening)).unwrap();
+                    assert_eq!(found, Some(value(opening)), "{}", path.display());
+                }
+            }
+        }
+    }
+    test::<Hash>();
+    test::<Fixed>();
+}
+
+#[test]
+fn what_is_in_other_files_is_salvaged_if_one_cannot_be_opened() {
+    let storage = filled::<Hash>(true);
+    let lost = segments::<Hash>(&storage)[1].clone();
+    storage.lose_file(&lost).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let into = Database::open_with(folder.path().join("into.tch"), &options()).unwrap();
+    let mut found = Vec::new();
+    salvage_on(&storage, Path::new(Hash::PATH), None, &into, &mut |damage| found.push(damage))
+        .unwrap();
+    assert!(found.iter().any(|damage| damage.file == lost), "{found:?}");
+    assert!(served(&into).good > RECORDS / 2);
+}
+
+/// As one without permission, which root has always.
+#[test]
+fn a_file_that_is_there_and_may_not_be_opened_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("casket.tch");
+    drop(Database::open_with(&path, &options()).unwrap());
+    let segment = path.join("0000000001.log");
+    std::fs::remove_file(&segment).unwrap();
+    std::fs::create_dir(&segment).unwrap();
+    let error = Database::open_with(&path, &options()).err().unwrap().to_string();
+    assert!(error.starts_with(&format!("open {}: ", segment.display())), "{error}");
+}
+
+#[test]
 fn the_header_of_a_segment_that_cannot_be_read_costs_no_record() {
     fn test<E: OnDisk>() {
         for is_closed in [true, false] {

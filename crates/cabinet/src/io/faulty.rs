@@ -152,6 +152,11 @@ impl FaultyStorage {
         Ok(())
     }
 
+    /// Has every opening of a file fail with an input/output error.
+    pub fn lose_file(&self, path: &Path) -> io::Result<()> {
+        self.lose_sectors(path, 0..u64::MAX)
+    }
+
     /// What a process that starts after this one was killed finds.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
@@ -259,6 +264,9 @@ impl Storage for FaultyStorage {
             state.live.insert(path.to_owned(), file);
         }
         let file = state.live.get(path).ok_or_else(not_found)?;
+        if file.image.lock().unreadable.iter().any(|bad| bad.end == u64::MAX) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         Ok(Arc::clone(file) as Arc<dyn File>)
     }
 

@@ -186,6 +186,9 @@ impl Checkpoint {
         match storage.open(&path, Open::Existing) {
             Ok(file) => Self::decode(file, path, identity).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_unreadable(&error) => {
+                Err(Error::Corrupted { file: path, offset: 0, what: UNREADABLE.into() })
+            }
             Err(error) => Err(error_at("open", &path, error)),
         }
     }
@@ -304,7 +307,7 @@ pub(super) fn began(storage: &dyn Storage, directory: &Path) -> Result<Option<u6
             Err(Error::Corrupted { .. }) => Ok(None),
             Err(error) => Err(error),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_unreadable(&error) => Ok(None),
         Err(error) => Err(error_at("open", &path, error)),
     }
 }

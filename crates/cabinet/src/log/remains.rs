@@ -14,8 +14,9 @@ use super::scan::{ScanError, Scanner, Stop};
 use super::segment::{
     HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
 };
+use super::survey::cannot_be_opened;
 use super::{Identity, error_at};
-use crate::io::{File, Open, Storage};
+use crate::io::{File, Open, Storage, is_unreadable};
 use crate::{Damage, Error, Result};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,21 @@ impl<'s> Remains<'s> {
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
         let mut files = Vec::with_capacity(numbers.len());
-        for number in &numbers {
-            let path = segment_path(directory, *number);
-            let file = storage.open(&path, Open::Existing);
-            files.push(file.map_err(|error| error_at("read", &path, error))?);
-        }
         let mut damages = Vec::new();
+        let mut opened = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let path = segment_path(directory, number);
+            match storage.open(&path, Open::Existing) {
+                Ok(file) => {
+                    files.push(file);
+                    opened.push(number);
+                }
+                Err(error) if is_unreadable(&error) => {
+                    damages.push(Damage { file: path, offset: 0, what: cannot_be_opened(&error) });
+                }
+                Err(error) => return Err(error_at("open", &path, error)),
+            }
+        }
         let stored = match manifest::read(storage, directory) {
             Ok(None) if files.is_empty() => {
                 let error = std::io::ErrorKind::NotFound.into();
@@ -116,7 +126,7 @@ impl<'s> Remains<'s> {
             damages,
             _lock: lock,
         };
-        for (number, file) in numbers.into_iter().zip(files) {
+        for (number, file) in opened.into_iter().zip(files) {
             remains.add(number, file)?;
         }
         remains.put_in_order();

@@ -6,6 +6,7 @@
 //!   the file's name tells the number and the manifest the rest.
 //! - A segment that the manifest names and that was promised is missing if it is not there; see
 //!   [`Promise`].
+//! - A segment whose file the disk cannot open is as good as missing, whatever was promised of it.
 //! - A file that the manifest does not name was being removed, if its number is below the highest
 //!   named one; else it was just begun, and counts if it holds anything.
 
@@ -16,7 +17,7 @@ use super::segment::{
     HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
 };
 use super::{Identity, error_at};
-use crate::io::{File, Open, Storage};
+use crate::io::{File, Open, Storage, is_unreadable};
 use crate::{Damage, Result};
 use std::collections::BTreeMap;
 use std::io;
@@ -65,6 +66,8 @@ pub(super) struct Survey {
     pub(super) foreign: Vec<(PathBuf, &'static str)>,
     /// Files of segments whose headers were not synced when the power went, though records were.
     pub(super) lost: Vec<PathBuf>,
+    /// Why the file of a segment cannot be opened, by number.
+    unopened: BTreeMap<u64, String>,
     pub(super) damages: Vec<Damage>,
 }
 
@@ -77,7 +80,11 @@ impl Survey {
     ) -> Result<Self> {
         let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
         let mut survey = Self::default();
-        let found = survey.sort_out(candidates(storage, directory, &names, &contents.identity)?);
+        let candidates =
+            candidates(storage, directory, &names, &contents.identity, &mut survey.unopened)?;
+        let found = survey.sort_out(candidates);
+        // A file under the name of another segment takes its place.
+        survey.unopened.retain(|number, _| !found.contains_key(number));
         survey.prove(&found, contents, promise)?;
         survey.choose(directory, contents, promise, found)?;
         survey.note_kept_aside(directory, &names);
@@ -155,7 +162,9 @@ impl Survey {
     ) -> Result<()> {
         let is_listed = contents.state != State::Unknown;
         let highest = contents.segments.keys().next_back().copied().unwrap_or(0);
-        let last_found = found.keys().next_back().copied().unwrap_or(0);
+        let last = |numbers: Option<&u64>| numbers.copied().unwrap_or(0);
+        let last_unopened = last(self.unopened.keys().next_back());
+        let last_found = last(found.keys().next_back()).max(last_unopened);
         let is_named = |number: u64| !is_listed || contents.segments.contains_key(&number);
         let mut counting = BTreeMap::new();
         for (number, candidate) in found {
@@ -192,7 +201,8 @@ impl Survey {
         self.removable.extend(counting.into_values().map(|candidate| candidate.path));
         let numbers: Vec<u64> = if is_listed {
             // Segments are numbered one by one: those between were begun before the last one.
-            let begun = kept.keys().next_back().map_or(highest, |last| (*last).min(highest + 4096));
+            let last = last(kept.keys().next_back()).max(last_unopened).max(highest);
+            let begun = last.min(highest + 4096);
             let named = contents.segments.keys().copied().filter(|number| *number >= first);
             let begun = (highest + 1).max(first)..=begun;
             let mut numbers: Vec<u64> = named.chain(begun).collect();
@@ -241,11 +251,12 @@ impl Survey {
         promise: &Promise,
     ) {
         let path = segment_path(directory, number);
-        if !promise.covers_segment(number) {
+        let unopened = self.unopened.get(&number).cloned();
+        if unopened.is_none() && !promise.covers_segment(number) {
             tracing::warn!("{} is not there: it was not synced", path.display());
             return;
         }
-        let what = "the segment is missing".to_owned();
+        let what = unopened.unwrap_or_else(|| "the segment is missing".into());
         self.damages.push(Damage { file: path.clone(), offset: 0, what });
         let header = supposed(number, 0, contents);
         let (file, length, is_headless) = (None, 0, true);
@@ -302,11 +313,13 @@ fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     }
 }
 
+/// The files that may be segments. Those that the disk cannot open are put into `unopened`.
 fn candidates(
     storage: &dyn Storage,
     directory: &Path,
     names: &[String],
     identity: &Identity,
+    unopened: &mut BTreeMap<u64, String>,
 ) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
     for name in names {
@@ -314,13 +327,25 @@ fn candidates(
         let Some(named) = number else { continue };
         let path = directory.join(name);
         let failed = |error| error_at("read", &path, error);
-        let file = storage.open(&path, Open::Existing).map_err(failed)?;
+        let file = match storage.open(&path, Open::Existing) {
+            Ok(file) => file,
+            Err(error) if is_unreadable(&error) => {
+                unopened.insert(named, cannot_be_opened(&error));
+                continue;
+            }
+            Err(error) => return Err(error_at("open", &path, error)),
+        };
         let length = file.length().map_err(failed)?;
         let HeaderFound { header, is_blank } = read_header(&*file, identity).map_err(failed)?;
         candidates.push(Candidate { named, path, file, length, header, is_blank });
     }
     candidates.sort_by_key(|candidate| candidate.named);
     Ok(candidates)
+}
+
+/// The damage of a segment whose file the disk cannot open.
+pub(super) fn cannot_be_opened(error: &io::Error) -> String {
+    format!("the segment cannot be opened: {error}")
 }
 
 impl Candidate {

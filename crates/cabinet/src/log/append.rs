@@ -61,6 +61,7 @@ impl Log {
         total: usize,
     ) -> Result<Appended> {
         let sequence = tail.next_sequence;
+        tail.has_changes |= !record.is_page();
         let location = self.put_down(tail, &record.seal(sequence), total)?;
         tail.next_sequence += 1;
         Ok(Appended { location, sequence })
@@ -126,6 +127,7 @@ impl Log {
         let total = batch.total();
         let location = self.put_down(&mut tail, &batch.seal(first), total)?;
         tail.next_sequence = first + 1 + records.len() as u64;
+        tail.has_changes = true;
         let start = location.offset() + (total - inner);
         for (index, (offset, sequence)) in offsets.into_iter().enumerate() {
             let location = Location::new(location.slot(), start + offset);
@@ -145,6 +147,7 @@ impl Log {
         let _long = self.begin_long(bytes.len());
         let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
         let location = self.put_down(&mut tail, &[bytes], bytes.len())?;
+        tail.has_changes = true;
         drop(tail);
         self.after_append();
         Ok(location)

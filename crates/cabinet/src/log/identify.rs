@@ -115,6 +115,7 @@ mod tests {
         let header = SegmentHeader {
             number: 3,
             clears: false,
+            is_behind_pages: false,
             first_sequence: 77,
             previous_bytes: 1000,
             capacity: 1 << 20,

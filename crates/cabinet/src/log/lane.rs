@@ -216,6 +216,7 @@ impl Log {
         let Some(block) = tail.appender.give_block(bytes) else { return Ok(None) };
         self.figures.blocks.fetch_add(1, Ordering::Relaxed);
         tail.next_sequence += (bytes / RECORD_BYTES_MIN) as u64;
+        tail.has_changes = true;
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
         Ok(Some(OpenBlock { block, slot, number: tail.segment.number, next_sequence: first }))
     }

@@ -137,6 +137,8 @@ struct Tail {
     segment: Arc<Segment>,
     appender: Appender,
     next_sequence: u64,
+    /// The segment holds more than pages of leaves, or may do so.
+    has_changes: bool,
     /// Log position of the segment's beginning.
     base: LogPosition,
 }

@@ -320,6 +320,7 @@ mod tests {
         let header = SegmentHeader {
             number: 1,
             clears: false,
+            is_behind_pages: false,
             first_sequence: 1,
             previous_bytes: 0,
             capacity: contents.len() as u64,

@@ -59,6 +59,7 @@ pub(crate) const RECORD_BYTES_MAX: usize =
 static ZEROS: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
 
 const KIND_MASK: u8 = 0b0100_0011;
+const KIND_PAGE: u8 = 3;
 const KIND_FILLER: u8 = 0b0100_0001;
 const KIND_BLOCK: u8 = 0b0100_0010;
 const KIND_MARK: u8 = 0b0100_0011;
@@ -158,7 +159,7 @@ impl Header {
             0 => Kind::Put,
             1 => Kind::Tombstone,
             2 => Kind::Batch,
-            3 => Kind::Page,
+            KIND_PAGE => Kind::Page,
             KIND_BLOCK => Kind::Block,
             KIND_FILLER => Kind::Filler,
             KIND_MARK => Kind::Mark,
@@ -303,7 +304,7 @@ impl<'a> Prepared<'a> {
             Kind::Put => 0,
             Kind::Tombstone => 1,
             Kind::Batch => 2,
-            Kind::Page => 3,
+            Kind::Page => KIND_PAGE,
             Kind::Block => KIND_BLOCK,
             Kind::Filler => KIND_FILLER,
             Kind::Mark => KIND_MARK,
@@ -356,6 +357,11 @@ impl<'a> Prepared<'a> {
     pub(crate) fn seal_hollow(&mut self, sequence: u64) -> [&[u8]; 2] {
         let [header, key, _] = self.seal(sequence);
         [header, key]
+    }
+
+    /// Whether it is the page of a leaf.
+    pub(crate) fn is_page(&self) -> bool {
+        self.header[PREFIX_BYTES] & KIND_MASK == KIND_PAGE
     }
 
     /// Bytes in the log, padding included.

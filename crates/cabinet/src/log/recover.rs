@@ -33,6 +33,7 @@ use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub(crate) struct Recovery {
     /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
     /// all of the log gives the whole index, and a checkpoint from before it is void.
     pub(crate) whole_from: Option<u64>,
+    /// Numbers of segments that hold pages of leaves and no change, as the segments after them say.
+    without_changes: BTreeSet<u64>,
     /// Behind the last record that the checkpoint lists, of those that were noted.
     listed_end: Place,
     /// What the replay has met where records should be, in the order of the log.
@@ -128,6 +131,7 @@ impl Recovery {
             replayed: false,
             replay_from: (0, 0),
             whole_from: Some(1),
+            without_changes: BTreeSet::new(),
             listed_end: (0, 0),
             holes: Vec::new(),
             storage,
@@ -216,6 +220,9 @@ impl Recovery {
                 self.skip_sequences();
             }
             self.next_sequence = self.next_sequence.max(one.header.first_sequence);
+            if one.header.is_behind_pages {
+                self.without_changes.insert(one.number.saturating_sub(1));
+            }
             let segment = open_segment(&one, slot)?;
             segment.sealed.store(!is_last, Ordering::Relaxed);
             if let Some(line) = line {
@@ -455,11 +462,19 @@ impl Recovery {
         Ok(names.iter().filter_map(place_in).collect())
     }
 
-    /// Returns where segments are missing from the checkpoint's position on, and what became of
-    /// what they held from there on.
+    /// Whether no change is lost with this segment.
+    pub(crate) fn is_without_changes(&self, number: u64) -> bool {
+        self.without_changes.contains(&number)
+    }
+
+    /// Returns where segments with changes are missing from the checkpoint's position on, and what
+    /// became of what they held from there on.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (Place, Fate)> {
         let (first, first_offset) = self.replay_from;
-        let missing = self.segments.iter().filter(move |segment| segment.is_missing);
+        let missing = self
+            .segments
+            .iter()
+            .filter(move |segment| segment.is_missing && !self.is_without_changes(segment.number));
         missing.filter(move |segment| segment.number >= first).map(move |segment| {
             let offset = if segment.number == first { first_offset } else { 0 };
             let place = (segment.number, offset);
@@ -609,6 +624,7 @@ impl Recovery {
                 let header = SegmentHeader {
                     number,
                     clears: false,
+                    is_behind_pages: false,
                     first_sequence: self.next_sequence,
                     previous_bytes,
                     capacity,
@@ -693,6 +709,7 @@ impl Recovery {
                 segment,
                 appender,
                 next_sequence: self.next_sequence,
+                has_changes: true,
                 base: 0,
             })),
             lanes: lane::Lanes::default(),

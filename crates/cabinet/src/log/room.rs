@@ -191,6 +191,7 @@ impl Log {
         let header = SegmentHeader {
             number: tail.segment.number + 1,
             clears,
+            is_behind_pages: !tail.has_changes,
             first_sequence: tail.next_sequence,
             previous_bytes: tail.appender.end() as u64,
             capacity: capacity as u64,
@@ -204,6 +205,7 @@ impl Log {
         self.active_number.store(segment.number, Ordering::Release);
         tail.segment = segment;
         tail.appender = appender;
+        tail.has_changes = false;
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
         self.note_pressure();
         self.background.wake();

@@ -37,6 +37,7 @@ pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"cabinet\n";
 const VERSION: u32 = 1;
 const FLAG_CLEAR: u32 = 1;
+const FLAG_BEHIND_PAGES: u32 = 2;
 
 /// Records of a segment begin below this, so that 23 bits name their place.
 pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
@@ -256,6 +257,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     /// Everything in segments before this one is void.
     pub(crate) clears: bool,
+    /// The segment before holds pages of leaves and no change.
+    pub(crate) is_behind_pages: bool,
     pub(crate) first_sequence: u64,
     pub(crate) previous_bytes: u64,
     pub(crate) capacity: u64,
@@ -266,7 +269,8 @@ impl SegmentHeader {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let flags = if self.clears { FLAG_CLEAR } else { 0 };
+        let mut flags = if self.clears { FLAG_CLEAR } else { 0 };
+        flags |= if self.is_behind_pages { FLAG_BEHIND_PAGES } else { 0 };
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&identity.id.to_le_bytes());
@@ -296,6 +300,7 @@ impl SegmentHeader {
         let header = Self {
             number: read_u64(&bytes[16..]),
             clears: read_u32(&bytes[12..]) & FLAG_CLEAR != 0,
+            is_behind_pages: read_u32(&bytes[12..]) & FLAG_BEHIND_PAGES != 0,
             first_sequence: read_u64(&bytes[32..]),
             previous_bytes: read_u64(&bytes[40..]),
             capacity: read_u64(&bytes[48..]),

@@ -189,6 +189,7 @@ impl Log {
         let header = SegmentHeader {
             number,
             clears,
+            is_behind_pages: false,
             first_sequence: sealed.next_sequence,
             previous_bytes: previous.map_or(0, Segment::bytes),
             capacity: self.settings.segment_bytes_min as u64,

@@ -307,6 +307,7 @@ fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     SegmentHeader {
         number,
         clears: contents.clears == number,
+        is_behind_pages: false,
         first_sequence: 1,
         previous_bytes: 0,
         capacity: length.max(SEGMENT_HEADER_BYTES as u64),

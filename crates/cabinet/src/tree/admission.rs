@@ -52,13 +52,13 @@ impl Losses {
 }
 
 /// The first number that no segment has, from where the replay begins up to the last. One that had
-/// been promised has a placeholder.
+/// been promised has a placeholder, and one that held no change is not missed.
 fn first_gap(recovery: &Recovery) -> Option<u64> {
     let there: BTreeSet<u64> = recovery.segments.iter().map(|segment| segment.number).collect();
     let from = recovery.checkpoint.as_ref().map(|checkpoint| checkpoint.replay_segment);
     let first = from.or(recovery.whole_from).or(there.first().copied())?;
-    let numbers = there.range(first..).zip(first..);
-    numbers.into_iter().find(|(number, expected)| **number != *expected).map(|(_, gap)| gap)
+    let last = *there.last()?;
+    (first..=last).find(|number| !there.contains(number) && !recovery.is_without_changes(*number))
 }
 
 /// Goes through the log, and says of each change whether it may be made.

@@ -283,6 +283,34 @@ fn changes_of_duplicates_behind_a_missing_segment_are_made_where_all_of_the_key_
     }
 }
 
+#[test]
+fn a_missing_segment_of_pages_costs_no_change_of_other_keys() {
+    let storage = FaultyStorage::new();
+    let (tree, database) = open(&storage).unwrap();
+    let value = |number: usize| [number as u8; 1000];
+    for number in 0..KEYS {
+        database.put(&key(number), &value(number)).unwrap();
+    }
+    let last = key(KEYS);
+    database.put(&last, b"first").unwrap();
+    let before = segments(&storage);
+    tree.checkpoint().unwrap();
+    let mut begun = segments(&storage);
+    begun.retain(|name| !before.contains(name));
+    assert!(begun.len() > 3, "{begun:?}");
+    database.put_duplicate(&last, b"second", Side::After).unwrap();
+    let storage = storage.kill();
+    drop((tree, database));
+    storage.remove(&Path::new(PATH).join(&begun[1])).unwrap();
+    for _ in 0..2 {
+        assert!(!damages(&storage).is_empty());
+        let (_tree, database) = open(&storage).unwrap();
+        assert_eq!(database.get_all(&last).unwrap(), [&b"first"[..], b"second"]);
+        let lost = (0..KEYS).filter(|number| database.get(&key(*number)).is_err()).count();
+        assert!(lost > 0 && lost < KEYS / 2, "{lost}");
+    }
+}
+
 /// The opening that meets the loss writes a checkpoint, so that no later change is behind it.
 #[test]
 fn changes_after_the_loss_of_the_last_segment_of_a_closed_tree_are_all_made() {

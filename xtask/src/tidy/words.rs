@@ -32,6 +32,7 @@ const PLAIN: &[&str] = &[
     "crates/server/src/net",
     "crates/server/src/server.rs",
     "crates/server/src/shared.rs",
+    "crates/server/src/update_log",
     "crates/webdav",
     "crates/wire",
     "docs",

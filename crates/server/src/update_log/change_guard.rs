@@ -1,11 +1,11 @@
-//! Records that nobody else changes for a while, and changes under way.
+//! Guards: a change in progress, and keys that are locked against changes.
 
 use super::key_locks::Locks;
 use super::{Source, UpdateLog};
 use std::cell::Cell;
 use wire::update_log::Operation;
 
-/// A record that nobody changes, or all of them, until this is dropped.
+/// Guard of a key or of all keys. No other thread changes their records until it is dropped.
 pub(crate) struct KeyLockGuard<'l> {
     log: &'l UpdateLog,
     _locks: Locks<'l>,
@@ -16,18 +16,18 @@ impl<'l> KeyLockGuard<'l> {
         Self { log, _locks: locks }
     }
 
-    /// Time stamp of the last entry, in microseconds since 1970: what comes behind it is about
-    /// other records, or about what they will be.
+    /// Returns the time stamp of the last entry, in microseconds since 1970. Later entries are
+    /// about other records, or were made after this guard was dropped.
     pub(crate) fn timestamp_us(&self) -> u64 {
         self.log.last_entry_us()
     }
 }
 
-/// A change under way. It is done when this is dropped.
+/// Guard of a change in progress. The change ends when it is dropped.
 pub(crate) struct ChangeGuard<'l> {
     log: &'l UpdateLog,
     change: Option<u64>,
-    /// The journal lacks an entry of it.
+    /// Whether the intent log lacks an entry of the change.
     is_lacking: Cell<bool>,
     _locks: Locks<'l>,
 }
@@ -37,7 +37,7 @@ impl<'l> ChangeGuard<'l> {
         Self { log, change, is_lacking: Cell::new(false), _locks: locks }
     }
 
-    /// Puts an entry of this change into the buffer.
+    /// Appends an entry of this change to the buffer.
     pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
         if !self.log.append(source, operation) {
             self.is_lacking.set(true);

@@ -1,50 +1,50 @@
-//! What can go wrong with an update log.
+//! Errors of an update log.
 
 use std::path::PathBuf;
 
-/// Result of what is done with an update log.
+/// Result of an operation on an update log.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an update log cannot be read or written.
+/// Reason why an update log cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused a file operation.
+    /// A file operation failed.
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, beginning with a verb.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
         /// The system's own error.
         source: std::io::Error,
     },
-    /// A file has something else in it than entries.
+    /// A file contains bytes that are not an entry.
     #[error("{} is corrupted at byte {offset}: {what}", file.display())]
     Corrupted {
         /// The file.
         file: PathBuf,
-        /// Byte offset of what is no entry.
+        /// Offset of these bytes.
         offset: u64,
-        /// What was found.
+        /// Description of these bytes.
         what: &'static str,
     },
-    /// An entry is over the limit of its format.
-    #[error("an entry of {bytes} bytes is over the limit")]
+    /// An entry is longer than its format allows.
+    #[error("an entry of {bytes} bytes is longer than the limit of the format")]
     EntryTooLong {
-        /// Length of its body.
+        /// Length of its body, in bytes.
         bytes: usize,
     },
-    /// A file is missing between others.
+    /// A file between two others is missing.
     #[error("{} is missing", file.display())]
     Missing {
         /// The file.
         file: PathBuf,
     },
-    /// The oldest entries that are asked for have been removed.
-    #[error("entries since {from_us} us are no longer kept")]
+    /// Some of the requested entries have been removed.
+    #[error("the entries from time stamp {from_us} us on are no longer kept")]
     NotKept {
-        /// Since when entries are asked for, in microseconds since 1970.
+        /// Time stamp of the first requested entry, in microseconds since 1970.
         from_us: u64,
     },
 }

@@ -1,21 +1,21 @@
-//! A log that cannot be written: changes are refused until it can.
+//! Write failures: changes are refused until the log can be written again.
 
 use super::{Error, UpdateLog};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Why a log cannot be written.
+/// Reason why the log cannot be written.
 #[derive(Debug)]
 pub(super) struct Failure {
     path: PathBuf,
     kind: std::io::ErrorKind,
     text: String,
-    /// An entry is missing, which no later write can make good.
+    /// Whether an entry is lost, which no later write can repair.
     is_final: bool,
 }
 
 impl Failure {
-    /// What a change hears that cannot be logged.
+    /// Returns the error of a change that cannot be logged.
     pub(super) fn refusal(&self) -> cabinet::Error {
         match self.kind {
             kind if is_full(kind) => cabinet::Error::NoSpace { path: self.path.clone() },
@@ -24,14 +24,14 @@ impl Failure {
     }
 }
 
-/// Whether this is what a full disk answers.
+/// Returns whether an error means that the disk is full.
 pub(super) fn is_full(kind: std::io::ErrorKind) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(kind, StorageFull | QuotaExceeded)
 }
 
 impl UpdateLog {
-    /// Whether it cannot be written because the disk is full.
+    /// Returns whether the log cannot be written because the disk is full.
     pub(crate) fn is_full(&self) -> bool {
         self.failure.lock().as_ref().is_some_and(|failed| is_full(failed.kind))
     }
@@ -39,7 +39,7 @@ impl UpdateLog {
     pub(super) fn fail(&self, error: &Error) {
         let mut failure = self.failure.lock();
         if failure.is_none() {
-            tracing::error!("update log: {error}: changes are refused until it can be written");
+            tracing::error!("update log: {error}; changes are refused until it can be written");
         }
         let (path, kind) = match error {
             Error::Io { path, source, .. } => (path.clone(), source.kind()),
@@ -58,7 +58,7 @@ impl UpdateLog {
             }
             *failure = None;
             self.has_failed.store(false, Ordering::SeqCst);
-            tracing::warn!("update log: it can be written again");
+            tracing::warn!("update log: writing works again, changes are accepted");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The files of an update log: names, the one that is written, where the next begins.
+//! Log files: names them, appends entries, and begins the next file at the limit.
 //!
-//! `00000001.ulog`, `00000002.ulog` and so on, as Tokyo Tyrant names them. An entry that takes a
-//! file to its limit is the last one in it, so files are a little longer than the limit.
+//! The files are `00000001.ulog`, `00000002.ulog` and so on, as in Tokyo Tyrant. An entry that
+//! reaches the limit is the last one of its file, so files are a little longer than the limit.
 
 use super::reader::Scan;
 use super::{Error, Result};
@@ -13,28 +13,28 @@ use std::path::{Path, PathBuf};
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 use wire::{Invalid, Parse};
 
-/// A place in a log: behind the last entry that readers may read.
+/// Offset in a log: the end of an entry, or 0 in the first file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogOffset {
-    /// Number of the file, from 1 on.
+    /// Number of the file, from 1.
     pub file: u64,
-    /// Bytes from its beginning.
+    /// Offset in the file, in bytes.
     pub offset: u64,
 }
 
-/// The path of a file of the log.
+/// Returns the path of a file of the log.
 pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:08}.ulog"))
 }
 
-/// Numbers of the files in a folder, in their order.
+/// Returns the numbers of the files in a folder, in ascending order.
 pub(super) fn numbers(folder: &Path) -> Result<Vec<u64>> {
     let failed = |source| Error::Io { operation: "read", path: folder.to_owned(), source };
     let mut numbers = Vec::new();
     for item in std::fs::read_dir(folder).map_err(failed)? {
         let name = item.map_err(failed)?.file_name();
         let number = name.to_str().and_then(|name| name.strip_suffix(".ulog"));
-        // Tokyo Tyrant writes eight digits, and no sign is a digit.
+        // Tokyo Tyrant writes at least eight digits. `parse` would also accept a sign.
         let is_number = |text: &&str| text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit());
         if let Some(number) = number.filter(is_number).and_then(|text| text.parse().ok()) {
             numbers.push(number);
@@ -44,31 +44,30 @@ pub(super) fn numbers(folder: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The end of a log, where entries are written.
+/// The files of a log, open for appending.
 #[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
     file_bytes_max: u64,
     number: u64,
     file: File,
-    /// Bytes of the present file.
+    /// Length of the present file, in bytes.
     bytes: u64,
-    /// The file that was written when the log was made durable last; 0 if it was not since it was
-    /// opened.
+    /// Number of the file at the last sync, 0 before the first sync.
     synced: u64,
     /// Time stamp of the last entry found on opening, 0 if there was none.
     last_timestamp_us: u64,
-    /// Keeps other processes from writing this log.
+    /// Lock against other processes that write this log.
     _lock: Box<dyn Any + Send + Sync>,
 }
 
 impl Files {
-    /// Opens the log in `folder`, which is made if it is not there, and goes on in the last file.
-    /// Fails if somebody else has it open.
-    /// A new file begins after an entry that reaches `file_bytes_max`; 0 is no limit.
+    /// Opens the log in `folder`, which is made if it is missing, and continues in the last file.
+    /// Fails if another process has it open. A new file begins after an entry that reaches
+    /// `file_bytes_max`; 0 is no limit.
     ///
-    /// An entry at the very end that a crash left unfinished is cut off, and the log says so. If
-    /// the last file has something else in it than entries, it stays as it is and a new one begins.
+    /// An incomplete entry at the end, as a crash leaves it, is removed and logged. If the last
+    /// file contains other bytes, it stays as it is and a new file begins.
     pub fn open(folder: &Path, file_bytes_max: u64) -> Result<Self> {
         if !folder.is_dir() {
             let failed = |source| Error::Io { operation: "make", path: folder.to_owned(), source };
@@ -93,7 +92,7 @@ impl Files {
         }
         if scan.is_damaged {
             tracing::error!(
-                "{} holds no entry at byte {}: the update log goes on in a new file",
+                "{} is corrupted at byte {}: the update log continues in a new file",
                 path(folder, number).display(),
                 scan.bytes
             );
@@ -103,7 +102,7 @@ impl Files {
         } else if scan.cut_bytes > 0 {
             let path = path(folder, number);
             tracing::warn!(
-                "{}: {} bytes of an unfinished entry cut",
+                "{}: {} bytes of an incomplete entry removed",
                 path.display(),
                 scan.cut_bytes
             );
@@ -123,25 +122,26 @@ impl Files {
         })
     }
 
-    /// Time stamp of the last entry that was there on opening, in microseconds since 1970.
+    /// Returns the time stamp of the last entry at opening, in microseconds since 1970, 0 without
+    /// any.
     pub fn last_timestamp_us(&self) -> u64 {
         self.last_timestamp_us
     }
 
-    /// Where the next entry goes.
+    /// Returns the offset of the next entry.
     pub fn end(&self) -> LogOffset {
         LogOffset { file: self.number, offset: self.bytes }
     }
 
-    /// Writes an entry.
+    /// Appends an entry.
     pub fn append(&mut self, entry: &Entry<'_>) -> Result<()> {
         let mut bytes = Vec::with_capacity(ENTRY_HEADER_BYTES + entry.body.len());
         entry.encode(&mut bytes).map_err(|_| Error::EntryTooLong { bytes: entry.body.len() })?;
         self.write(&mut bytes)
     }
 
-    /// Writes whole entries, and takes from `entries` what it has written. After an error the
-    /// same bytes can be given again.
+    /// Writes whole entries, and removes those written from `entries`. After an error the same
+    /// bytes can be given again.
     pub(super) fn write(&mut self, entries: &mut Vec<u8>) -> Result<()> {
         let mut written = 0;
         let result = self.write_counting(entries, &mut written);
@@ -156,7 +156,7 @@ impl Files {
             }
             let rest = &entries[*written..];
             let part = self.up_to_limit(rest)?;
-            // A piece of an entry that an error left behind is overwritten from its beginning.
+            // This overwrites an incomplete entry that an error left here.
             let write = self.file.write_all_at(&rest[..part], self.bytes);
             write.map_err(|source| self.failed("write to", source))?;
             self.bytes += part as u64;
@@ -165,7 +165,7 @@ impl Files {
         Ok(())
     }
 
-    /// Bytes of the entries that go into the present file.
+    /// Returns the length of the entries that go into the present file, in bytes.
     fn up_to_limit(&self, entries: &[u8]) -> Result<usize> {
         if self.file_bytes_max == 0 || self.bytes + (entries.len() as u64) < self.file_bytes_max {
             return Ok(entries.len());
@@ -174,7 +174,7 @@ impl Files {
         while end < entries.len() && self.bytes + (end as u64) < self.file_bytes_max {
             match Entry::parse(&entries[end..]) {
                 Parse::Complete(_, length) => end += length,
-                // Only whole entries are ever given.
+                // Callers give whole entries only.
                 Parse::Incomplete(_) | Parse::Invalid(_) => return Ok(entries.len()),
             }
         }
@@ -188,21 +188,22 @@ impl Files {
         Ok(())
     }
 
-    /// Makes what was written durable, whatever file it went to.
+    /// Makes all files durable.
     pub fn sync(&mut self) -> Result<()> {
         let number = self.unsynced()?.sync()?;
         self.note_synced(number);
         Ok(())
     }
 
-    /// What was written and may not be durable. More may be written while that is synced.
+    /// Returns the files that may not be durable. More may be written while they are synced.
     pub(super) fn unsynced(&self) -> Result<Unsynced> {
         let file = self.file.try_clone().map_err(|source| self.failed("sync", source))?;
         let (folder, synced, number) = (self.folder.clone(), self.synced, self.number);
         Ok(Unsynced { folder, synced, number, file })
     }
 
-    /// Notes that what was written up to this file is durable.
+    /// Records that the files before `number`, and the bytes of file `number` before its sync, are
+    /// durable.
     pub(super) fn note_synced(&mut self, number: u64) {
         self.synced = self.synced.max(number);
     }
@@ -212,24 +213,24 @@ impl Files {
     }
 }
 
-/// Files of a log that may not be durable.
+/// Files that may not be durable.
 #[derive(Debug)]
 pub(super) struct Unsynced {
     folder: PathBuf,
-    /// The file that was written when the log was made durable last.
+    /// Number of the file at the last sync.
     synced: u64,
     number: u64,
     file: File,
 }
 
 impl Unsynced {
-    /// Makes them durable; returns the number of the last one.
+    /// Makes the files durable. Returns the number of the last one.
     pub(super) fn sync(self) -> Result<u64> {
         for number in self.before()? {
             let path = path(&self.folder, number);
             match File::open(&path).and_then(|file| file.sync_data()) {
                 Ok(()) => {}
-                // It is no longer kept.
+                // The file is no longer kept.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(Error::Io { operation: "sync", path, source }),
             }
@@ -240,7 +241,7 @@ impl Unsynced {
         };
         self.file.sync_data().map_err(failed)?;
         if self.synced != self.number {
-            // The names too, and on the first time that of the folder.
+            // Sync the names of the files too, and at the first time that of the folder.
             let parent = (self.synced == 0).then(|| self.folder.join(".."));
             for path in parent.into_iter().chain([self.folder.clone()]) {
                 let synced = RealStorage.sync_dir(&path);
@@ -250,7 +251,7 @@ impl Unsynced {
         Ok(self.number)
     }
 
-    /// Numbers of the files before the last one.
+    /// Returns the numbers of the files before the last one.
     fn before(&self) -> Result<Vec<u64>> {
         if self.synced == self.number {
             return Ok(Vec::new());
@@ -272,11 +273,11 @@ fn open(folder: &Path, number: u64) -> Result<File> {
         .map_err(|source| Error::Io { operation: "open", path, source })
 }
 
-/// Why bytes are no entry, in words.
+/// Returns a description of bytes that are not an entry.
 pub(super) fn describe(invalid: Invalid) -> &'static str {
     match invalid {
-        Invalid::TooLarge => "an entry over the limit",
-        Invalid::UnknownCommand | Invalid::BadParameters => "no entry",
+        Invalid::TooLarge => "an entry beyond the limit",
+        Invalid::UnknownCommand | Invalid::BadParameters => "not an entry",
     }
 }
 
@@ -285,13 +286,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_were_filled_since_the_last_time_are_made_durable_too() {
+    fn a_sync_covers_all_files_written_since_the_last_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Each entry takes a file to its limit.
+        // Each entry fills a file.
         let append = |files: &mut Files, count: u64| {
             for timestamp_us in 1..=count {
                 let entry = Entry { timestamp_us, origin: 1, master: 0, body: b"body" };
-                files.append(&entry).expect("room");
+                files.append(&entry).expect("no failure");
             }
         };
         let before = |files: &Files| files.unsynced().expect("a file").before().expect("files");
@@ -302,21 +303,22 @@ mod tests {
         assert!(before(&files).is_empty());
         append(&mut files, 2);
         assert_eq!(before(&files), [3, 4]);
-        // One that is removed meanwhile is no failure.
+        // A file that is removed meanwhile is not an error.
         std::fs::remove_file(path(&folder.path().join("ulog"), 3)).expect("a file");
         files.sync().expect("a disk");
         drop(files);
-        // What another process has left may not be durable either.
+        // Files of another process may not be durable either.
         let files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
         assert_eq!(before(&files), [1, 2, 4]);
     }
+
     #[test]
-    fn what_is_written_during_a_sync_is_left_to_the_next_one() {
+    fn a_write_during_a_sync_is_covered_by_the_next_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
         let append = |files: &mut Files| {
             let entry = Entry { timestamp_us: 1, origin: 1, master: 0, body: b"body" };
-            files.append(&entry).expect("room");
+            files.append(&entry).expect("no failure");
         };
         append(&mut files);
         let unsynced = files.unsynced().expect("a file");

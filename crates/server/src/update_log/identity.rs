@@ -1,7 +1,7 @@
-//! The identity of a log, which time stamps of its entries belong to.
+//! Log identity: a random UUID that names the log.
 //!
-//! It is a random UUID in the file `identity` of the folder, made with the log. Time stamps rise
-//! within one log, whatever the clock does, so log and time stamp name an entry.
+//! The UUID is in the file `identity` of the folder and is made with the log. Time stamps rise
+//! within one log, whatever the clock does. So identity and time stamp name an entry.
 
 use super::{Error, Result};
 use cabinet::io::{RealStorage, Storage};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const FILE: &str = "identity";
 
-/// Returns the identity of the log in a folder, which is made if there is none.
+/// Returns the identity of the log in a folder, and makes it if it is missing.
 pub(super) fn identity_of(folder: &Path) -> Result<String> {
     let path = folder.join(FILE);
     let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
@@ -24,18 +24,18 @@ pub(super) fn identity_of(folder: &Path) -> Result<String> {
     renew(folder)
 }
 
-/// Gives the log in a folder another identity, which is returned.
+/// Gives the log in a folder a new identity and returns it.
 pub(super) fn renew(folder: &Path) -> Result<String> {
     let path = folder.join(FILE);
     let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid");
     let identity = uuid.map_err(|source| failed("make", source))?.trim().to_owned();
-    let beside = folder.join("identity.new");
+    let temporary = folder.join("identity.new");
     let write = || {
-        let mut file = fs::File::create(&beside)?;
+        let mut file = fs::File::create(&temporary)?;
         file.write_all(format!("{identity}\n").as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, &path)?;
+        fs::rename(&temporary, &path)?;
         RealStorage.sync_dir(folder)
     };
     write().map_err(|source| failed("write", source))?;
@@ -49,11 +49,11 @@ mod tests {
     #[test]
     fn a_log_keeps_its_identity_and_another_log_has_another() {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let identity = |at: usize| identity_of(folders[at].path()).expect("room");
+        let identity = |at: usize| identity_of(folders[at].path()).expect("no failure");
         assert_eq!(identity(0), identity(0));
         assert_ne!(identity(0), identity(1));
         let before = identity(0);
-        let renewed = renew(folders[0].path()).expect("room");
+        let renewed = renew(folders[0].path()).expect("no failure");
         assert!(renewed != before && renewed == identity(0));
     }
 }

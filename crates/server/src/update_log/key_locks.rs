@@ -1,8 +1,7 @@
-//! The order of changes of a record: the one in which they are made is the one in which they are
-//! logged.
+//! Key locks: changes of a record are logged in the order in which they are made.
 //!
-//! A writer of a record holds the lock of its key from before the change until it is in the
-//! buffer of the log. Writers of different keys meet only where two of them share one of the
+//! A writer holds the lock of its key from before the change until its entry is in the buffer of
+//! the log. Writers of different keys wait for each other only if the keys share one of the
 //! [`LOCKS`], and at the buffer.
 
 use cabinet::{Database, Order};
@@ -10,37 +9,37 @@ use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Number of locks that the keys are partitioning over.
+/// Number of locks that share all keys.
 const LOCKS: usize = 256;
 
-/// Longest time that a thread waits for a lock if it must not wait for the disk.
+/// Longest time for which a thread waits for a lock if it must not wait for the disk.
 const LOCK_WAIT_MAX: Duration = Duration::from_micros(50);
 
-/// What an operation changes.
+/// Records that an operation changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope<'k> {
     /// The record under a key.
     Key(&'k [u8]),
-    /// Any records.
+    /// Any record.
     All,
     /// No record.
     Nothing,
 }
 
-/// Locks held by an operation.
+/// Locks that an operation holds.
 pub(super) enum Locks<'l> {
     None,
     One { _lock: MutexGuard<'l, ()> },
     All { _locks: Vec<MutexGuard<'l, ()>> },
 }
 
-/// How keys are told apart: those that may mean the same record go together.
+/// Partitioning of the keys: keys that may mean the same record have the same partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyPartitioning {
     ByBytes,
-    /// Several keys mean the same record, as their digits say.
+    /// Several keys mean the same record: the digits of a key are its id.
     ById,
-    /// Keys that differ may mean the same record.
+    /// Any two keys may mean the same record.
     Together,
 }
 
@@ -61,7 +60,7 @@ impl KeyPartitioning {
         }
     }
 
-    /// What it is called towards other servers.
+    /// Returns the name in the replication protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ByBytes => "bytes",
@@ -70,14 +69,14 @@ impl KeyPartitioning {
         }
     }
 
-    /// Which of `count` places is that of a key, the same one in every process; `None` if the key
-    /// may mean any record.
+    /// Returns which of `count` partitions a key has, the same one in every process. Returns `None`
+    /// if the key may mean any record.
     pub(crate) fn partition(self, database: &Database, key: &[u8], count: usize) -> Option<usize> {
         let hash = match self {
             Self::ByBytes => xxh3_64(key),
             Self::Together => 0,
             Self::ById => {
-                // `next` means another record each time.
+                // `next` means another record at each use.
                 if is_relative(key) {
                     return None;
                 }
@@ -95,8 +94,8 @@ impl KeyLocks {
         Self { locks, partitioning: KeyPartitioning::of(database) }
     }
 
-    /// Locks what an operation changes. `None` if another thread holds it for long and `may_wait`
-    /// is not set.
+    /// Locks the keys that an operation changes. Returns `None` if another thread holds a lock for
+    /// long and `may_wait` is not set.
     pub(super) fn lock(
         &self,
         database: &Database,
@@ -114,7 +113,7 @@ impl KeyLocks {
         };
         match index {
             Some(index) => lock(index).map(|lock| Locks::One { _lock: lock }),
-            // In the order of their numbers, so that two of these do not wait for each other.
+            // Lock order: ascending, so that two of these operations cannot deadlock.
             None => (0..LOCKS)
                 .map(lock)
                 .collect::<Option<_>>()
@@ -122,7 +121,7 @@ impl KeyLocks {
         }
     }
 
-    /// Locks everything, unless that takes longer than `wait_max`.
+    /// Locks all keys. Returns `None` if that takes longer than `wait_max`.
     pub(super) fn lock_all_within(&self, wait_max: Duration) -> Option<Locks<'_>> {
         let deadline = Instant::now() + wait_max;
         let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_one_key_wait_for_each_other_and_others_do_not() {
+    fn writers_of_one_key_wait_for_each_other_and_writers_of_others_do_not() {
         let (database, order) = order("*");
         let held = order.lock(&database, Scope::Key(b"a"), false);
         assert!(held.is_some());

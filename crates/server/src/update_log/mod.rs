@@ -1,16 +1,17 @@
-//! The update log: every change in per-key order, in files as Tokyo Tyrant writes them.
+//! Update log: logs every change in per-key order, in files of Tokyo Tyrant's format.
 //!
-//! `docs/formats/update-log.md` draws the bytes, `docs/replication.md` says what it is good for.
+//! `docs/formats/update-log.md` draws the bytes, `docs/replication.md` describes the use.
 //!
 //! A writer makes its change and appends the entry to a buffer, both under the lock of the key
 //! ([`key_locks`]). Before the client is answered, [`UpdateLog::flush`] writes the buffer to the
 //! file: the first writer writes the entries of all, in one system call. So an acknowledged change
 //! is in the file.
 //!
-//! The [`intent_log`] keeps what is not in the file yet from going with a process that is killed.
+//! The [`intent_log`] protects buffered entries and changes in progress against a kill of the
+//! process.
 //!
-//! Locks, in this order: of keys, then of the file, then of the buffer; nothing else is locked
-//! under them.
+//! Lock order: the keys or the recovery, then the files, then the roots, then the buffer. The tail
+//! and the failure are locked last, and no lock is taken under them.
 
 mod change_guard;
 mod error;
@@ -63,33 +64,33 @@ use wire::update_log::{ENTRY_HEADER_BYTES, Entry, Operation};
 /// Default of [`Settings::file_bytes_max`], as Tokyo Tyrant.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes in the buffer from which a writer writes them out itself, also where it need not wait.
+/// Size of the buffer from which a writer writes it out even if it need not wait, in bytes.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 
-/// Time between two looks of the log's own thread.
+/// Interval between two rounds of the log's own thread.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Looks between two of which files are removed that are no longer kept.
+/// Number of rounds between two removals of old files.
 const TICKS_OF_RETENTION: u32 = 10;
 
-/// Longest time for which changes are kept waiting until all that are under way have ended.
+/// Longest time for which new changes wait until those in progress have ended.
 const BLOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How a server logs what changes.
+/// Settings of an update log.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Folder of the files; made if it is not there.
+    /// Folder of the files; made if it is missing.
     pub folder: PathBuf,
-    /// Bytes of a file from which the next one begins; 0 is no limit.
+    /// Size of a file from which the next one begins, in bytes; 0 is no limit.
     pub file_bytes_max: u64,
-    /// Clients do not wait until their changes are in the file, which takes 0.1 s at most.
+    /// Whether changes are acknowledged before they are in the file, which takes at most 0.1 s.
     pub is_asynchronous: bool,
-    /// Which files are kept.
+    /// Caps on the files that are kept.
     pub retention: Retention,
 }
 
 impl Settings {
-    /// The defaults, in this folder: nothing is ever removed.
+    /// Returns the defaults for a log in this folder. No file is ever removed.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -100,14 +101,14 @@ impl Settings {
     }
 }
 
-/// Where an operation came from.
+/// Source of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Server on which it was first executed.
+    /// Id of the server that executed it first.
     pub(crate) origin: u16,
-    /// Server that it was received from, 0 if it was executed here first.
+    /// Id of the server it was received from, 0 if it was executed here first.
     pub(crate) master: u16,
-    /// Where it was made first, if that is known of an entry that was received.
+    /// Log and time stamp of its first entry, if it was received and they are known.
     pub(crate) root: Option<Root>,
 }
 
@@ -117,41 +118,40 @@ pub(crate) struct UpdateLog {
     key_locks: KeyLocks,
     files: Mutex<Files>,
     buffer: Mutex<Buffer>,
-    /// Bytes ever put into the buffer, and ever written to files.
+    /// Number of bytes appended to the buffer since opening, and number written to files.
     appended: AtomicU64,
     written: AtomicU64,
     has_failed: AtomicBool,
-    /// Why, while it has.
+    /// Reason for `has_failed`.
     failure: Mutex<Option<Failure>>,
     tail: Mutex<Tail>,
     grown: Condvar,
     roots: Mutex<Roots>,
     retention: FileRetention,
-    /// What is still to be done first, while the disk is full.
+    /// Recovery that waits for space on the disk.
     start: Mutex<Option<Recovery>>,
-    /// Longest value that an entry has room for, in bytes.
+    /// Longest value that can be logged, in bytes.
     value_bytes_max: usize,
     own_changes: Option<OwnChanges>,
-    /// What the log is known by; `None` while it cannot be kept, as on a full disk.
+    /// Identity of the log; `None` if it cannot be stored, as on a full disk.
     identity: Mutex<Option<String>>,
 }
 
-/// A moment of a log, as time stamps between those of the entries before it and those of the
-/// entries after it.
+/// A moment between two entries of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
-    /// That of the last entry, if there is one.
+    /// Time stamp of the last entry, or the time if there is none.
     pub(crate) last_us: u64,
-    /// The time.
+    /// Time stamp that all later entries exceed.
     pub(crate) now_us: u64,
 }
 
-/// The end of what is in the files.
+/// End of the entries in the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
-    /// What readers may read.
+    /// Offset up to which readers may read.
     pub(crate) end: LogOffset,
-    /// Entries that were written since the log was opened.
+    /// Number of entries written since the log was opened.
     pub(crate) entries: u64,
     /// Time stamp of the last entry, in microseconds since 1970; 0 without any.
     pub(crate) timestamp_us: u64,
@@ -159,21 +159,21 @@ pub(crate) struct Tail {
 
 struct Buffer {
     entries: Vec<u8>,
-    /// Number of them.
+    /// Number of entries in the buffer.
     count: u64,
-    /// Time stamp of the last entry ever.
+    /// Time stamp of the last entry of the log.
     last_entry_us: u64,
-    /// The same or a later mark's: that of the next entry is above it.
+    /// Time stamp that the next entry must exceed.
     last_timestamp_us: u64,
-    /// Not for databases that a kill leaves nothing of.
+    /// `None` for on-memory databases, which do not survive a kill.
     intent_log: Option<IntentLog>,
-    /// Where entries were made first.
+    /// Roots of the entries in the buffer.
     lines: PendingRootLines,
 }
 
 impl UpdateLog {
-    /// Opens the log of a database. Answers also the changes that were under way when the process
-    /// was killed that had it before: whoever has logged what became of one says that it is
+    /// Opens the log of a database. Returns also the changes that were pending when the process was
+    /// killed. A caller that has logged the result of such a change reports it as
     /// [`resolved`](Self::resolved).
     pub(crate) fn open(settings: Settings, database: &Database) -> Result<(Self, Vec<Unfinished>)> {
         let mut files = Files::open(&settings.folder, settings.file_bytes_max)?;
@@ -202,7 +202,7 @@ impl UpdateLog {
         let mut own_us = 0;
         if roots.had().is_none() && last_timestamp_us > 0 {
             let is_first_foreign;
-            // It is not known of a log that cannot be read.
+            // An unreadable log counts as begun by another server.
             (is_first_foreign, own_us) = first_own(&settings.folder).unwrap_or((true, 1));
             if is_first_foreign {
                 roots.assume(RootState { own_us, ..RootState::default() });
@@ -245,7 +245,9 @@ impl UpdateLog {
             own_changes: None,
             identity: Mutex::new(
                 identity::identity_of(&settings.folder)
-                    .inspect_err(|error| tracing::warn!("update log: it has no identity: {error}"))
+                    .inspect_err(|error| {
+                        tracing::warn!("update log: cannot read or make its identity: {error}")
+                    })
                     .ok(),
             ),
             settings,
@@ -261,12 +263,12 @@ impl UpdateLog {
         self.value_bytes_max = bytes_max;
     }
 
-    /// Remembers from now on what was changed here first.
+    /// Records own changes from now on.
     pub(crate) fn remember_own_changes(&mut self) {
         self.own_changes = Some(OwnChanges::new());
     }
 
-    /// Whether a record was changed here first since a time, as far as that is remembered.
+    /// Returns whether a record was changed here first since `from_us`, as far as that is recorded.
     pub(crate) fn was_changed_here(&self, key: &[u8], from_us: u64) -> bool {
         self.own_changes.as_ref().is_some_and(|own| own.has_since(key, from_us))
     }
@@ -275,12 +277,12 @@ impl UpdateLog {
         &self.settings.folder
     }
 
-    /// What time stamps of this log are known to belong to.
+    /// Returns the identity of the log.
     pub(crate) fn identity(&self) -> Option<String> {
         self.identity.lock().clone()
     }
 
-    /// What is known of replicas.
+    /// Returns the retention of the files and the progress of replicas.
     pub(crate) fn retention(&self) -> &FileRetention {
         &self.retention
     }
@@ -317,7 +319,7 @@ impl UpdateLog {
             match source.kind() {
                 kind if failure::is_full(kind) => cabinet::Error::NoSpace { path },
                 _ => {
-                    let operation = "keep the intent log of the update log in";
+                    let operation = "write the intent log in";
                     cabinet::Error::Io { operation, path, source }
                 }
             }
@@ -325,21 +327,20 @@ impl UpdateLog {
         Ok(ChangeGuard::new(self, change, locks))
     }
 
-    /// Fails if a value of so many bytes could not be logged: nothing shall be stored that cannot
-    /// be said.
+    /// Fails if a value of `bytes` bytes cannot be logged. Such a value must not be stored.
     pub(crate) fn check_value(&self, bytes: usize) -> cabinet::Result<()> {
         let max = self.value_bytes_max;
         if bytes > max { Err(cabinet::Error::ValueTooLong { bytes, max }) } else { Ok(()) }
     }
 
-    /// Has all changes wait until what this answers is dropped. `None` if those under way do not
-    /// end soon.
+    /// Blocks all new changes until the returned guard is dropped. Returns `None` if the changes in
+    /// progress do not end within [`BLOCK_WAIT_MAX`].
     pub(crate) fn block_changes(&self) -> Option<ChangeGuard<'_>> {
         let locks = self.key_locks.lock_all_within(BLOCK_WAIT_MAX)?;
         Some(ChangeGuard::new(self, None, locks))
     }
 
-    /// What the log has come to.
+    /// Returns a mark after the last entry.
     pub(crate) fn mark(&self) -> Mark {
         let mut buffer = self.buffer.lock();
         let last_us = buffer.last_entry_us;
@@ -348,26 +349,27 @@ impl UpdateLog {
         Mark { last_us: if last_us == 0 { now_us } else { last_us }, now_us }
     }
 
-    /// Keeps others from changing what is in `scope`, however long it takes to come to that.
+    /// Locks the keys in `scope`, however long that takes.
     pub(crate) fn lock_keys(&self, database: &Database, scope: Scope<'_>) -> KeyLockGuard<'_> {
         let locks = self.key_locks.lock(database, scope, true).unwrap_or(Locks::None);
         KeyLockGuard::new(self, locks)
     }
 
-    /// Time stamp of the last entry, which may not be in the file yet; 0 without any.
+    /// Returns the time stamp of the last entry, which may not be in the file yet; 0 without any.
     pub(crate) fn last_entry_us(&self) -> u64 {
         self.buffer.lock().last_entry_us
     }
 
-    /// What became of a change is in the log, or it was none.
+    /// Records that the result of a pending change is in the log, or that nothing was changed.
     pub(crate) fn resolved(&self, change: u64) {
         if let Some(intent_log) = &mut self.buffer.lock().intent_log {
             intent_log.done(change);
         }
     }
 
-    /// Puts an entry into the buffer. Time stamps rise from entry to entry, whatever the clock
-    /// does. Says whether a process that is killed leaves it in the journal, where there is one.
+    /// Appends an entry to the buffer. Time stamps rise from entry to entry, whatever the clock
+    /// does. Returns whether the entry would survive a kill of the process, as far as an intent log
+    /// is kept.
     fn append(&self, source: Source, operation: &Operation<'_>) -> bool {
         let mut buffer = self.buffer.lock();
         let timestamp_us = now_us().max(buffer.last_timestamp_us.saturating_add(1));
@@ -378,7 +380,7 @@ impl UpdateLog {
             header.encode(&mut buffer.entries).and_then(|()| operation.encode(&mut buffer.entries));
         let body = buffer.entries.len() - start - ENTRY_HEADER_BYTES;
         if encoded.is_err() || body > wire::limits::UPDATE_BODY_BYTES_MAX {
-            // Requests and records are limited to much less, so this is a change that cannot be.
+            // Requests and records have much lower limits, so this change cannot occur.
             buffer.entries.truncate(start);
             drop(buffer);
             self.fail(&Error::EntryTooLong { bytes: body });
@@ -393,34 +395,35 @@ impl UpdateLog {
         let appended = self.appended.fetch_add(length, Ordering::SeqCst) + length;
         let changes_nothing = matches!(operation.request, Request::Sync | Request::Optimize { .. });
         if source.master != 0 || !changes_nothing {
-            buffer.lines.take(source, timestamp_us);
+            buffer.lines.add(source, timestamp_us);
         }
         let Buffer { entries, intent_log, .. } = &mut *buffer;
-        let kept = intent_log.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
-        if let Err(error) = &kept {
-            tracing::warn!("update log: the intent log lacks an entry: {error}");
+        let logged =
+            intent_log.as_mut().map_or(Ok(()), |own| own.entry(&entries[start..], appended));
+        if let Err(error) = &logged {
+            tracing::warn!("update log: cannot write an entry to the intent log: {error}");
         }
         let is_full = buffer.entries.len() > BUFFER_BYTES_MAX;
         drop(buffer);
         if is_full {
-            // If it fails, later changes hear of it.
+            // A failure is reported to later changes.
             let _ = self.write();
         }
-        kept.is_ok()
+        logged.is_ok()
     }
 
-    /// Sees to it that all changes so far are in the file, before their clients hear of them. Says
-    /// whether they are; if not, the log of the server says why.
+    /// Writes all changes so far to the file, unless the log is asynchronous. Returns whether their
+    /// clients may be answered. If not, the server's own log gives the reason.
     pub(crate) fn flush(&self) -> bool {
         self.settings.is_asynchronous && !self.has_failed.load(Ordering::Relaxed) || self.write()
     }
 
-    /// Makes everything durable; says whether it is.
+    /// Makes all entries durable. Returns whether they are.
     pub(crate) fn sync(&self) -> bool {
         if !self.write() {
             return false;
         }
-        // Without the lock, which event loops wait for: a sync takes as long as the disk does.
+        // Event loops wait for the lock of the files, so it is not held during the sync.
         let unsynced = self.files.lock().unsynced();
         match unsynced.and_then(Unsynced::sync) {
             Ok(number) => {
@@ -434,14 +437,14 @@ impl UpdateLog {
         }
     }
 
-    /// Writes everything so far to the file; says whether it is there.
+    /// Writes all entries so far to the file. Returns whether they are there.
     pub(crate) fn write(&self) -> bool {
         let wanted = self.appended.load(Ordering::SeqCst);
         if self.written.load(Ordering::SeqCst) >= wanted {
             return !self.has_failed.load(Ordering::Relaxed);
         }
         let mut files = self.files.lock();
-        // Somebody else may have written it meanwhile.
+        // Another writer may have written the entries meanwhile.
         if self.written.load(Ordering::SeqCst) >= wanted {
             return true;
         }
@@ -463,7 +466,7 @@ impl UpdateLog {
         let written = (before - entries.len()) as u64;
         let is_whole = entries.is_empty();
         if !is_whole {
-            // What could not be written goes before what has come since.
+            // Entries that could not be written precede those appended meanwhile.
             let left = count_entries(&entries);
             count -= left;
             let mut buffer = self.buffer.lock();
@@ -479,7 +482,7 @@ impl UpdateLog {
                 tail.timestamp_us = timestamp_us;
             }
         }
-        // Last: other writers take what is written for what readers may read.
+        // Updated last: other writers take `written` as the end that readers may read.
         self.written.fetch_add(written, Ordering::SeqCst);
         drop(files);
         self.grown.notify_all();
@@ -490,18 +493,17 @@ impl UpdateLog {
         !self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// What readers may read.
+    /// Returns the offset up to which readers may read.
     pub(crate) fn end(&self) -> LogOffset {
         self.tail().end
     }
 
-    /// The end of what is in the files.
+    /// Returns the end of the entries in the files.
     pub(crate) fn tail(&self) -> Tail {
         *self.tail.lock()
     }
 
-    /// Waits until there is more to read than up to `seen`, or for `wait_max`; says whether there
-    /// is.
+    /// Blocks until there are entries after `seen`, or for `wait_max`. Returns whether there are.
     pub(crate) fn wait_beyond(&self, seen: LogOffset, wait_max: Duration) -> bool {
         let mut tail = self.tail.lock();
         if tail.end == seen {
@@ -510,17 +512,17 @@ impl UpdateLog {
         tail.end != seen
     }
 
-    /// Has those who wait look again.
+    /// Wakes all threads that wait for entries.
     pub(crate) fn wake(&self) {
-        // A thread that is about to wait holds this.
+        // A thread that is about to wait holds this lock.
         drop(self.tail.lock());
         self.grown.notify_all();
     }
 
-    /// The life of the log's own thread: writes what nobody waits for, tries again after a failure,
-    /// and removes files that are no longer kept. `resolve` is to log what became of changes that
-    /// were under way when the process was killed before, if that could not be done at once;
-    /// `each` is called each time, with how often it was.
+    /// Runs the log's own thread: writes entries that no client waits for, repeats failed writes,
+    /// and removes old files. `resolve` is called with the changes that a killed process left
+    /// pending, if they could not be logged at opening. `each` is called in each round with its
+    /// number.
     pub(crate) fn maintain(
         &self,
         is_stopping: impl Fn() -> bool,
@@ -537,7 +539,7 @@ impl UpdateLog {
             if tick.is_multiple_of(TICKS_OF_RETENTION)
                 && let Err(error) = self
                     .retention
-                    .keep(&self.settings.folder, self.end().file)
+                    .remove_old_files(&self.settings.folder, self.end().file)
                     .and_then(|()| self.remove_old_roots())
             {
                 tracing::error!("update log: {error}");
@@ -546,8 +548,8 @@ impl UpdateLog {
         }
     }
 
-    /// Writes what there is when nobody changes anything any more. If all of it is in the file,
-    /// there is nothing that the journal would be needed for.
+    /// Writes the remaining entries, after the last change. If all of them are in the file, the
+    /// intent log is removed.
     pub(crate) fn close(&self) {
         if !self.write() {
             return;
@@ -577,8 +579,8 @@ fn count_entries(mut entries: &[u8]) -> u64 {
     count
 }
 
-/// Whether the log in a folder begins with an entry of another server, and the time stamp of the
-/// first one that is no other server's, 0 without any.
+/// Returns whether the log in a folder begins with an entry of another server, and the time stamp
+/// of the first own entry, 0 without any.
 fn first_own(folder: &Path) -> Result<(bool, u64)> {
     let mut is_first_foreign = false;
     if let Some(&file) = files::numbers(folder)?.first() {
@@ -593,21 +595,22 @@ fn first_own(folder: &Path) -> Result<(bool, u64)> {
     Ok((is_first_foreign, 0))
 }
 
-/// The end of the log in a folder that nobody writes, or that is written meanwhile.
+/// Returns the end of the log in a folder, also while it is written.
 pub(crate) fn end_of(folder: &Path) -> Result<LogOffset> {
     let Some(file) = files::numbers(folder)?.pop() else { return Ok(LogOffset::default()) };
     let path = files::path(folder, file);
     let metadata = std::fs::metadata(&path);
-    let offset = metadata.map_err(|source| Error::Io { operation: "look at", path, source })?.len();
+    let offset =
+        metadata.map_err(|source| Error::Io { operation: "read the size of", path, source })?.len();
     Ok(LogOffset { file, offset })
 }
 
 impl UpdateLog {
-    /// Makes the next file of the journal ahead.
+    /// Makes the next part of the intent log in advance.
     fn prepare_intent_log(&self) {
         let number = self.buffer.lock().intent_log.as_mut().and_then(IntentLog::next_spare_number);
         let Some(number) = number else { return };
-        // Without one it is made when it is needed, and what is wrong is said then.
+        // After an error the part is made when it is needed, and the error is reported then.
         if let Ok(spare) = Spare::create(&self.settings.folder, number)
             && let Some(intent_log) = &mut self.buffer.lock().intent_log
         {

@@ -1,17 +1,18 @@
-//! When this server last changed which records of its own accord: for finding those that another
-//! server changed at the same time.
+//! Own changes: the times at which this server changed records for its clients, to find conflicts
+//! with changes of another server.
 //!
-//! A table of fixed size: it forgets a change when another record takes its slot, so a conflict
-//! may be missed where more records than there are places are changed while the servers are apart.
+//! The table has a fixed size. A change is forgotten when another key takes its slot. So a conflict
+//! may be missed if more records than slots change while the servers are apart.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Roots; 8 MiB.
+/// Number of slots; they take 8 MiB.
 const SLOTS: usize = 1 << 20;
 
-/// In each slot the upper half is of the hash of a key, the lower one seconds since 1970.
+/// Slots: the upper half is from the hash of the key, the lower half is the time in seconds since
+/// 1970.
 pub(super) struct OwnChanges(Box<[AtomicU64]>);
 
 impl OwnChanges {
@@ -19,13 +20,13 @@ impl OwnChanges {
         Self((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The record is being changed.
+    /// Records a change of the record under `key`.
     pub(super) fn record(&self, key: &[u8], now_us: u64) {
         let (slot, mark) = self.slot(key);
         slot.store(mark | seconds(now_us), Relaxed);
     }
 
-    /// Whether the record was changed at a time or later, to the second.
+    /// Returns whether the record was changed at `from_us` or later, to the second.
     pub(super) fn has_since(&self, key: &[u8], from_us: u64) -> bool {
         let (slot, mark) = self.slot(key);
         let recorded = slot.load(Relaxed);
@@ -33,7 +34,7 @@ impl OwnChanges {
             && recorded & u64::from(u32::MAX) >= seconds(from_us)
     }
 
-    /// Where a key belongs, and what is recorded with it, which is never 0.
+    /// Returns the slot of a key, and the upper half of its value, which is never 0.
     fn slot(&self, key: &[u8]) -> (&AtomicU64, u64) {
         let hash = xxh3_64(key);
         let mark = (hash | 1 << 63) & !u64::from(u32::MAX);
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_known_with_its_time() {
+    fn a_change_is_found_by_key_and_time() {
         let own = OwnChanges::new();
         own.record(b"a", 5_000_000);
         assert!(own.has_since(b"a", 4_999_999) && own.has_since(b"a", 5_000_000));

@@ -1,4 +1,4 @@
-//! Reading an update log, also while it grows.
+//! Reader: reads the entries of an update log, also while it grows.
 
 use super::files::{LogOffset, describe, numbers, path};
 use super::{Error, Result};
@@ -8,32 +8,32 @@ use std::path::{Path, PathBuf};
 use wire::Parse;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 
-/// Bytes read at once, unless an entry is longer.
+/// Length of a read, unless an entry is longer, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The clocks of the servers whose entries are in a log may differ by so much: reading begins so
-/// far before the time that is asked for, as in Tokyo Tyrant.
+/// Assumed difference between the clocks of the servers in a log, in microseconds. Reading begins
+/// this much before the requested time, as in Tokyo Tyrant.
 const CLOCK_DEVIATION_US: u64 = 30_000_000;
 
-/// Reads the entries of a log in their order.
+/// Reads the entries of a log in order.
 #[derive(Debug)]
 pub struct Reader {
     folder: PathBuf,
     number: u64,
     file: File,
-    /// Offset of the first byte of `buffer` that is not read yet.
+    /// Offset in the file of the next read.
     offset: u64,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were given out.
+    /// Number of bytes of `buffer` that were returned.
     taken: usize,
-    /// Where in it the entry begins that was given out last.
+    /// Offset in `buffer` of the entry that was returned last.
     given: usize,
     from_us: u64,
 }
 
 impl Reader {
-    /// A reader of the entries at or after `from_us`, in microseconds since 1970. `None` if there
-    /// is no file yet. [`Error::NotKept`] if entries since then have been removed.
+    /// Opens a reader of the entries from `from_us` on, in microseconds since 1970. Returns `None`
+    /// if there is no file yet, and [`Error::NotKept`] if some of the entries have been removed.
     pub fn open(folder: &Path, from_us: u64) -> Result<Option<Self>> {
         let numbers = numbers(folder)?;
         let Some(&oldest) = numbers.first() else { return Ok(None) };
@@ -51,7 +51,7 @@ impl Reader {
         let number = match start {
             Some(number) => number,
             None if oldest == 1 => oldest,
-            // What is asked for may all be in the oldest file, if only just.
+            // The oldest file may still contain every requested entry.
             None if first_timestamp(&path(folder, oldest))?
                 .is_some_and(|first| first <= from_us) =>
             {
@@ -62,7 +62,7 @@ impl Reader {
         Self::open_at(folder, LogOffset { file: number, offset: 0 }, from_us).map(Some)
     }
 
-    /// The same of those behind a place where an entry begins.
+    /// Opens a reader of the entries after `place` with a time stamp of at least `from_us`.
     pub(crate) fn open_at(folder: &Path, place: LogOffset, from_us: u64) -> Result<Self> {
         let LogOffset { file: number, offset } = place;
         let file = open(folder, number)?;
@@ -70,13 +70,12 @@ impl Reader {
         Ok(Self { folder, number, file, offset, buffer: Vec::new(), taken: 0, given: 0, from_us })
     }
 
-    /// The number of the file that it has come to.
+    /// Returns the number of the present file.
     pub fn file(&self) -> u64 {
         self.number
     }
 
-    /// Fails with [`Error::Missing`] if not all files are there from the one that it has come to
-    /// on.
+    /// Fails with [`Error::Missing`] if the present file or a later one is missing.
     pub fn expect_all_files(&self) -> Result<()> {
         let numbers = numbers(&self.folder)?.into_iter().filter(|number| *number >= self.number);
         match (self.number..).zip(numbers).find(|(expected, number)| expected != number) {
@@ -85,8 +84,8 @@ impl Reader {
         }
     }
 
-    /// The next entry before `end`; without an `end`, before the end of the last file, where an
-    /// entry that is not whole yet is left alone. [`Error::Missing`] where a file is not there.
+    /// Returns the next entry before `end`. Without an `end` it stops before an incomplete entry in
+    /// the last file. Fails with [`Error::Missing`] if a file is missing.
     pub fn next(&mut self, end: Option<LogOffset>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
@@ -113,7 +112,7 @@ impl Reader {
         }
     }
 
-    /// The entry that was read last, until the next is asked for.
+    /// Returns the entry that was read last.
     pub(crate) fn last(&self) -> Option<Entry<'_>> {
         match Entry::parse(&self.buffer[self.given..self.taken]) {
             Parse::Complete(entry, _) => Some(entry),
@@ -121,7 +120,7 @@ impl Reader {
         }
     }
 
-    /// Reads on until `needed` bytes are there; says whether any have come.
+    /// Reads until `needed` bytes are in the buffer. Returns whether any byte was read.
     fn fill(&mut self, needed: usize, end: Option<LogOffset>) -> Result<bool> {
         self.buffer.drain(..self.taken);
         (self.given, self.taken) = (0, 0);
@@ -132,7 +131,7 @@ impl Reader {
         };
         while self.buffer.len() < needed && self.offset < limit {
             let have = self.buffer.len();
-            // Grows by what there is, whatever an entry announces.
+            // The buffer grows by what is there, not by the length that an entry announces.
             let wanted = (needed - have).clamp(CHUNK_BYTES, 16 * CHUNK_BYTES);
             let wanted = wanted.min(usize::try_from(limit - self.offset).unwrap_or(usize::MAX));
             self.buffer.resize(have + wanted, 0);
@@ -151,7 +150,7 @@ impl Reader {
         Ok(self.buffer.len() > before)
     }
 
-    /// Goes on with the next file, if there is one before `end`; says whether there is.
+    /// Continues with the next file, if there is one before `end`. Returns whether there is.
     fn begin_next(&mut self, end: Option<LogOffset>) -> Result<bool> {
         if end.is_some_and(|end| end.file <= self.number) {
             return Ok(false);
@@ -159,7 +158,7 @@ impl Reader {
         let next = numbers(&self.folder)?.into_iter().find(|number| *number > self.number);
         let Some(next) = next else { return Ok(false) };
         if !self.buffer.is_empty() {
-            // More may have come to this file before the next began.
+            // The end of this file may have been written after the last read.
             let needed = match Entry::parse(&self.buffer) {
                 Parse::Incomplete(needed) => needed,
                 Parse::Complete(..) | Parse::Invalid(_) => return Ok(true),
@@ -169,14 +168,14 @@ impl Reader {
             }
             let file = path(&self.folder, self.number);
             let offset = self.offset - self.buffer.len() as u64;
-            return Err(Error::Corrupted { file, offset, what: "an unfinished entry" });
+            return Err(Error::Corrupted { file, offset, what: "an incomplete entry" });
         }
-        // The same: the end may have been seen before the last entry was written.
+        // The last entry may have been written after the last read.
         if self.fill(1, None)? {
             return Ok(true);
         }
         if next != self.number + 1 {
-            // It was removed while this was busy with the one before.
+            // The file was removed while the one before it was read.
             return Err(Error::Missing { file: path(&self.folder, self.number + 1) });
         }
         self.file = open(&self.folder, next)?;
@@ -191,7 +190,7 @@ fn open(folder: &Path, number: u64) -> Result<File> {
     File::open(&path).map_err(|source| Error::Io { operation: "open", path, source })
 }
 
-/// Time stamp of the first entry of a file, if there is one.
+/// Returns the time stamp of the first entry of a file, if there is one.
 pub(super) fn first_timestamp(path: &Path) -> Result<Option<u64>> {
     let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
@@ -209,21 +208,21 @@ fn timestamp_of(header: &[u8; ENTRY_HEADER_BYTES]) -> Option<u64> {
     (magic == wire::update_log::ENTRY_MAGIC).then_some(u64::from_be_bytes(timestamp))
 }
 
-/// What is in a file of a log.
+/// Contents of a log file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// Bytes of whole entries at its beginning.
+    /// Length of the whole entries at its beginning, in bytes.
     pub(super) bytes: u64,
-    /// Bytes behind them, of an entry that is not whole, or zeros.
+    /// Length of an incomplete entry or of zeros after them, in bytes.
     pub(super) cut_bytes: u64,
-    /// What is behind them is neither.
+    /// Whether other bytes follow them.
     pub(super) is_damaged: bool,
-    /// Time stamp of the last of them, 0 without any.
+    /// Time stamp of the last entry, 0 without any.
     pub(super) last_timestamp_us: u64,
 }
 
 impl Scan {
-    /// Goes from header to header through a file. One that is not there is empty.
+    /// Scans the headers of a file. A missing file is empty.
     pub(super) fn of(path: &Path) -> Result<Self> {
         let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
         let file = match File::open(path) {
@@ -259,7 +258,7 @@ impl Scan {
     }
 }
 
-/// A part of a file, for looking at many headers with few reads.
+/// Part of a file in memory, to scan many headers with few reads.
 struct Window {
     file: File,
     start: u64,
@@ -267,7 +266,7 @@ struct Window {
 }
 
 impl Window {
-    /// At least a header's bytes from `offset` on, fewer at the end of the file.
+    /// Returns at least the bytes of a header from `offset` on, fewer at the end of the file.
     fn at(&mut self, offset: u64) -> std::io::Result<&[u8]> {
         let within = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
         if self.bytes.len().saturating_sub(within) < ENTRY_HEADER_BYTES {
@@ -286,7 +285,7 @@ impl Window {
         Ok(&self.bytes[within..])
     }
 
-    /// Whether there are only zeros from `offset` to the end of the file.
+    /// Returns whether the file has only zeros from `offset` on.
     fn is_zero_from(&mut self, mut offset: u64) -> std::io::Result<bool> {
         loop {
             let bytes = self.at(offset)?;

@@ -1,4 +1,5 @@
-//! Noting where entries were made first, and going on for a replica that has executed some of them.
+//! Resumption: records the roots of received entries, and finds where a replica resumes that has
+//! executed some of them elsewhere.
 
 use super::reader::first_timestamp;
 use super::roots::{RootLine, RootState, first_beyond};
@@ -7,22 +8,22 @@ use std::collections::BTreeMap;
 use wire::replication::Had as Executed;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is to be noted of the entries in the buffer.
+/// Roots of the entries in the buffer, before they are written.
 #[derive(Default)]
 pub(super) struct PendingRootLines {
     pub(super) bytes: Vec<u8>,
-    /// Entries that come with their root get lines.
+    /// Whether the roots of received entries are recorded.
     pub(super) is_recording: bool,
-    /// One has come without, that is no client's.
+    /// Whether an entry was received without its root.
     pub(super) is_broken: bool,
-    /// The first entry of a client, which may be noted by now; 0 without any.
+    /// Time stamp of the first own entry, which may be recorded already; 0 without any.
     pub(super) own_us: u64,
-    /// The first one since entries get lines; 0 without any.
+    /// Time stamp of the first own entry since roots are recorded; 0 without any.
     pub(super) since_us: u64,
 }
 
 impl PendingRootLines {
-    pub(super) fn take(&mut self, source: Source, own_us: u64) {
+    pub(super) fn add(&mut self, source: Source, own_us: u64) {
         match source {
             Source { master: 0, .. } => {
                 for first_us in [&mut self.own_us, &mut self.since_us] {
@@ -39,31 +40,31 @@ impl PendingRootLines {
     }
 }
 
-/// What roots name the log of this identity.
+/// Returns the name by which roots refer to the log of this identity.
 pub(crate) fn name_of(identity: &str) -> u64 {
     xxh3_64(identity.as_bytes()).max(1)
 }
 
 impl UpdateLog {
-    /// What roots name this log; `None` if it has no identity.
+    /// Returns the name by which roots refer to this log; `None` if it has no identity.
     pub(crate) fn name(&self) -> Option<u64> {
         self.identity().map(|identity| name_of(&identity))
     }
 
-    /// Whether entries get lines.
+    /// Returns whether the roots of received entries are recorded.
     pub(crate) fn is_recording(&self) -> bool {
         self.buffer.lock().lines.is_recording
     }
 
-    /// From now on entries get lines that come with their roots. The database has executed of each
-    /// log what is before a time stamp, and maybe some up to it; nothing of any other. Nothing may
-    /// be under way.
+    /// Records the roots of received entries from now on. `logs` has, per log, the time stamp
+    /// before which the database has executed all of its entries, and maybe some up to it. It has
+    /// executed none of any other log. No change may be in progress.
     pub(crate) fn record_roots(&self, logs: Vec<(u64, u64)>) -> Result<()> {
         if !self.write() {
             return Ok(());
         }
         let mut roots = self.roots.lock();
-        // ChangeGuard all the time, so that no entry comes between.
+        // The lock is held throughout, so that no entry is appended in between.
         let mut buffer = self.buffer.lock();
         let (floor_us, own_us) = (Some(buffer.last_entry_us), buffer.lines.own_us);
         roots.save(RootState { floor_us, own_us, since_us: 0, logs })?;
@@ -72,8 +73,8 @@ impl UpdateLog {
         Ok(())
     }
 
-    /// The same of a server that follows nobody: whatever is in its log counts as made first here,
-    /// if that was not known.
+    /// Records roots on a server without a master. If the roots of earlier entries are unknown,
+    /// they count as made here first.
     pub(crate) fn adopt_entries(&self) -> Result<()> {
         let Some(own) = self.name() else { return Ok(()) };
         if self.buffer.lock().lines.is_broken && self.write() {
@@ -94,14 +95,15 @@ impl UpdateLog {
         Ok(())
     }
 
-    /// Something was executed, or will be, that is not in the log as it is elsewhere.
+    /// Stops recording roots: the database executes operations that the log does not contain as
+    /// they were first made.
     pub(crate) fn invalidate_roots(&self) -> Result<()> {
         let own_us = self.buffer.lock().lines.own_us;
         self.break_roots(own_us)
     }
 
-    /// Nothing of what is in the log is in the database any more, which becomes a copy of another.
-    /// The log is another one from then on: what its replicas have executed is no part of it.
+    /// Begins a copy of another database, which replaces every record. The log gets a new identity:
+    /// entries that its replicas have executed are no part of it.
     pub(crate) fn begin_copy(&self) -> Result<()> {
         if self.last_entry_us() > 0 {
             let identity = identity::renew(&self.settings.folder)?;
@@ -119,8 +121,8 @@ impl UpdateLog {
         roots.save(RootState { own_us, ..RootState::default() })
     }
 
-    /// Notes what is known of entries before they are written. Lines can be given again after an
-    /// error.
+    /// Writes the roots of entries before the entries. After an error the same bytes can be given
+    /// again.
     pub(super) fn write_lines(&self, lines: &[u8]) -> Result<()> {
         let mut roots = self.roots.lock();
         let (is_broken, own_us, since_us) = {
@@ -143,7 +145,7 @@ impl UpdateLog {
         roots.write(lines)
     }
 
-    /// Removes lines of entries that are no longer kept.
+    /// Removes the roots of entries that are no longer kept.
     pub(super) fn remove_old_roots(&self) -> Result<()> {
         let folder = &self.settings.folder;
         let Some(oldest) = files::numbers(folder)?.first().copied() else { return Ok(()) };
@@ -151,14 +153,14 @@ impl UpdateLog {
             return Ok(());
         }
         match first_timestamp(&files::path(folder, oldest))? {
-            Some(oldest_us) => self.roots.lock().keep(oldest_us),
+            Some(oldest_us) => self.roots.lock().remove_before(oldest_us),
             None => Ok(()),
         }
     }
 
-    /// The logs that entries here were made first in, with time stamps up to which the database has
-    /// executed everything of them, as `had` says of it; `None` if that is not known. This log is
-    /// one of them if it has entries of clients, with everything up to `own_us`.
+    /// Returns the logs in which entries of this log were first made, each with the time stamp up
+    /// to which the database has executed all of its entries, according to `had`. Returns `None` if
+    /// that is unknown. This log is among them, with `own_us`, if it has own entries.
     pub(crate) fn bases(&self, had: &[Executed], own_us: u64) -> Option<Vec<(u64, u64)>> {
         let own = (self.name()?, own_us.max(1));
         let roots = self.roots.lock();
@@ -177,15 +179,16 @@ impl UpdateLog {
         is_whole.then(|| others.chain(has_own.then_some(own)).collect())
     }
 
-    /// Up to where this log has nothing that a replica lacks that has executed `had`; `None` if
-    /// that is not known. Everything logged so far is in the files then.
+    /// Returns the time stamp up to which this log has no entry that a replica lacks, if the
+    /// replica has executed `had`. Returns `None` if that is unknown. All entries so far are in the
+    /// files afterwards.
     pub(crate) fn resumption(&self, had: &[Executed]) -> Result<Option<u64>> {
         let (Some(own), true) = (self.name(), self.write()) else { return Ok(None) };
         let tail_us = self.tail().timestamp_us;
         let bases: BTreeMap<u64, u64> = had.iter().map(|had| (had.log, had.base_us)).collect();
         let base_of = |log: u64| bases.get(&log).copied().unwrap_or_default();
         let own_base_us = base_of(own);
-        // Writers wait for this lock, so it is not change while files are read.
+        // Writers wait for this lock, so it is released before files are read.
         let (noted, is_broken, own_us, since_us) = {
             let roots = self.roots.lock();
             let lines = &self.buffer.lock().lines;
@@ -198,7 +201,7 @@ impl UpdateLog {
             return Ok((own_base_us > 0).then_some(own_base_us.min(tail_us)));
         };
         let Some(floor_us) = noted.floor_us else { return Ok(None) };
-        // What clients had made before a master was followed is no part of what others have.
+        // Other servers do not have the own entries from before a master was followed.
         let has_old =
             own_base_us == 0 || own_us == 0 || own_us > floor_us || own_base_us >= floor_us;
         if !has_old || noted.logs.iter().any(|(log, at_us)| base_of(*log) < *at_us) {
@@ -240,7 +243,7 @@ mod tests {
         UpdateLog::open(Settings::new(folder.join("ulog")), &database).expect("a log")
     }
 
-    /// Returns the time stamp of the entry.
+    /// Appends an entry and returns its time stamp.
     fn append(log: &UpdateLog, source: Source) -> u64 {
         let memory = Database::open("*").expect("memory");
         let change = log.begin(&memory, source, Scope::Key(b"key"), true).expect("no failure");
@@ -249,20 +252,20 @@ mod tests {
         log.last_entry_us()
     }
 
-    /// Where it goes on for one that has executed everything of the other log up to a time stamp.
+    /// Returns where a replica resumes that has executed the other log up to `base_us`.
     fn resumed(log: &UpdateLog, base_us: u64) -> Option<u64> {
         log.resumption(&[Executed::up_to(7, base_us)]).expect("files")
     }
 
     #[test]
-    fn it_is_known_where_a_replica_goes_on_also_when_the_server_is_a_master_by_now() {
+    fn a_replica_resumes_at_a_server_that_was_a_replica_and_became_a_master() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
         append(&log, UNKNOWN);
-        log.record_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("no failure");
         let placed = [11, 13, 12].map(|timestamp_us| append(&log, at(timestamp_us)));
         assert_eq!(resumed(&log, 9), None);
-        // Up to 12 the entry of 13 is missing: the one behind it comes again, and is left out.
+        // Up to 12 the entry of 13 is missing: the one after it is sent again and skipped.
         let found = [10, 11, 12, 13].map(|base_us| resumed(&log, base_us));
         assert_eq!(found, [placed[0] - 1, placed[1] - 1, placed[1] - 1, placed[2]].map(Some));
         let own_us = append(&log, OWN);
@@ -276,12 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_change_here_after_a_master_was_followed_is_not_missed_for_what_they_had_before()
-    {
+    fn own_entries_after_a_master_was_followed_are_not_taken_for_earlier_ones() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
         append(&log, OWN);
-        log.record_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("no failure");
         let placed_us = append(&log, at(11));
         assert_eq!(resumed(&log, 11), Some(placed_us));
         let own_us = append(&log, OWN);
@@ -292,31 +294,31 @@ mod tests {
     }
 
     #[test]
-    fn writers_do_not_wait_while_it_is_looked_up_where_a_replica_goes_on() {
+    fn writers_do_not_wait_for_the_search_of_a_resumption() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.record_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("no failure");
         append(&log, at(11));
         assert!(log.write());
-        // An open of it waits until the other end is open too.
+        // Opening this pipe blocks until the other end is open too.
         let slow = folder.path().join("ulog/roots.00000002");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0)
             .expect("a pipe");
         let (written, is_written) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let looking = scope.spawn(|| log.resumption(&[Executed::up_to(7, 11)]).is_err());
+            let searching = scope.spawn(|| log.resumption(&[Executed::up_to(7, 11)]).is_err());
             std::thread::sleep(std::time::Duration::from_millis(100));
-            assert!(!looking.is_finished());
+            assert!(!searching.is_finished());
             scope.spawn(|| {
                 append(&log, OWN);
                 written.send(log.write())
             });
             let in_time = is_written.recv_timeout(std::time::Duration::from_secs(10));
-            // That is none to be read.
+            // Unblock the reader of the pipe.
             let end = std::fs::OpenOptions::new().read(true).write(true).open(&slow);
             std::fs::remove_file(&slow).expect("a pipe");
-            while !looking.is_finished() {
+            while !searching.is_finished() {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
             drop(end);
@@ -325,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_entries_before_the_notes_began_again_do_not_count() {
+    fn logs_of_entries_before_roots_were_recorded_again_do_not_count() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.record_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("no failure");
         append(&log, at(11));
         assert!(log.write());
-        log.begin_copy().expect("room");
-        log.record_roots(vec![(8, 5)]).expect("room");
+        log.begin_copy().expect("no failure");
+        log.record_roots(vec![(8, 5)]).expect("no failure");
         let other = Source { root: Some(Root { log: 8, timestamp_us: 6 }), ..UNKNOWN };
         let known = Some(vec![(8, 6)]);
         assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
@@ -348,10 +350,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_without_its_root_ends_that_it_is_known_until_it_counts_as_the_servers_own() {
+    fn an_entry_without_its_root_makes_resumption_unknown_until_entries_count_as_own() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
-        log.record_roots(vec![(7, 10)]).expect("room");
+        log.record_roots(vec![(7, 10)]).expect("no failure");
         append(&log, at(11));
         let had = [Executed::up_to(7, 11)];
         assert!(resumed(&log, 11).is_some() && log.bases(&had, 5).is_some());
@@ -361,37 +363,37 @@ mod tests {
         drop(log);
         let (log, _) = open(folder.path());
         assert_eq!((resumed(&log, 11), log.bases(&had, 5)), (None, None));
-        log.adopt_entries().expect("room");
+        log.adopt_entries().expect("no failure");
         assert_eq!(resumed(&log, 11), None);
         let own = Executed::up_to(log.name().expect("an identity"), last_us);
         assert_eq!(log.resumption(&[own]).expect("files"), Some(last_us));
     }
 
     #[test]
-    fn a_log_whose_database_becomes_a_copy_is_another_one() {
+    fn a_log_whose_database_becomes_a_copy_has_another_identity() {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, _) = open(folder.path());
         let name = log.name();
-        log.begin_copy().expect("room");
+        log.begin_copy().expect("no failure");
         assert_eq!(log.name(), name);
         append(&log, OWN);
-        log.begin_copy().expect("room");
+        log.begin_copy().expect("no failure");
         assert_ne!(log.name(), name);
-        log.record_roots(vec![(7, 10)]).expect("room");
-        // What its clients had made has gone.
+        log.record_roots(vec![(7, 10)]).expect("no failure");
+        // The own entries are gone.
         assert_eq!(log.bases(&[Executed::up_to(7, 12)], 5), Some(vec![(7, 12)]));
         assert_eq!(log.bases(&[Executed::up_to(7, 9)], 5), None);
     }
 
     #[test]
-    fn a_killed_master_knows_it_again_and_a_killed_replica_only_what_is_in_files() {
-        // First the last entry, which is in the journal only; then a change that was under way.
+    fn resumption_survives_a_kill_on_a_master_and_on_a_replica_only_for_entries_in_files() {
+        // First with an entry that is only in the intent log, then with a change in progress.
         for (last, is_under_way, expected) in
             [(OWN, false, true), (at(12), false, false), (OWN, true, true), (at(12), true, false)]
         {
             let folder = tempfile::tempdir().expect("a folder");
             let (log, _) = open(folder.path());
-            log.record_roots(vec![(7, 10)]).expect("room");
+            log.record_roots(vec![(7, 10)]).expect("no failure");
             append(&log, at(11));
             assert!(resumed(&log, 10).is_some());
             if is_under_way {
@@ -401,7 +403,7 @@ mod tests {
             } else {
                 append(&log, last);
             }
-            // As a process that is killed.
+            // Dropping the log leaves the files as a kill does.
             drop(log);
             let (log, unfinished) = open(folder.path());
             unfinished.iter().for_each(|one| log.resolved(one.id));

@@ -1,8 +1,8 @@
-//! Which files of an update log are kept.
+//! Retention: removes log files that no replica needs or that exceed a cap.
 //!
-//! Without a cap all of them are, as with Tokyo Tyrant. With one, a file goes when every known
-//! replica has passed it, or, whoever needs it, when a cap is reached; before that happens to a
-//! replica the log of the server says so.
+//! Without a cap all files are kept, as in Tokyo Tyrant. With a cap, a file is removed once every
+//! known replica has confirmed its entries. Beyond the cap it is removed in any case. The server
+//! logs a warning before a replica loses a file that it needs.
 
 use super::files::{numbers, path};
 use super::reader::first_timestamp;
@@ -13,41 +13,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Percent of a cap from which a replica that needs old files is warned of.
+/// Share of a cap from which the server warns of a replica that needs old files, in percent.
 const WARNING_PERCENT: u64 = 80;
 
-/// What was sent to a replica counts as received after this long at the latest; less may still be
-/// on its way when the replica dies, and be asked for again.
+/// Time after which an entry that was sent counts as received. A replica that dies may ask again
+/// for entries that were sent later than this.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(60);
 
-/// File with the replicas that are known, and the time stamps they have come to.
+/// File with the known replicas and the time stamps that they have confirmed.
 const REPLICAS_FILE: &str = "replicas";
 
-/// Caps on what is kept.
+/// Caps on the log files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Most bytes of all files together, the one that is written left out.
+    /// Most bytes of all files except the one that is written.
     pub bytes_max: Option<u64>,
-    /// Longest time since a file was last written.
+    /// Longest time since the last write to a file.
     pub age_max: Option<Duration>,
 }
 
-/// Microseconds since 1970.
+/// Returns the time in microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What is known of a replica: time stamps of entries, in microseconds since 1970.
+/// Progress of a replica: time stamps of entries, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     sent_us: u64,
-    /// Value of `sent_us` when it was last looked at.
+    /// Value of `sent_us` at the last check.
     seen_us: u64,
     confirmed_us: u64,
 }
 
-/// Remembers replicas, and removes what none of them needs.
+/// Progress of all replicas, and the caps.
 #[derive(Debug)]
 pub(crate) struct FileRetention {
     retention: Retention,
@@ -58,9 +58,9 @@ pub(crate) struct FileRetention {
 #[derive(Debug)]
 struct State {
     replicas: BTreeMap<u16, Progress>,
-    looked_at: Instant,
-    /// The file of the last warning.
-    warned_of: u64,
+    checked_at: Instant,
+    /// Number of the file in the last warning.
+    warned_file: u64,
 }
 
 impl FileRetention {
@@ -80,11 +80,11 @@ impl FileRetention {
             Some((id.parse().ok()?, progress))
         };
         let replicas = text.lines().filter_map(replica).collect();
-        let state = State { replicas, looked_at: Instant::now(), warned_of: 0 };
+        let state = State { replicas, checked_at: Instant::now(), warned_file: 0 };
         Ok(Self { retention, replicas_path, state: Mutex::new(state) })
     }
 
-    /// A replica asks for what comes behind `at_us`: so it has everything before.
+    /// Records that a replica has every entry up to `at_us`, because it requests the later ones.
     pub(crate) fn confirm(&self, replica: u16, at_us: u64) {
         let mut state = self.state.lock();
         let progress = Progress { sent_us: at_us, seen_us: at_us, confirmed_us: at_us };
@@ -92,7 +92,7 @@ impl FileRetention {
         self.save(&state);
     }
 
-    /// An entry was sent to a replica.
+    /// Records that the entries up to `at_us` were sent to a replica.
     pub(crate) fn sent(&self, replica: u16, at_us: u64) {
         if let Some(progress) = self.state.lock().replicas.get_mut(&replica) {
             progress.sent_us = at_us;
@@ -103,23 +103,23 @@ impl FileRetention {
         let lines = state.replicas.iter();
         let text: String =
             lines.map(|(id, progress)| format!("{id}\t{}\n", progress.confirmed_us)).collect();
-        let beside = self.replicas_path.with_extension("new");
+        let temporary = self.replicas_path.with_extension("new");
         let saved =
-            fs::write(&beside, text).and_then(|()| fs::rename(&beside, &self.replicas_path));
+            fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.replicas_path));
         if let Err(error) = saved {
-            tracing::warn!("update log: cannot remember its replicas: {error}");
+            tracing::warn!("update log: cannot save the progress of its replicas: {error}");
         }
     }
 
-    /// Removes what is no longer kept of the files before `current`.
-    pub(super) fn keep(&self, folder: &Path, current: u64) -> Result<()> {
+    /// Removes files before `current` that need not be kept.
+    pub(super) fn remove_old_files(&self, folder: &Path, current: u64) -> Result<()> {
         let Retention { bytes_max, age_max } = self.retention;
         if bytes_max.is_none() && age_max.is_none() {
             return Ok(());
         }
         let mut state = self.state.lock();
-        if state.looked_at.elapsed() >= CONFIRMATION_TIME {
-            state.looked_at = Instant::now();
+        if state.checked_at.elapsed() >= CONFIRMATION_TIME {
+            state.checked_at = Instant::now();
             for progress in state.replicas.values_mut() {
                 progress.confirmed_us = progress.seen_us;
                 progress.seen_us = progress.sent_us;
@@ -131,7 +131,7 @@ impl FileRetention {
         for pair in numbers.windows(2) {
             let &[number, next] = pair else { continue };
             if number < current {
-                old.push(OldFile::look(folder, number, next)?);
+                old.push(OldFile::read(folder, number, next)?);
             }
         }
         let mut bytes: u64 = old.iter().map(|file| file.bytes).sum();
@@ -149,12 +149,12 @@ impl FileRetention {
                     || age_max.is_some_and(|limit| over(limit.as_secs(), file.age.as_secs()))
             };
             let (is_over, is_near) = (used(100), used(WARNING_PERCENT));
-            if let (Some(id), true) = (waiting, is_near && state.warned_of < file.number) {
-                state.warned_of = file.number;
+            if let (Some(id), true) = (waiting, is_near && state.warned_file < file.number) {
+                state.warned_file = file.number;
                 tracing::warn!(
-                    "replica {id} is behind: {} which it needs {}",
+                    "replica {id} is slow: {}, which it needs, {}; raise the cap or start the replica",
                     path(folder, file.number).display(),
-                    if is_over { "is removed" } else { "will soon be removed" }
+                    if is_over { "is removed" } else { "will be removed soon" }
                 );
             }
             if !is_passed && !is_over {
@@ -166,26 +166,27 @@ impl FileRetention {
                 path: path.clone(),
                 source,
             })?;
-            tracing::info!("update log: {} removed", path.display());
+            tracing::info!("update log: removed {}", path.display());
             bytes -= file.bytes;
         }
         Ok(())
     }
 }
 
-/// A file that is no longer written.
+/// File that is no longer written.
 struct OldFile {
     number: u64,
     bytes: u64,
     age: Duration,
-    /// Its entries have time stamps below this.
+    /// Time stamp that no entry of the file exceeds.
     ends_before_us: u64,
 }
 
 impl OldFile {
-    fn look(folder: &Path, number: u64, next: u64) -> Result<Self> {
+    fn read(folder: &Path, number: u64, next: u64) -> Result<Self> {
         let path_of = path(folder, number);
-        let failed = |source| Error::Io { operation: "look at", path: path_of.clone(), source };
+        let failed =
+            |source| Error::Io { operation: "read the size of", path: path_of.clone(), source };
         let metadata = fs::metadata(&path_of).map_err(failed)?;
         let age = metadata.modified().map_err(failed)?.elapsed().unwrap_or_default();
         let ends_before_us = first_timestamp(&path(folder, next))?.unwrap_or(u64::MAX);
@@ -199,19 +200,19 @@ mod tests {
     use super::*;
     use wire::update_log::Entry;
 
-    /// A folder with ten files of one entry each, with the time stamps 1 to 10.
+    /// Returns a folder with ten files of one entry each, with the time stamps 1 to 10.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let mut files = Files::open(folder.path(), 1).expect("a log");
         for timestamp_us in 1..=10 {
             let entry = Entry { timestamp_us, origin: 1, master: 0, body: b"0123456789" };
-            files.append(&entry).expect("room");
+            files.append(&entry).expect("no failure");
         }
         folder
     }
 
     fn kept(folder: &Path, retention: &FileRetention) -> Vec<u64> {
-        retention.keep(folder, 10).expect("files");
+        retention.remove_old_files(folder, 10).expect("files");
         numbers(folder).expect("files")
     }
 
@@ -222,22 +223,20 @@ mod tests {
     #[test]
     fn without_a_cap_every_file_is_kept() {
         let folder = folder();
-        let retention =
-            FileRetention::open(folder.path(), Retention::default()).expect("a retention");
+        let retention = FileRetention::open(folder.path(), Retention::default()).expect("a folder");
         retention.confirm(2, 10);
         assert_eq!(kept(folder.path(), &retention).len(), 10);
     }
 
     #[test]
-    fn a_file_goes_when_the_slowest_replica_has_passed_it() {
+    fn a_file_is_removed_when_the_slowest_replica_has_confirmed_it() {
         let folder = folder();
-        let retention =
-            FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention");
+        let retention = FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a folder");
         assert_eq!(kept(folder.path(), &retention).len(), 10);
         retention.confirm(2, 9);
         retention.confirm(3, 4);
         assert_eq!(kept(folder.path(), &retention), [4, 5, 6, 7, 8, 9, 10]);
-        // What was only sent may not have come.
+        // A sent entry may not have arrived.
         retention.sent(3, 9);
         assert_eq!(kept(folder.path(), &retention).len(), 7);
         retention.confirm(3, 9);
@@ -245,22 +244,20 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_known_after_a_restart() {
+    fn the_progress_of_replicas_survives_a_restart() {
         let folder = folder();
-        FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention").confirm(3, 4);
-        let retention =
-            FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a retention");
+        FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a folder").confirm(3, 4);
+        let retention = FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a folder");
         retention.confirm(2, 9);
         assert_eq!(kept(folder.path(), &retention), [4, 5, 6, 7, 8, 9, 10]);
     }
 
     #[test]
-    fn over_the_cap_a_file_goes_whoever_needs_it() {
-        // An entry of 17 + 10 bytes a file, and the tenth is the one that is written.
+    fn beyond_the_cap_a_file_is_removed_even_if_a_replica_needs_it() {
+        // Each file has an entry of 17 + 10 bytes, and the tenth file is being written.
         for (cap, expected) in [(9 * 27 + 1, 10), (9 * 27, 10), (9 * 27 - 1, 9), (0, 1)] {
             let folder = folder();
-            let retention =
-                FileRetention::open(folder.path(), bytes_max(cap)).expect("a retention");
+            let retention = FileRetention::open(folder.path(), bytes_max(cap)).expect("a folder");
             retention.confirm(2, 1);
             assert_eq!(kept(folder.path(), &retention).len(), expected, "{cap}");
         }

@@ -1,14 +1,13 @@
-//! Where each entry was made first that came from another server.
+//! Roots: for each received entry, the log and the time stamp of its first entry.
 //!
-//! A server gives its entries time stamps of its own. So that a replica can go on in this log that
-//! has executed some of its entries elsewhere, there is a line for each entry that came with its
-//! root: its time stamp here, and the log and time stamp where it was made first. The lines are in
-//! files `roots.00000001` and so on, each of which begins with the highest time stamp of each log
-//! in the lines before it. Entries without a line count as made first here.
+//! A server gives its entries time stamps of its own. A replica that has executed some of the
+//! entries elsewhere can resume in this log because of the roots. Each received entry has a line:
+//! its time stamp here, and the log and time stamp of its root. The lines are in files
+//! `roots.00000001` and so on. Each file begins with the highest time stamp of each log in all
+//! earlier lines. Entries without a line count as made here first.
 //!
-//! The file `had` says since when every entry that came from another server has a line, and what
-//! was executed of each log before. It is not there in the log of a server that was never a
-//! replica.
+//! The file `had` has the time stamp since which every received entry has a line, and the progress
+//! in each log before that. The log of a server that was never a replica does not have this file.
 
 use super::{Error, Result};
 use std::collections::BTreeMap;
@@ -18,25 +17,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use wire::replication::Root;
 
-/// Bytes of lines from which the next file begins.
+/// Size of a file from which the next one begins, in bytes.
 const PART_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes of lines that are read at once.
+/// Length of a read, in bytes.
 const CHUNK_BYTES: usize = LINE_BYTES << 12;
 
 const STATE: &str = "had";
 
-/// Name of the files with lines, before their number.
+/// Prefix of the names of the files with lines, before their number.
 const PREFIX: &str = "roots.";
 
 const LINE_BYTES: usize = 24;
 
-/// A line about an entry.
+/// Line of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RootLine {
-    /// Its time stamp in this log, in microseconds since 1970; 0 at the beginning of a file.
+    /// Time stamp of the entry in this log, in microseconds since 1970; 0 in the head of a file.
     pub(crate) own_us: u64,
-    /// Where it was made first.
+    /// Log and time stamp of the first entry.
     pub(crate) root: Root,
 }
 
@@ -55,21 +54,21 @@ impl RootLine {
     }
 }
 
-/// What is known of the entries of a server that is, or was, a replica.
+/// Contents of the file `had`: how far the roots are known, on a server that is or was a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RootState {
-    /// Entries behind here have lines if they came from another server; `None` if that is not so.
+    /// Time stamp after which every received entry has a line; `None` if some lines are missing.
     pub(super) floor_us: Option<u64>,
-    /// The first entry that clients have made, as far back as that matters; 0 without any.
+    /// Time stamp of the first own entry, as far back as that matters; 0 without any.
     pub(super) own_us: u64,
-    /// The first one behind the floor; 0 without any.
+    /// Time stamp of the first own entry after the floor; 0 without any.
     pub(super) since_us: u64,
-    /// Up to where the entries up to the floor may have what was made first in each log.
+    /// Each log with the highest time stamp that the entries up to the floor may have in it.
     pub(super) logs: Vec<(u64, u64)>,
 }
 
 impl RootState {
-    /// What is noted in a folder; nothing where that cannot be understood.
+    /// Reads the state in a folder. A malformed file counts as a state of unknown roots.
     fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(STATE);
         let text = match fs::read_to_string(&path) {
@@ -93,7 +92,7 @@ impl RootState {
             })
             .collect();
         Ok(Some(logs.map_or(unknown, |logs| Self {
-            // One more, as the floor of a log without entries is 0.
+            // The file has 1 more, because the floor of a log without entries is 0.
             floor_us: after_us.checked_sub(1),
             own_us,
             since_us,
@@ -114,24 +113,23 @@ impl RootState {
     }
 }
 
-/// The lines, as they are written.
+/// Writer of the lines and of the state.
 #[derive(Debug)]
 pub(super) struct Roots {
     folder: PathBuf,
     had: Option<RootState>,
     number: u64,
     file: Option<File>,
-    /// Bytes of the present file.
+    /// Length of the present file, in bytes.
     bytes: u64,
-    /// The highest time stamp of each log in any line.
+    /// Highest time stamp of each log in any line.
     highest_us: BTreeMap<u64, u64>,
 }
 
 impl Roots {
-    /// Opens those in the folder of a log that ends with `last_us`. An entry that a line may be
-    /// missing of has come since they were written if `is_broken`, or the log may have lost
-    /// entries, as `has_lost` says; `own_us` is the first one of a client that has come, if it is
-    /// not 0.
+    /// Opens the roots in the folder of a log whose last entry has `last_us`. `is_broken` means
+    /// that an entry may have no line. `has_lost` means that the log may have lost entries.
+    /// `own_us` is the time stamp of the first own entry that was recovered, 0 without any.
     pub(super) fn open(
         folder: &Path,
         last_us: u64,
@@ -168,7 +166,8 @@ impl Roots {
             let (own_us, since_us) = (first(had.own_us), first(had.since_us));
             roots.assume(RootState { own_us, since_us, ..had.clone() });
         }
-        // RootLines are written first: those without an entry are of a log that has lost its end.
+        // Lines are written before their entries: a line without one means that the log has lost
+        // its end.
         if is_broken || end_us > last_us || has_lost && roots.had.is_some() {
             let own_us = roots.had.as_ref().map_or(u64::from(last_us > 0), |had| had.own_us);
             roots.assume(RootState { own_us, ..RootState::default() });
@@ -181,7 +180,8 @@ impl Roots {
         *highest_us = root.timestamp_us.max(*highest_us);
     }
 
-    /// RootLines so far are of entries up to the floor: what follows says nothing of their logs.
+    /// Begins a new file, without the logs of the lines so far, which are of entries up to the
+    /// floor.
     fn begin_part(&mut self) {
         self.highest_us.clear();
         self.file = None;
@@ -191,12 +191,12 @@ impl Roots {
         self.had.as_ref()
     }
 
-    /// Logs that there are lines of, whatever is known of them.
+    /// Returns the logs in any line.
     pub(super) fn logs(&self) -> impl Iterator<Item = u64> {
         self.highest_us.keys().copied()
     }
 
-    /// Notes what is known from now on.
+    /// Saves the state, if it has changed.
     pub(super) fn save(&mut self, had: RootState) -> Result<()> {
         if self.had.as_ref() != Some(&had) {
             had.write(&self.folder)?;
@@ -209,17 +209,19 @@ impl Roots {
         Ok(())
     }
 
-    /// The same where that may fail, as on a full disk: then the next process knows nothing.
+    /// Saves the state, or clears the file if that fails, as on a full disk: the next process then
+    /// takes the roots as unknown.
     pub(super) fn assume(&mut self, had: RootState) {
         if let Err(error) = self.save(had.clone()) {
             tracing::warn!("update log: {error}");
-            // That needs no space.
+            // Clearing the file needs no space.
             let _ = fs::write(self.folder.join(STATE), "");
             self.had = Some(had);
         }
     }
 
-    /// Writes lines, before the entries that they are of. After an error they can be given again.
+    /// Writes lines, before their entries are written. After an error the same bytes can be given
+    /// again.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -249,12 +251,12 @@ impl Roots {
         Ok(())
     }
 
-    /// Removes files with lines of entries before `oldest_us` only.
-    pub(super) fn keep(&self, oldest_us: u64) -> Result<()> {
+    /// Removes files that only have lines of entries before `oldest_us`.
+    pub(super) fn remove_before(&self, oldest_us: u64) -> Result<()> {
         let parts = parts(&self.folder)?;
         for pair in parts.windows(2) {
             let [(_, path), (next, _)] = pair else { continue };
-            if begins(&self.folder, *next)?.is_none_or(|own_us| own_us > oldest_us) {
+            if first_own_us(&self.folder, *next)?.is_none_or(|own_us| own_us > oldest_us) {
                 break;
             }
             let failed = |source| Error::Io { operation: "remove", path: path.clone(), source };
@@ -264,7 +266,7 @@ impl Roots {
     }
 }
 
-/// RootLines of a log, one by one, also while there come more.
+/// Reader of the lines, also while lines are added.
 pub(crate) struct RootLines {
     folder: PathBuf,
     number: u64,
@@ -272,14 +274,14 @@ pub(crate) struct RootLines {
     offset: u64,
     chunk: Vec<u8>,
     taken: usize,
-    /// It was read, and belongs to an entry that has not been asked for.
+    /// Line that was read before its entry was requested.
     ahead: Option<RootLine>,
-    /// There were no more.
+    /// Whether the last read found no further line.
     has_ended: bool,
 }
 
 impl RootLines {
-    /// Those of a file, and of what follows.
+    /// Opens a reader at the beginning of file `number`.
     fn of(folder: &Path, number: u64) -> Result<Self> {
         let path = folder.join(format!("{PREFIX}{number:08}"));
         let file = match File::open(&path) {
@@ -300,30 +302,30 @@ impl RootLines {
         })
     }
 
-    /// Those of the entries in a folder from `from_us` on, and maybe of some before.
+    /// Opens a reader of the lines of entries from `from_us` on, and maybe of some earlier ones.
     pub(crate) fn from(folder: &Path, from_us: u64) -> Result<Self> {
         let mut parts = parts(folder)?;
         while parts.len() > 1
             && let Some((number, _)) = parts.last()
-            && begins(folder, *number)?.is_none_or(|own_us| own_us > from_us)
+            && first_own_us(folder, *number)?.is_none_or(|own_us| own_us > from_us)
         {
             parts.pop();
         }
         Self::of(folder, parts.last().map_or(0, |(number, _)| *number))
     }
 
-    /// Looks for more lines from now on, after those of all entries so far were read.
+    /// Resumes reading, after the reader has met the end.
     pub(crate) fn poll_again(&mut self) {
         self.has_ended = false;
     }
 
-    /// Where the entry with this time stamp was made first, if it has a line that was there when it
-    /// was looked for them. Time stamps rise.
+    /// Returns the root of the entry with this time stamp, if its line was there at the last read.
+    /// Requested time stamps must rise.
     pub(crate) fn root_of(&mut self, own_us: u64) -> Result<Option<Root>> {
         loop {
             let line = match self.ahead.take() {
                 Some(line) => line,
-                // For each of many entries without a line that would take longer than all else.
+                // Reading again for each entry without a line would take too long.
                 None if self.has_ended => return Ok(None),
                 None => match self.next()? {
                     Some(line) => line,
@@ -343,7 +345,7 @@ impl RootLines {
         }
     }
 
-    /// The next line, if it was written.
+    /// Returns the next line, if there is one.
     pub(super) fn next(&mut self) -> Result<Option<RootLine>> {
         loop {
             if let Some(line) = self.chunk[self.taken..].first_chunk() {
@@ -355,7 +357,7 @@ impl RootLines {
             }
             let next = parts(&self.folder)?.into_iter().find(|(number, _)| *number > self.number);
             let Some((number, _)) = next else { return Ok(None) };
-            // More may have come to this file before the next began.
+            // The end of this file may have been written after the last read.
             if self.file.is_some() && self.fill()? {
                 continue;
             }
@@ -364,7 +366,7 @@ impl RootLines {
         }
     }
 
-    /// Reads on; returns whether there was more.
+    /// Reads the next lines. Returns whether there were any.
     fn fill(&mut self) -> Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         self.chunk.resize(CHUNK_BYTES, 0);
@@ -373,7 +375,7 @@ impl RootLines {
             let path = self.folder.join(format!("{PREFIX}{:08}", self.number));
             Error::Io { operation: "read", path, source }
         });
-        // The last one may be about to be written.
+        // The last line may be incomplete.
         let whole = *read.as_ref().unwrap_or(&0) / LINE_BYTES * LINE_BYTES;
         self.chunk.truncate(whole);
         (self.taken, self.offset) = (0, self.offset + whole as u64);
@@ -381,8 +383,8 @@ impl RootLines {
     }
 }
 
-/// Time stamp of the first entry with a line in a file, if there is one.
-fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
+/// Returns the time stamp of the first entry with a line in a file, if there is one.
+fn first_own_us(folder: &Path, number: u64) -> Result<Option<u64>> {
     let mut lines = RootLines::of(folder, number)?;
     while let Some(line) = lines.next()?
         && lines.number == number
@@ -394,9 +396,9 @@ fn begins(folder: &Path, number: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Time stamp of the first entry behind `floor_us` with a line that is not within `bases`, which
-/// are the time stamps up to which those of each log are wanted by nobody. `None` if lines were
-/// removed that may have been of such entries. It may take long, so files may be removed meanwhile.
+/// Returns the time stamp of the first entry after `floor_us` whose root is beyond `bases`, which
+/// has per log the highest time stamp that is not wanted. Returns `None` if lines of such entries
+/// may have been removed. Files may be removed during the search, which may take long.
 pub(super) fn first_beyond(
     folder: &Path,
     floor_us: u64,
@@ -404,7 +406,7 @@ pub(super) fn first_beyond(
 ) -> Result<Option<Option<u64>>> {
     loop {
         let (start, first) = search_beyond(folder, floor_us, bases)?;
-        // The oldest file is removed first: if that is there, all of them were.
+        // The oldest file is removed first: if it is present, no file of the search was removed.
         let path = start.map(|number| folder.join(format!("{PREFIX}{number:08}")));
         if path.is_none_or(|path| path.exists()) {
             return Ok(first);
@@ -412,7 +414,7 @@ pub(super) fn first_beyond(
     }
 }
 
-/// Returns the same, and the number of the first file of which that depends.
+/// Searches once. Returns the number of the first file that was searched, and the result.
 fn search_beyond(
     folder: &Path,
     floor_us: u64,
@@ -423,7 +425,7 @@ fn search_beyond(
     let mut start = None;
     for (number, _) in parts(folder)?.into_iter().rev() {
         start = Some(number);
-        // Nothing is wanted of those before it.
+        // No line of an earlier file is wanted.
         let mut lines = RootLines::of(folder, number)?;
         let mut is_all = true;
         while let Some(line) = lines.next()?
@@ -431,7 +433,7 @@ fn search_beyond(
         {
             is_all &= !is_beyond(line.root);
         }
-        if is_all || begins(folder, number)?.is_some_and(|own_us| own_us <= floor_us) {
+        if is_all || first_own_us(folder, number)?.is_some_and(|own_us| own_us <= floor_us) {
             break;
         }
         if number > 1 && !folder.join(format!("{PREFIX}{:08}", number - 1)).exists() {
@@ -448,7 +450,7 @@ fn search_beyond(
     Ok((start, Some(None)))
 }
 
-/// The files with lines in a folder, by their numbers.
+/// Returns the files with lines in a folder, by their numbers.
 fn parts(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let failed = |source| Error::Io { operation: "read", path: folder.to_owned(), source };
     let mut parts = Vec::new();
@@ -476,12 +478,12 @@ mod tests {
         bytes
     }
 
-    const HAD: fn() -> RootState =
+    const STATE_AFTER_5: fn() -> RootState =
         || RootState { floor_us: Some(5), logs: vec![(7, 10)], ..RootState::default() };
 
     fn begun(folder: &Path) -> Roots {
         let mut roots = reopened(folder, 5, false);
-        roots.save(HAD()).expect("room");
+        roots.save(STATE_AFTER_5()).expect("no failure");
         roots
     }
 
@@ -494,13 +496,13 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_with_a_line_has_its_root_also_while_they_are_written() {
+    fn each_entry_with_a_line_has_its_root_while_lines_are_added() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut roots = begun(folder.path());
         let mut lines = RootLines::from(folder.path(), 0).expect("files");
         let root = |timestamp_us| Some(Root { log: 7, timestamp_us });
         assert_eq!(lines.root_of(6).expect("files"), None);
-        roots.write(&encoded([(7, 11), (9, 13)])).expect("room");
+        roots.write(&encoded([(7, 11), (9, 13)])).expect("no failure");
         // Files are not read again for each entry without a line.
         assert_eq!(lines.root_of(7).expect("files"), None);
         lines.poll_again();
@@ -510,8 +512,8 @@ mod tests {
         );
         drop(roots);
         let mut roots = reopened(folder.path(), 9, false);
-        assert_eq!(roots.had(), Some(&HAD()));
-        roots.write(&encoded([(10, 12)])).expect("room");
+        assert_eq!(roots.had(), Some(&STATE_AFTER_5()));
+        roots.write(&encoded([(10, 12)])).expect("no failure");
         lines.poll_again();
         assert_eq!(lines.root_of(10).expect("files"), root(12));
         assert_eq!(
@@ -521,10 +523,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_may_have_gaps_or_lack_their_entries_say_so() {
+    fn lines_with_gaps_or_without_their_entries_make_the_roots_unknown() {
         for (last_us, is_broken) in [(8, true), (7, false)] {
             let folder = tempfile::tempdir().expect("a folder");
-            begun(folder.path()).write(&encoded([(8, 12)])).expect("room");
+            begun(folder.path()).write(&encoded([(8, 12)])).expect("no failure");
             assert_eq!(
                 reopened(folder.path(), last_us, is_broken).had(),
                 Some(&RootState::default())
@@ -533,34 +535,34 @@ mod tests {
     }
 
     #[test]
-    fn files_of_lines_go_with_those_of_the_log_and_no_line_is_passed_over_because_of_that() {
+    fn files_of_lines_are_removed_with_those_of_the_log_and_no_needed_line_is_lost() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut roots = begun(folder.path());
         let count = PART_BYTES_MAX / LINE_BYTES as u64 + 1;
-        roots.write(&encoded((0..count).map(|at| (6 + at, 11 + at)))).expect("room");
-        // The last one of the first file has a time stamp behind that of the first one of the next.
-        roots.write(&encoded([(6 + count, 11 + count - 2)])).expect("room");
+        roots.write(&encoded((0..count).map(|at| (6 + at, 11 + at)))).expect("no failure");
+        // The last line of the first file has a later time stamp than the first line of the next.
+        roots.write(&encoded([(6 + count, 11 + count - 2)])).expect("no failure");
         assert_eq!(beyond(folder.path(), 10 + count), Some(None));
         assert_eq!(beyond(folder.path(), 8 + count), Some(Some(4 + count)));
         let mut lines = RootLines::from(folder.path(), 5 + count).expect("files");
         for own_us in [5 + count, 6 + count] {
             assert!(lines.root_of(own_us).expect("files").is_some());
         }
-        roots.keep(5 + count).expect("files");
+        roots.remove_before(5 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 2);
-        roots.keep(6 + count).expect("files");
+        roots.remove_before(6 + count).expect("files");
         assert_eq!(parts(folder.path()).expect("files").len(), 1);
         assert_eq!(beyond(folder.path(), 9 + count), None);
         assert_eq!(beyond(folder.path(), 10 + count), Some(None));
     }
 
     #[test]
-    fn what_was_noted_and_cannot_be_understood_is_nothing() {
+    fn a_malformed_state_makes_the_roots_unknown() {
         for text in
             ["", "1", "x 1", "1 2", "1 2 x", "1 2 3 4", "1 2 3\nx", "1 2 3\n4", "1 2 3\n4 5 6"]
         {
             let folder = tempfile::tempdir().expect("a folder");
-            fs::write(folder.path().join(STATE), text).expect("room");
+            fs::write(folder.path().join(STATE), text).expect("no failure");
             let roots = reopened(folder.path(), 8, false);
             assert_eq!(roots.had().map(|had| had.floor_us), Some(None), "{text}");
         }

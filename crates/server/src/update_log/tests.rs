@@ -3,21 +3,21 @@ use wire::binary::Request;
 
 const SOURCE: Source = Source { origin: 1, master: 0, root: None };
 
-/// A log in a folder, and the changes that a killed process has left unfinished there.
+/// Opens the log in a folder. Returns it and the changes that a killed process left unfinished.
 fn open(folder: &Path) -> (UpdateLog, Vec<Unfinished>) {
     let path = folder.join("casket.tch");
     let database = Database::open(path.to_str().expect("a name")).expect("a database");
     UpdateLog::open(Settings::new(folder.join("ulog")), &database).expect("a log")
 }
 
-/// Logs that a record was stored.
+/// Logs a put.
 fn put(log: &UpdateLog, database: &Database, key: &[u8], value: &[u8]) {
     let change = log.begin(database, SOURCE, Scope::Key(key), true).expect("no failure");
     change.append(SOURCE, &Operation { request: Request::Put { key, value }, succeeded: true });
 }
 
 #[test]
-fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is_written() {
+fn a_change_whose_entry_does_not_fit_into_the_intent_log_stays_unfinished_until_it_is_written() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let long = vec![7; 5 << 20];
@@ -25,7 +25,7 @@ fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is
         let (log, unfinished) = open(folder.path());
         assert_eq!(unfinished, []);
         let numbers = std::fs::read_dir(log.folder()).expect("files").count() as u64;
-        // The next file of the journal cannot be made.
+        // Folders with their names keep the next parts of the intent log from being made.
         for number in 1..numbers + 8 {
             let _ = std::fs::create_dir(log.folder().join(format!("journal.{number:08}")));
         }
@@ -37,10 +37,10 @@ fn a_change_whose_entry_the_journal_has_no_room_for_stays_unfinished_until_it_is
             assert!(log.write());
         }
         for item in std::fs::read_dir(log.folder()).expect("files") {
-            // Those that kept a file from being made.
+            // Remove these folders.
             let _ = std::fs::remove_dir(item.expect("a file").path());
         }
-        // As a process that is killed.
+        // Dropping the log leaves the files as a kill does.
         drop(log);
         let (log, unfinished) = open(folder.path());
         let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
@@ -59,19 +59,19 @@ fn marks_without_an_entry_between_them_have_the_same_last_entry() {
     let last_us = log.last_entry_us();
     let marks = [(); 2].map(|()| log.mark());
     assert!(marks.iter().all(|mark| mark.last_us == last_us && mark.now_us >= last_us));
-    // What comes behind a mark has a later time stamp.
+    // An entry after a mark has a later time stamp.
     put(&log, &memory, b"key", b"v");
     assert!(log.last_entry_us() > marks[1].now_us);
 }
 
 #[test]
-fn an_entry_counts_as_written_only_when_readers_may_read_it() {
+fn an_entry_counts_as_written_once_readers_may_read_it() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
     put(&log, &memory, b"key", b"v");
     std::thread::scope(|scope| {
-        // A reader that asks for the end keeps the writer from moving it.
+        // This lock keeps the writer from moving the end.
         let end = log.tail.lock();
         scope.spawn(|| log.write());
         let file = log.folder().join("00000001.ulog");
@@ -86,7 +86,7 @@ fn an_entry_counts_as_written_only_when_readers_may_read_it() {
 }
 
 #[test]
-fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
+fn entries_appended_after_the_logs_own_thread_has_ended_are_written_on_closing() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
@@ -100,16 +100,16 @@ fn what_comes_after_the_logs_own_thread_has_ended_is_written_on_closing() {
 }
 
 #[test]
-fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was_left_to_it() {
+fn a_log_on_a_full_disk_opens_and_refuses_changes_and_loses_no_recovered_entry() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
     let (log, _) = open(folder.path());
     put(&log, &memory, b"key", b"v");
-    // A change that was under way.
+    // A change in progress.
     let change = log.begin(&memory, SOURCE, Scope::Key(b"other"), true).expect("no failure");
     std::mem::forget(change);
     let file = log.folder().join("00000001.ulog");
-    // As a process that is killed.
+    // Dropping the log leaves the files as a kill does.
     drop(log);
     std::fs::remove_file(&file).expect("a file");
     std::os::unix::fs::symlink("/dev/full", &file).expect("a link");
@@ -135,17 +135,17 @@ fn a_log_whose_disk_is_full_is_opened_refuses_changes_and_loses_nothing_that_was
 }
 
 #[test]
-fn nobody_waits_for_a_sync_to_write() {
+fn a_write_does_not_wait_for_a_sync() {
     let memory = Database::open("*").expect("a database");
     let folder = tempfile::tempdir().expect("a folder");
-    // Each entry takes a file to its limit.
+    // Each entry fills a file.
     let settings = Settings { file_bytes_max: 1, ..Settings::new(folder.path().join("ulog")) };
     let (log, _) = UpdateLog::open(settings, &memory).expect("a log");
     for _ in 0..2 {
         put(&log, &memory, b"key", b"v");
         assert!(log.write());
     }
-    // A pipe in place of the first file: who opens it waits for the other end.
+    // A pipe in place of the first file: opening it blocks until the other end is open too.
     let first = log.folder().join("00000001.ulog");
     std::fs::remove_file(&first).expect("a file");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
@@ -161,7 +161,7 @@ fn nobody_waits_for_a_sync_to_write() {
         let written = is_written.recv_timeout(std::time::Duration::from_secs(10));
         let pipe = std::fs::File::options().write(true).open(&first).expect("a pipe");
         drop(pipe);
-        // What is no file cannot be synced.
+        // A pipe cannot be synced.
         assert!(!syncing.join().expect("a thread"));
         assert_eq!(written, Ok(true));
     });

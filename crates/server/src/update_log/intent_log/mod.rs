@@ -1,14 +1,13 @@
-//! What a process that is killed would otherwise take with it: entries that are not in the file of
-//! the log yet, and changes that were made but not logged.
+//! Intent log: protects buffered log entries, and changes that are not logged yet, against a kill
+//! of the process.
 //!
-//! The journal is a mapped file, so what is appended to it outlives the process at once. A change
-//! notes first which record it is about to make; then comes its entry, then that it is done. After
-//! a kill the entries that the log lacks are added to it, and the records of changes that were not
-//! done are logged as they are: nobody knows whether they were changed, and what they are is right
-//! in either case.
+//! The intent log is a mapped file, so appended records survive the process at once. A change first
+//! records which record it is about to make, then its entry, then that it is done. After a kill,
+//! entries that the update log lacks are added to it. Records of changes that are not done are
+//! logged as they are: the log is right then, whether or not they were changed.
 //!
-//! It goes on in a new file when one is full. The old one is removed when its entries are in the
-//! log. It is for a killed process only: after the system itself has stopped it is ignored.
+//! When a part is full, a new one begins. A part is removed once its entries are in the update log.
+//! The intent log covers a kill of the process only: it is ignored after a restart of the system.
 
 #[cfg(test)]
 mod tests;
@@ -22,26 +21,26 @@ use std::sync::Arc;
 use wire::Parse;
 use wire::update_log::Entry;
 
-/// Bytes of a file of the journal, unless an entry is longer.
+/// Size of a part, unless an entry is longer, in bytes.
 const PART_BYTES: usize = 4 << 20;
 
-/// Name of its files, before their number.
+/// Prefix of the names of the parts, before their number.
 const PREFIX: &str = "journal.";
 
-/// What a file begins with, before the identity of the system's present life.
+/// First bytes of a part, before the boot id of the system.
 const MAGIC: &[u8] = b"tyrant journal 2\n";
 
-/// Kind, id of the change, length of what follows, checksum of all of it.
+/// Header of a record: kind, id of the change, length of the rest, checksum of the whole record.
 const HEADER_BYTES: usize = CHECKED_BYTES + 4;
 
-/// Those before the checksum.
+/// Bytes of the header before the checksum.
 const CHECKED_BYTES: usize = 1 + 8 + 4;
 
 const BEGUN: u8 = 1;
 const ENTRY: u8 = 2;
 const DONE: u8 = 3;
 
-/// What a change is about to make.
+/// Records that a change is about to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The record under a key.
@@ -50,11 +49,11 @@ pub(crate) enum Subject {
     All,
 }
 
-/// A change that was begun and not done.
+/// A change that was begun and is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfinished {
     pub(crate) id: u64,
-    /// Where it came from: it must not be sent back to there.
+    /// Source of the change. The change must not be sent back to it.
     pub(crate) source: Source,
     pub(crate) subject: Subject,
 }
@@ -62,43 +61,44 @@ pub(crate) struct Unfinished {
 pub(super) struct IntentLog {
     folder: PathBuf,
     part: Part,
-    /// Made ahead, so that writers do not wait for it.
+    /// Part that was made in advance, so that writers do not wait for it.
     spare: Option<Part>,
     next_number: u64,
-    /// Changes that were begun and are not done, as bytes of their subjects.
+    /// Subjects of the changes that are not done, by their ids.
     begun: BTreeMap<u64, Vec<u8>>,
-    /// Those of them that are done as soon as so many bytes of the log are written.
+    /// Changes that are done once the update log is written up to the given number of bytes.
     lacking: Vec<(u64, u64)>,
     next_id: u64,
-    /// Files that are full, each with the bytes that were ever appended to the log when it was.
+    /// Full parts, each with the value of `appended` when the next one began.
     full: Vec<(PathBuf, u64)>,
-    /// Bytes that were ever appended to the log.
+    /// Number of bytes appended to the update log since opening.
     appended: u64,
 }
 
-/// One file.
+/// One file of the intent log.
 struct Part {
     number: u64,
     path: PathBuf,
     appender: Appender,
-    /// Keeps it mapped.
+    /// Owner of the mapping.
     _file: Arc<dyn File>,
 }
 
-/// What a journal has that the log lacks.
+/// Contents of an intent log that the update log lacks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Recovered {
-    /// Whole entries, in their order.
+    /// Whole entries, in order.
     pub(super) entries: Vec<u8>,
-    /// Time stamp of the last of them, or of the log.
+    /// Time stamp of the last of them, or else of the update log.
     pub(super) last_timestamp_us: u64,
     unfinished: BTreeMap<u64, Vec<u8>>,
-    /// There are files of another life of the system, which say nothing.
+    /// Whether there are parts from before a restart of the system, which are ignored.
     is_of_other_life: bool,
 }
 
 impl Recovered {
-    /// Reads the journal in a folder, whose log ends with `last_timestamp_us`.
+    /// Reads the intent log in the folder of an update log whose last entry has
+    /// `last_timestamp_us`.
     pub(super) fn of(folder: &Path, last_timestamp_us: u64) -> io::Result<Self> {
         let mut recovered = Self { last_timestamp_us, ..Self::default() };
         for (_, path) in parts(folder)? {
@@ -115,8 +115,8 @@ impl Recovered {
         Ok(recovered)
     }
 
-    /// Whether entries may be missing, or something from another server may come into the log
-    /// without its root; and the time stamp of the first entry of a client, 0 without any.
+    /// Returns whether roots of entries may be missing, and the time stamp of the first own entry,
+    /// 0 without any.
     pub(super) fn roots(&self) -> (bool, u64) {
         let is_foreign = |subject: &Vec<u8>| subject.get(2..4) != Some(&[0, 0]);
         let mut is_broken = self.unfinished.values().any(is_foreign);
@@ -132,7 +132,7 @@ impl Recovered {
         (is_broken, own_us)
     }
 
-    /// Whether there are files of another life of the system.
+    /// Returns whether there are parts from before a restart of the system.
     pub(super) fn is_of_other_life(&self) -> bool {
         self.is_of_other_life
     }
@@ -165,8 +165,8 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the beginning, and what follows; `None` at the end, which may be a record that
-    /// was being written when the process was killed.
+    /// Returns the first record and the remaining bytes. Returns `None` at the end, which may be a
+    /// record that a kill left incomplete.
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_first_chunk::<CHECKED_BYTES>()?;
         let (sum, behind) = rest.split_first_chunk::<4>()?;
@@ -182,7 +182,8 @@ impl<'a> Record<'a> {
 }
 
 impl IntentLog {
-    /// Begins again, with what an earlier life has left unfinished, whose files are removed.
+    /// Begins an intent log with the unfinished changes of an earlier process, whose parts are
+    /// removed.
     pub(super) fn begin(
         folder: &Path,
         recovered: &Recovered,
@@ -223,7 +224,8 @@ impl IntentLog {
         Ok((intent_log, unfinished))
     }
 
-    /// A change of the record under `key`, or of any, is about to be made; answers its id.
+    /// Records the beginning of a change of the record under `key`, or of any record. Returns its
+    /// id.
     pub(super) fn change(&mut self, source: Source, key: Option<&[u8]>) -> io::Result<u64> {
         let (origin, master) = (source.origin.to_le_bytes(), source.master.to_le_bytes());
         self.note(match key {
@@ -240,23 +242,24 @@ impl IntentLog {
         Ok(id)
     }
 
-    /// An entry, with which so many bytes will ever have been appended to the log. If it cannot be
-    /// taken, its change stays unfinished, see [`done_when_written`](Self::done_when_written).
+    /// Records an entry. `appended` is the number of bytes in the update log and its buffer with
+    /// it. After an error its change stays unfinished, see
+    /// [`done_when_written`](Self::done_when_written).
     pub(super) fn entry(&mut self, bytes: &[u8], appended: u64) -> io::Result<()> {
         self.appended = appended;
         self.append(ENTRY, 0, bytes)
     }
 
-    /// A change is done.
+    /// Records the end of a change.
     pub(super) fn done(&mut self, id: u64) {
         if self.begun.remove(&id).is_some() {
-            // If this cannot be taken, the record is logged once more after a kill.
+            // After an error, a kill causes the record to be logged once more.
             let _ = self.append(DONE, id, &[]);
         }
     }
 
-    /// A change is done, but an entry of it is not here: if the log does not get it either, the
-    /// record is to be logged as it is.
+    /// Records the end of a change whose entry could not be recorded. The change counts as
+    /// unfinished until the entry is in the update log.
     pub(super) fn done_when_written(&mut self, id: u64) {
         self.lacking.push((id, self.appended));
     }
@@ -268,18 +271,18 @@ impl IntentLog {
         self.continue_in_new_part(HEADER_BYTES + bytes.len())?;
         match self.part.append(kind, id, bytes) {
             true => Ok(()),
-            false => Err(io::Error::other("an entry does not fit into the journal")),
+            false => Err(io::Error::other("an entry does not fit into a part of the intent log")),
         }
     }
 
-    /// Goes on in a new file, where there is room for so many bytes.
+    /// Begins a new part with space for `bytes` more bytes.
     fn continue_in_new_part(&mut self, bytes: usize) -> io::Result<()> {
         let begun: usize = self.begun.values().map(|subject| HEADER_BYTES + subject.len()).sum();
         let needed = bytes + begun;
         let part = match self.spare.take() {
             Some(spare) if needed <= PART_BYTES / 2 => spare,
             spare => {
-                // Its number is too low for what comes behind the new one.
+                // The number of the spare part would be lower than that of the new one.
                 spare.into_iter().for_each(Part::remove);
                 let number = self.next_number;
                 self.next_number += 1;
@@ -296,7 +299,7 @@ impl IntentLog {
         Ok(())
     }
 
-    /// The log has been written up to so many bytes.
+    /// Removes parts whose entries are in the first `written` bytes of the update log.
     pub(super) fn forget(&mut self, written: u64) {
         while self.full.first().is_some_and(|(_, mark)| *mark <= written) {
             let (path, _) = self.full.remove(0);
@@ -308,18 +311,18 @@ impl IntentLog {
         }
     }
 
-    /// Whether there are changes that are not done.
+    /// Returns whether there are changes that are not done.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.begun.is_empty()
     }
 
-    /// Removes all files.
+    /// Removes all parts.
     pub(super) fn remove(self) {
         self.full.iter().for_each(|(path, _)| remove(path));
         [Some(self.part), self.spare].into_iter().flatten().for_each(Part::remove);
     }
 
-    /// The number of a file to be made ahead, if there is none.
+    /// Returns the number of a spare part to be made, if there is none.
     pub(super) fn next_spare_number(&mut self) -> Option<u64> {
         self.spare.is_none().then(|| {
             self.next_number += 1;
@@ -327,8 +330,8 @@ impl IntentLog {
         })
     }
 
-    /// Takes a file that was made ahead, unless others have been begun meanwhile: files are read in
-    /// the order of their numbers.
+    /// Adds a spare part, unless a later part has begun meanwhile: parts are read in the order of
+    /// their numbers.
     pub(super) fn add_spare(&mut self, Spare(spare): Spare) {
         if spare.number < self.part.number {
             spare.remove();
@@ -338,7 +341,7 @@ impl IntentLog {
     }
 }
 
-/// A file that was made ahead.
+/// Part that was made in advance.
 pub(super) struct Spare(Part);
 
 impl Spare {
@@ -353,7 +356,7 @@ impl Part {
         let file = RealStorage.open(&path, Open::New)?;
         let begun = Self::begin(&*file, bytes);
         if begun.is_err() {
-            // On a full disk another one is tried again and again.
+            // On a full disk this is repeated often, so no file may be left.
             remove(&path);
         }
         Ok(Self { number, path, appender: begun?, _file: file })
@@ -364,9 +367,10 @@ impl Part {
         let capacity = bytes + head.len();
         let map = file.map(capacity, 0)?;
         file.prepare(&map, capacity as u64)?;
-        let mut appender = Appender::of(&map).ok_or_else(|| io::Error::other("a map in use"))?;
+        let mut appender = Appender::of(&map)
+            .ok_or_else(|| io::Error::other("the mapping of the intent log is in use"))?;
         if !appender.append(&[&head], head.len()) {
-            return Err(io::Error::other("an intent log without space"));
+            return Err(io::Error::other("the intent log has no space for its header"));
         }
         Ok(appender)
     }
@@ -387,7 +391,7 @@ impl Part {
     }
 }
 
-/// CRC-32C of a record: its parts may come to the file in any order.
+/// Returns the CRC-32C of a record. Pages of a record may reach the file in any order.
 fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), bytes)
 }
@@ -398,14 +402,15 @@ fn remove(path: &Path) {
     }
 }
 
-/// What a file begins with: nothing is said of one that was written before the system last started.
+/// Returns the first bytes of a part. Parts from before a restart of the system have another boot
+/// id.
 fn head() -> io::Result<Vec<u8>> {
     let mut head = MAGIC.to_vec();
     head.extend(std::fs::read("/proc/sys/kernel/random/boot_id")?);
     Ok(head)
 }
 
-/// The files of the journal in a folder, by their numbers.
+/// Returns the parts in a folder, by their numbers.
 fn parts(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut parts = Vec::new();
     for item in std::fs::read_dir(folder)? {

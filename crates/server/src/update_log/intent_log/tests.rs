@@ -4,7 +4,7 @@ const SOURCE: Source = Source { origin: 300, master: 4, root: None };
 
 fn begin(folder: &Path) -> (IntentLog, Vec<Unfinished>) {
     let recovered = Recovered::of(folder, 0).expect("files");
-    IntentLog::begin(folder, &recovered).expect("room")
+    IntentLog::begin(folder, &recovered).expect("no failure")
 }
 
 fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {
@@ -15,11 +15,11 @@ fn entry(timestamp_us: u64, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn entries_that_the_log_lacks_are_recovered() {
+fn entries_that_the_update_log_lacks_are_recovered() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut intent_log, _) = begin(folder.path());
     for timestamp_us in 1..=3 {
-        intent_log.entry(&entry(timestamp_us, b"body"), 0).expect("room");
+        intent_log.entry(&entry(timestamp_us, b"body"), 0).expect("no failure");
     }
     let lacking = Recovered::of(folder.path(), 1).expect("files");
     assert_eq!(lacking.entries, [entry(2, b"body"), entry(3, b"body")].concat());
@@ -31,9 +31,9 @@ fn entries_that_the_log_lacks_are_recovered() {
 fn changes_that_are_not_done_stay_unfinished_until_they_are() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut intent_log, _) = begin(folder.path());
-    let done = intent_log.change(SOURCE, Some(b"done")).expect("room");
-    intent_log.change(SOURCE, Some(b"")).expect("room");
-    intent_log.change(SOURCE, None).expect("room");
+    let done = intent_log.change(SOURCE, Some(b"done")).expect("no failure");
+    intent_log.change(SOURCE, Some(b"")).expect("no failure");
+    intent_log.change(SOURCE, None).expect("no failure");
     intent_log.done(done);
     let expected = [Subject::Key(Vec::new()), Subject::All];
     for _ in 0..2 {
@@ -41,8 +41,8 @@ fn changes_that_are_not_done_stay_unfinished_until_they_are() {
         let subjects: Vec<_> = unfinished.iter().map(|one| one.subject.clone()).collect();
         assert_eq!(subjects, expected);
         assert!(unfinished.iter().all(|one| one.source == SOURCE));
-        // Killed once more before it has done anything about them.
-        intent_log.entry(&entry(9, b""), 0).expect("room");
+        // Killed once more before any of them is resolved.
+        intent_log.entry(&entry(9, b""), 0).expect("no failure");
     }
     let (mut intent_log, unfinished) = begin(folder.path());
     unfinished.iter().for_each(|one| intent_log.done(one.id));
@@ -50,22 +50,22 @@ fn changes_that_are_not_done_stay_unfinished_until_they_are() {
 }
 
 #[test]
-fn a_journal_that_goes_on_in_new_files_loses_nothing() {
+fn an_intent_log_of_several_parts_loses_no_entry_and_no_change() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut intent_log, _) = begin(folder.path());
-    intent_log.change(SOURCE, Some(b"long under way")).expect("room");
+    intent_log.change(SOURCE, Some(b"in progress")).expect("no failure");
     let number = intent_log.next_spare_number().expect("a number");
-    intent_log.add_spare(Spare::create(folder.path(), number).expect("room"));
-    // One entry is longer than a file.
+    intent_log.add_spare(Spare::create(folder.path(), number).expect("no failure"));
+    // One entry is longer than a part.
     let lengths = [PART_BYTES / 2, PART_BYTES / 2, 3 * PART_BYTES, 10, PART_BYTES];
     let mut all = Vec::new();
     for (timestamp_us, length) in (1..).zip(lengths) {
         let entry = entry(timestamp_us, &vec![7; length]);
         all.extend_from_slice(&entry);
-        intent_log.entry(&entry, all.len() as u64).expect("room");
+        intent_log.entry(&entry, all.len() as u64).expect("no failure");
     }
     assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, all);
-    // What is in the log need not be here.
+    // Entries in the update log are no longer needed here.
     intent_log.forget(all.len() as u64);
     let recovered = Recovered::of(folder.path(), 0).expect("files");
     assert!(recovered.entries.len() < all.len() && all.ends_with(&recovered.entries));
@@ -73,48 +73,48 @@ fn a_journal_that_goes_on_in_new_files_loses_nothing() {
 }
 
 #[test]
-fn a_record_that_was_being_written_is_the_end_whatever_there_is_of_it() {
+fn an_incomplete_record_ends_the_intent_log_whichever_byte_is_missing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut intent_log, _) = begin(folder.path());
     let [first, last] = [entry(1, b"first"), entry(2, b"last")];
-    intent_log.entry(&first, 0).expect("room");
+    intent_log.entry(&first, 0).expect("no failure");
     let path = intent_log.part.path.clone();
     let start = intent_log.part.appender.end();
-    intent_log.entry(&last, 0).expect("room");
+    intent_log.entry(&last, 0).expect("no failure");
     let end = intent_log.part.appender.end();
     drop(intent_log);
     let whole = std::fs::read(&path).expect("a file");
     for at in (start..end).filter(|at| whole[*at] != 0) {
         let mut bytes = whole.clone();
         bytes[at] = 0;
-        std::fs::write(&path, bytes).expect("room");
+        std::fs::write(&path, bytes).expect("no failure");
         assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, first, "{at}");
     }
-    std::fs::write(&path, whole).expect("room");
+    std::fs::write(&path, whole).expect("no failure");
     assert_eq!(Recovered::of(folder.path(), 0).expect("files").entries, [first, last].concat());
 }
 
 #[test]
-fn files_that_were_made_ahead_are_used_in_their_order_or_go() {
+fn spare_parts_are_used_in_order_or_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let spare = |intent_log: &mut IntentLog| {
         let number = intent_log.next_spare_number().expect("a number");
-        Spare::create(folder.path(), number).expect("room")
+        Spare::create(folder.path(), number).expect("no failure")
     };
     let (mut intent_log, _) = begin(folder.path());
     let mut all = Vec::new();
     let mut log = |intent_log: &mut IntentLog, length: usize| {
         let entry = entry(all.len() as u64 + 1, &vec![7; length]);
         all.extend_from_slice(&entry);
-        intent_log.entry(&entry, all.len() as u64).expect("room");
+        intent_log.entry(&entry, all.len() as u64).expect("no failure");
         all.clone()
     };
-    // Too small for what comes.
+    // The next entry does not fit into this spare part.
     let small = spare(&mut intent_log);
     intent_log.add_spare(small);
     log(&mut intent_log, PART_BYTES);
     assert_eq!(parts(folder.path()).expect("files").len(), 2);
-    // Late: a writer has gone on without it.
+    // A writer has begun a later part meanwhile.
     let late = spare(&mut intent_log);
     log(&mut intent_log, 2 * PART_BYTES);
     intent_log.add_spare(late);
@@ -126,22 +126,22 @@ fn files_that_were_made_ahead_are_used_in_their_order_or_go() {
 }
 
 #[test]
-fn a_file_that_cannot_be_made_is_not_left_behind() {
+fn a_part_that_cannot_be_allocated_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a folder");
-    // No disk has room for it.
+    // No disk has space for it.
     assert!(Part::create(folder.path(), 1, 1 << 62).is_err());
     assert_eq!(parts(folder.path()).expect("files"), []);
 }
 
 #[test]
-fn a_journal_of_an_earlier_life_of_the_system_is_ignored() {
+fn an_intent_log_from_before_a_restart_of_the_system_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut intent_log, _) = begin(folder.path());
-    intent_log.change(SOURCE, Some(b"key")).expect("room");
+    intent_log.change(SOURCE, Some(b"key")).expect("no failure");
     let path = intent_log.part.path.clone();
     drop(intent_log);
     let mut bytes = std::fs::read(&path).expect("a file");
     bytes[MAGIC.len()] ^= 1;
-    std::fs::write(&path, bytes).expect("room");
+    std::fs::write(&path, bytes).expect("no failure");
     assert_eq!(begin(folder.path()).1, []);
 }

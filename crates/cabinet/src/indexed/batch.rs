@@ -47,7 +47,9 @@ impl<I: Index> Indexed<I> {
         let expected = batch.expected.iter().map(|(key, _)| (key, Check::Whole));
         let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
         for (key, check) in expected.chain(changed) {
-            let (segments, locations) = self.locations(self.place_of(key)?, Wait::Block)?;
+            let place = self.place_of(key)?;
+            let table = self.table(place.shard);
+            let (segments, locations) = self.locations(table, place.tag);
             for location in locations {
                 match self.with(&segments, location, Wait::Block, check, |_| ()) {
                     // What that means depends on what is expected.

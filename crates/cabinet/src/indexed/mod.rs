@@ -31,6 +31,7 @@ use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
+use parking_lot::RwLockReadGuard;
 use shard::Shard;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -252,21 +253,19 @@ impl<I: Index> Indexed<I> {
         attempt(Wait::Block)
     }
 
-    /// Where the records are that may be the one of a key, and the segments they lie in.
-    #[inline]
+    /// Where the records are that may be the one of a key, and the segments they lie in. Unlocks
+    /// the table of its shard.
+    #[inline(always)]
     fn locations(
         &self,
-        place: Place<I>,
-        wait: Wait,
-    ) -> Result<(arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>)> {
-        let mut locations = [None; 4];
-        let table = self.table_for(place.shard, wait)?;
-        let mut matches = table.matches(place.tag).map(|found| found.location);
-        for location in &mut locations {
-            *location = matches.next();
-        }
+        table: RwLockReadGuard<'_, I::Table>,
+        tag: Tag<I>,
+    ) -> (arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>) {
+        let mut matches = table.matches(tag).map(|found| found.location);
+        let first = matches.next();
+        // There are hardly ever more, and a vector without elements allocates nothing.
         let more = matches.collect::<Vec<_>>();
-        Ok((self.log.segments(), locations.into_iter().flatten().chain(more)))
+        (self.log.segments(), first.into_iter().chain(more))
     }
 
     /// As [`crate::Engine::read`].
@@ -278,7 +277,8 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
-        let (segments, locations) = self.locations(place, wait)?;
+        let table = self.table_for(place.shard, wait)?;
+        let (segments, locations) = self.locations(table, place.tag);
         let mut damage = None;
         for location in locations {
             // It is hardly ever another key's.
@@ -316,7 +316,8 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
     ) -> Result<Option<LongValue>> {
         let salt = self.log.identity().salt;
-        let (segments, locations) = self.locations(place, wait)?;
+        let table = self.table_for(place.shard, wait)?;
+        let (segments, locations) = self.locations(table, place.tag);
         for location in locations {
             self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
@@ -639,27 +640,30 @@ struct Stored<'a> {
 }
 
 /// Shows a record to a visitor, decompressed. Where it lies is for the error.
+#[inline]
 fn lend(
     record: &Record<'_>,
     segments: &Segments,
     location: Location,
     visit: &mut dyn FnMut(Entry<'_>),
 ) -> Result<()> {
-    let decompressed;
-    let value = match record.compression {
-        Compression::None => record.value,
-        compression => {
-            decompressed = compress::decompress(record.value, compression).map_err(|error| {
-                let (offset, what) = (location.offset() as u64, error.to_string());
-                match segments.get(location) {
-                    Some(segment) => segment.corrupted(offset, what),
-                    None => Error::Corrupted { file: PathBuf::new(), offset, what },
-                }
-            })?;
-            &decompressed
-        }
-    };
     let (key, meta, version) = (record.key, record.meta, record.sequence);
+    if record.compression == Compression::None {
+        visit(Entry { key, value: record.value, meta, version });
+        return Ok(());
+    }
+    let value = &decompressed(record, segments, location)?;
     visit(Entry { key, value, meta, version });
     Ok(())
+}
+
+#[inline(never)]
+fn decompressed(record: &Record<'_>, segments: &Segments, location: Location) -> Result<Vec<u8>> {
+    compress::decompress(record.value, record.compression).map_err(|error| {
+        let (offset, what) = (location.offset() as u64, error.to_string());
+        match segments.get(location) {
+            Some(segment) => segment.corrupted(offset, what),
+            None => Error::Corrupted { file: PathBuf::new(), offset, what },
+        }
+    })
 }

@@ -42,6 +42,7 @@ impl Log {
     }
 
     /// Appends a record under the next sequence number.
+    #[inline]
     pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
         let _long = self.begin_long(total);
@@ -53,7 +54,7 @@ impl Log {
     }
 
     /// Appends a record for which there is room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn append_to(
         &self,
         tail: &mut Tail,
@@ -173,6 +174,7 @@ impl Log {
         Ok(tail)
     }
 
+    #[inline(always)]
     pub(super) fn put_down(
         &self,
         tail: &mut Tail,
@@ -187,7 +189,7 @@ impl Log {
         };
         if !is_written {
             // `make_room` has seen to it that there is room.
-            return Err(Error::NoSpace { path: tail.segment.path.clone() });
+            return Err(no_room(tail));
         }
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
         Ok(Location::new(tail.segment.slot, offset))
@@ -199,4 +201,9 @@ impl Log {
             self.commit.nudge();
         }
     }
+}
+
+#[cold]
+fn no_room(tail: &Tail) -> Error {
+    Error::NoSpace { path: tail.segment.path.clone() }
 }

@@ -75,11 +75,12 @@ impl Commit {
     /// Fails if writing has stopped.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Acquire) {
-            let why = self.poison.read().clone().unwrap_or_default();
-            return Err(Error::Poisoned(why));
-        }
-        Ok(())
+        if self.poisoned.load(Ordering::Acquire) { Err(self.poison_error()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn poison_error(&self) -> Error {
+        Error::Poisoned(self.poison.read().clone().unwrap_or_default())
     }
 
     fn tell(&self) {

@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::directory::Directory;
-use super::leaf::{Content, GONE, Handle, Home, Leaf, Loaded, State};
+use super::leaf::{Content, GONE, Handle, Home, Leaf, Loaded, State, StoredPage};
 use super::page::{Page, View};
 use super::redo::Operation;
 use crate::limits::VALUE_BYTES_MAX;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The bytes of a changed page are rounded up to this part of a leaf.
+/// The bytes of a changed page are rounded up to about this part of a leaf.
 const UNWRITTEN_STEPS: usize = 8;
 
 /// Leaves that one call looks at in search of some to evict.
@@ -60,7 +60,7 @@ impl Shared {
             if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
                 return note(&state, result);
             }
-            let id = state.id;
+            let page = StoredPage::of(&state, home);
             drop(state);
             match fetched.take() {
                 Some((of, page)) if of == home => {
@@ -75,7 +75,7 @@ impl Shared {
                         return result;
                     }
                 }
-                _ => fetched = Some((home, self.fetch(&segments, (id, home), wait)?)),
+                _ => fetched = Some((home, self.fetch(&segments, page, wait)?)),
             }
         }
     }
@@ -99,7 +99,7 @@ impl Shared {
                     Some((of, page)) if of == home => page,
                     _ => {
                         let segments = self.log.segments();
-                        let page = (state.id, home);
+                        let page = StoredPage::of(&state, home);
                         match self.fetch(&segments, page, Wait::Never) {
                             // Not under the lock, so that others do not wait for the disk.
                             Err(Error::WouldBlock) if wait == Wait::Block => {
@@ -135,7 +135,7 @@ impl Shared {
     /// Brings the page of a locked leaf into memory, waiting for the disk if need be.
     pub(super) fn load(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<()> {
         if let Some(home) = stored_home(state) {
-            let page = (state.id, home);
+            let page = StoredPage::of(state, home);
             let page = self.fetch(&self.log.segments(), page, Wait::Block)?;
             self.install(leaf, state, home, page);
         }
@@ -247,11 +247,10 @@ impl Shared {
     #[inline]
     pub(super) fn charge(&self, loaded: &mut Loaded) {
         self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
-        let is_written = loaded.home.is_some();
-        // Rounded, so that not every change is told.
-        let rounded =
-            || loaded.page.bytes().next_multiple_of(self.leaf_bytes / UNWRITTEN_STEPS + 1);
-        let bytes = if is_written { 0 } else { rounded() };
+        // Rounded, so that not every change is told; to a power of two, which costs no division.
+        let step = (self.leaf_bytes / UNWRITTEN_STEPS).next_power_of_two();
+        let rounded = || (loaded.page.bytes() + step - 1) & !(step - 1);
+        let bytes = if loaded.home.is_some() { 0 } else { rounded() };
         self.log.capacity().charge_unwritten(&mut loaded.unwritten, bytes);
     }
 
@@ -355,7 +354,15 @@ impl Shared {
 
     /// The same. Leaves long pages to others that would have to be written, if that must not be
     /// waited for.
+    #[inline]
     fn evict_for(&self, wait: Wait) {
+        if self.cache.is_over() {
+            self.evict_some(wait);
+        }
+    }
+
+    #[inline(never)]
+    fn evict_some(&self, wait: Wait) {
         for _ in 0..EVICTION_LOOKS_MAX {
             if !self.cache.is_over() {
                 return;
@@ -440,10 +447,13 @@ impl Shared {
     pub(super) fn fetch(
         &self,
         segments: &Segments,
-        (id, home): (u64, Home),
+        wanted: StoredPage,
         wait: Wait,
     ) -> Result<Page> {
-        let location = home.location;
+        let location = wanted.home.location;
+        // The checksum tells whether it is what it was then.
+        let was_sound = wanted.checked != 0
+            && segments.get(location).is_some_and(|segment| segment.period() == wanted.checked);
         let salt = self.log.identity().salt;
         with_record(segments, salt, location, wait, Check::Whole, |record| {
             let bytes;
@@ -457,7 +467,7 @@ impl Shared {
             };
             self.pages_read.fetch_add(1, Ordering::Relaxed);
             View::decode(value)
-                .filter(|view| is_page(record, id) && view.is_sound(self.order))
+                .filter(|view| was_sound || is_page(record, wanted.id) && view.is_sound(self.order))
                 .map(Page::copy_of)
                 .ok_or_else(|| not_a_page(segments, location))
         })?

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::access::stored_home;
-use super::leaf::{Handle, Leaf, State};
+use super::leaf::{Handle, Leaf, State, StoredPage};
 use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::Purpose;
@@ -80,7 +80,7 @@ impl Shared {
     fn bring(&self, leaf: &Arc<Leaf>) -> Result<()> {
         let state = leaf.read();
         if let Some(home) = stored_home(&state) {
-            let (segments, page) = (self.log.segments(), (state.id, home));
+            let (segments, page) = (self.log.segments(), StoredPage::of(&state, home));
             drop(state);
             let page = self.fetch(&segments, page, Wait::Block)?;
             self.install(leaf, &mut leaf.write(), home, page);

@@ -21,6 +21,12 @@ impl RecordCap {
     pub(super) fn new(records_max: u64) -> Self {
         Self { records_max, is_due: AtomicBool::new(false) }
     }
+
+    /// Whether a writer has left something over the cap.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due.load(Ordering::Relaxed)
+    }
 }
 
 impl Shared {
@@ -39,14 +45,13 @@ impl Shared {
 
     /// Removes what a writer has left over the cap.
     pub(super) fn catch_up_with_capacity(&self, wait: Wait) -> Result<()> {
-        let is_due = &self.record_cap.is_due;
-        if !is_due.load(Ordering::Relaxed) {
+        if !self.record_cap.is_due() {
             return Ok(());
         }
         if wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
-        if is_due.swap(false, Ordering::Relaxed) {
+        if self.record_cap.is_due.swap(false, Ordering::Relaxed) {
             self.keep_to_capacity(wait);
         }
         Ok(())

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Entry, Meta};
+use crate::{Entry, Meta, Version};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;
@@ -23,14 +23,7 @@ pub(super) const OVERHEAD_BYTES_MAX: usize = 1 + 3 + 5 + 8 + 8 + 4;
 /// Appends a record to the bytes.
 pub(super) fn encode(entry: &Entry<'_>, bytes: &mut Vec<u8>) {
     let Entry { key, value, meta, version } = *entry;
-    let mut flags = 0;
-    if meta.expires_at_ms != 0 {
-        flags |= HAS_EXPIRY;
-    }
-    if meta.flags != 0 {
-        flags |= HAS_CLIENT_FLAGS;
-    }
-    bytes.push(flags);
+    bytes.push(flags_of(meta));
     push_varint(bytes, key.len());
     push_varint(bytes, value.len());
     bytes.extend_from_slice(&version.to_le_bytes());
@@ -44,11 +37,45 @@ pub(super) fn encode(entry: &Entry<'_>, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(value);
 }
 
+/// Writes another value, meta and version over those of the record that the bytes begin with.
+/// Returns false, having changed nothing, if these would be laid out in another way.
+pub(super) fn overwrite(bytes: &mut [u8], value: &[u8], meta: Meta, version: Version) -> bool {
+    let Some((old, total)) = decode(bytes) else { return false };
+    if old.value.len() != value.len() || bytes[0] != flags_of(meta) {
+        return false;
+    }
+    let version_at = total - value.len() - old.key.len() - optional_bytes(meta) - 8;
+    let mut at = version_at;
+    let mut write = |part: &[u8]| {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    };
+    write(&version.to_le_bytes());
+    if meta.expires_at_ms != 0 {
+        write(&meta.expires_at_ms.to_le_bytes());
+    }
+    if meta.flags != 0 {
+        write(&meta.flags.to_le_bytes());
+    }
+    bytes[total - value.len()..total].copy_from_slice(value);
+    true
+}
+
+fn flags_of(meta: Meta) -> u8 {
+    let expiry = if meta.expires_at_ms == 0 { 0 } else { HAS_EXPIRY };
+    expiry | if meta.flags == 0 { 0 } else { HAS_CLIENT_FLAGS }
+}
+
+/// Bytes that expiry and client flags take.
+fn optional_bytes(meta: Meta) -> usize {
+    let expiry = if meta.expires_at_ms == 0 { 0 } else { 8 };
+    expiry + if meta.flags == 0 { 0 } else { 4 }
+}
+
 /// Bytes that a record takes.
 pub(super) fn encoded_bytes(entry: &Entry<'_>) -> usize {
-    let optional = if entry.meta.expires_at_ms == 0 { 0 } else { 8 }
-        + if entry.meta.flags == 0 { 0 } else { 4 };
     let (key, value) = (entry.key.len(), entry.value.len());
+    let optional = optional_bytes(entry.meta);
     1 + varint_bytes(key) + varint_bytes(value) + 8 + optional + key + value
 }
 
@@ -137,6 +164,31 @@ mod tests {
             for end in 0..bytes.len() - 1 {
                 prop_assert!(decode(&bytes[..end]).is_none());
             }
+        }
+
+        #[test]
+        fn what_is_written_over_a_record_is_as_if_it_was_encoded(
+            key in proptest::collection::vec(any::<u8>(), 0..300),
+            lengths in prop_oneof![(0..300usize).prop_map(|n| (n, n)), (0..300usize, 0..300usize)],
+            expiries in prop::array::uniform2(prop_oneof![Just(0), any::<u64>()]),
+            flags in prop::array::uniform2(prop_oneof![Just(0), any::<u32>()]),
+        ) {
+            let values = [vec![1; lengths.0], vec![2; lengths.1]];
+            let encoded = [0, 1].map(|which| {
+                let meta = Meta { flags: flags[which], expires_at_ms: expiries[which] };
+                let version = which as u64 + 7;
+                let mut bytes = Vec::new();
+                encode(&Entry { key: &key, value: &values[which], meta, version }, &mut bytes);
+                bytes.push(9);
+                bytes
+            });
+            let mut bytes = encoded[0].clone();
+            let meta = Meta { flags: flags[1], expires_at_ms: expiries[1] };
+            let is_same_shape = lengths.0 == lengths.1
+                && (expiries[0] == 0) == (expiries[1] == 0)
+                && (flags[0] == 0) == (flags[1] == 0);
+            prop_assert_eq!(overwrite(&mut bytes, &values[1], meta, 8), is_same_shape);
+            prop_assert_eq!(&bytes, &encoded[usize::from(is_same_shape)]);
         }
 
         #[test]

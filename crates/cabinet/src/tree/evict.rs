@@ -98,7 +98,7 @@ impl ByteCap {
 
     /// Whether the tree has to evict.
     #[inline]
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_capped() && !self.is_owned && self.bytes() > self.bytes_max.load(Ordering::Relaxed)
     }
 
@@ -220,13 +220,25 @@ impl Shared {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        let max = self.cap.records_bytes_max();
-        if max == usize::MAX || operation.removes() {
+        if !self.cap.is_capped() || operation.removes() {
             return Ok(());
         }
+        self.check_capped(state, operation, group, key, value)
+    }
+
+    #[inline(never)]
+    fn check_capped(
+        &self,
+        state: &mut State,
+        operation: Operation,
+        group: &Range<usize>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let max = self.cap.records_bytes_max();
         let own = record_bytes(key, value);
         let Some(loaded) = state.loaded() else { return Ok(()) };
-        if loaded.page.bytes() + own <= max {
+        if loaded.page.bytes().saturating_add(own) <= max {
             return Ok(());
         }
         let view = loaded.page.view();

@@ -20,10 +20,12 @@ const BEHIND_FACTOR_CAPPED: u64 = 2;
 
 impl Shared {
     /// Removes the expired duplicates of a key, so that their numbers count live ones only.
+    #[inline]
     pub(super) fn remove_expired_of(&self, state: &mut State, key: &[u8]) -> Result<()> {
-        if state.expires_at_ms == NEVER_MS {
-            return Ok(());
-        }
+        if state.expires_at_ms == NEVER_MS { Ok(()) } else { self.look_for_expired(state, key) }
+    }
+
+    fn look_for_expired(&self, state: &mut State, key: &[u8]) -> Result<()> {
         let now_ms = self.clock.now_ms();
         if state.expires_at_ms > now_ms {
             return Ok(());

@@ -37,6 +37,22 @@ pub(super) struct Home {
     pub(super) total: u32,
 }
 
+/// The page of a leaf that is only in the log.
+#[derive(Clone, Copy)]
+pub(super) struct StoredPage {
+    /// Id of the leaf.
+    pub(super) id: u64,
+    pub(super) home: Home,
+    /// As [`State::checked`].
+    pub(super) checked: u32,
+}
+
+impl StoredPage {
+    pub(super) fn of(state: &State, home: Home) -> Self {
+        Self { id: state.id, home, checked: state.checked.load(Ordering::Relaxed) }
+    }
+}
+
 /// What a leaf's lock protects.
 pub(super) struct State {
     pub(super) id: u64,

@@ -224,7 +224,17 @@ impl Drop for TreeDatabase {
 impl Shared {
     /// Slows a writer down that checkpoints cannot keep up with: that is what bounds the space,
     /// and the time that an opening takes.
+    #[inline]
     fn pause_if_behind(&self, wait: Wait) -> Result<()> {
+        let is_free = self.log.pressure() == 0
+            && self.replay_bytes() <= self.behind_bytes.load(Ordering::Relaxed)
+            && !self.record_cap.is_due()
+            && !self.cap.is_over();
+        if is_free { Ok(()) } else { self.pause(wait) }
+    }
+
+    #[cold]
+    fn pause(&self, wait: Wait) -> Result<()> {
         if wait == Wait::Never && self.log.is_long_under_way() {
             return Err(Error::WouldBlock);
         }

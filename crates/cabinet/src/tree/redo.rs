@@ -169,7 +169,9 @@ impl Operation {
                 if group.is_empty() {
                     page.insert(order, group.start, &Entry { key, value, meta, version });
                 } else {
-                    page.remove(others);
+                    if !others.is_empty() {
+                        page.remove(others);
+                    }
                     page.replace(group.start, value, meta, version);
                 }
                 (grown, group.start)

@@ -61,8 +61,13 @@ impl Shared {
             wait,
             |directory| with_key(directory, key),
             |view, ()| {
-                let start = view.lower_bound(self.order, key);
-                for index in start..view.len() {
+                let Ok((index, first)) = view.find(self.order, key) else { return false };
+                if self.is_live(&first) {
+                    visit(first);
+                    return true;
+                }
+                self.expired.count_read();
+                for index in index + 1..view.len() {
                     let entry = view.record(index);
                     if self.order.compare(entry.key, key).is_ne() {
                         return false;

@@ -360,6 +360,35 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_must_not_wait_begins_no_segment() {
+        for (eager_lanes, durability) in
+            [(false, Durability::None), (true, Durability::None), (false, Durability::Always)]
+        {
+            let segment_bytes = Some(256 << 10);
+            let options = Options { segment_bytes, eager_lanes, durability, ..Options::default() };
+            let database = open(&FaultyStorage::new(), &options);
+            let log = &database.running.log;
+            let newest = || log.segments().iter().map(|segment| segment.number).max();
+            let mut refused = 0;
+            for number in 0..5000_u32 {
+                let value = vec![1; if number.is_multiple_of(100) { 20_000 } else { 100 }];
+                let put = |wait| database.put(&number.to_le_bytes(), &value, Meta::NONE, wait);
+                let before = newest();
+                let done = put(Wait::Never);
+                assert_eq!(newest(), before, "{number}");
+                if let Err(error) = done {
+                    assert!(matches!(error, Error::WouldBlock), "{error}");
+                    // As one of the background's threads does.
+                    log.begin_next_ahead().unwrap();
+                    put(Wait::Block).unwrap();
+                    refused += 1;
+                }
+            }
+            assert!((3..20).contains(&refused), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_a_long_change() {
         let database = open(&FaultyStorage::new(), &Options::default());
         database.put(b"key", b"value", Meta::NONE, Wait::Never).unwrap();

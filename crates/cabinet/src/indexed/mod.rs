@@ -351,6 +351,9 @@ impl<I: Index> Indexed<I> {
         let mut buffer = Vec::new();
         let (value, compression) = self.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
+        if wait == Wait::Never && !self.log.has_room_at_once(value.len()) {
+            return Err(Error::WouldBlock);
+        }
         self.with_space(wait, || {
             self.without_reading_locked(place, key, wait, |wait| {
                 let mut table = self.table_mut(place.shard, wait)?;

@@ -1,6 +1,7 @@
 //! What a log does beside its callers.
 //!
-//! - *ahead*: allocates and prepares the pages that will be appended to next.
+//! - *ahead*: begins the next segment shortly before the active one is full, and allocates and
+//!   prepares the pages that will be appended to next.
 //! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
 //!   engine sweep and write checkpoints.
 //! - *syncer*: makes writes durable, see [`super::commit`]; only if the durability asks for it.
@@ -228,6 +229,7 @@ fn ahead<E: Engaged>(engine: &E) -> Result<()> {
         }
     }
     if log.ahead_wanted.swap(false, Ordering::Relaxed) {
+        log.begin_next_ahead()?;
         log.prepare_ahead();
     }
     Ok(())

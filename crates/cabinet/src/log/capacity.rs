@@ -252,8 +252,9 @@ impl Log {
         } else if self.space_wanted.load(Ordering::Relaxed) {
             pressure |= Pressure::SCARCE;
         }
-        // Long changes say themselves when they begin and end.
-        self.pressure.fetch_and(Pressure::LONG | pressure, Ordering::Relaxed);
+        // Long changes say themselves when they begin and end, and so do segments.
+        let kept = Pressure::LONG | Pressure::ENDING | pressure;
+        self.pressure.fetch_and(kept, Ordering::Relaxed);
         self.pressure.fetch_or(pressure, Ordering::Relaxed);
     }
 }

@@ -55,12 +55,6 @@ impl Log {
         LongChange(self)
     }
 
-    /// Whether a long change is under way.
-    #[inline]
-    pub(crate) fn is_long_under_way(&self) -> bool {
-        self.pressure() & Pressure::LONG != 0
-    }
-
     /// Writes a long record at the end of the tail. False if there is no room for it.
     #[cold]
     pub(super) fn append_long(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {

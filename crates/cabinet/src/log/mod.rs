@@ -206,6 +206,9 @@ impl Pressure {
     /// The disk is full, and removals take what is kept for them: dead space is to be given back
     /// first.
     pub(crate) const SCARCE: u8 = 8;
+    /// The active segment is nearly full, and to begin the next one takes a while: nothing for
+    /// those to wait for that may wait anyway.
+    pub(crate) const ENDING: u8 = 16;
 }
 
 /// Counts of what the log did since it was opened.

@@ -7,7 +7,7 @@ use super::segment::{
     self, MARGIN_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Segments,
     segment_path,
 };
-use super::{Log, Purpose, Tail, error_at, is_full, new_segment};
+use super::{Log, Pressure, Purpose, Tail, error_at, is_full, new_segment};
 use crate::io::{Appender, Open};
 use crate::{Durability, Error, Result};
 use std::io;
@@ -28,6 +28,10 @@ const AHEAD_BYTES_MIN: usize = 4 << 20;
 
 /// Most bytes that are left free behind an append.
 const RESERVE_BYTES_MAX: usize = 1 << 20;
+
+/// Share of a segment, as a divisor, that is left when the background begins the next one. Threads
+/// that must not wait leave their appends to others until that is done.
+const ENDING_SHARE: usize = 64;
 
 /// Name of the file whose blocks are the reserve.
 pub(super) const RESERVE_NAME: &str = "reserve";
@@ -57,8 +61,13 @@ impl Log {
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
         if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
-            if backed - needed < AHEAD_BYTES_MIN && backed < tail.segment.capacity {
-                self.want_ahead();
+            if backed - needed < AHEAD_BYTES_MIN {
+                if backed < tail.segment.capacity {
+                    self.want_ahead();
+                } else if self.is_ending(tail, total) {
+                    self.pressure.fetch_or(Pressure::ENDING, Ordering::Relaxed);
+                    self.want_ahead();
+                }
             }
             return Ok(true);
         }
@@ -109,6 +118,40 @@ impl Log {
             return Ok(true);
         }
         result.map(|()| true)
+    }
+
+    /// Whether little is left of the active segment when `total` more bytes are in it.
+    fn is_ending(&self, tail: &Tail, total: usize) -> bool {
+        let capacity = tail.segment.capacity;
+        let needed = tail.appender.end() + total + self.reserve_bytes(capacity);
+        needed + capacity / ENDING_SHARE > capacity
+    }
+
+    /// Whether a record with a value of so many bytes hardly needs another segment, so that a thread
+    /// may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
+    #[inline]
+    pub(crate) fn has_room_at_once(&self, value_bytes: usize) -> bool {
+        value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
+            || self.tail.try_lock().is_none_or(|tail| !self.is_ending(&tail, value_bytes))
+    }
+
+    /// Begins the next segment if little is left of the active one. A full disk is for the writer
+    /// to report that needs the space.
+    pub(crate) fn begin_next_ahead(&self) -> Result<()> {
+        // At its cap something has to be evicted first.
+        if self.pressure() & (Pressure::ENDING | Pressure::FULL) != Pressure::ENDING {
+            return Ok(());
+        }
+        let settled = self.settle();
+        let mut tail = self.lock_tail();
+        let needed = tail.segment.capacity + 1;
+        if !self.is_ending(&tail, 0) || self.would_take_kept(&tail, needed) {
+            return Ok(());
+        }
+        match self.rotate(&mut tail, 0, false, &settled) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            result => result,
+        }
     }
 
     /// Has space given back: by the background, or by a writer before it writes.
@@ -206,6 +249,7 @@ impl Log {
         tail.segment = segment;
         tail.appender = appender;
         tail.has_changes = false;
+        self.pressure.fetch_and(!Pressure::ENDING, Ordering::Relaxed);
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
         self.note_pressure();
         self.background.wake();

@@ -235,7 +235,7 @@ impl Shared {
 
     #[cold]
     fn pause(&self, wait: Wait) -> Result<()> {
-        if wait == Wait::Never && self.log.is_long_under_way() {
+        if wait == Wait::Never && self.log.pressure() & (Pressure::LONG | Pressure::ENDING) != 0 {
             return Err(Error::WouldBlock);
         }
         if self.log.pressure() & Pressure::SCARCE != 0 {

@@ -127,8 +127,8 @@ impl Log {
         needed + capacity / ENDING_SHARE > capacity
     }
 
-    /// Whether a record with a value of so many bytes hardly needs another segment, so that a thread
-    /// may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
+    /// Whether a record with a value of so many bytes hardly needs another segment, so that a
+    /// thread may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
     #[inline]
     pub(crate) fn has_room_at_once(&self, value_bytes: usize) -> bool {
         value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2

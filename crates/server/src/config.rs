@@ -1,6 +1,6 @@
 //! Configuration: the settings of a server, and its limits with their defaults.
 
-use crate::admin::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
 use crate::{ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
 use cabinet::UsableMemory;

@@ -3,6 +3,8 @@
 //! Thread model: each thread that executes requests has a set of its own and is the only one to
 //! write it. So a count is a plain load and store. Readers add up the sets.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
@@ -108,5 +110,39 @@ impl Counters {
     /// Returns the value of a count.
     pub(crate) fn value(&self, what: Count) -> u64 {
         self.0[what as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of all threads.
+#[derive(Debug, Default)]
+pub(crate) struct AllCounters {
+    counters: Mutex<Vec<Arc<Counters>>>,
+    /// All counts at the last reset.
+    totals_at_reset: Mutex<Vec<u64>>,
+}
+
+impl AllCounters {
+    /// Returns a new set of counters for one thread.
+    pub(crate) fn add_thread(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        self.counters.lock().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Returns the sum of a count over all threads.
+    pub(crate) fn total(&self, what: Count) -> u64 {
+        self.counters.lock().iter().map(|counters| counters.value(what)).sum()
+    }
+
+    /// Returns the sum of a count over all threads since the last reset.
+    pub(crate) fn total_since_reset(&self, what: Count) -> u64 {
+        let before = self.totals_at_reset.lock().get(what as usize).copied().unwrap_or(0);
+        self.total(what).saturating_sub(before)
+    }
+
+    /// Resets the counts of memcached's `stats`.
+    pub(crate) fn reset_totals(&self) {
+        let totals = Count::ALL.iter().map(|what| self.total(*what)).collect();
+        *self.totals_at_reset.lock() = totals;
     }
 }

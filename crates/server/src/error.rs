@@ -33,9 +33,6 @@ pub enum Error {
     /// The update log cannot be opened.
     #[error("update log: {0}")]
     UpdateLog(#[from] crate::update_log::Error),
-    /// An update log cannot be replayed.
-    #[error("{0}")]
-    Replay(String),
     /// Changes that a killed process left pending cannot be logged.
     #[error("cannot log the changes that a killed process left pending: {0}")]
     Unfinished(#[source] cabinet::Error),

@@ -20,36 +20,43 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod acknowledgement;
 mod admin;
 mod budget;
 mod config;
 mod counters;
 mod error;
+mod loop_load;
 mod net;
 mod ops;
 mod protocol;
 mod replication;
 mod server;
 mod shared;
+mod stop_signal;
 mod store;
 pub mod update_log;
+mod upgrade;
 
-pub use admin::client_paths::ClientPaths;
-pub use admin::logins::{Login, Peer};
-pub use admin::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
-pub use admin::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
+pub use access::client_paths::ClientPaths;
+pub use access::logins::{Login, Peer};
+pub use access::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
 };
 pub use error::{Error, Result};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
-pub use net::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
-pub use ops::draft::Draft;
 pub use ops::long::PIECE_BYTES;
-pub use ops::records::{Facts, Records, RecordsError, Saying};
-pub use ops::value::Value;
-pub use replication::{Following, Master, OnTimeout, Replayed, Seeding, SemiSyncSettings, replay};
+pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+pub use protocol::records::draft::Draft;
+pub use protocol::records::value::Value;
+pub use protocol::records::{Facts, Records, RecordsError, Saying};
+pub use replication::{
+    Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
+};
 pub use server::{Handle, Server};
 pub use store::position_file::POSITION_FILE;
+pub use upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use wire::memcached::Dialect;

@@ -1,9 +1,11 @@
 //! Server: starts, runs and stops the threads.
 
 use crate::net::event_loop::EventLoop;
+use crate::net::hub::Hub;
 use crate::net::listener::Listener;
 use crate::net::{acceptor, worker_pool};
 use crate::shared::Shared;
+use crate::stop_signal::StopSignal;
 use crate::{Config, ConnectionUpgrade, Error, Records, Result};
 use cabinet::Database;
 use std::net::SocketAddr;
@@ -13,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// A server that is bound to its endpoints. [`Server::run`] serves them.
 pub struct Server {
-    shared: Arc<Shared>,
+    hub: Arc<Hub>,
     listeners: Vec<Listener>,
     handle: Handle,
 }
@@ -21,7 +23,7 @@ pub struct Server {
 /// Stops a server from another thread, or from a signal handler.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    stop: Arc<StopSignal>,
 }
 
 impl Handle {
@@ -29,7 +31,7 @@ impl Handle {
     /// sends the replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no
     /// lock and allocates nothing, so a signal handler may call it.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.stop.set();
     }
 }
 
@@ -43,9 +45,9 @@ impl Server {
         for endpoint in &config.listen {
             listeners.extend(Listener::bind(endpoint)?);
         }
-        let shared = Shared::new(config, database)?;
-        let handle = Handle { shared: Arc::clone(&shared) };
-        Ok(Self { shared, listeners, handle })
+        let hub = Hub::new(config, database)?;
+        let handle = Handle { stop: Arc::clone(&hub.shared.served.stop) };
+        Ok(Self { hub, listeners, handle })
     }
 
     /// Returns the addresses that the server is bound to, without Unix sockets.
@@ -60,42 +62,43 @@ impl Server {
 
     /// Returns access to the records, for a front end outside of this crate.
     pub fn records(&self) -> Records {
-        Records::new(Arc::clone(&self.shared))
+        Records::new(Arc::clone(&self.hub.shared))
     }
 
     /// Hands the connections of WebDAV clients to `upgrade` from now on, until the server stops.
     pub fn set_upgrade(&self, upgrade: Arc<dyn ConnectionUpgrade>) {
-        *self.shared.upgrade.write() = Some(upgrade);
-        self.shared.upgrades.store(true, Ordering::Relaxed);
+        *self.hub.shared.upgrade.write() = Some(upgrade);
+        self.hub.shared.upgrades.store(true, Ordering::Relaxed);
     }
 
     /// Serves until the server is stopped.
     pub fn run(self) -> Result<()> {
-        let Self { shared, listeners, handle } = self;
+        let Self { hub, listeners, handle } = self;
+        let shared = &hub.shared;
         let mut loops = Vec::new();
         let mut pool = Vec::new();
-        let started = start(&shared, &handle, &mut loops, &mut pool);
-        let accepted = started.and_then(|()| acceptor::accept(&shared, &listeners, &shared.waker));
+        let started = start(&hub, &handle, &mut loops, &mut pool);
+        let accepted = started.and_then(|()| acceptor::accept(&hub, &listeners));
         drop(listeners);
 
-        shared.stopping.store(true, Ordering::SeqCst);
-        for mailbox in shared.mailboxes.iter() {
+        shared.served.stop.set();
+        for mailbox in hub.mailboxes.iter() {
             mailbox.wake();
         }
         let served = loops.into_iter().map(join).fold(accepted, Result::and);
         if let Some(upgrade) = shared.upgrade.write().take() {
             upgrade.stop();
         }
-        shared.pool.stop();
+        hub.pool.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
-        if let Some(log) = &shared.update_log {
+        if let Some(log) = &shared.served.update_log {
             // Records may have changed after the thread of the log ended.
             log.close();
             log.wake();
         }
         shared.replication.stop_serving();
-        for mailbox in shared.mailboxes.iter() {
+        for mailbox in hub.mailboxes.iter() {
             // Drop the messages that came after the loop ended.
             drop(mailbox.take());
         }
@@ -113,13 +116,14 @@ impl Drop for StopOnDrop {
 }
 
 fn start(
-    shared: &Arc<Shared>,
+    hub: &Arc<Hub>,
     handle: &Handle,
     loops: &mut Vec<JoinHandle<Result<()>>>,
     pool: &mut Vec<JoinHandle<Result<()>>>,
 ) -> Result<()> {
-    for number in 0..shared.mailboxes.len() {
-        let event_loop = EventLoop::new(number, Arc::clone(shared))?;
+    let shared = &hub.shared;
+    for number in 0..hub.mailboxes.len() {
+        let event_loop = EventLoop::new(number, Arc::clone(hub))?;
         let guard = StopOnDrop(handle.clone());
         loops.push(spawn(format!("loop-{number}"), move || {
             let _guard = guard;
@@ -127,11 +131,11 @@ fn start(
         })?);
     }
     for number in 0..shared.config.pool_threads.max(1) {
-        let shared = Arc::clone(shared);
+        let hub = Arc::clone(hub);
         let guard = StopOnDrop(handle.clone());
         pool.push(spawn(format!("pool-{number}"), move || {
             let _guard = guard;
-            worker_pool::work(&shared);
+            worker_pool::work(&hub);
             Ok(())
         })?);
     }
@@ -148,24 +152,26 @@ fn start(
     begin("scrub", |shared| {
         let config = &shared.config;
         let schedule = (config.scrub_interval, config.scrub_bytes_per_second);
-        shared.scrub.run_thread(&shared.database, schedule, || shared.is_stopping());
+        shared.scrub.run_thread(&shared.served.database, schedule, || shared.served.is_stopping());
     })?;
-    if shared.update_log.is_some() {
+    if shared.served.update_log.is_some() {
         begin("update-log", |shared| {
-            if let Some(log) = &shared.update_log {
+            if let Some(log) = &shared.served.update_log {
                 log.maintain(
-                    || shared.is_stopping(),
-                    |unfinished| shared.resolve(unfinished),
-                    |tick| shared.remove_expired(tick),
+                    || shared.served.is_stopping(),
+                    |unfinished| shared.served.resolve(unfinished),
+                    |tick| shared.served.remove_expired(tick),
                 );
             }
         })?;
     }
     if shared.replication.semi_sync().is_some() {
-        begin("semi-sync", |shared| shared.replication.await_replicas(|| shared.is_stopping()))?;
+        begin("semi-sync", |shared| {
+            shared.replication.await_replicas(|| shared.served.is_stopping())
+        })?;
     }
     if shared.replication.can_follow() {
-        begin("follower", |shared| shared.replication.run(shared))?;
+        begin("follower", |shared| shared.replication.run())?;
     }
     Ok(())
 }

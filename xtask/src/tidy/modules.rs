@@ -16,7 +16,7 @@ const CRATES: &[(&str, Option<&str>)] = &[
     ("crates/client/src", None),
     ("crates/webdav/src", None),
     ("crates/cabinet/src", Some("options and errors name what the engines below them define")),
-    ("crates/server/src", Some("the store, replication and the executors call each other")),
+    ("crates/server/src", None),
     ("bin/src", None),
     ("crates/compare/src", None),
     ("xtask/src", None),

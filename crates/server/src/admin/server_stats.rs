@@ -33,9 +33,9 @@ pub(crate) fn memcached_version(shared: &Shared) -> &'static str {
 
 /// Returns the stats that Tokyo Tyrant has too, in its order, without the counts.
 pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'static str, String)> {
-    let database = &shared.database;
+    let database = &shared.served.database;
     let path = database.path();
-    let kind = shared.kind;
+    let kind = shared.served.kind;
     let mut stats = vec![
         ("version", VERSION.to_owned()),
         ("libver", LIBRARY_VERSION.to_owned()),
@@ -88,7 +88,7 @@ pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
         append_line(&mut text, name, &value);
     }
     text.push_str(&count_lines(shared));
-    for (name, value) in further_stats(shared, |count| shared.total(count)) {
+    for (name, value) in further_stats(shared, |count| shared.counters.total(count)) {
         append_line(&mut text, &name, &value);
     }
     text
@@ -98,7 +98,7 @@ pub(crate) fn text(shared: &Shared, descriptor: i32) -> String {
 pub(crate) fn count_lines(shared: &Shared) -> String {
     let mut text = String::new();
     for count in &Count::ALL[..FURTHER_COUNTS] {
-        append_line(&mut text, count.label(), &shared.total(*count).to_string());
+        append_line(&mut text, count.label(), &shared.counters.total(*count).to_string());
     }
     text
 }
@@ -112,20 +112,20 @@ pub(crate) fn further_stats(
     let mut stats = vec![
         ("curr_connections".to_owned(), shared.connections().to_string()),
         ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
-        ("buffer_bytes".to_owned(), shared.budget.used_bytes().to_string()),
-        ("spool_bytes".to_owned(), shared.spool_budget.used_bytes().to_string()),
+        ("buffer_bytes".to_owned(), shared.served.budget.used_bytes().to_string()),
+        ("spool_bytes".to_owned(), shared.served.spool_budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
-    stats.extend(shared.replication.figures(shared.update_log.as_deref()));
+    stats.extend(shared.replication.figures(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     for count in &Count::ALL[FURTHER_COUNTS..] {
         stats.push((count.label().to_owned(), total(*count).to_string()));
     }
-    for (number, mailbox) in shared.mailboxes.iter().enumerate() {
-        let busy = mailbox.busy_percent(now_ms).to_string();
+    for (number, load) in shared.loads.iter().enumerate() {
+        let busy = load.busy_percent(now_ms).to_string();
         stats.push((format!("loop_{number}_busy_percent"), busy));
     }
-    let database = shared.database.figures();
+    let database = shared.served.database.figures();
     stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
     stats
 }

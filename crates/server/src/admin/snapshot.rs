@@ -101,7 +101,7 @@ fn run(
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if shared.is_stopping() {
+        if shared.served.is_stopping() {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
             }

@@ -3,9 +3,9 @@
 use crate::counters::{Count, Counters};
 use crate::net::balance;
 use crate::net::connection::Connection;
+use crate::net::hub::Hub;
 use crate::net::listener::Listener;
 use crate::net::mailbox::Message;
-use crate::shared::Shared;
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -23,24 +23,25 @@ const TOO_MANY: &[u8] = b"SERVER_ERROR too many connections\r\n";
 /// waits would be reported again at once.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until `waker` is signalled.
-pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], waker: &OwnedFd) -> Result<()> {
-    let counters = shared.new_counters();
+/// Accepts connections until the server stops.
+pub(crate) fn accept(hub: &Hub, listeners: &[Listener]) -> Result<()> {
+    let shared = &hub.shared;
+    let counters = shared.counters.add_thread();
     let mut watched: Vec<PollFd<'_>> = listeners
         .iter()
         .map(|listener| PollFd::new(listener, PollFlags::IN))
-        .chain([PollFd::new(waker, PollFlags::IN)])
+        .chain([PollFd::new(&*shared.served.stop, PollFlags::IN)])
         .collect();
     tracing::info!("listening started");
-    while !shared.is_stopping() {
+    while !shared.served.is_stopping() {
         match poll(&mut watched, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(Error::system("wait for connections")(error)),
         }
         for (listener, watched) in listeners.iter().zip(&watched) {
-            if !watched.revents().is_empty() && !shared.is_stopping() {
-                accept_waiting(shared, listener, &counters);
+            if !watched.revents().is_empty() && !shared.served.is_stopping() {
+                accept_waiting(hub, listener, &counters);
             }
         }
     }
@@ -48,12 +49,12 @@ pub(crate) fn accept(shared: &Arc<Shared>, listeners: &[Listener], waker: &Owned
     Ok(())
 }
 
-fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters) {
+fn accept_waiting(hub: &Hub, listener: &Listener, counters: &Counters) {
     loop {
         match listener.accept() {
             Ok(socket) => {
                 counters.count(Count::Accepted);
-                admit(shared, socket, counters);
+                admit(hub, socket, counters);
             }
             Err(Errno::AGAIN) => return,
             // The client or its network is gone already.
@@ -77,7 +78,8 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener, counters: &Counters
     }
 }
 
-fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
+fn admit(hub: &Hub, socket: OwnedFd, counters: &Counters) {
+    let shared = &hub.shared;
     if shared.connections() >= shared.config.connections_max {
         tracing::warn!(
             "connection refused: {} are open, which is the limit; raise it or close some",
@@ -96,7 +98,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, counters: &Counters) {
         }
     }
     let now_ms = shared.milliseconds_at(Instant::now());
-    let mailbox = balance::for_new_connection(&shared.mailboxes, now_ms);
-    mailbox.connections.fetch_add(1, Ordering::Relaxed);
+    let mailbox = balance::for_new_connection(&hub.mailboxes, now_ms);
+    mailbox.load.connections.fetch_add(1, Ordering::Relaxed);
     mailbox.post(Message::Adopt(Box::new(Connection::new(socket, Arc::clone(shared)))));
 }

@@ -64,8 +64,8 @@ impl Meter {
 pub(crate) fn for_new_connection(mailboxes: &[Mailbox], now_ms: u64) -> &Mailbox {
     mailboxes
         .iter()
-        .find(|mailbox| mailbox.busy_percent(now_ms) < ACCEPT_BELOW_PERCENT)
-        .or_else(|| mailboxes.iter().min_by_key(|mailbox| mailbox.busy_percent(now_ms)))
+        .find(|mailbox| mailbox.load.busy_percent(now_ms) < ACCEPT_BELOW_PERCENT)
+        .or_else(|| mailboxes.iter().min_by_key(|mailbox| mailbox.load.busy_percent(now_ms)))
         .unwrap_or(&mailboxes[0])
 }
 

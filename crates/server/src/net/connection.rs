@@ -3,12 +3,11 @@
 //! An idle connection owns no buffer. Input is read into a buffer of the event loop. Only an
 //! incomplete request, or a reply that the client does not take, stays here.
 
-use crate::admin::logins::Peer;
+use crate::access::logins::Peer;
+use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::budget::Charge;
 use crate::net::pace::Pace;
-use crate::net::pending_reply::{
-    AcknowledgementPoint, FirstAcknowledgement, PendingReply, RefusalReason,
-};
+use crate::net::pending_reply::{FirstAcknowledgement, PendingReply};
 use crate::net::slab::Token;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
@@ -115,7 +114,7 @@ impl Connection {
             is_uploading: false,
             is_downloading: false,
             activity: 0,
-            charge: Charge::none(&shared.budget),
+            charge: Charge::none(&shared.served.budget),
             shared,
         }
     }

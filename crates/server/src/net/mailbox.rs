@@ -1,15 +1,15 @@
 //! Mailbox of an event loop: messages from other threads, a waker, and the load of the loop.
 
+use crate::loop_load::LoopLoad;
 use crate::net::connection::Connection;
 use crate::net::slab::Token;
 use crate::net::worker_pool::Completion;
+use crate::stop_signal::wake;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-/// Age from which a measured load is stale, in milliseconds: the loop has been asleep since.
-const BUSY_STALE_MS: u64 = 500;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A message to an event loop.
 pub(crate) enum Message {
@@ -33,23 +33,18 @@ pub(crate) struct Mailbox {
     pub(crate) has_pending_replies: AtomicBool,
     /// Whether a connection waits for a place in the pool's queue.
     pub(crate) has_parked: AtomicBool,
-    /// Number of connections that the loop has or is about to adopt.
-    pub(crate) connections: AtomicUsize,
-    busy_percent: AtomicU32,
-    measured_at_ms: AtomicU64,
+    pub(crate) load: Arc<LoopLoad>,
 }
 
 impl Mailbox {
-    pub(crate) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new(load: Arc<LoopLoad>) -> rustix::io::Result<Self> {
         Ok(Self {
             waker: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
             woken: AtomicBool::new(false),
             messages: Mutex::new(Vec::new()),
             has_pending_replies: AtomicBool::new(false),
             has_parked: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
-            busy_percent: AtomicU32::new(0),
-            measured_at_ms: AtomicU64::new(0),
+            load,
         })
     }
 
@@ -71,18 +66,6 @@ impl Mailbox {
         self.woken.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.messages.lock())
     }
-
-    /// Stores the load of the loop in its last window.
-    pub(crate) fn set_busy(&self, percent: u32, now_ms: u64) {
-        self.busy_percent.store(percent, Ordering::Relaxed);
-        self.measured_at_ms.store(now_ms, Ordering::Relaxed);
-    }
-
-    /// Returns the load of the loop in its last window, in percent; 0 if that is stale.
-    pub(crate) fn busy_percent(&self, now_ms: u64) -> u32 {
-        let age_ms = now_ms.saturating_sub(self.measured_at_ms.load(Ordering::Relaxed));
-        if age_ms > BUSY_STALE_MS { 0 } else { self.busy_percent.load(Ordering::Relaxed) }
-    }
 }
 
 impl AsFd for Mailbox {
@@ -90,10 +73,4 @@ impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }
-}
-
-/// Makes an eventfd readable. Safe to call in a signal handler.
-pub(crate) fn wake(waker: &OwnedFd) {
-    // This fails only if the counter is full, and then the eventfd is readable.
-    let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }

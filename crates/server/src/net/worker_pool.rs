@@ -4,13 +4,16 @@
 //! connection of the request is parked at its event loop, which is woken once the queue has a
 //! place.
 
+use crate::acknowledgement::AcknowledgementPoint;
 use crate::budget::Charge;
+use crate::net::hub::Hub;
 use crate::net::mailbox::{Mailbox, Message};
-use crate::net::pending_reply::{AcknowledgementPoint, FirstAcknowledgement, Refusal};
+use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::slab::Token;
+use crate::protocol::refusal::Refusal;
 use crate::protocol::session::Session;
 use crate::protocol::{self, Context, Next, Step};
-use crate::shared::Shared;
+use crate::shared::Scheduler;
 use cabinet::LogPosition;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -90,12 +93,6 @@ impl WorkerPool {
         self.queue.lock().jobs.len() < self.queue_max
     }
 
-    /// Schedules the removal of all records at `at`, or cancels it.
-    pub(crate) fn clear_at(&self, at: Option<Instant>) {
-        self.queue.lock().clear_at = at;
-        self.filled.notify_all();
-    }
-
     /// Ends the threads. Jobs that have not begun are dropped.
     pub(crate) fn stop(&self) {
         let mut queue = self.queue.lock();
@@ -126,6 +123,13 @@ impl WorkerPool {
     }
 }
 
+impl Scheduler for WorkerPool {
+    fn clear_at(&self, at: Option<Instant>) {
+        self.queue.lock().clear_at = at;
+        self.filled.notify_all();
+    }
+}
+
 /// Next work of a thread.
 enum Work {
     Job(Job),
@@ -134,24 +138,25 @@ enum Work {
 }
 
 /// Executes jobs until the pool is stopped.
-pub(crate) fn work(shared: &Shared) {
-    let counters = shared.new_counters();
-    while let Some(work) = shared.pool.take() {
+pub(crate) fn work(hub: &Hub) {
+    let shared = &*hub.shared;
+    let counters = shared.counters.add_thread();
+    while let Some(work) = hub.pool.take() {
         let Job { event_loop, task } = match work {
             Work::Job(job) => job,
             Work::Clear => {
-                if let Err(error) = shared.database.clear() {
+                if let Err(error) = shared.served.database.clear() {
                     tracing::error!("cannot remove all records for flush_all, repeat it: {error}");
                 }
                 continue;
             }
         };
-        for mailbox in shared.mailboxes.iter() {
+        for mailbox in hub.mailboxes.iter() {
             if mailbox.has_parked.swap(false, Ordering::SeqCst) {
                 mailbox.wake();
             }
         }
-        let mailbox: &Mailbox = &shared.mailboxes[event_loop];
+        let mailbox: &Mailbox = &hub.mailboxes[event_loop];
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
                 let mut output = Vec::new();
@@ -159,7 +164,7 @@ pub(crate) fn work(shared: &Shared) {
                 let is_upload = session.http.is_receiving();
                 let mut context = Context {
                     shared,
-                    database: &shared.database,
+                    database: &shared.served.database,
                     may_block: true,
                     counters: &counters,
                     session: &mut session,
@@ -180,7 +185,7 @@ pub(crate) fn work(shared: &Shared) {
                 }
                 let next = match step {
                     // A change that is not in the log must not be acknowledged.
-                    _ if mutated && !shared.flush_update_log() => {
+                    _ if mutated && !shared.served.flush_update_log() => {
                         output.clear();
                         refusal.write(shared.log_failure(), &mut output);
                         Next::Refuse
@@ -197,7 +202,7 @@ pub(crate) fn work(shared: &Shared) {
                 mailbox.post(Message::Completion(token, completion));
             }
             Task::AwaitDurable(position) => {
-                let failed = shared.database.wait_durable(position).is_err();
+                let failed = shared.served.database.wait_durable(position).is_err();
                 mailbox.post(Message::Durable { failed });
             }
         }

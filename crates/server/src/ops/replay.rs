@@ -192,14 +192,14 @@ mod tests {
     #[test]
     fn a_sum_that_tokyo_tyrant_calls_a_failure_is_as_the_log_has_it() {
         let database = Database::open("*").expect("a database in memory");
-        let shared = Shared::new(Config::default(), database).expect("a server");
-        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        let shared = Shared::for_test(Config::default(), database);
+        let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         for (addend, succeeded) in [(i32::MIN, false), (0, true), (1, true)] {
             let request = Request::AddInt { key: b"k", addend };
-            let logged = Logged::new(request, succeeded, shared.model);
+            let logged = Logged::new(request, succeeded, shared.served.model);
             assert_eq!(replayer.replay(SOURCE, &logged).expect("room"), succeeded, "{addend}");
         }
-        let value = shared.database.get(b"k").expect("a database");
+        let value = shared.served.database.get(b"k").expect("a database");
         assert_eq!(value, Some((i32::MIN + 1).to_le_bytes().to_vec()));
     }
 
@@ -208,10 +208,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("casket.tct");
         let database = Database::open(path.to_str().expect("a name")).expect("a database");
-        let shared = Shared::new(Config::default(), database).expect("a server");
-        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        let shared = Shared::for_test(Config::default(), database);
+        let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         let mut repeat = |request: Request<'_>| {
-            let logged = Logged::new(request, true, shared.model);
+            let logged = Logged::new(request, true, shared.served.model);
             assert!(replayer.replay(SOURCE, &logged).expect("room"), "{:?}", logged.request);
         };
         repeat(Request::Put { key: b"a", value: b"name\0x\0dangling" });
@@ -226,7 +226,7 @@ mod tests {
             let function = Function::from_name(name);
             repeat(Request::Misc { function, options: 0, arguments: arguments.strings() });
         }
-        let rows = |key: &[u8]| shared.database.get(key).expect("a table");
+        let rows = |key: &[u8]| shared.served.database.get(key).expect("a table");
         assert_eq!(
             [b"a", b"b", b"c", b"d"].map(|key| rows(key)),
             [None, Some(Vec::new()), None, Some(Vec::new())]
@@ -241,11 +241,11 @@ mod tests {
         for id in 10..30_u32 {
             database.put(id.to_string().as_bytes(), b"v").expect("room");
         }
-        let shared = Shared::new(Config::default(), database).expect("a server");
-        let mut replayer = Replayer::new(&shared.database, &shared.budget);
+        let shared = Shared::for_test(Config::default(), database);
+        let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         // The digest before an operation, and whether it is another one then.
         let mut looked = |request: &Request<'_>| {
-            let logged = Logged::new(request.clone(), true, shared.model);
+            let logged = Logged::new(request.clone(), true, shared.served.model);
             let before = replayer.state(&logged);
             replayer.replay(SOURCE, &logged).expect("room");
             (before.is_some(), before != replayer.state(&logged))

@@ -20,7 +20,7 @@ pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
         seen += bytes;
     }
     if count > 1 {
-        shared.nonblocking.prefetch(&keys[..count]);
+        shared.served.nonblocking.prefetch(&keys[..count]);
         shared.hits.prefetch(&keys[..count]);
     }
     seen

@@ -6,8 +6,8 @@
 //! may send those of several users over one connection. Tokyo Tyrant's protocol has no passwords.
 
 use super::{Context, Next, Step, dispatch};
-use crate::admin::logins::Login;
-use crate::admin::users::Users;
+use crate::access::logins::Login;
+use crate::access::users::Users;
 use crate::counters::Count;
 use crate::protocol::reparse::UNAUTHENTICATED_BYTES_MAX;
 use wire::http::{Head, Method, head};

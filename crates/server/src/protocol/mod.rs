@@ -9,6 +9,8 @@ mod ahead;
 mod authentication;
 mod http;
 mod memcached;
+pub(crate) mod records;
+pub(crate) mod refusal;
 pub(crate) mod reparse;
 pub(crate) mod session;
 mod tokyo_tyrant;
@@ -159,7 +161,7 @@ impl<'a> Context<'a> {
             may_wait: self.may_block,
             limit: ReplyLimit {
                 bytes_max: self.shared.config.reply_bytes_max,
-                budget: &self.shared.budget,
+                budget: &self.shared.served.budget,
                 charge: &mut self.charge,
             },
             iterators: Some(Iterators {
@@ -239,7 +241,7 @@ impl<'a> Context<'a> {
     /// Says whether there is room for a reply.
     #[cold]
     fn charge_for(&mut self, bytes: usize) -> bool {
-        let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.budget));
+        let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.served.budget));
         charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
     }
 

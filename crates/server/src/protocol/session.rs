@@ -1,7 +1,7 @@
 //! What the server remembers of a client from one request to the next.
 
 use super::HttpExchange;
-use crate::admin::logins::Peer;
+use crate::access::logins::Peer;
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Cursor;
 use cabinet::Error;

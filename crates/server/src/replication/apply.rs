@@ -16,7 +16,7 @@ use super::path::{out_of_place, refused};
 use super::position::Position;
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::ops::replay::{Logged, Replayer};
-use crate::shared::Shared;
+use crate::ops::served::Served;
 use crate::update_log::{KeyPartitioning, Scope, Source, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ const FEW: usize = 16;
 
 /// Executes the operations of one connection.
 pub(super) struct Applier<'a> {
-    shared: &'a Shared,
+    served: &'a Served,
     progress: &'a Progress,
     /// An operation that ends otherwise than on the master ends all.
     check: bool,
@@ -88,7 +88,7 @@ struct Queue<'a> {
 impl<'a> Applier<'a> {
     /// For operations of the server `master`, that come behind `position`.
     pub(super) fn new(
-        shared: &'a Shared,
+        served: &'a Served,
         progress: &'a Progress,
         position: &'a mut Position,
         master: u16,
@@ -100,7 +100,7 @@ impl<'a> Applier<'a> {
         let begun = (0..=LANES).map(|lane| lanes.begun(lane)).collect();
         let before = lanes.logs();
         // Where it has to stop exactly at an operation, nothing behind that may be executed.
-        let workers = match shared.config.threads.min(LANES) {
+        let workers = match served.settings.threads.min(LANES) {
             0 | 1 => 0,
             _ if check => 0,
             threads => threads,
@@ -114,13 +114,13 @@ impl<'a> Applier<'a> {
             failure: None,
         };
         Self {
-            shared,
+            served,
             progress,
             check,
             master,
             names,
-            own_log: shared.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
-            spread: KeyPartitioning::of(&shared.database),
+            own_log: served.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
+            spread: KeyPartitioning::of(&served.database),
             lanes,
             begun,
             before,
@@ -194,7 +194,7 @@ impl<'a> Applier<'a> {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
         // What comes back by way of others was executed here first.
-        let is_own = u32::from(origin) == self.shared.config.server_id
+        let is_own = u32::from(origin) == self.served.settings.server_id
             || root.log == self.own_log && self.names.tells_roots;
         let mut slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
         if slot.is_none() && self.has_caught_up.load(Ordering::Relaxed) {
@@ -218,7 +218,7 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let lane = (!is_own).then(|| lane_of(self.spread, &self.shared.database, &logged));
+        let lane = (!is_own).then(|| lane_of(self.spread, &self.served.database, &logged));
         if lane == Some(ALONE) {
             self.submit(batch, replayer);
             self.await_idle();
@@ -280,7 +280,7 @@ impl<'a> Applier<'a> {
     /// The life of a worker: until the queue is closed and empty.
     pub(super) fn work(&self, number: usize) {
         let _guard = self.guard();
-        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
+        let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut next = 0;
         while let Some(batch) = self.next_batch(&mut next) {
             let is_mine = |lane: usize| lane % self.workers == number;
@@ -339,7 +339,7 @@ impl<'a> Applier<'a> {
     }
 
     fn parse<'b>(&self, body: &'b [u8], timestamp_us: u64) -> Result<Logged<'b>, End> {
-        Logged::parse(body, self.shared.model)
+        Logged::parse(body, self.served.model)
             .map_err(|_| End::Halted(format!("the update of {timestamp_us} is no operation")))
     }
 
@@ -355,7 +355,7 @@ impl<'a> Applier<'a> {
             }
         }
         if count > 1 {
-            self.shared.nonblocking.prefetch(&keys[..count]);
+            self.served.nonblocking.prefetch(&keys[..count]);
         }
     }
 
@@ -415,7 +415,7 @@ impl<'a> Applier<'a> {
     /// Has the update log note where entries were made first, if it does not. Nothing may be under
     /// way.
     pub(super) fn note_roots(&self) -> Result<(), End> {
-        if let Some(log) = &self.shared.update_log
+        if let Some(log) = &self.served.update_log
             && self.names.tells_roots
             && !log.is_recording()
             && self.lanes.is_complete()
@@ -429,7 +429,7 @@ impl<'a> Applier<'a> {
     }
 
     fn forget_places(&self) -> Result<(), End> {
-        let Some(log) = &self.shared.update_log else { return Ok(()) };
+        let Some(log) = &self.served.update_log else { return Ok(()) };
         log.invalidate_roots().map_err(|error| End::Lost(error.to_string()))
     }
 
@@ -437,7 +437,7 @@ impl<'a> Applier<'a> {
     /// clocks of both servers. Where it was earlier, the other server says so.
     fn report_conflict(&self, update: &Update, scope: Scope<'_>) {
         let from_us = update.timestamp_us.saturating_sub(CONFLICT_MARGIN_US);
-        if let (Some(log), Scope::Key(key)) = (&self.shared.update_log, scope)
+        if let (Some(log), Scope::Key(key)) = (&self.served.update_log, scope)
             && log.was_changed_here(key, from_us)
         {
             tracing::warn!(
@@ -475,7 +475,7 @@ impl<'a> Applier<'a> {
 
     /// Everything up to `timestamp_us` was executed, which is so many operations more.
     fn advance(&self, queue: &mut MutexGuard<'_, Queue<'_>>, timestamp_us: u64, operations: usize) {
-        let done = if self.shared.flush_update_log() {
+        let done = if self.served.flush_update_log() {
             queue.position.advance(timestamp_us).map_err(|error| position_error(&error))
         } else {
             Err(End::Lost("the update log cannot be written".into()))

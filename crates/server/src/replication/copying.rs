@@ -8,7 +8,7 @@ use super::follower::{End, State};
 use super::path::out_of_place;
 use super::position::Position;
 use crate::ops::replay::{Logged, Replayer};
-use crate::shared::Shared;
+use crate::ops::served::Served;
 use crate::store::Store;
 use crate::update_log::Source;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A copy that is not whole yet.
 pub(super) struct Copying<'a> {
-    shared: &'a Shared,
+    served: &'a Served,
     master_id: u16,
     done: u64,
     total: u64,
@@ -32,13 +32,13 @@ impl<'a> Copying<'a> {
     /// `last_uid` is the last number that a table has given out. Where there were none when it was
     /// asked for, as `was_empty` says, those that clients have stored since are not removed.
     pub(super) fn begin(
-        shared: &'a Shared,
+        served: &'a Served,
         position: &mut Position,
         master_id: u16,
         (records, last_uid): (u64, u64),
         was_empty: bool,
     ) -> Result<Self, End> {
-        let before = shared.database.len();
+        let before = served.database.len();
         if was_empty && before > 0 && !position.is_seeding() {
             return Err(End::Lost("a copy would take the place of records stored just now".into()));
         }
@@ -48,14 +48,14 @@ impl<'a> Copying<'a> {
         position
             .begin_seeding()
             .map_err(|error| End::Lost(format!("cannot begin a copy: {error}")))?;
-        if let Some(log) = &shared.update_log {
+        if let Some(log) = &served.update_log {
             log.begin_copy().map_err(|error| End::Lost(error.to_string()))?;
         }
-        let copy = Self { shared, master_id, done: 0, total: records, reported_at: Instant::now() };
-        let mut store: Store = shared.database.ungated();
+        let copy = Self { served, master_id, done: 0, total: records, reported_at: Instant::now() };
+        let mut store: Store = served.database.ungated();
         store.set_source(copy.source());
         // Replicas of this server may have records from its log all the same.
-        let has_logged = shared.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
+        let has_logged = served.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
         let cleared = if before > 0 || has_logged { store.clear() } else { Ok(()) };
         let set = cleared.and_then(|()| match store.table() {
             Some(table) => table.set_uid_seed(last_uid),
@@ -84,7 +84,7 @@ impl<'a> Copying<'a> {
             }
             FromMaster::Log(Message::Update { origin, body, .. })
             | FromMaster::Rooted { message: Message::Update { origin, body, .. }, .. } => {
-                if origin == self.shared.config.server_id {
+                if origin == self.served.settings.server_id {
                     return Ok(());
                 }
                 let origin = u16::try_from(origin)
@@ -96,7 +96,7 @@ impl<'a> Copying<'a> {
     }
 
     fn execute(&self, replayer: &mut Replayer<'_>, source: Source, body: &[u8]) -> Result<(), End> {
-        let Ok(logged) = Logged::parse(body, self.shared.model) else {
+        let Ok(logged) = Logged::parse(body, self.served.model) else {
             return Err(End::Lost("the copy has what is no operation".into()));
         };
         let replayed = replayer.replay(source, &logged);
@@ -115,7 +115,7 @@ impl<'a> Copying<'a> {
     }
 
     fn flush(&self) -> Result<(), End> {
-        if self.shared.flush_update_log() {
+        if self.served.flush_update_log() {
             Ok(())
         } else {
             Err(End::Lost("the update log cannot be written".into()))
@@ -125,7 +125,7 @@ impl<'a> Copying<'a> {
     /// It is whole, and has everything up to `timestamp_us`.
     pub(super) fn end(&self, position: &mut Position, timestamp_us: u64) -> Result<(), End> {
         self.flush()?;
-        let database: &cabinet::Database = &self.shared.database;
+        let database: &cabinet::Database = &self.served.database;
         database.sync().map_err(|error| End::Lost(error.to_string()))?;
         // A log without entries ends at 0, which is no position.
         let ended = position.end_seeding(timestamp_us.max(1));

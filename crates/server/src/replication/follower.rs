@@ -8,7 +8,7 @@ use super::path::Path;
 use super::position::{self, Position};
 use super::promote::{self, Promoted};
 use super::tally::{Lag, Tally};
-use crate::shared::Shared;
+use crate::ops::served::Served;
 use crate::store::gate::Gate;
 use crate::update_log::now_us;
 use cabinet::name::Kind;
@@ -320,7 +320,7 @@ impl Follower {
     }
 
     /// The life of the follower's thread.
-    pub(super) fn run(&self, shared: &Shared) {
+    pub(super) fn run(&self, served: &Served) {
         let mut pause = PAUSE_MIN;
         let mut opened = None;
         loop {
@@ -337,10 +337,10 @@ impl Follower {
             let (set_us, check) = (orders.set_us.take(), orders.check);
             orders.is_busy = true;
             drop(orders);
-            let end = match self.opened(&mut opened, set_us, shared) {
+            let end = match self.opened(&mut opened, set_us, served) {
                 Ok(position) => {
-                    let was_empty = shared.database.is_empty();
-                    let path = Path { follower: self, shared, generation, check, was_empty };
+                    let was_empty = served.database.is_empty();
+                    let path = Path { follower: self, served, generation, check, was_empty };
                     let from_us = position.timestamp_us();
                     let end = path.follow(&master, position);
                     if position.timestamp_us() != from_us {
@@ -387,24 +387,24 @@ impl Follower {
         &self,
         opened: &'p mut Option<Position>,
         set_us: Option<u64>,
-        shared: &Shared,
+        served: &Served,
     ) -> std::io::Result<&'p mut Position> {
         let position = match opened {
             Some(position) => position,
             None => {
                 let mut position = Position::open(&self.position)?;
-                if shared.kind.is_some_and(Kind::is_on_memory) && shared.database.is_empty() {
+                if served.kind.is_some_and(Kind::is_on_memory) && served.database.is_empty() {
                     // What it had executed went with the process.
                     position.set(0)?;
                 }
                 if !position.is_noted() {
-                    forget_places(shared)?;
+                    forget_places(served)?;
                 }
                 opened.insert(position)
             }
         };
         if let Some(set_us) = set_us {
-            forget_places(shared)?;
+            forget_places(served)?;
             position.set(set_us)?;
         }
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
@@ -413,8 +413,8 @@ impl Follower {
 }
 
 /// Executing goes on elsewhere in the master's log: what is noted of that here has a gap.
-fn forget_places(shared: &Shared) -> std::io::Result<()> {
-    let Some(log) = &shared.update_log else { return Ok(()) };
+fn forget_places(served: &Served) -> std::io::Result<()> {
+    let Some(log) = &served.update_log else { return Ok(()) };
     log.invalidate_roots().map_err(std::io::Error::other)
 }
 

@@ -4,13 +4,13 @@
 //! What the replica says is read by a thread of its own, so that whoever waits for it hears at
 //! once.
 
+use super::Replication;
 use super::feed::Feed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::seeder::seed;
 use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
 use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
-use crate::shared::Shared;
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,7 +30,7 @@ const COMPRESSION_LEVEL: i32 = 1;
 
 /// Serves a replica until it goes or the server stops.
 pub(super) fn send(
-    shared: &Shared,
+    replication: &Replication,
     log: &UpdateLog,
     stream: &TcpStream,
     ask: Ask,
@@ -39,7 +39,7 @@ pub(super) fn send(
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let mut sending = stream;
-    sending.write_all(&shared.config.server_id.to_be_bytes())?;
+    sending.write_all(&replication.served.settings.server_id.to_be_bytes())?;
     // It says no other thing first.
     let resume = (extended.options & RESUME != 0).then(|| hear_resume(stream)).transpose()?;
     let is_gone = AtomicBool::new(false);
@@ -47,7 +47,7 @@ pub(super) fn send(
     std::thread::scope(|scope| {
         let thread = Builder::new().name(format!("listen-{}", replica.id));
         let listening = thread.spawn_scoped(scope, || {
-            let heard = listen(shared, log, stream, replica, &pulse);
+            let heard = listen(replication, log, stream, replica, &pulse);
             is_gone.store(true, Ordering::SeqCst);
             // The thread that waits for more to send has nobody to send it to.
             let _ = stream.shutdown(Shutdown::Both);
@@ -55,11 +55,11 @@ pub(super) fn send(
             heard
         })?;
         let (outlet, is_gone) = (Outlet::new(&pulse), &is_gone);
-        let mut link = Link { shared, log, ask, replica, is_gone, outlet, roots: None };
+        let mut link = Link { replication, log, ask, replica, is_gone, outlet, roots: None };
         let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shutdown(Shutdown::Both);
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        shared.replication.confirm(log);
+        replication.confirm(log);
         sent.and(heard)
     })
 }
@@ -82,7 +82,7 @@ fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
 
 /// Hears how far a replica has come, until it goes.
 fn listen(
-    shared: &Shared,
+    replication: &Replication,
     log: &UpdateLog,
     mut stream: &TcpStream,
     replica: &Replica,
@@ -102,14 +102,14 @@ fn listen(
         if let Some(id) = keeps(replica.id) {
             log.retention().sent(id, acknowledged.executed_us);
         }
-        shared.replication.confirm(log);
+        replication.confirm(log);
         pulse.beat()?;
     }
 }
 
 /// One replica, and what it takes to serve it.
 pub(super) struct Link<'l> {
-    pub(super) shared: &'l Shared,
+    pub(super) replication: &'l Replication,
     pub(super) log: &'l UpdateLog,
     pub(super) ask: Ask,
     pub(super) replica: &'l Replica,
@@ -200,7 +200,7 @@ impl<'l> Link<'l> {
     /// Up to where this log has nothing that a replica lacks which has executed that elsewhere;
     /// `None` if that is not known.
     fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
-        let (log, replication) = (self.log, &self.shared.replication);
+        let (log, replication) = (self.log, self.replication);
         // In this order: everything that was executed is in the log then.
         let had = replication.had();
         let is_following = replication.followed().is_some();
@@ -268,7 +268,7 @@ impl<'l> Link<'l> {
         while !self.is_over() && self.log.identity() == identity {
             let is_due = told_at.is_none_or(|at| at.elapsed() >= HEARTBEAT);
             // In this order: what was executed is in what is sent.
-            let had = (self.roots.is_some() && is_due).then(|| self.shared.replication.had());
+            let had = (self.roots.is_some() && is_due).then(|| self.replication.had());
             let had = had.filter(|_| self.log.write());
             let seen = self.log.end();
             self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;
@@ -279,7 +279,7 @@ impl<'l> Link<'l> {
             }
             self.outlet.flush()?;
             feed.report(self.replica);
-            if !self.shared.replication.awaits() {
+            if !self.replication.awaits() {
                 std::thread::sleep(REST);
             }
             self.log.wait_beyond(seen, HEARTBEAT);
@@ -289,7 +289,7 @@ impl<'l> Link<'l> {
 
     /// Tells of which logs the replica has everything up to where.
     fn push_had(&mut self, had: &[Had], read_us: u64) -> Result<(), Failure> {
-        if self.shared.replication.followed().is_none() {
+        if self.replication.followed().is_none() {
             self.log.adopt_entries()?;
         }
         match self.log.bases(had, read_us) {
@@ -302,7 +302,7 @@ impl<'l> Link<'l> {
 
     /// Whether there is nobody to serve, or nobody to do it.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.is_stopping() || self.is_gone.load(Ordering::SeqCst)
+        self.replication.served.is_stopping() || self.is_gone.load(Ordering::SeqCst)
     }
 
     /// Sends the entries before `end`, which are in the files; `before` is called with the time
@@ -339,7 +339,7 @@ impl<'l> Link<'l> {
         timestamp_us: u64,
         remaining: u64,
     ) -> Result<(), Failure> {
-        let is_awaited = self.shared.replication.awaits();
+        let is_awaited = self.replication.awaits();
         // A replica that has all of a log without entries can say so too.
         let timestamp_us = timestamp_us.max(1);
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };

@@ -28,14 +28,13 @@ mod whole;
 pub use follower::{Following, Master, Seeding};
 pub use semi_sync::{OnTimeout, Settings as SemiSyncSettings};
 
-pub use restore::{Replayed, replay};
+pub use restore::{ReplayError, Replayed, replay};
 
 pub(crate) use promote::Promoted;
 pub(crate) use restore::restore;
 pub(crate) use semi_sync::SemiSync;
 
-use crate::shared::Shared;
-use crate::store::gate::Gate;
+use crate::ops::served::Served;
 use crate::update_log::UpdateLog;
 use follower::Follower;
 use rustix::fd::OwnedFd;
@@ -75,6 +74,7 @@ pub(crate) struct Extended {
 
 /// What a server has to do with others.
 pub(crate) struct Replication {
+    served: Arc<Served>,
     senders: Senders,
     semi_sync: Option<Arc<SemiSync>>,
     /// A server without an id follows nobody.
@@ -84,12 +84,12 @@ pub(crate) struct Replication {
 impl Replication {
     pub(crate) fn new(
         following: &Following,
-        server_id: u32,
-        gate: &Arc<Gate>,
+        served: Arc<Served>,
         semi_sync: Option<Arc<SemiSync>>,
     ) -> Self {
-        let follower = (server_id != 0).then(|| Follower::new(following, gate));
-        Self { senders: Senders::default(), semi_sync, follower }
+        let follower =
+            (served.settings.server_id != 0).then(|| Follower::new(following, &served.gate));
+        Self { served, senders: Senders::default(), semi_sync, follower }
     }
 
     /// The master that is followed, and the follower, if there is one.
@@ -109,8 +109,8 @@ impl Replication {
     }
 
     /// Serves a replica from now on, on a thread of its own.
-    pub(crate) fn serve(&self, shared: &Arc<Shared>, socket: OwnedFd, ask: Ask) {
-        if let Err(error) = self.senders.serve(shared, socket, ask) {
+    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, ask: Ask) {
+        if let Err(error) = self.senders.serve(self, socket, ask) {
             tracing::error!("replica {} cannot be served: {error}", ask.replica);
         }
     }
@@ -186,9 +186,9 @@ impl Replication {
     }
 
     /// The life of the follower's thread, until the server stops.
-    pub(crate) fn run(&self, shared: &Shared) {
+    pub(crate) fn run(&self) {
         if let Some(follower) = &self.follower {
-            follower.run(shared);
+            follower.run(&self.served);
         }
     }
 

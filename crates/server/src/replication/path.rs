@@ -8,7 +8,7 @@ use super::follower::{End, Follower, Master, Progress, Seeding, State};
 use super::position::Position;
 use super::tally::Tally;
 use crate::ops::replay::Replayer;
-use crate::shared::Shared;
+use crate::ops::served::Served;
 use crate::update_log::{KeyPartitioning, name_of};
 use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Following one master, under one set of orders.
 pub(super) struct Path<'f> {
     pub(super) follower: &'f Follower,
-    pub(super) shared: &'f Shared,
+    pub(super) served: &'f Served,
     /// Generation of the orders.
     pub(super) generation: u64,
     pub(super) check: bool,
@@ -86,8 +86,8 @@ impl Path<'_> {
         };
         let address = Address::from((&**host, *port));
         let from_us = position.timestamp_us().saturating_add(1);
-        let config = &self.shared.config;
-        let (server_id, port) = (config.server_id, config.tcp_port());
+        let config = &self.served.settings;
+        let (server_id, port) = (config.server_id, config.port);
         let mut link = match ReplicaLink::open(&address, &settings) {
             Ok(link) => link,
             Err(error) => return lost(&error),
@@ -104,7 +104,7 @@ impl Path<'_> {
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
         let is_extended = link.is_extended();
-        let spread = KeyPartitioning::of(&self.shared.database).name();
+        let spread = KeyPartitioning::of(&self.served.database).name();
         let tells_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
             Ok(told) => told.flatten().is_some_and(|told| told == spread),
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
@@ -155,7 +155,7 @@ impl Path<'_> {
                 let sync = Builder::new().name("replica-sync".into());
                 let started =
                     tell.spawn_scoped(scope, || tally.tell(acknowledger)).and_then(|_| {
-                        sync.spawn_scoped(scope, || tally.make_durable(&self.shared.database))
+                        sync.spawn_scoped(scope, || tally.make_durable(&self.served.database))
                     });
                 if let Err(error) = started {
                     return no_thread(&error);
@@ -224,7 +224,7 @@ impl Path<'_> {
             if position.timestamp_us() == 0 {
                 // There is nothing of others.
                 position.lanes().learn(&[]);
-            } else if let Some(own) = &self.shared.update_log {
+            } else if let Some(own) = &self.served.update_log {
                 own.invalidate_roots().map_err(|error| End::Lost(error.to_string()))?;
             }
         }
@@ -246,7 +246,7 @@ impl Path<'_> {
     ) -> Result<Option<u64>, End> {
         let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
         let Progress { executed_us, tally, .. } = &self.follower.progress;
-        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
+        let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut copying: Option<Copying<'_>> = None;
         while link.is_extended() {
             let message = match link.next() {
@@ -259,7 +259,7 @@ impl Path<'_> {
                     tally.begin_anew();
                     let (announced, was_empty) = ((records, last_uid), self.was_empty);
                     let begun =
-                        Copying::begin(self.shared, position, master_id, announced, was_empty)?;
+                        Copying::begin(self.served, position, master_id, announced, was_empty)?;
                     copying.insert(begun).show(&mut self.follower.state.lock())?;
                 }
                 (FromMaster::Switch { timestamp_us }, None) if options & RESUME != 0 => {
@@ -300,11 +300,11 @@ impl Path<'_> {
         master_id: u16,
         names: Names,
     ) -> End {
-        let Self { follower, shared, check, .. } = *self;
+        let Self { follower, served, check, .. } = *self;
         *follower.state.lock() = State::Following;
         let interrupt = || follower.interrupt();
         let progress = &follower.progress;
-        let applier = Applier::new(shared, progress, position, master_id, names, check, &interrupt);
+        let applier = Applier::new(served, progress, position, master_id, names, check, &interrupt);
         if let Err(end) = applier.note_roots() {
             return end;
         }
@@ -327,7 +327,7 @@ impl Path<'_> {
 
     /// Gives to the applier what has arrived, until it ends.
     fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
-        let mut replayer = Replayer::new(&self.shared.database, &self.shared.budget);
+        let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut batch = Batch::default();
         while !self.is_over() && !applier.has_failed() {
             loop {

@@ -1,11 +1,12 @@
 //! `restore`: executing the update log in a folder again.
 
-use crate::Config;
 use crate::ops::replay::{Logged, Replayer};
-use crate::shared::Shared;
+use crate::ops::served::{Served, ServedSettings};
+use crate::stop_signal::StopSignal;
 use crate::update_log::{Reader, Source};
 use cabinet::Database;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What [`replay`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,11 @@ pub struct Replayed {
     pub last_us: Option<u64>,
 }
 
+/// Reason why an update log is not replayed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ReplayError(String);
+
 /// Executes the update log in a folder on a database that nobody serves: the entries behind
 /// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log does not reach back
 /// so far, if it ends before, if a file is missing from it, and where it cannot be read; what came
@@ -27,13 +33,14 @@ pub fn replay(
     folder: &Path,
     after_us: u64,
     until_us: u64,
-) -> Result<Replayed, crate::Error> {
-    let config = Config { threads: 1, ..Config::default() };
-    let shared = Shared::new(config, database)?;
-    reaches(folder, after_us).map_err(crate::Error::Replay)?;
+) -> Result<Replayed, ReplayError> {
+    let stop = StopSignal::new().map_err(|error| ReplayError(error.to_string()))?;
+    let served = Served::new(database, ServedSettings::default(), None, None, Arc::new(stop));
+    let served = served.map_err(|error| ReplayError(error.to_string()))?;
+    reaches(folder, after_us).map_err(ReplayError)?;
     let span = Span { from_us: after_us.saturating_add(1), until_us };
-    let done = execute(&shared, folder, span, false).map_err(crate::Error::Replay)?;
-    shared.database.sync().map_err(|error| crate::Error::Replay(error.to_string()))?;
+    let done = execute(&served, folder, span, false).map_err(ReplayError)?;
+    served.database.sync().map_err(|error| ReplayError(error.to_string()))?;
     Ok(done)
 }
 
@@ -54,8 +61,8 @@ fn reaches(folder: &Path, timestamp_us: u64) -> Result<(), String> {
 /// Executes the entries from `from_us` on, in microseconds since 1970, that are in the folder when
 /// it begins; says whether it came to their end. They are logged here with the servers they came
 /// from. With `check`, it ends where one does not do what it did when it was logged.
-pub(crate) fn restore(shared: &Shared, folder: &Path, from_us: u64, check: bool) -> bool {
-    match execute(shared, folder, Span { from_us, until_us: u64::MAX }, check) {
+pub(crate) fn restore(served: &Served, folder: &Path, from_us: u64, check: bool) -> bool {
+    match execute(served, folder, Span { from_us, until_us: u64::MAX }, check) {
         Ok(done) => {
             tracing::info!("{} operations of {} restored", done.operations, folder.display());
             true
@@ -74,7 +81,7 @@ struct Span {
     until_us: u64,
 }
 
-fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Replayed, String> {
+fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Replayed, String> {
     let words = |error: crate::update_log::Error| error.to_string();
     // Where the folder is the one that is written to, what is added meanwhile is left out.
     let end = crate::update_log::end_of(folder).map_err(words)?;
@@ -83,16 +90,16 @@ fn execute(shared: &Shared, folder: &Path, span: Span, check: bool) -> Result<Re
         return Ok(done);
     };
     reader.expect_all_files().map_err(words)?;
-    let mut replayer = Replayer::new(&shared.database, &shared.budget);
+    let mut replayer = Replayer::new(&served.database, &served.budget);
     while let Some(entry) = reader.next(Some(end)).map_err(words)? {
         let timestamp_us = entry.timestamp_us;
         if timestamp_us > span.until_us {
             break;
         }
-        if shared.is_stopping() {
+        if served.is_stopping() {
             return Err("the server stops".into());
         }
-        let logged = Logged::parse(entry.body, shared.model)
+        let logged = Logged::parse(entry.body, served.model)
             .map_err(|_| format!("the entry of {timestamp_us} is no operation"))?;
         let source = Source { origin: entry.origin, master: entry.master, root: None };
         let replayed = replayer.replay(source, &logged);

@@ -60,7 +60,7 @@ struct Seeding<'a, 'l> {
 
 impl<'a, 'l> Seeding<'a, 'l> {
     fn begin(link: &'a mut Link<'l>) -> Result<Self, Failure> {
-        let (log, database) = (link.log, &link.shared.database);
+        let (log, database) = (link.log, &link.replication.served.database);
         let stand = log.lock_keys(database, Scope::All);
         if !log.write() {
             return Err(Failure::Unwritten);
@@ -87,7 +87,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         while let Some(from) = position {
             keys.clear();
-            position = self.link.shared.database.scan_keys(&from, |key| {
+            position = self.link.replication.served.database.scan_keys(&from, |key| {
                 // One that has several values comes as often.
                 if keys.last().is_none_or(|last| last != key) {
                     keys.push(key.to_vec());
@@ -112,7 +112,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     /// The indices of a table.
     fn read_indices(&mut self) -> Result<(), Failure> {
-        let Some(table) = self.link.shared.database.table() else { return Ok(()) };
+        let Some(table) = self.link.replication.served.database.table() else { return Ok(()) };
         let at_us = self.link.log.last_entry_us();
         for index in table.indices() {
             let arguments = [&index.column[..], index.kind.name().as_bytes()];
@@ -128,11 +128,11 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     /// Reads the record under a key.
     fn read(&mut self, key: &[u8]) -> Result<(), Failure> {
-        let Link { shared, log, .. } = *self.link;
-        let stand = log.lock_keys(&shared.database, Scope::Key(key));
+        let Link { replication, log, .. } = *self.link;
+        let stand = log.lock_keys(&replication.served.database, Scope::Key(key));
         let at_us = stand.timestamp_us();
         let mut taken = Ok(());
-        as_is(&shared.database, key, &mut |request| {
+        as_is(&replication.served.database, key, &mut |request| {
             if taken.is_ok() {
                 taken = self.take(at_us, request);
             }

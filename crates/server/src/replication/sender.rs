@@ -4,12 +4,12 @@
 //! the files of the log, so a replica that is slow costs no memory and holds up nobody. One of this
 //! project gets more than that, see [`super::link`].
 
+use super::Replication;
 use super::feed::Feed;
 use super::link;
 use super::replica::Replica;
 use super::whole::WholeMessages;
 use super::{Ask, HEARTBEAT};
-use crate::shared::Shared;
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
@@ -52,22 +52,22 @@ impl Senders {
     /// Serves a replica from now on, if it can be one.
     pub(super) fn serve(
         &self,
-        shared: &Arc<Shared>,
+        replication: &Arc<Replication>,
         socket: OwnedFd,
         ask: Ask,
     ) -> std::io::Result<()> {
         let Ask { replica, from_us, extended } = ask;
-        let Some(log) = &shared.update_log else {
+        let Some(log) = &replication.served.update_log else {
             tracing::warn!("replica {replica} refused: there is no update log here");
             return Ok(());
         };
-        if from_us == 0 || replica == 0 || replica == shared.config.server_id {
+        if from_us == 0 || replica == 0 || replica == replication.served.settings.server_id {
             tracing::warn!("replica {replica} refused: server id or time stamp cannot be");
             return Ok(());
         }
         let mut threads = self.threads.lock();
         threads.retain(|sender| !sender.thread.is_finished());
-        if threads.len() >= REPLICAS_MAX || shared.is_stopping() {
+        if threads.len() >= REPLICAS_MAX || replication.served.is_stopping() {
             tracing::warn!("replica {replica} refused: there are {} already", threads.len());
             return Ok(());
         }
@@ -81,15 +81,15 @@ impl Senders {
             tracing::debug!("replica {replica}: no limit for what it does not confirm: {error}");
         }
         let sending = stream.try_clone()?;
-        let (shared, log) = (Arc::clone(shared), Arc::clone(log));
+        let (replication, log) = (Arc::clone(replication), Arc::clone(log));
         let port = extended.map_or(0, |extended| extended.port);
         let known = Arc::new(Replica::new(replica, address(&stream, port), extended.is_some()));
         let served = Arc::clone(&known);
         let thread = Builder::new().name(format!("replica-{replica}")).spawn(move || {
             tracing::info!("replicating to sid={replica} after {}", from_us - 1);
             let sent = match extended {
-                Some(extended) => link::send(&shared, &log, &sending, ask, extended, &served),
-                None => send(&shared, &log, &sending, ask, &served),
+                Some(extended) => link::send(&replication, &log, &sending, ask, extended, &served),
+                None => send(&replication, &log, &sending, ask, &served),
             };
             match sent {
                 Ok(()) => tracing::info!("replicating to sid={replica} finished"),
@@ -182,7 +182,7 @@ pub(super) enum Failure {
 
 /// The stream of Tokyo Tyrant.
 fn send(
-    shared: &Shared,
+    replication: &Replication,
     log: &UpdateLog,
     stream: &TcpStream,
     Ask { replica, from_us, .. }: Ask,
@@ -194,9 +194,11 @@ fn send(
         log.retention().confirm(replica, from_us - 1);
     }
     let mut output = WholeMessages::new(stream, WRITE_TIMEOUT);
-    output.push(|output| output.extend_from_slice(&shared.config.server_id.to_be_bytes()));
+    output.push(|output| {
+        output.extend_from_slice(&replication.served.settings.server_id.to_be_bytes())
+    });
     push(&mut output, &Message::NoOperation);
-    while !shared.is_stopping() {
+    while !replication.served.is_stopping() {
         let Some(feed) = &mut feed else {
             // The folder was emptied under the server.
             return Ok(());

@@ -1,9 +1,10 @@
 //! Reply delivery: sends replies, at once or after the log is durable, then updates the connection.
 
 use super::{LINGER_SECONDS, LoopState, SCRATCH_BYTES_MAX};
+use crate::acknowledgement::AcknowledgementPoint;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
-use crate::net::pending_reply::{AcknowledgementPoint, FirstAcknowledgement};
+use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::slab::Token;
 use crate::net::worker_pool::{Job, Task};
 use std::sync::atomic::Ordering;
@@ -83,7 +84,7 @@ impl LoopState {
             let task = Task::AwaitDurable(durable);
             // A full queue does no harm: the next tick tries again.
             self.is_asking_log =
-                self.shared.pool.submit(Job { event_loop: self.number, task }).is_ok();
+                self.hub.pool.submit(Job { event_loop: self.number, task }).is_ok();
         }
     }
 
@@ -120,9 +121,9 @@ mod tests {
     use super::super::{BUFFER_BYTES, EventLoop, WAKER};
     use super::*;
     use crate::Config;
+    use crate::net::hub::Hub;
     use crate::ops::long::PIECE_BYTES;
     use crate::protocol::{self, Context, Step};
-    use crate::shared::Shared;
     use cabinet::Database;
     use rustix::event::epoll::EventFlags;
     use std::io::{Read, Write};
@@ -141,8 +142,8 @@ mod tests {
     }
 
     fn state_of(config: Config, database: Database) -> LoopState {
-        let shared = Shared::new(config, database).expect("a server's state");
-        EventLoop::new(0, shared).expect("an event loop").state
+        let hub = Hub::new(config, database).expect("a server's state");
+        EventLoop::new(0, hub).expect("an event loop").state
     }
 
     fn connected(state: &LoopState) -> (Connection, UnixStream) {
@@ -184,7 +185,7 @@ mod tests {
             connection.begin_wait(state.now_ms());
             let mut context = Context {
                 shared: &state.shared,
-                database: &state.shared.database,
+                database: &state.shared.served.database,
                 may_block: true,
                 counters: &state.counters,
                 session: &mut connection.session,
@@ -224,7 +225,7 @@ mod tests {
             assert!(state.update(WAKER + 1, &mut connection));
         }
         assert_eq!(connection.input.len(), 21);
-        let used_bytes = state.shared.budget.used_bytes();
+        let used_bytes = state.shared.served.budget.used_bytes();
         assert!((21..1000).contains(&used_bytes), "{used_bytes}");
     }
 

@@ -10,11 +10,12 @@
 mod deliver;
 mod serve;
 
+use crate::acknowledgement::AcknowledgementPoint;
 use crate::counters::{Count, Counters};
 use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
+use crate::net::hub::Hub;
 use crate::net::mailbox::{Mailbox, Message};
-use crate::net::pending_reply::AcknowledgementPoint;
 use crate::net::slab::{Slab, Token};
 use crate::net::worker_pool::Completion;
 use crate::replication::OnTimeout;
@@ -65,6 +66,7 @@ pub(crate) struct EventLoop {
 /// State of a loop apart from its connections, so that one connection can be borrowed beside it.
 struct LoopState {
     number: usize,
+    hub: Arc<Hub>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     epoll: OwnedFd,
@@ -90,12 +92,13 @@ struct LoopState {
 }
 
 impl EventLoop {
-    pub(crate) fn new(number: usize, shared: Arc<Shared>) -> Result<Self> {
+    pub(crate) fn new(number: usize, hub: Arc<Hub>) -> Result<Self> {
+        let shared = Arc::clone(&hub.shared);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(Error::system("make an epoll instance"))?;
         epoll::add(
             &epoll,
-            &shared.mailboxes[number],
+            &hub.mailboxes[number],
             EventData::new_u64(WAKER),
             EventFlags::IN | EventFlags::ET,
         )
@@ -103,7 +106,8 @@ impl EventLoop {
         let now = Instant::now();
         let state = LoopState {
             number,
-            counters: shared.new_counters(),
+            counters: shared.counters.add_thread(),
+            hub,
             shared,
             epoll,
             input: Vec::with_capacity(BUFFER_BYTES),
@@ -203,7 +207,7 @@ impl EventLoop {
                 self.update_or_close(token);
             }
         }
-        if self.state.shared.is_stopping() && self.state.stop_at.is_none() {
+        if self.state.shared.served.is_stopping() && self.state.stop_at.is_none() {
             self.state.stop_at = Some(self.state.now + self.state.shared.config.stop_wait);
             for token in self.connections.tokens() {
                 self.stop_connection(token);
@@ -250,7 +254,7 @@ impl EventLoop {
     /// Sends the pending replies whose acknowledgement point is reached.
     fn release_pending(&mut self) {
         let Some(&(first, _)) = self.state.pending_replies.front() else { return };
-        let durable = self.state.shared.database.durable();
+        let durable = self.state.shared.served.database.durable();
         let moved = durable != self.state.durable || durable >= first.durable;
         self.state.durable = durable;
         while let Some(&(point, token)) = self.state.pending_replies.front()
@@ -321,7 +325,7 @@ impl EventLoop {
 
     /// Closes the connections whose pending replies the log can no longer make durable.
     fn close_pending(&mut self) {
-        let durable = self.state.shared.database.durable();
+        let durable = self.state.shared.served.database.durable();
         for (point, token) in std::mem::take(&mut self.state.pending_replies) {
             match self.connections.get_mut(token) {
                 Some(connection)
@@ -363,9 +367,9 @@ impl EventLoop {
     fn balance(&mut self, percent: u32) {
         let state = &mut self.state;
         let now_ms = state.shared.milliseconds_at(state.now);
-        state.mailbox().set_busy(percent, now_ms);
+        state.mailbox().load.set_busy(percent, now_ms);
         let busy: Vec<u32> =
-            state.shared.mailboxes.iter().map(|mailbox| mailbox.busy_percent(now_ms)).collect();
+            state.hub.mailboxes.iter().map(|mailbox| mailbox.load.busy_percent(now_ms)).collect();
         match state.balance.judge(state.number, &busy) {
             Verdict::Stay => {}
             Verdict::Observe => {
@@ -397,9 +401,9 @@ impl EventLoop {
             connection.activity = 0;
             if let Some(connection) = self.connections.remove(token) {
                 self.state.counters.count(Count::Moved);
-                self.state.mailbox().connections.fetch_sub(1, Ordering::Relaxed);
-                let mailbox = &self.state.shared.mailboxes[to];
-                mailbox.connections.fetch_add(1, Ordering::Relaxed);
+                self.state.mailbox().load.connections.fetch_sub(1, Ordering::Relaxed);
+                let mailbox = &self.state.hub.mailboxes[to];
+                mailbox.load.connections.fetch_add(1, Ordering::Relaxed);
                 mailbox.post(Message::Adopt(connection));
             }
         }
@@ -408,7 +412,7 @@ impl EventLoop {
 
 impl LoopState {
     fn mailbox(&self) -> &Mailbox {
-        &self.shared.mailboxes[self.number]
+        &self.hub.mailboxes[self.number]
     }
 
     /// Returns the seconds since the server started.
@@ -461,6 +465,6 @@ impl LoopState {
         if matches!(connection.stage, Stage::Lingering { .. }) {
             self.lingering -= 1;
         }
-        self.mailbox().connections.fetch_sub(1, Ordering::Relaxed);
+        self.mailbox().load.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -5,9 +5,10 @@ use super::{BUFFER_BYTES, LoopState};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
-use crate::net::pending_reply::{FirstAcknowledgement, Refusal};
+use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::slab::Token;
 use crate::net::worker_pool::{Completion, Job, Task};
+use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::{self, Context, Next, Step};
 use rustix::buffer::spare_capacity;
@@ -134,7 +135,7 @@ impl LoopState {
         connection.reparse = Reparse::default();
         let mut context = Context {
             shared: &self.shared,
-            database: &self.shared.nonblocking,
+            database: &self.shared.served.nonblocking,
             may_block: false,
             counters: &self.counters,
             session: &mut connection.session,
@@ -202,7 +203,7 @@ impl LoopState {
             // The pace of an incomplete request begins with this read.
             connection.request = None;
         }
-        if mutated && !self.shared.flush_update_log() {
+        if mutated && !self.shared.served.flush_update_log() {
             // A change that is not in the log must not be acknowledged, nor anything after it.
             if let Some(FirstAcknowledgement { at, refusal }) = acknowledgement {
                 output.truncate(at);
@@ -254,7 +255,7 @@ impl LoopState {
     /// Submits a request to the pool. Returns whether its queue had a place; if not, the connection
     /// is parked.
     fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
-        let mut charge = Charge::none(&self.shared.budget);
+        let mut charge = Charge::none(&self.shared.served.budget);
         if !charge.set(request.len()) {
             out_of_memory(connection);
             return false;
@@ -270,7 +271,7 @@ impl LoopState {
                 charge,
             },
         };
-        match self.shared.pool.submit(job) {
+        match self.hub.pool.submit(job) {
             Ok(()) => {
                 self.counters.count(Count::Pooled);
                 connection.stage = Stage::Pooled;
@@ -283,7 +284,7 @@ impl LoopState {
                 connection.stage = Stage::Parked;
                 self.parked.push(token);
                 self.mailbox().has_parked.store(true, Ordering::SeqCst);
-                if self.shared.pool.has_room() {
+                if self.hub.pool.has_room() {
                     // The pool may have read the flag before it was set.
                     self.mailbox().wake();
                 }

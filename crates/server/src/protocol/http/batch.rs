@@ -62,7 +62,7 @@ pub(super) fn batch(
         reply::explained(output, Status::PayloadTooLarge, &what);
         return Ok(());
     }
-    let mut charge = Charge::none(&context.shared.budget);
+    let mut charge = Charge::none(&context.shared.served.budget);
     let mut answers = Vec::new();
     for line in lines() {
         let answer = match parse(line) {

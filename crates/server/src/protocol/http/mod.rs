@@ -232,7 +232,7 @@ fn execute(
 
 /// What became of a write; where only reading is allowed, with the reason.
 fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
-    match context.shared.gate.reason().filter(|_| status == Status::Forbidden) {
+    match context.shared.served.gate.reason().filter(|_| status == Status::Forbidden) {
         Some(reason) => reply::explained(output, status, &reason),
         None => reply::message(output, status),
     }

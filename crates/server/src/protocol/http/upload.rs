@@ -35,8 +35,8 @@ pub(super) fn begin(
         return None;
     }
     let shared = context.shared;
-    let max = shared.upload_bytes_max();
-    let spool = Spool::new(context.database, &shared.spool_budget)?;
+    let max = shared.served.upload_bytes_max();
+    let spool = Spool::new(context.database, &shared.served.spool_budget)?;
     let begun = match spool {
         _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
         _ if let Err(status) = write::put_key(context, &head) => Err(status),
@@ -95,7 +95,7 @@ pub(super) fn receive(
             Parse::Invalid(invalid) => break refusal(invalid),
         };
         let total = upload.spool.bytes() + data.len() as u64;
-        if total > context.shared.upload_bytes_max() as u64 {
+        if total > context.shared.served.upload_bytes_max() as u64 {
             break Status::PayloadTooLarge;
         }
         if let Err(error) = upload.spool.write(data) {

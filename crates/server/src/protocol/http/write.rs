@@ -72,7 +72,7 @@ pub(super) fn put(
     };
     let is_plain = command == Command::Put && conditions.is_empty();
     // The database makes a copy for all but a plain put.
-    let mut charge = Charge::none(&context.shared.budget);
+    let mut charge = Charge::none(&context.shared.served.budget);
     if !is_plain && value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
         reply::message(output, Status::ServiceUnavailable);
         return Ok(());

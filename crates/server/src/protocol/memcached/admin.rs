@@ -25,19 +25,19 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms() + 1000),
     };
     if wait_ms > 0 {
-        if let Err(error) = context.attempt("do_mc_flushall", context.shared.gate.pass())? {
+        if let Err(error) = context.attempt("do_mc_flushall", context.shared.served.gate.pass())? {
             return Ok(Err(error));
         }
         // Beyond the end of the clock it never comes.
         let at = Instant::now().checked_add(Duration::from_millis(wait_ms));
-        context.shared.pool.clear_at(at);
+        context.shared.clear_at(at);
         context.counters.count(Count::Vanish);
         return Ok(Ok(()));
     }
     context.wait()?;
     let cleared = context.attempt_write("do_mc_flushall", context.database.clear())?;
     if cleared.is_ok() {
-        context.shared.pool.clear_at(None);
+        context.shared.clear_at(None);
     }
     context.counters.count(Count::Vanish);
     Ok(cleared)
@@ -72,7 +72,7 @@ pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec
     match argument {
         b"" | b"graceful" => {
             tracing::info!("a client has the server stop");
-            context.shared.stop();
+            context.shared.served.stop.set();
             Next::Close
         }
         _ => {

@@ -341,7 +341,7 @@ fn stat(
     context.counters.count(Count::Stat);
     let shared = context.shared;
     if argument.starts_with(b"reset") {
-        shared.reset_totals();
+        shared.counters.reset_totals();
     } else if let Some(rest) = argument.strip_prefix(b"detail") {
         // Nothing is recorded by prefixes of keys.
         if rest.starts_with(b" dump") {

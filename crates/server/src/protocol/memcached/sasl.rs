@@ -1,8 +1,8 @@
 //! Authentication over memcached's binary protocol: the mechanism PLAIN of SASL.
 
 use super::binary::Stop;
-use crate::admin::logins::Login;
-use crate::admin::users::Users;
+use crate::access::logins::Login;
+use crate::access::users::Users;
 use crate::protocol::Context;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Echo, plain_credentials};

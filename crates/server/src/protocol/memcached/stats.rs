@@ -26,7 +26,7 @@ pub(super) fn execute(
     let shared = context.shared;
     match argument {
         b"reset" => {
-            shared.reset_totals();
+            shared.counters.reset_totals();
             output.extend_from_slice(b"RESET\r\n");
             return Ok(());
         }
@@ -70,7 +70,7 @@ fn pairs(figures: &[(&str, &str)]) -> Figures {
 /// Tokyo Tyrant's figures in its order, then those that memcached has besides, then our own.
 fn general(shared: &Shared) -> Figures {
     let process = Process::now();
-    let total = |count| shared.total_since_reset(count);
+    let total = |count| shared.counters.total_since_reset(count);
     let sum = |counts: &[Count]| counts.iter().map(|count| total(*count)).sum::<u64>();
     let sets = sum(&[
         Count::Put,
@@ -81,7 +81,7 @@ fn general(shared: &Shared) -> Figures {
         Count::CompareAndSwap,
     ]);
     let hits = |all, missed| total(all).saturating_sub(total(missed)).to_string();
-    let records = shared.database.len().to_string();
+    let records = shared.served.database.len().to_string();
     let figures = [
         ("pid", std::process::id().to_string()),
         ("uptime", format!("{:.0}", server_stats::uptime_seconds(shared).floor())),
@@ -102,8 +102,8 @@ fn general(shared: &Shared) -> Figures {
         ("cmd_flush", total(Count::Vanish).to_string()),
         ("curr_items", records.clone()),
         ("total_items", records),
-        ("bytes", shared.database.size_bytes().to_string()),
-        ("threads", shared.mailboxes.len().to_string()),
+        ("bytes", shared.served.database.size_bytes().to_string()),
+        ("threads", shared.loads.len().to_string()),
         ("max_connections", shared.config.connections_max.to_string()),
         ("total_connections", total(Count::Accepted).to_string()),
         ("get_hits", hits(Count::Get, Count::GetMiss)),
@@ -129,7 +129,7 @@ fn general(shared: &Shared) -> Figures {
 
 /// What the database says of itself under a name; 0 if it says nothing.
 fn database_figure(shared: &Shared, name: &str) -> String {
-    let figures = shared.database.figures();
+    let figures = shared.served.database.figures();
     let figure = figures.into_iter().find(|(of, _)| *of == name);
     figure.map_or_else(|| "0".to_owned(), |(_, value)| value)
 }
@@ -157,7 +157,7 @@ fn settings(shared: &Shared) -> Figures {
         ("verbosity", "0".to_owned()),
         ("domain_socket", unix.unwrap_or_else(null)),
         ("shutdown_command", on_off(config.shutdown_command)),
-        ("num_threads", shared.mailboxes.len().to_string()),
+        ("num_threads", shared.loads.len().to_string()),
         ("detail_enabled", on_off(false)),
         ("cas_enabled", on_off(true)),
         ("auth_enabled_sasl", on_off(config.users.is_some())),
@@ -170,13 +170,13 @@ fn settings(shared: &Shared) -> Figures {
 
 /// All records are of one class.
 fn items(shared: &Shared) -> Figures {
-    let records = shared.database.len();
+    let records = shared.served.database.len();
     if records == 0 {
         return Figures::new();
     }
     pairs(&[
         ("items:1:number", &records.to_string()),
-        ("items:1:mem_requested", &shared.database.size_bytes().to_string()),
+        ("items:1:mem_requested", &shared.served.database.size_bytes().to_string()),
         ("items:1:evicted", &database_figure(shared, "evicted")),
     ])
 }

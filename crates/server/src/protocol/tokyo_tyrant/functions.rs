@@ -1,12 +1,12 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
-use crate::admin::scrub;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::decode::{NoOperation, Sender, decode_function, leading_number};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
+use crate::ops::scrub;
 use crate::protocol::{Context, Halt};
 use crate::update_log::KeyPartitioning;
 use wire::binary::{Function, Strings};
@@ -25,7 +25,8 @@ impl<'a> Call<'a> {
         function: Function<'a>,
         arguments: Strings<'a>,
     ) -> Self {
-        let operation = decode_function(function, arguments, context.shared.model, Sender::Client);
+        let operation =
+            decode_function(function, arguments, context.shared.served.model, Sender::Client);
         Self { function, arguments, operation }
     }
 
@@ -87,7 +88,7 @@ impl<'a> Call<'a> {
                 reply.element(promoted.position_us.to_string().as_bytes());
             }
             (Function::Replication, [wire::replication::IDENTITY]) => {
-                let log = context.shared.update_log.as_ref();
+                let log = context.shared.served.update_log.as_ref();
                 let Some(identity) = log.and_then(|log| log.identity()) else { return Ok(false) };
                 reply.element(identity.as_bytes());
             }
@@ -105,7 +106,9 @@ impl<'a> Call<'a> {
 fn last_failure(context: &Context<'_>) -> String {
     let failure = context.session.last_failure.or_else(|| context.shared.last_failure.get());
     let mut text = Failure::text(failure);
-    if let (Some(Failure::NoPermission), Some(reason)) = (failure, context.shared.gate.reason()) {
+    if let (Some(Failure::NoPermission), Some(reason)) =
+        (failure, context.shared.served.gate.reason())
+    {
         text.push_str(": ");
         text.push_str(&reason);
     }
@@ -160,7 +163,7 @@ mod tests {
     fn shared(folder: &std::path::Path, name: &str) -> Arc<Shared> {
         let name = folder.join(name).display().to_string();
         let database = Database::open(&name).expect("a database");
-        Shared::new(Config::default(), database).expect("a server's state")
+        Shared::for_test(Config::default(), database)
     }
 
     /// Calls `run` with what an event loop has, or a thread that may wait.
@@ -171,9 +174,9 @@ mod tests {
     ) -> T {
         run(&mut Context {
             shared,
-            database: if may_block { &shared.database } else { &shared.nonblocking },
+            database: if may_block { &shared.served.database } else { &shared.served.nonblocking },
             may_block,
-            counters: &shared.new_counters(),
+            counters: &shared.counters.add_thread(),
             session: &mut Session::default(),
             descriptor: 0,
             mutated: false,
@@ -201,9 +204,9 @@ mod tests {
         let shared = shared(folder.path(), "casket.tcb");
         let pairs: [&[u8]; 4] = [b"a", b"1", b"a", b"2"];
         assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
-        assert_eq!(shared.database.len(), 0);
+        assert_eq!(shared.served.database.len(), 0);
         assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
-        assert_eq!(shared.database.get_all(b"a").expect("values"), [b"1", b"2"]);
+        assert_eq!(shared.served.database.get_all(b"a").expect("values"), [b"1", b"2"]);
     }
 
     #[test]
@@ -214,13 +217,13 @@ mod tests {
         let pairs: [&[u8]; 4] = [b"next", b"1", b"next", b"2"];
         assert_eq!(run(&shared, false, b"putlist", &pairs[..2]), Ok(true));
         assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
-        assert_eq!(shared.database.len(), 1);
+        assert_eq!(shared.served.database.len(), 1);
         assert_eq!(run(&shared, true, b"putlist", &pairs), Ok(true));
-        assert_eq!(shared.database.len(), 3);
+        assert_eq!(shared.served.database.len(), 3);
         assert_eq!(run(&shared, false, b"outlist", &[b"1", b"2"]), Err(Halt::Blocked));
-        assert_eq!(shared.database.len(), 3);
+        assert_eq!(shared.served.database.len(), 3);
         assert_eq!(run(&shared, false, b"outlist", &[b"1"]), Ok(true));
-        assert_eq!(shared.database.len(), 2);
+        assert_eq!(shared.served.database.len(), 2);
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
             assert_eq!(run(&shared, false, name, &[b"", b"a", b"1"]), Err(Halt::Blocked));
             assert_eq!(run(&shared, true, name, &[b"", b"a", b"1"]), Ok(true));
         }
-        assert_eq!(shared.database.table().expect("a table").last_uid(), 3);
+        assert_eq!(shared.served.database.table().expect("a table").last_uid(), 3);
     }
 
     /// Returns the functions that a mask refuses on some kind of database.
@@ -243,10 +246,10 @@ mod tests {
         let arguments = strings(arguments).expect("short arguments");
         let servers = ["casket.tch", "casket.tcb", "casket.tcf", "casket.tct"].map(|name| {
             let database = Database::open(&folder.path().join(name).display().to_string());
-            Shared::new(Config { mask, ..Config::default() }, database.expect("a database"))
+            Shared::for_test(Config { mask, ..Config::default() }, database.expect("a database"))
         });
         let refuses = |function: &Function<'static>| {
-            servers.iter().flatten().any(|shared| {
+            servers.iter().any(|shared| {
                 with_context(shared, true, |context| {
                     let call = Call::new(context, *function, arguments.strings());
                     call.is_refused(context, Protocol::Binary)

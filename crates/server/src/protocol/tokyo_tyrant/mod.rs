@@ -82,7 +82,7 @@ fn execute(
         }
         return call_function(context, &call, options, output);
     }
-    let operation = decode(&request, context.shared.model, Sender::Client);
+    let operation = decode(&request, context.shared.served.model, Sender::Client);
     if context.has_mask() {
         let command = command(&request, operation.as_ref().ok());
         if context.refuses(command, Protocol::Binary) {
@@ -237,14 +237,14 @@ fn restore(
 ) -> Result<bool, Halt> {
     context.wait()?;
     context.counters.count(Count::Restore);
-    if context.attempt("restore", context.shared.gate.pass())?.is_err() {
+    if context.attempt("restore", context.shared.served.gate.pass())?.is_err() {
         return Ok(false);
     }
     let given = Path::new(std::ffi::OsStr::from_bytes(path));
     let path = context.shared.config.client_paths.present_path("restore", given);
     let Ok(path) = context.attempt("restore", path)? else { return Ok(false) };
     let check = replication::checks(options);
-    let restored = replication::restore(context.shared, &path, timestamp_us, check);
+    let restored = replication::restore(&context.shared.served, &path, timestamp_us, check);
     context.mutated = true;
     if !restored {
         context.fail("restore", Failure::Miscellaneous);
@@ -272,7 +272,7 @@ fn call_function(
 ) -> Result<Next, Halt> {
     let logged = context.database;
     if options & NOT_LOGGED != 0 {
-        context.database = context.shared.unlogged(context.may_block);
+        context.database = context.shared.served.unlogged(context.may_block);
     }
     let mut reply = BinaryReply::strings(output);
     let done = call.run(context, &mut reply);
@@ -328,14 +328,14 @@ mod tests {
     #[test]
     fn a_list_that_arrives_in_pieces_is_gone_through_once() {
         let database = Database::open("*").expect("a database in memory");
-        let shared = Shared::new(Config::default(), database).expect("a server's state");
-        let counters = shared.new_counters();
+        let shared = Shared::for_test(Config::default(), database);
+        let counters = shared.counters.add_thread();
         let mut session = Session::default();
         let mut output = Vec::new();
         let mut execute = |input: &[u8]| {
             let mut context = Context {
                 shared: &shared,
-                database: &shared.database,
+                database: &shared.served.database,
                 may_block: true,
                 counters: &counters,
                 session: &mut session,

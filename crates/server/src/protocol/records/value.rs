@@ -1,7 +1,7 @@
 //! A value that goes out of a record.
 
 use crate::budget::Charge;
-use crate::ops::records::Result;
+use crate::protocol::records::Result;
 use cabinet::LongValue;
 
 /// A value that is being read. It stays what it was when it was opened.

@@ -10,7 +10,7 @@
 //!
 //! Lock order: the table has the only lock, and no other lock is taken under it.
 
-use crate::admin::users::Users;
+use crate::access::users::Users;
 use crate::counters::{Count, Counters};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};

@@ -2,15 +2,15 @@
 
 use crate::budget::Charge;
 use crate::ops::long::LONG_BYTES_MIN;
-use crate::ops::records::{RecordsError, Result};
+use crate::ops::served::Served;
 use crate::ops::spool::{Spool, Spooled};
-use crate::shared::Shared;
+use crate::protocol::records::{RecordsError, Result};
 use cabinet::{Meta, Version};
 use std::sync::Arc;
 
 /// A value that is on its way, in memory as long as it is short, then in a file.
 pub struct Draft {
-    shared: Arc<Shared>,
+    served: Arc<Served>,
     kept: Vec<u8>,
     spool: Option<Spool>,
     charge: Charge,
@@ -34,12 +34,12 @@ pub(crate) struct Fair {
 }
 
 impl Draft {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(served: &Arc<Served>) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            served: Arc::clone(served),
             kept: Vec::new(),
             spool: None,
-            charge: Charge::none(&shared.budget),
+            charge: Charge::none(&served.budget),
             base: None,
         }
     }
@@ -52,9 +52,9 @@ impl Draft {
     /// Puts bytes in their place, with zeros before it if it was shorter.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).ok_or(RecordsError::TooLong)?;
-        let config = &self.shared.config;
+        let config = &self.served.settings;
         if self.spool.is_none() && end >= LONG_BYTES_MIN as u64 {
-            let spool = Spool::new(&self.shared.database, &self.shared.spool_budget).transpose()?;
+            let spool = Spool::new(&self.served.database, &self.served.spool_budget).transpose()?;
             if let Some(mut spool) = spool {
                 spool.write_at(&self.kept, 0)?;
                 self.kept = Vec::new();
@@ -76,7 +76,7 @@ impl Draft {
             self.kept[start..end].copy_from_slice(bytes);
             return Ok(());
         };
-        if end > self.shared.upload_bytes_max() as u64 {
+        if end > self.served.upload_bytes_max() as u64 {
             return Err(RecordsError::TooLong);
         }
         Ok(spool.write_at(bytes, offset)?)

@@ -4,14 +4,17 @@
 //! change is logged and replicated as what any client changes, and what is masked over HTTP is
 //! refused.
 
+pub(crate) mod draft;
+pub(crate) mod value;
+
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::draft::{Base, Draft};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::ops::media_types;
 use crate::ops::reserved::{PREFIX, is_reserved};
-use crate::ops::value::{Kept, Value};
+use crate::protocol::records::draft::{Base, Draft};
+use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer};
 use cabinet::{Change, Meta, Order, Position, Version};
@@ -110,7 +113,7 @@ pub struct Records {
 
 impl Records {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let counters = Mutex::new(shared.new_counters());
+        let counters = Mutex::new(shared.counters.add_thread());
         Self { shared, counters }
     }
 
@@ -129,12 +132,12 @@ impl Records {
 
     /// Whether keys are in the order of their bytes, so that those with a prefix stand together.
     pub fn is_sorted(&self) -> bool {
-        self.shared.database.order() == Some(Order::Lexical)
+        self.shared.served.database.order() == Some(Order::Lexical)
     }
 
     /// Number of records.
     pub fn len(&self) -> u64 {
-        self.shared.database.len()
+        self.shared.served.database.len()
     }
 
     /// Whether there is none.
@@ -144,7 +147,7 @@ impl Records {
 
     /// Bytes that the database takes.
     pub fn size_bytes(&self) -> u64 {
-        self.shared.database.size_bytes()
+        self.shared.served.database.size_bytes()
     }
 
     /// What is known of the record under a key, if there is one.
@@ -156,12 +159,12 @@ impl Records {
     /// Opens a value to be read, if there is one.
     pub fn open(&self, key: &[u8]) -> Result<Option<(Facts, Value)>> {
         self.begin(Command::Get, Count::Get)?;
-        let long = absent(self.shared.database.long_value(key, LONG_BYTES_MIN))?.flatten();
+        let long = absent(self.shared.served.database.long_value(key, LONG_BYTES_MIN))?.flatten();
         if let Some(long) = long {
             let facts = self.facts_of(long.bytes(), long.meta(), long.version())?;
             return Ok(Some((facts, Value(Kept::Long(long)))));
         }
-        let mut charge = Charge::none(&self.shared.budget);
+        let mut charge = Charge::none(&self.shared.served.budget);
         let found = self.look(key, |value| {
             (value.len() < LONG_BYTES_MIN || charge.set(value.len())).then(|| value.to_vec())
         })?;
@@ -177,13 +180,13 @@ impl Records {
         if !self.keeps_own() {
             return Ok(None);
         }
-        Ok(self.shared.database.get(&own_key(name))?)
+        Ok(self.shared.served.database.get(&own_key(name))?)
     }
 
     /// Whether the database has room for names and bytes of the front end's: keys may be ids, and
     /// records rows.
     fn keeps_own(&self) -> bool {
-        let database = &self.shared.database;
+        let database = &self.shared.served.database;
         database.as_numbered().is_none() && database.table().is_none()
     }
 
@@ -197,7 +200,7 @@ impl Records {
         if !self.keeps_own() {
             return Err(cabinet::Error::NotSupported("records of the front end".into()).into());
         }
-        let answer = self.shared.database.modify(&own_key(name), |entry| {
+        let answer = self.shared.served.database.modify(&own_key(name), |entry| {
             let (value, answer) = change(entry.map(|entry| entry.value));
             (value.map_or(Change::Remove, |value| Change::Put(value, Meta::NONE)), answer)
         })?;
@@ -207,7 +210,7 @@ impl Records {
 
     /// A place for a value that is on its way.
     pub fn draft(&self) -> Draft {
-        Draft::new(&self.shared)
+        Draft::new(&self.shared.served)
     }
 
     /// A draft of the value that there is under a key, to change parts of it, if there is one. It
@@ -221,7 +224,7 @@ impl Records {
     }
 
     fn draft_with(&self, key: &[u8]) -> Result<Option<(Draft, Base)>> {
-        let database = &self.shared.database;
+        let database = &self.shared.served.database;
         let mut draft = self.draft();
         if let Some(long) = absent(database.long_value(key, LONG_BYTES_MIN))?.flatten() {
             long.verify()?;
@@ -250,7 +253,7 @@ impl Records {
         let meta = match base {
             Some(Base { meta, .. }) if meta != Meta::NONE => meta,
             _ => {
-                let flags = media_types::flags(&self.shared.database, &saying.media_type)?;
+                let flags = media_types::flags(&self.shared.served.database, &saying.media_type)?;
                 Meta { flags, expires_at_ms: 0 }
             }
         };
@@ -271,15 +274,15 @@ impl Records {
     ) -> Result<Version> {
         let conditions = saying.conditions();
         if conditions.is_empty() && expected.is_none() {
-            return Ok(self.shared.database.put_with(key, value, meta)?);
+            return Ok(self.shared.served.database.put_with(key, value, meta)?);
         }
         // The database makes a copy of it.
-        let mut charge = Charge::none(&self.shared.budget);
+        let mut charge = Charge::none(&self.shared.served.budget);
         if value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
             return Err(RecordsError::NoRoom);
         }
         let tags = self.shared.entity_tags;
-        let (met, version) = self.shared.database.modify_versioned(key, |entry| {
+        let (met, version) = self.shared.served.database.modify_versioned(key, |entry| {
             let version = entry.map(|entry| entry.version);
             let tag = version.map(|version| tags.of(version));
             let is_expected = expected.is_none() || expected == version;
@@ -295,7 +298,7 @@ impl Records {
     /// Stores an empty value if there is no record; says whether it did.
     pub fn put_empty(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::PutKeep, Count::PutKeep)?;
-        let stored = self.shared.database.put_keep(key, &[], Meta::NONE)?;
+        let stored = self.shared.served.database.put_keep(key, &[], Meta::NONE)?;
         self.commit()?;
         Ok(stored)
     }
@@ -303,7 +306,7 @@ impl Records {
     /// Removes a record, with all values that it has; says whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
-        let database = &self.shared.database;
+        let database = &self.shared.served.database;
         let removed = if database.has_duplicates() {
             absent(database.remove_all(key))?.is_some_and(|values| values > 0)
         } else {
@@ -323,7 +326,7 @@ impl Records {
 
     /// Fails with [`RecordsError::Several`] if a key has several values.
     pub fn check_single(&self, key: &[u8]) -> Result<()> {
-        let database = &self.shared.database;
+        let database = &self.shared.served.database;
         if database.has_duplicates() && absent(database.count(key))?.unwrap_or(0) > 1 {
             return Err(RecordsError::Several);
         }
@@ -337,7 +340,7 @@ impl Records {
         self.check_single(from)?;
         for _ in 0..RENAMES_MAX {
             let Some(version) = self.copy_here(from, to)? else { return Ok(false) };
-            let is_removed = self.shared.database.modify(from, |entry| match entry {
+            let is_removed = self.shared.served.database.modify(from, |entry| match entry {
                 Some(entry) if entry.version != version => (Change::Keep, false),
                 _ => (Change::Remove, true),
             })?;
@@ -352,7 +355,7 @@ impl Records {
     fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>> {
         self.begin(Command::Put, Count::Put)?;
         let Some((draft, base)) = self.draft_with(from)? else { return Ok(None) };
-        self.shared.database.put_with(to, draft.finish()?.value(), base.meta)?;
+        self.shared.served.database.put_with(to, draft.finish()?.value(), base.meta)?;
         Ok(Some(base.version))
     }
 
@@ -366,7 +369,7 @@ impl Records {
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.begin(Command::KeysWithPrefix, Count::KeysWithPrefix)?;
-        let database = &self.shared.database;
+        let database = &self.shared.served.database;
         let is_sorted = self.is_sorted();
         let mut position =
             if is_sorted { database.position_of(from.max(prefix)) } else { Position::Start };
@@ -391,7 +394,7 @@ impl Records {
 
     /// Waits until all that was changed so far is as safe as a reply says.
     pub fn commit(&self) -> Result<()> {
-        if !self.shared.flush_update_log() {
+        if !self.shared.served.flush_update_log() {
             return Err(RecordsError::NotLogged);
         }
         if self.shared.delays_replies
@@ -411,7 +414,7 @@ impl Records {
     }
 
     fn look<T>(&self, key: &[u8], mut see: impl FnMut(&[u8]) -> T) -> Result<Option<(Facts, T)>> {
-        let found = self.shared.database.read(key, |entry| {
+        let found = self.shared.served.database.read(key, |entry| {
             (entry.value.len() as u64, entry.meta, entry.version, see(entry.value))
         });
         let Some((bytes, meta, version, seen)) = absent(found)?.flatten() else { return Ok(None) };
@@ -419,7 +422,7 @@ impl Records {
     }
 
     fn facts_of(&self, bytes: u64, meta: Meta, version: Version) -> Result<Facts> {
-        let name = media_types::name(&self.shared.database, meta.flags)?;
+        let name = media_types::name(&self.shared.served.database, meta.flags)?;
         Ok(Facts {
             bytes,
             tag: self.shared.entity_tags.of(version),

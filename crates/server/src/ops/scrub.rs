@@ -7,7 +7,7 @@
 //! results. Its arguments are in
 //! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md).
 
-use crate::admin::server_stats::seconds_since_1970;
+use crate::update_log::now_us;
 use cabinet::{Checked, Damage, Database, Verified};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,7 +228,7 @@ impl Scrub {
                     state.checked = checked;
                 }
                 if is_complete {
-                    state.last_us = (seconds_since_1970() * 1e6) as u64;
+                    state.last_us = now_us();
                     let Checked { records, bytes, damages, .. } = checked;
                     tracing::info!(
                         "scrub: verified {records} records, {bytes} bytes, {damages} damages"

@@ -1,4 +1,4 @@
-//! What the protocols can do beyond the exchanges that were captured from Tokyo Tyrant.
+//! Commands of every protocol beyond the exchanges that were captured from Tokyo Tyrant.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -7,7 +7,7 @@ mod support;
 use server::{CommandMask, Config};
 use support::{Client, MISC_FAILURE, config, list, memory, misc, start, start_with};
 
-/// The version of a record, as `gets` tells it.
+/// Returns the version of a record from `gets`.
 fn version(client: &mut Client, key: &str) -> u64 {
     client.send(format!("gets {key}\r\n").as_bytes());
     let reply = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
@@ -15,7 +15,7 @@ fn version(client: &mut Client, key: &str) -> u64 {
 }
 
 #[test]
-fn compare_and_swap_stores_at_the_version_that_gets_told() {
+fn compare_and_swap_stores_at_the_version_that_gets_returned() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("cas k 0 0 1 1\r\nx\r\n", "NOT_FOUND\r\n");
@@ -33,7 +33,7 @@ fn compare_and_swap_stores_at_the_version_that_gets_told() {
 }
 
 #[test]
-fn expiry_is_honoured_and_can_be_changed() {
+fn expired_records_are_gone_and_touch_changes_the_expiry() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("set k 0 -1 1\r\na\r\nget k\r\n", "STORED\r\nEND\r\n");
@@ -49,7 +49,7 @@ fn expiry_is_honoured_and_can_be_changed() {
     assert!(reply.contains(&format!(" {after}\r\n")), "{reply}");
     client.exchange("touch k 0\r\n", "TOUCHED\r\n");
     client.exchange("touch k -1\r\nget k\r\n", "TOUCHED\r\nEND\r\n");
-    // Long past, in seconds since 1970.
+    // An expiry in 1970.
     client.exchange("set k 0 2592001 1\r\na\r\nget k\r\n", "STORED\r\nEND\r\n");
 }
 
@@ -65,7 +65,7 @@ fn appending_and_counting_keep_flags() {
 }
 
 #[test]
-fn noreply_means_silence_also_about_failures() {
+fn noreply_suppresses_replies_and_errors() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(b"add k 0 0 1 noreply\r\na\r\nadd k 0 0 1 noreply\r\nb\r\n");
@@ -75,7 +75,7 @@ fn noreply_means_silence_also_about_failures() {
 }
 
 #[test]
-fn stats_tell_what_happened() {
+fn stats_count_commands_and_reset_clears_the_counts() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("set k 0 0 1\r\na\r\nadd k 0 0 1\r\nb\r\n", "STORED\r\nNOT_STORED\r\n");
@@ -91,16 +91,16 @@ fn stats_tell_what_happened() {
         ("curr_items", 0),
         ("threads", 1),
     ] {
-        assert_eq!(server.figure(name), figure, "{name}");
+        assert_eq!(server.stat_value(name), figure, "{name}");
     }
     client.exchange("stats reset\r\n", "RESET\r\n");
     for name in ["cmd_set", "cmd_set_misses", "cmd_get", "cmd_delete"] {
-        assert_eq!(server.figure(name), 0, "{name}");
+        assert_eq!(server.stat_value(name), 0, "{name}");
     }
 }
 
 #[test]
-fn stat_has_the_lines_of_the_original_in_its_order() {
+fn stat_has_the_lines_of_tokyo_tyrant_in_its_order() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(b"\xc8\x88");
@@ -119,7 +119,7 @@ fn stat_has_the_lines_of_the_original_in_its_order() {
 }
 
 #[test]
-fn the_iterator_of_a_connection_is_its_own_once_it_has_started_one() {
+fn a_connection_that_starts_an_iterator_has_its_own() {
     let server = start(memory());
     let (mut first, mut second) = (server.connect(), server.connect());
     for key in 0..300 {
@@ -143,13 +143,13 @@ fn the_iterator_of_a_connection_is_its_own_once_it_has_started_one() {
     }
     others.extend(std::iter::from_fn(|| next(&mut second)));
     assert_eq!((keys.len(), others.len()), (300, 300));
-    // One who has started none goes on with the one that was started last.
+    // A connection without an iterator of its own continues the one that was started last.
     let mut third = server.connect();
     assert!(next(&mut third).is_some());
 }
 
 #[test]
-fn versatile_functions_follow_the_original_at_the_edges() {
+fn versatile_functions_follow_tokyo_tyrant_at_the_edges() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange(misc("putlist", &["a", "hello", "b", "", "odd"]), list(&[]));
@@ -180,7 +180,7 @@ fn versatile_functions_follow_the_original_at_the_edges() {
 }
 
 #[test]
-fn range_works_where_keys_are_in_order() {
+fn range_works_on_ordered_databases() {
     let tree = cabinet::Database::open_with("+", &cabinet::Options::default()).unwrap();
     let server = start(tree);
     let mut client = server.connect();
@@ -196,11 +196,11 @@ fn range_works_where_keys_are_in_order() {
 }
 
 #[test]
-fn a_fixed_length_database_goes_by_ids() {
+fn a_fixed_length_database_addresses_records_by_ids() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::fixed(folder.path()));
     let mut client = server.connect();
-    // What Tokyo Tyrant answers to each of these.
+    // Tokyo Tyrant gives the same replies.
     client.exchange(misc("range", &[]), list(&[]));
     client.exchange(misc("put", &["max", "x"]), MISC_FAILURE);
     client.exchange(misc("putlist", &["5", "x", "a9", "b"]), list(&[]));
@@ -245,7 +245,7 @@ fn a_fixed_length_database_goes_by_ids() {
 }
 
 #[test]
-fn a_key_that_is_no_id_is_one_without_a_record_in_other_protocols() {
+fn a_key_that_is_not_an_id_has_no_record_in_other_protocols() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::fixed(folder.path()));
     let mut client = server.connect();
@@ -271,7 +271,7 @@ fn a_key_that_is_no_id_is_one_without_a_record_in_other_protocols() {
 }
 
 #[test]
-fn tuning_sets_or_lifts_the_caps_of_an_on_memory_database() {
+fn optimize_sets_and_removes_the_caps_of_an_on_memory_database() {
     for database in [memory(), support::memory_tree()] {
         let server = start(database);
         let mut client = server.connect();
@@ -279,17 +279,17 @@ fn tuning_sets_or_lifts_the_caps_of_an_on_memory_database() {
             client.exchange(format!("set {key:03} 0 0 1\r\nv\r\n"), "STORED\r\n");
         }
         client.exchange(misc("optimize", &["capnum=100"]), list(&[]));
-        assert!(server.figure("curr_items") <= 100);
+        assert!(server.stat_value("curr_items") <= 100);
         client.exchange(b"\xc8\x71\0\0\0\0", b"\0");
         for key in 0..300 {
             client.exchange(format!("set {key:03} 0 0 1\r\nv\r\n"), "STORED\r\n");
         }
-        assert!(server.figure("curr_items") >= 300);
+        assert!(server.stat_value("curr_items") >= 300);
     }
 }
 
 #[test]
-fn the_last_error_is_that_of_the_connection() {
+fn each_connection_has_its_own_last_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     let (mut first, mut second) = (server.connect(), server.connect());
@@ -303,8 +303,8 @@ fn the_last_error_is_that_of_the_connection() {
 }
 
 #[test]
-fn a_sum_of_the_least_integer_is_a_success() {
-    // Tokyo Tyrant stores it and says that it has failed.
+fn adding_up_to_the_least_integer_succeeds() {
+    // Tokyo Tyrant stores it and reports a failure.
     let server = start(memory());
     let mut client = server.connect();
     client.exchange(b"\xc8\x60\0\0\0\x01\x7f\xff\xff\xffn", b"\0\x7f\xff\xff\xff");
@@ -312,7 +312,7 @@ fn a_sum_of_the_least_integer_is_a_success() {
 }
 
 #[test]
-fn copies_are_made_and_commands_are_not_run_unless_that_is_allowed() {
+fn copy_writes_to_a_path_and_runs_a_command_only_if_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     let mut client = server.connect();
@@ -327,7 +327,7 @@ fn copies_are_made_and_commands_are_not_run_unless_that_is_allowed() {
     let copied = cabinet::Database::open_with(&path, &options).unwrap();
     assert_eq!(copied.get(b"k").unwrap().unwrap(), b"v");
     let made = folder.path().join("made");
-    // Without what it would get behind it.
+    // Without the arguments that follow it.
     let touch = copy(&format!("@touch {} #", made.display()));
     client.exchange(&touch, b"\x01");
     assert!(!made.exists());
@@ -351,7 +351,7 @@ fn a_chunked_body_is_stored_whole() {
 }
 
 #[test]
-fn a_client_that_asks_first_is_told_once_to_go_on() {
+fn a_client_that_expects_a_100_gets_it_once() {
     let server = start(memory());
     let mut client = server.connect();
     let head = "PUT /k HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
@@ -367,7 +367,7 @@ fn a_client_that_asks_first_is_told_once_to_go_on() {
 }
 
 #[test]
-fn wrong_http_is_refused_with_a_status() {
+fn malformed_http_is_refused_with_a_status() {
     let server = start(memory());
     for (request, status) in [
         ("PUT /k HTTP/1.1\r\nContent-Length: x\r\n\r\n", "400 Bad Request"),
@@ -389,7 +389,7 @@ fn wrong_http_is_refused_with_a_status() {
 }
 
 #[test]
-fn options_list_what_is_allowed() {
+fn options_list_the_methods_that_are_allowed() {
     let mut mask = CommandMask::NONE;
     mask.mask("put,misc".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
@@ -402,7 +402,7 @@ fn options_list_what_is_allowed() {
 }
 
 #[test]
-fn masked_commands_are_refused_in_the_words_of_each_protocol() {
+fn masked_commands_are_refused_in_the_form_of_each_protocol() {
     let mut mask = CommandMask::NONE;
     mask.mask("allwrite rnum,fwmkeys,stat".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
@@ -427,7 +427,7 @@ fn masked_commands_are_refused_in_the_words_of_each_protocol() {
 }
 
 #[test]
-fn an_iterator_begins_at_a_key_that_is_there_and_in_a_tree_or_among_ids_at_the_next() {
+fn an_iterator_begins_at_a_present_key_and_in_an_ordered_database_at_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let places = ["hash", "tree", "fixed", "table"].map(|name| folder.path().join(name));
     places.iter().for_each(|place| std::fs::create_dir(place).unwrap());
@@ -455,7 +455,7 @@ fn an_iterator_begins_at_a_key_that_is_there_and_in_a_tree_or_among_ids_at_the_n
 }
 
 #[test]
-fn the_least_integer_is_a_sum_and_what_is_no_number_is_none() {
+fn the_least_integer_is_a_valid_sum_and_nan_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     let mut client = server.connect();
@@ -468,7 +468,7 @@ fn the_least_integer_is_a_sum_and_what_is_no_number_is_none() {
     };
     let infinity = [b"\0", &i64::MAX.to_be_bytes()[..], &[0; 8]].concat();
     client.exchange(add(i64::MAX), &infinity);
-    // Infinity less infinity. The record stays.
+    // Infinity minus infinity. The record stays.
     client.exchange(add(i64::MIN), b"\x01");
     client.exchange(misc("error", &[]), support::list(&["21: existing record"]));
     client.exchange(add(1), &infinity);

@@ -1,8 +1,8 @@
-//! What Tokyo Tyrant was seen to answer is answered alike, byte for byte, except where the tables
-//! here say otherwise and why.
+//! Recorded conversations: replies equal Tokyo Tyrant's byte for byte, except as the tables here
+//! state and justify.
 //!
-//! The exchanges were captured from Tokyo Tyrant, each on a connection of its own and in this
-//! order, all of a file on one fresh database.
+//! The exchanges were captured from Tokyo Tyrant in this order, each on a connection of its own.
+//! All of a file ran on one fresh database.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -13,36 +13,36 @@ use server::{Config, Dialect};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{Client, Running};
 
-/// A server that follows Tokyo Tyrant's rules where those of memcached are others.
+/// Starts a server with Tokyo Tyrant's rules for the memcached protocol.
 fn start(database: Database) -> Running {
     let config = Config { dialect: Dialect::TokyoTyrant, ..support::config() };
     support::start_with(config, database)
 }
 
-/// What is expected in place of what Tokyo Tyrant answered.
+/// Reply that is expected instead of Tokyo Tyrant's.
 enum Expected {
-    /// A better answer, and whether the connection is closed after it.
+    /// A better reply, and whether the connection is closed after it.
     Improved { reply: &'static [u8], closed: bool },
-    /// A list whose order is that of Tokyo Tyrant's file: these elements in any order.
+    /// A list that Tokyo Tyrant has in the order of its file: these elements in any order.
     AnyOrder,
     /// One of the elements of the exchange of this name.
     OneOf { whole: &'static str },
-    /// A part of the iteration: all of them together are all keys.
+    /// A part of an iteration: the parts together are all keys.
     Iterated,
-    /// Something of our own that only begins and ends as it should.
+    /// A reply with this beginning and this end.
     Shaped { start: &'static str, end: &'static str },
-    /// Success and some number.
+    /// Success and any number.
     Count,
-    /// These answers to the exchanges of this name, in their order.
+    /// These replies to the exchanges of this name, in order.
     Replies(&'static [&'static [u8]]),
 }
 
 use Expected::{AnyOrder, Count, Improved, Iterated, OneOf, Replies, Shaped};
 
-/// Scripts come later; until then a call fails, and so it does without a script.
+/// Calls of scripts fail: there are no scripts.
 const NO_SCRIPTS: Expected = Improved { reply: b"\x01", closed: false };
 
-/// Name of exchanges, why they are answered otherwise, and how.
+/// Name of exchanges, reason for another reply, and that reply.
 type Exceptions = &'static [(&'static str, &'static str, Expected)];
 
 const HASH_BINARY: Exceptions = &[
@@ -148,7 +148,7 @@ const MEMORY_HASH: Exceptions = &[
     ),
 ];
 
-/// Rows are in the order of their keys, where Tokyo Tyrant has that of its file.
+/// Rows are in the order of their keys. Tokyo Tyrant has them in the order of its file.
 const TABLE: Exceptions = &[
     ("search all", "the order is that of the keys", AnyOrder),
     ("search badop", "the order is that of the keys", AnyOrder),
@@ -160,14 +160,14 @@ const TABLE: Exceptions = &[
 ];
 
 #[test]
-fn a_hash_database_answers_the_binary_protocol_as_the_original() {
+fn a_hash_database_replies_to_the_binary_protocol_as_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     replay(&server, include_str!("fixtures/conversation-hash-binary.jsonl"), HASH_BINARY);
 }
 
 #[test]
-fn a_hash_database_answers_memcached_and_http_as_the_original() {
+fn a_hash_database_replies_to_memcached_and_http_as_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::hash(folder.path()));
     let conversation = include_str!("fixtures/conversation-memcached-http.jsonl");
@@ -175,33 +175,33 @@ fn a_hash_database_answers_memcached_and_http_as_the_original() {
 }
 
 #[test]
-fn an_on_memory_hash_database_answers_as_the_original() {
+fn an_on_memory_hash_database_replies_as_tokyo_tyrant() {
     let server = start(support::memory());
     replay(&server, include_str!("fixtures/conversation-memory-hash.jsonl"), MEMORY_HASH);
 }
 
 #[test]
-fn an_on_memory_tree_database_answers_as_the_original() {
+fn an_on_memory_tree_database_replies_as_tokyo_tyrant() {
     let server = start(support::memory_tree());
     replay(&server, include_str!("fixtures/conversation-memory-tree.jsonl"), &[]);
 }
 
 #[test]
-fn a_fixed_length_database_answers_as_the_original() {
+fn a_fixed_length_database_replies_as_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::fixed(folder.path()));
     replay(&server, include_str!("fixtures/conversation-fixed.jsonl"), &[]);
 }
 
 #[test]
-fn a_tree_answers_as_the_original() {
+fn a_tree_replies_as_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::tree(folder.path()));
     replay(&server, include_str!("fixtures/conversation-btree.jsonl"), &[]);
 }
 
 #[test]
-fn a_table_answers_as_the_original() {
+fn a_table_replies_as_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::table(folder.path()));
     replay(&server, include_str!("fixtures/conversation-table.jsonl"), TABLE);
@@ -281,7 +281,7 @@ fn replay(server: &Running, conversation: &str, exceptions: Exceptions) {
         if closed {
             client.expect_close();
         } else if what != "PUT expect" {
-            // Whatever else the server had to say would come before this.
+            // Any further reply would come before this one.
             client.expect_open();
         }
     }
@@ -296,8 +296,8 @@ fn expect(client: &mut Client, what: &str, reply: &[u8]) {
     assert_eq!(received.escape_ascii().to_string(), reply.escape_ascii().to_string(), "{what}");
 }
 
-/// The improved answer. `get` is the one name with several exchanges, and so its answer is made
-/// from Tokyo Tyrant's: the flags of the key `mk` were set to 7.
+/// Returns the better reply. `get` is the one name with several exchanges. Its reply is made from
+/// Tokyo Tyrant's: the flags of the key `mk` were set to 7.
 fn improved(exchange: &Exchange, reply: &[u8]) -> Vec<u8> {
     if exchange.what != "get" {
         return reply.to_vec();
@@ -306,7 +306,7 @@ fn improved(exchange: &Exchange, reply: &[u8]) -> Vec<u8> {
     original.replace("VALUE mk 0", "VALUE mk 7").into_bytes()
 }
 
-/// The keys of a list, or its pairs of key and value.
+/// Returns the keys of a list, or its pairs of key and value.
 fn elements(reply: &[u8]) -> BTreeSet<Vec<u8>> {
     let (header, mut rest) = reply.split_at(5);
     assert_eq!(header[0], 0);
@@ -316,7 +316,7 @@ fn elements(reply: &[u8]) -> BTreeSet<Vec<u8>> {
         elements.push(element.to_vec());
         rest = after;
     }
-    // Keys come alone from fwmkeys, and with their values from regex.
+    // fwmkeys returns keys, regex returns keys and values.
     let is_pairs = elements.iter().any(|element| element == b"second" || element == b"third");
     elements.chunks(if is_pairs { 2 } else { 1 }).map(<[_]>::concat).collect()
 }
@@ -331,7 +331,7 @@ fn read_list(client: &mut Client) -> Vec<u8> {
     list
 }
 
-/// A key of the iterator, or the status that says there is none.
+/// Reads a key of the iterator, or `None` at its end.
 fn read_key(client: &mut Client) -> Vec<u8> {
     let mut reply = client.read(1);
     if reply == b"\0" {

@@ -1,5 +1,5 @@
-//! A record that is damaged behind the server's back: in every protocol that is an error, which no
-//! client can take for "no such record" or for the end of a list.
+//! Damaged records: every protocol reports an error, which no client can take for a missing record
+//! or for the end of a list.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -18,7 +18,7 @@ use wire::binary::Request;
 const GET: u8 = 0x00;
 const INTERNAL_ERROR: u16 = 0x84;
 
-/// A server whose record `bad` is damaged, beside two others.
+/// Starts a server whose record `bad` is damaged, beside two others.
 fn damaged(open: fn(&Path) -> cabinet::Database) -> (tempfile::TempDir, Running) {
     damaged_with(config(), open)
 }
@@ -32,13 +32,13 @@ fn damaged_with(
     for (key, value) in [("bad", "c\0the bad value"), ("good", "c\0another"), ("x", "c\0y")] {
         database.put(key.as_bytes(), value.as_bytes()).unwrap();
     }
-    // A table looks at the beginning of its tree when it is opened.
+    // A table reads the beginning of its tree when it is opened, so `bad` must come later.
     for number in 0..500 * u32::from(database.table().is_some()) {
         database
             .put(format!("a{number:03}").as_bytes(), &[b"c\0", &[b'z'; 100][..]].concat())
             .unwrap();
     }
-    // What a tree has in memory it would not read.
+    // A tree would not read records that it has in memory.
     drop(database);
     let database = open(folder.path());
     spoil(folder.path(), b"bad value");
@@ -46,7 +46,7 @@ fn damaged_with(
     (folder, server)
 }
 
-/// Flips a bit in every place of a database's files that holds `text`.
+/// Flips a bit at every occurrence of `text` in the files of a database.
 fn spoil(folder: &Path, text: &[u8]) {
     for directory in fs::read_dir(folder).unwrap() {
         for file in fs::read_dir(directory.unwrap().path()).unwrap() {
@@ -62,21 +62,21 @@ fn spoil(folder: &Path, text: &[u8]) {
     }
 }
 
-/// Expects that the server closes the connection without an answer to the last of these requests.
+/// Asserts that the server closes the connection without a reply to the last of these requests.
 fn expect_close(server: &Running, request: &[u8]) {
     let mut client = server.connect();
-    // What was answered before is answered.
-    client.send(&[&super_put()[..], request].concat());
+    // The request before it has its reply.
+    client.send(&[&sync_request()[..], request].concat());
     let reply = client.read_to_end();
     assert_eq!(reply.escape_ascii().to_string(), "\\x00", "{}", request.escape_ascii());
 }
 
-fn super_put() -> Vec<u8> {
+fn sync_request() -> Vec<u8> {
     request(&Request::Sync)
 }
 
 #[test]
-fn tokyo_tyrants_protocol_closes_rather_than_say_that_there_is_nothing() {
+fn tokyo_tyrants_protocol_closes_the_connection_rather_than_report_a_missing_record() {
     for open in [hash as fn(&Path) -> _, tree, table] {
         let (_folder, server) = damaged(open);
         expect_close(&server, &request(&Request::Get { key: b"bad" }));
@@ -85,8 +85,8 @@ fn tokyo_tyrants_protocol_closes_rather_than_say_that_there_is_nothing() {
         expect_close(&server, &misc("getpart", &["bad", "0", "1"]));
         expect_close(&server, &misc("getlist", &["bad"]));
         expect_close(&server, &misc("regex", &["."]));
-        assert!(server.figure("damaged_records") >= 6);
-        assert_eq!(server.figure("damaged_segments"), 1);
+        assert!(server.stat_value("damaged_records") >= 6);
+        assert_eq!(server.stat_value("damaged_segments"), 1);
     }
     for open in [tree as fn(&Path) -> _, table] {
         let (_folder, server) = damaged(open);
@@ -95,7 +95,7 @@ fn tokyo_tyrants_protocol_closes_rather_than_say_that_there_is_nothing() {
         expect_close(&server, &misc("iterinit", &["bad"]));
         let mut client = server.connect();
         client.exchange(request(&Request::IterInit), b"\0");
-        // The end of the list would be said with a 1.
+        // A 1 would mean the end of the list.
         client.send(&request(&Request::IterNext).repeat(600));
         let listed = client.read_to_end();
         assert!(!listed.contains(&1) && !listed.ends_with(b"x"), "{}", listed.escape_ascii());
@@ -118,7 +118,7 @@ fn a_search_that_fails_midway_logs_the_rows_that_it_removed() {
     let out = |key: &String| (1, 0, [b"\xc8\x20\0\0\0\x04", key.as_bytes(), b"\0"].concat());
     let expected: Vec<_> = removed.iter().map(out).collect();
     let mut entries = support::logged(&logs.path().join("ulog"));
-    // The first one is that of the sync.
+    // The first entry is that of the sync.
     entries.remove(0);
     entries.sort_unstable();
     assert_eq!(entries, expected);
@@ -126,10 +126,10 @@ fn a_search_that_fails_midway_logs_the_rows_that_it_removed() {
 }
 
 #[test]
-fn what_has_a_word_for_failure_says_it_and_goes_on() {
+fn commands_with_a_failure_reply_send_it_and_keep_the_connection_open() {
     let (_folder, server) = damaged(hash);
     let mut client = server.connect();
-    // As a whole, be the others as good as they may.
+    // The request fails as a whole, although the other keys are readable.
     client.exchange(b"\xc8\x31\0\0\0\x02\0\0\0\x04good\0\0\0\x03bad", b"\x01");
     client.exchange(request(&Request::AddInt { key: b"bad", addend: 1 }), b"\x01");
     client.exchange(request(&Request::PutCat { key: b"bad", value: b"more" }), b"\x01");
@@ -139,7 +139,7 @@ fn what_has_a_word_for_failure_says_it_and_goes_on() {
 }
 
 #[test]
-fn a_put_or_a_removal_of_a_damaged_record_makes_an_end_of_it() {
+fn a_put_or_a_removal_replaces_a_damaged_record() {
     let (_folder, server) = damaged(hash);
     let mut client = server.connect();
     client.exchange(request(&Request::Out { key: b"bad" }), b"\0");
@@ -152,7 +152,7 @@ fn a_put_or_a_removal_of_a_damaged_record_makes_an_end_of_it() {
     server.connect().exchange(b"delete bad\r\n", b"DELETED\r\n");
 }
 
-/// Expects a line that says that the server has failed.
+/// Asserts that the reply is a server error about corruption, and that the connection stays open.
 fn expect_server_error(client: &mut Client, request: &str) {
     client.send(request.as_bytes());
     let line = String::from_utf8(client.read_until(b"\r\n")).unwrap();
@@ -161,7 +161,7 @@ fn expect_server_error(client: &mut Client, request: &str) {
 }
 
 #[test]
-fn memcacheds_protocols_say_that_the_server_has_failed() {
+fn memcacheds_protocols_reply_with_a_server_error() {
     for open in [hash as fn(&Path) -> _, tree] {
         let (_folder, server) = damaged(open);
         let mut client = server.connect();
@@ -200,7 +200,7 @@ fn memcacheds_protocols_say_that_the_server_has_failed() {
 }
 
 #[test]
-fn http_says_500_in_plain_text() {
+fn http_replies_with_500_and_a_reason() {
     for is_tree in [false, true] {
         let (_folder, server) = damaged(if is_tree { tree } else { hash });
         let text = "a record is damaged: the server's log tells where\n";
@@ -223,7 +223,7 @@ fn http_says_500_in_plain_text() {
 }
 
 #[test]
-fn a_long_value_that_is_damaged_is_not_sent() {
+fn a_damaged_large_value_is_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let value = [&vec![b'a'; 3 << 20][..], b"bad value"].concat();
@@ -234,7 +234,7 @@ fn a_long_value_that_is_damaged_is_not_sent() {
     client.send(b"GET /long HTTP/1.1\r\n\r\n");
     let text = "a record is damaged: the server's log tells where\n";
     client.expect_response("500 Internal Server Error", text);
-    // Now that this is known, not in part either.
+    // Once the damage is known, no part of the value is sent either.
     client.send(b"GET /long HTTP/1.1\r\nRange: bytes=0-9\r\n\r\n");
     client.expect_response("500 Internal Server Error", text);
 }
@@ -255,7 +255,7 @@ fn finished(client: &client::Client, run: u64) -> client::CheckState {
 }
 
 #[test]
-fn a_check_of_a_running_server_tells_each_damaged_place() {
+fn a_check_of_a_running_server_reports_each_damage() {
     for open in [hash as fn(&Path) -> _, tree, table] {
         let (_folder, server) = damaged(open);
         let client = connect(&server);
@@ -263,16 +263,16 @@ fn a_check_of_a_running_server_tells_each_damaged_place() {
         let run = client.check(None).unwrap();
         let state = finished(&client, run);
         assert_eq!(state.state, b"finished");
-        // In a tree the change, and the page that it was made in.
+        // In a tree both the change and its page are damaged.
         assert!((1..=2).contains(&state.damages), "{state:?}");
         assert_eq!(state.damages, state.damage.len() as u64);
         let damage = &state.damage[0];
         let damage = String::from_utf8(damage.clone()).unwrap();
         assert!(damage.contains(".log at byte ") && damage.contains("checksum"), "{damage}");
         assert_eq!(client.check_state(1).unwrap().damage[..], state.damage[1..]);
-        assert!(server.figure("scrubbed_bytes") > 0 && server.figure("scrub_last_us") > 0);
+        assert!(server.stat_value("scrubbed_bytes") > 0 && server.stat_value("scrub_last_us") > 0);
     }
-    // There is nothing to read.
+    // An on-memory database has nothing to verify.
     let server = start(support::memory());
     let client = connect(&server);
     let state = finished(&client, client.check(None).unwrap());
@@ -280,7 +280,7 @@ fn a_check_of_a_running_server_tells_each_damaged_place() {
 }
 
 #[test]
-fn one_check_runs_at_a_time_and_can_be_hurried_and_stopped() {
+fn one_check_runs_at_a_time_and_its_rate_can_be_changed_and_it_can_be_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     for number in 0..200u32 {
@@ -301,18 +301,18 @@ fn one_check_runs_at_a_time_and_can_be_hurried_and_stopped() {
     server.connect().exchange(misc("check", &["start", "0"]), MISC_FAILURE);
     server.connect().exchange(misc("check", &["what"]), MISC_FAILURE);
     server.connect().exchange(misc("check", &[]), MISC_FAILURE);
-    // The server stops although it is under way.
+    // The server stops during a check.
     drop(server);
 }
 
 #[test]
-fn a_server_verifies_its_database_by_itself() {
+fn a_server_verifies_its_database_on_schedule() {
     let scrub_interval = Some(std::time::Duration::from_millis(50));
     let (_folder, server) = damaged_with(Config { scrub_interval, ..config() }, hash);
-    server.await_figure("scrubs", |scrubs| scrubs > 1);
-    server.await_figure("scrub_damages", |damages| damages == 1);
-    assert_eq!(server.figure("damaged_segments"), 1);
+    server.await_stat_value("scrubs", |scrubs| scrubs > 1);
+    server.await_stat_value("scrub_damages", |damages| damages == 1);
+    assert_eq!(server.stat_value("damaged_segments"), 1);
     let scrub_interval = None;
     let (_folder, server) = damaged_with(Config { scrub_interval, ..config() }, hash);
-    assert_eq!(server.figure("scrubs"), 0);
+    assert_eq!(server.stat_value("scrubs"), 0);
 }

@@ -1,5 +1,5 @@
-//! With `durability=always` a write is acknowledged when it is on the disk, not before, and
-//! nobody else waits for it.
+//! With `durability=always` a write is acknowledged once it is on the disk, not before. No other
+//! request waits for it.
 
 mod support;
 
@@ -73,12 +73,12 @@ fn a_sync_releases_the_writes_that_it_covered_and_no_others() {
 }
 
 #[test]
-fn replies_keep_their_order_behind_a_write_that_waits() {
+fn replies_after_a_write_that_waits_keep_their_order() {
     let (engine, server) = start();
     let mut client = server.connect();
     client.send(&[SET, b"get k\r\n"].concat());
     client.expect_silence(&server);
-    // More of it comes while it waits.
+    // More of the request arrives while the write waits.
     client.send(b"get k\r\nget k\r\n");
     client.expect_silence(&server);
     engine.make_durable();
@@ -87,7 +87,7 @@ fn replies_keep_their_order_behind_a_write_that_waits() {
 }
 
 #[test]
-fn a_write_that_was_durable_at_once_is_acknowledged_at_once() {
+fn a_write_that_is_durable_at_once_is_acknowledged_at_once() {
     let (engine, server) = start();
     engine.make_durable_up_to(1_000);
     server.connect().exchange(SET, STORED);
@@ -113,7 +113,7 @@ fn a_write_that_can_no_longer_become_durable_is_never_acknowledged() {
 }
 
 #[test]
-fn a_write_of_the_pool_waits_for_the_disk_too() {
+fn a_write_executed_by_the_pool_waits_for_the_disk_too() {
     let (engine, server) = start();
     engine.cool(b"k");
     engine.set_stalled(true);

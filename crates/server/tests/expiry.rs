@@ -1,4 +1,4 @@
-//! Expired records, as the update log and replicas have them.
+//! Expired records in the update log and on replicas.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -18,14 +18,14 @@ use wire::update_log::Operation;
 
 const STORED: &str = "STORED\r\n";
 
-/// Every kind of database whose records can expire.
+/// All kinds of databases whose records can expire.
 const KINDS: [&str; 5] = ["*", "+", "casket.tch", "casket.tcb", "casket.tcf"];
 
 fn now_ms() -> u64 {
     u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
 }
 
-/// A database that leaves it to its server to remove what has expired, and its clock.
+/// Opens a database whose server removes expired records. Returns it and its clock.
 fn open(folder: &Path, kind: &str) -> (Database, ManualClock) {
     let (clock, time) = Clock::manual(now_ms());
     let mut options = Options::default();
@@ -34,7 +34,8 @@ fn open(folder: &Path, kind: &str) -> (Database, ManualClock) {
     (Database::open_with(path, &options).unwrap(), time)
 }
 
-/// What a server makes of a log that knows nothing of flags and expiry, as Tokyo Tyrant.
+/// Returns the database of a server that executes a log without flags and expiry, as Tokyo
+/// Tyrant's.
 fn without_expiry(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut records = BTreeMap::new();
     for (_, _, body) in logged(folder) {
@@ -62,7 +63,7 @@ fn without_expiry(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     records
 }
 
-/// Whether the log says that the record under a key is removed.
+/// Returns the number of removals of a key in the log.
 fn removals(folder: &Path, key: &[u8]) -> usize {
     let is_removal = |body: &[u8]| match Operation::parse(body).unwrap().request {
         Request::Misc { function: Function::OutList, arguments, .. } => arguments.iter().eq([key]),
@@ -72,7 +73,7 @@ fn removals(folder: &Path, key: &[u8]) -> usize {
 }
 
 #[test]
-fn a_change_that_finds_an_expired_record_is_logged_behind_its_removal() {
+fn a_change_of_an_expired_record_is_logged_after_its_removal() {
     for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let (database, time) = open(folder.path(), kind);
@@ -99,7 +100,7 @@ fn a_change_that_finds_an_expired_record_is_logged_behind_its_removal() {
 }
 
 #[test]
-fn what_expires_is_logged_as_removed_once_though_nobody_touches_it() {
+fn the_removal_of_an_expired_record_is_logged_once_without_any_access() {
     for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let (database, time) = open(folder.path(), kind);
@@ -122,7 +123,7 @@ fn what_expires_is_logged_as_removed_once_though_nobody_touches_it() {
 }
 
 #[test]
-fn what_expires_while_the_server_is_down_is_logged_as_removed_when_it_is_back() {
+fn the_removal_of_a_record_that_expires_while_the_server_is_down_is_logged_after_its_start() {
     for kind in ["casket.tch", "casket.tcb", "casket.tcf"] {
         let folder = tempfile::tempdir().unwrap();
         let (database, _) = open(folder.path(), kind);
@@ -138,7 +139,8 @@ fn what_expires_while_the_server_is_down_is_logged_as_removed_when_it_is_back() 
     }
 }
 
-/// A replica whose clock is `ahead_ms` ahead of its master's, and removes nothing by itself.
+/// Starts a replica whose clock is `ahead_ms` ahead of its master's, and that removes no record on
+/// its own.
 fn replica(folder: &Path, kind: &str, config: Config, ahead_ms: u64) -> (Running, Database) {
     let (database, time) = open(folder, kind);
     time.advance(ahead_ms);
@@ -149,7 +151,7 @@ fn replica(folder: &Path, kind: &str, config: Config, ahead_ms: u64) -> (Running
 }
 
 #[test]
-fn the_master_decides_what_has_expired_whatever_the_clock_of_a_replica() {
+fn the_master_decides_which_records_have_expired_whatever_the_clock_of_a_replica() {
     for kind in KINDS {
         for ahead_ms in [0, 600_000] {
             let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -163,14 +165,15 @@ fn the_master_decides_what_has_expired_whatever_the_clock_of_a_replica() {
             set(&master, "3", "stays");
             wait_until(|| is_following(&server) && copy.len() == 3);
             let ulog = two.path().join("ulog");
-            // Those of a copy to begin with.
+            // First the records of the initial sync.
             let before = [b"1", b"2"].map(|key| removals(&ulog, key));
             client.exchange("touch 1 100000\r\n", "TOUCHED\r\n");
             time.advance(1_000_000);
             client.exchange("add 2 0 0 3\r\nnew\r\n", STORED);
             wait_until(|| is_following(&server) && records(&copy) == records(&database));
             assert_eq!(records(&copy).len(), 3, "{kind} {ahead_ms}");
-            // It removes nothing by itself, though by its own clock both may have expired.
+            // The replica removes nothing on its own, although both records may have expired by its
+            // clock.
             let since = [b"1", b"2"].map(|key| removals(&ulog, key));
             assert_eq!(since, [before[0], before[1] + 1], "{kind} {ahead_ms}");
             assert_eq!(without_expiry(&ulog), records(&database), "{kind} {ahead_ms}");
@@ -179,7 +182,7 @@ fn the_master_decides_what_has_expired_whatever_the_clock_of_a_replica() {
 }
 
 #[test]
-fn servers_that_follow_each_other_each_remove_what_has_expired_by_their_own_clock() {
+fn mutual_masters_each_remove_records_that_have_expired_by_their_own_clock() {
     for kind in KINDS {
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let [one, two] = folders.each_ref().map(|folder| folder.path());
@@ -194,7 +197,7 @@ fn servers_that_follow_each_other_each_remove_what_has_expired_by_their_own_cloc
         second.connect().exchange("set 2 0 500 3\r\nold\r\n", STORED);
         first.connect().exchange("set 3 0 5000 3\r\nold\r\n", STORED);
         wait_until(|| left.len() == 4 && right.len() == 4);
-        // One by the clock of the second, another by that of the first.
+        // One record expires by the clock of the second server, the other by that of the first.
         right_time.advance(1_000_000);
         wait_until(|| left.len() == 2 && right.len() == 2);
         left_time.advance(10_000_000);

@@ -1,4 +1,4 @@
-//! Replicas that go on at another replica of their master, which has taken its place.
+//! Failover: replicas resume at another replica of their master that has become the master.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -18,10 +18,10 @@ use wire::binary::Request;
 use wire::replication::{FromMaster, Position, ROOT_LOGS_MAX, Root};
 use wire::update_log::{Entry, Message, Operation};
 
-/// Records that are added to.
+/// Number of records to which the tests append.
 const KEYS: usize = 100;
 
-/// A replica of the server at `address` that never becomes a copy.
+/// Starts a replica of the server at `address` that never makes an initial sync.
 fn replica(id: u32, folder: &Path, address: SocketAddr) -> Config {
     let mut config = following(id, folder, address);
     config.following.is_writable = false;
@@ -29,9 +29,9 @@ fn replica(id: u32, folder: &Path, address: SocketAddr) -> Config {
     config
 }
 
-/// Makes the log of a server one that goes on at a time ahead of the clock of this machine, as that
-/// of a server whose clock is wrong. The last entry came from a server, or from a client of this
-/// one if that is 0: then it is something that others lack.
+/// Appends an entry to the log of a server at a time ahead of the clock of this machine, as a
+/// server with a wrong clock does. The entry came from server `master`, or from an own client if
+/// that is 0: then other servers lack it.
 fn put_ahead(config: &Config, seconds: u64, master: u16) {
     let log = config.update_log.as_ref().unwrap();
     let mut body = Vec::new();
@@ -43,7 +43,7 @@ fn put_ahead(config: &Config, seconds: u64, master: u16) {
     files.append(&Entry { timestamp_us, origin: 9, master, body: &body }).unwrap();
 }
 
-/// Adds to every record, so that each time shows.
+/// Appends to every record, so that a repeated or a missing change shows.
 fn add(server: &Running, text: &str) {
     let mut client = server.connect();
     for key in 0..KEYS {
@@ -62,7 +62,7 @@ fn begin(server: &Running) {
     }
 }
 
-/// Whether every record ends with what was added last.
+/// Returns whether every record ends with the last appended text.
 fn has(database: &Database, text: &str) -> bool {
     let ends = |key: usize| {
         let value = database.get(key.to_string().as_bytes()).unwrap();
@@ -78,7 +78,7 @@ fn promote(server: &Running) {
 }
 
 #[test]
-fn a_replica_goes_on_at_the_new_master_behind_what_it_has_executed_whatever_the_clocks() {
+fn a_replica_resumes_at_the_new_master_after_its_last_operation_whatever_the_clocks() {
     for (ahead, next_ahead) in [(0, 0), (600, 0), (0, 600)] {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [one, two, three] = folders.each_ref().map(|folder| folder.path());
@@ -95,14 +95,14 @@ fn a_replica_goes_on_at_the_new_master_behind_what_it_has_executed_whatever_the_
             add(&master, "a");
             wait_until(|| has(&last, "a"));
         }
-        // In its log there, and about no record.
+        // An entry of the log there that changes no record.
         taking.connect().exchange(request(&Request::Sync), b"\0");
         add(&master, "b");
         wait_until(|| has(&next, "b"));
         drop(master);
         promote(&taking);
         add(&taking, "c");
-        // What it knows of the old master's log outlives it.
+        // Its knowledge of the old master's log survives a restart.
         drop(taking);
         let taking = start_with(config, next.clone());
         add(&taking, "d");
@@ -120,7 +120,7 @@ fn a_replica_goes_on_at_the_new_master_behind_what_it_has_executed_whatever_the_
 }
 
 #[test]
-fn a_replica_that_has_more_than_the_new_master_is_refused() {
+fn a_replica_with_more_operations_than_the_new_master_is_refused() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [one, two, three] = folders.each_ref().map(|folder| folder.path());
     let (next, last) = (hash(two), hash(three));
@@ -146,7 +146,7 @@ fn a_replica_that_has_more_than_the_new_master_is_refused() {
 }
 
 #[test]
-fn a_replica_follows_one_new_master_after_the_other() {
+fn a_replica_follows_one_new_master_after_another() {
     let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
     let databases = folders.each_ref().map(|folder| hash(folder.path()));
     let start = |number: usize, master: SocketAddr| {
@@ -174,7 +174,7 @@ fn a_replica_follows_one_new_master_after_the_other() {
 }
 
 #[test]
-fn a_replica_becomes_a_copy_of_a_master_whose_log_cannot_be_told_from_others() {
+fn a_replica_copies_a_master_whose_log_has_no_identity() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [one, other, two] = folders.each_ref().map(|folder| folder.path());
     let copy = hash(two);
@@ -189,7 +189,7 @@ fn a_replica_becomes_a_copy_of_a_master_whose_log_cannot_be_told_from_others() {
         let replica = start(master.address);
         wait_until(|| is_following(&replica) && copy.len() == 2 * KEYS as u64);
     }
-    // It has another log, which has no identity because that cannot be kept.
+    // The new log has no identity, because the identity cannot be stored.
     std::fs::create_dir_all(other.join("ulog/identity.new")).unwrap();
     let source = hash(other);
     source.put(b"only", b"here").unwrap();
@@ -199,20 +199,19 @@ fn a_replica_becomes_a_copy_of_a_master_whose_log_cannot_be_told_from_others() {
     assert_eq!(records(&copy), records(&source));
 }
 
-/// Whether a replica knows of every log what it has executed: its master tells each second.
+/// Returns whether a replica knows its progress in every log, which its master sends each second.
 fn knows(folder: &Path) -> bool {
     let bytes = std::fs::read(folder.join("rts.lanes")).unwrap_or_default();
     bytes.get(16) == Some(&1)
 }
 
-/// Makes of the folder of a replica what is left by one that was killed before it noted how far it
-/// was.
+/// Turns the folder of a replica into that of one that was killed before it stored its progress.
 fn take_back(folder: &Path, before: &str) {
     std::fs::write(folder.join("rts"), before).unwrap();
     let path = folder.join("rts.lanes");
     let mut notes = std::fs::read(&path).unwrap();
     let position: u64 = before.trim_end().parse().unwrap();
-    // The fourth and fifth number.
+    // The fourth and the fifth number.
     notes[24..40].copy_from_slice(&[position.to_ne_bytes(); 2].concat());
     std::fs::write(path, notes).unwrap();
 }
@@ -225,12 +224,11 @@ fn expected(text: &str) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     (Some(format!("0{text}").into_bytes()), Some(text.len().to_string().into_bytes()))
 }
 
-/// The clocks of three servers, in seconds ahead of that of this machine.
+/// Clocks of three servers, in seconds ahead of the clock of this machine.
 const CLOCKS: [[u64; 3]; 4] = [[0; 3], [600, 0, 0], [0, 600, 0], [0, 0, 600]];
 
 #[test]
-fn a_replica_of_a_replica_that_was_killed_goes_on_at_the_first_master_and_back_whatever_the_clocks()
-{
+fn a_replica_of_a_killed_replica_resumes_at_the_first_master_and_back_whatever_the_clocks() {
     for clocks in CLOCKS {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [one, two, three] = folders.each_ref().map(|folder| folder.path());
@@ -267,7 +265,7 @@ fn a_replica_of_a_replica_that_was_killed_goes_on_at_the_first_master_and_back_w
 }
 
 #[test]
-fn a_third_replica_of_two_mutual_masters_goes_from_one_to_the_other_whatever_the_clocks() {
+fn a_replica_of_two_mutual_masters_changes_from_one_to_the_other_whatever_the_clocks() {
     for clocks in CLOCKS {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [one, two, three] = folders.each_ref().map(|folder| folder.path());
@@ -311,13 +309,13 @@ fn a_third_replica_of_two_mutual_masters_goes_from_one_to_the_other_whatever_the
 }
 
 #[test]
-fn a_replica_goes_on_that_hears_of_more_logs_than_it_can_remember() {
+fn a_replica_continues_that_receives_more_logs_than_it_can_store() {
     let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let config = replica(2, folder.path(), listener.local_addr().unwrap());
     let database = hash(folder.path());
     let server = start_with(config, database.clone());
-    // A master of this project that is made of a socket.
+    // A master of this project, simulated over a socket.
     let mut stream = take_replica(&listener, b"\0\0\0\0\x01\0\0\0\x011");
     for (question_bytes, answer) in [(37, &b"\0\0\0\x08identity"[..]), (34, b"\0\0\0\x05bytes")] {
         stream.read_exact(&mut vec![0; question_bytes]).unwrap();

@@ -1,5 +1,5 @@
-//! Clients that are slow, greedy or wrong are refused in plain words, and cost a bounded amount of
-//! memory.
+//! Hostile clients: slow, greedy or malformed requests are refused with a reason, and cost a
+//! bounded amount of memory.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -10,7 +10,7 @@ use server::Config;
 use std::time::Duration;
 use support::{Client, ManualEngine, Packet, config, memory, start, start_engine, start_with};
 
-/// One request of each kind, of all protocols, and their replies.
+/// Returns one request of each kind in all protocols, and their replies.
 fn mixed() -> (Vec<u8>, Vec<u8>) {
     let pairs: &[(&[u8], &[u8])] = &[
         (b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n"),
@@ -45,7 +45,7 @@ fn mixed() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn requests_may_be_cut_anywhere() {
+fn requests_may_be_split_at_any_byte() {
     let server = start(memory());
     let (requests, replies) = mixed();
     for cut in 1..requests.len() {
@@ -59,7 +59,7 @@ fn requests_may_be_cut_anywhere() {
 }
 
 #[test]
-fn requests_may_come_byte_by_byte() {
+fn requests_may_arrive_byte_by_byte() {
     let server = start(memory());
     let (requests, replies) = mixed();
     let mut client = server.connect();
@@ -71,18 +71,18 @@ fn requests_may_come_byte_by_byte() {
 }
 
 #[test]
-fn half_a_request_is_forgotten_with_its_client() {
+fn an_incomplete_request_is_dropped_with_its_connection() {
     let server = start(memory());
     let (requests, _) = mixed();
     for cut in 1..requests.len() {
         server.connect().send(&requests[..cut]);
     }
-    server.await_figure("curr_connections", |connections| connections == 1);
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    server.await_stat_value("curr_connections", |connections| connections == 1);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
 }
 
 #[test]
-fn a_line_without_end_is_refused() {
+fn an_endless_line_is_refused() {
     let server = start(memory());
     let mut client = server.connect();
     let max = wire::limits::LINE_BYTES_MAX;
@@ -94,7 +94,7 @@ fn a_line_without_end_is_refused() {
 }
 
 #[test]
-fn lengths_out_of_range_end_a_binary_connection() {
+fn a_length_out_of_range_closes_a_binary_connection() {
     let server = start(memory());
     for request in [
         &b"\xc8\x30\xff\xff\xff\xff"[..],
@@ -110,7 +110,7 @@ fn lengths_out_of_range_end_a_binary_connection() {
 }
 
 #[test]
-fn lengths_that_are_negative_or_huge_are_refused() {
+fn negative_and_huge_lengths_are_refused() {
     let server = start(memory());
     let bad_line = "CLIENT_ERROR bad command line format\r\n";
     let huge = "99999999999999999999";
@@ -149,7 +149,7 @@ fn lengths_that_are_negative_or_huge_are_refused() {
 }
 
 #[test]
-fn nothing_is_allocated_for_what_is_only_announced() {
+fn an_announced_length_allocates_nothing() {
     let server = start(memory());
     let mut clients = Vec::new();
     for announcement in [
@@ -164,10 +164,10 @@ fn nothing_is_allocated_for_what_is_only_announced() {
         client.expect_silence(&server);
         clients.push(client);
     }
-    assert!(server.figure("buffer_bytes") < 1000);
+    assert!(server.stat_value("buffer_bytes") < 1000);
 }
 
-/// Requests of exactly so many bytes, and what refuses them.
+/// Returns requests of exactly `bytes` bytes, and the replies that refuse them.
 fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 4] {
     let set = |value: usize| format!("set k 0 0 {value}\r\n{}\r\n", "v".repeat(value));
     let put = |value: usize| {
@@ -197,7 +197,7 @@ fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 4] {
 }
 
 #[test]
-fn requests_over_the_limit_are_refused_however_they_come() {
+fn requests_over_the_limit_are_refused_however_they_arrive() {
     let server = start_with(Config { request_bytes_max: 1000, ..config() }, memory());
     for bytes in [999, 1000] {
         for (request, _) in requests_of(bytes) {
@@ -206,7 +206,8 @@ fn requests_over_the_limit_are_refused_however_they_come() {
             client.expect_open_after_reply();
         }
     }
-    // Announced lengths of memcached leave it open whether the line ends in one byte or two.
+    // A length announced in memcached's protocol does not tell whether the line ends in one byte or
+    // two.
     for (bytes, sent) in [(1001, 1001), (1001, 1000), (1002, 600)] {
         for (request, refusal) in requests_of(bytes) {
             let mut client = server.connect();
@@ -219,7 +220,7 @@ fn requests_over_the_limit_are_refused_however_they_come() {
 }
 
 impl Client {
-    /// Reads the reply to a request that stores, whatever the protocol's is, and goes on.
+    /// Reads the reply to a store, in any protocol, and checks that the connection stays open.
     fn expect_open_after_reply(&mut self) {
         self.send(b"verbosity 1\r\n");
         let reply = self.read_until(b"OK\r\n");
@@ -233,11 +234,11 @@ impl Client {
 }
 
 #[test]
-fn a_refused_upload_can_read_why() {
+fn the_client_of_a_refused_upload_can_read_the_reason() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 300000000\r\n\r\n");
-    // It goes on sending, as clients do that only look at the end.
+    // It continues to send, as clients do that read the reply last.
     client.send(&vec![b'x'; 4 << 20]);
     let reply = client.read_to_end();
     assert!(reply.starts_with(b"HTTP/1.1 413 "), "{}", reply.escape_ascii());
@@ -249,7 +250,7 @@ fn replies_over_the_limit_fail() {
     let mget = |keys: u8| {
         [&[0xc8, 0x31, 0, 0, 0, keys][..], &b"\0\0\0\x01k".repeat(keys as usize)].concat()
     };
-    // Status, count, and for each record two sizes, a key and a value.
+    // Status, count, and per record two sizes, a key and a value.
     let two_bytes = 5 + 2 * (8 + 1 + value.len());
     for (max, succeeds) in [(two_bytes - 1, false), (two_bytes, true), (two_bytes + 1, true)] {
         let server = start_with(Config { reply_bytes_max: max, ..config() }, memory());
@@ -275,7 +276,7 @@ fn replies_over_the_limit_fail() {
 }
 
 #[test]
-fn a_client_that_never_reads_stops_being_served() {
+fn a_client_that_never_reads_is_no_longer_served() {
     const LIMIT: usize = 1 << 20;
     const VALUE: usize = 100_000;
     const REQUESTS: usize = 400;
@@ -285,21 +286,21 @@ fn a_client_that_never_reads_stops_being_served() {
     client.exchange(set, b"STORED\r\n");
     client.send(&b"get k\r\n".repeat(REQUESTS));
     server.pass();
-    let buffered = server.figure("buffer_bytes");
-    // What it has sent waits too. The limit may be passed by one reply, and a buffer that grew
-    // to hold it may be twice as large.
+    let buffered = server.stat_value("buffer_bytes");
+    // Its requests wait too. One reply may exceed the limit, and the buffer that grew to hold it
+    // may be twice as large.
     let most = 2 * (LIMIT + VALUE) + (64 << 10);
     assert!((LIMIT as u64..most as u64).contains(&buffered), "{buffered} bytes");
-    // Others are served.
+    // Other clients are served.
     server.connect().expect_open();
-    // Nothing is lost once it reads.
+    // No reply is lost once it reads.
     let reply =
         [format!("VALUE k 0 {VALUE}\r\n").as_bytes(), &[b'v'; VALUE], b"\r\nEND\r\n"].concat();
     for _ in 0..REQUESTS {
         assert!(client.read(reply.len()) == reply);
     }
     client.expect_open();
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
 }
 
 #[test]
@@ -313,11 +314,11 @@ fn all_buffers_together_have_a_limit() {
     second.send(b"set k 0 0 1000000\r\n");
     second.send(&[b'x'; 200_000]);
     let refusal = second.read_to_end();
-    // A client that goes on sending may lose the end of it.
+    // A client that continues to send may lose the end of the reply.
     assert!(b"SERVER_ERROR out of memory\r\n".starts_with(&refusal), "{}", refusal.escape_ascii());
     server.connect().expect_open();
     drop(first);
-    server.await_figure("buffer_bytes", |bytes| bytes == 0);
+    server.await_stat_value("buffer_bytes", |bytes| bytes == 0);
 }
 
 #[test]
@@ -360,12 +361,12 @@ fn idle_connections_own_no_buffers() {
             client.expect(&replies);
         }
     }
-    assert_eq!(server.figure("curr_connections"), 1001);
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    assert_eq!(server.stat_value("curr_connections"), 1001);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
 }
 
 #[test]
-fn a_stuck_request_times_out_and_an_idle_connection_does_not() {
+fn an_incomplete_request_times_out_and_an_idle_connection_does_not() {
     let timeout = Some(Duration::from_secs(1));
     let server = start_with(Config { timeout, ..config() }, memory());
     let mut idle = server.connect();
@@ -374,7 +375,7 @@ fn a_stuck_request_times_out_and_an_idle_connection_does_not() {
     stuck.send(b"\xc8\x30\0\0");
     stuck.expect_close();
     idle.expect_open();
-    assert_eq!(server.figure("connections_timed_out"), 1);
+    assert_eq!(server.stat_value("connections_timed_out"), 1);
 }
 
 #[test]
@@ -385,8 +386,8 @@ fn a_client_that_never_reads_times_out() {
     client.send(b"set k 0 0 1000000\r\n");
     client.exchange([&[b'v'; 1_000_000][..], b"\r\n"].concat(), b"STORED\r\n");
     client.send(&b"get k\r\n".repeat(100));
-    server.await_figure("connections_timed_out", |count| count == 1);
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    server.await_stat_value("connections_timed_out", |count| count == 1);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
 }
 
 #[test]
@@ -399,7 +400,7 @@ fn an_idle_timeout_closes_idle_connections() {
 }
 
 #[test]
-fn a_client_may_end_its_side_before_it_reads() {
+fn a_client_may_end_its_stream_before_it_reads() {
     let server = start(memory());
     let mut client = server.connect();
     let (requests, replies) = mixed();
@@ -409,7 +410,7 @@ fn a_client_may_end_its_side_before_it_reads() {
 }
 
 #[test]
-fn a_full_disk_is_told_in_the_words_of_each_protocol() {
+fn a_full_disk_is_reported_in_the_form_of_each_protocol() {
     let engine = ManualEngine::new("casket.tch", Durability::None);
     let server = start_engine(&engine);
     let mut client = server.connect();

@@ -1,4 +1,4 @@
-//! What HTTP offers beside what Tokyo Tyrant had: versions, parts, types and times of values.
+//! HTTP beyond Tokyo Tyrant's: versions, ranges, types and expiry of values.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -10,7 +10,7 @@ use support::{Client, fixed, hash, memory, memory_tree, start, start_with, table
 
 const CREATED: &str = "Created\n";
 
-/// Sends a request without a body, or with one and its length.
+/// Returns a request without a body, or with one and its length.
 fn request(client: &mut Client, line: &str, headers: &str, body: &str) {
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -22,7 +22,7 @@ fn put(client: &mut Client, path: &str, headers: &str, body: &str) {
     client.expect_response("201 Created", CREATED);
 }
 
-/// The head of the answer to a GET, which has this value.
+/// Sends a GET, asserts its value, and returns the head of the response.
 fn get(client: &mut Client, path: &str, value: &str) -> String {
     request(client, &format!("GET {path}"), "", "");
     client.expect_response("200 OK", value)
@@ -41,7 +41,7 @@ fn now_s() -> u64 {
 }
 
 #[test]
-fn who_has_the_version_already_is_told_so() {
+fn a_client_with_the_current_version_gets_a_304() {
     let server = start(memory());
     let mut client = server.connect();
     put(&mut client, "/k", "", "one");
@@ -69,7 +69,7 @@ fn who_has_the_version_already_is_told_so() {
 }
 
 #[test]
-fn a_version_keeps_its_tag_on_disk_and_is_another_in_memory_after_a_restart() {
+fn entity_tags_survive_a_restart_on_disk_and_change_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let first = {
         let server = start(hash(folder.path()));
@@ -87,7 +87,7 @@ fn a_version_keeps_its_tag_on_disk_and_is_another_in_memory_after_a_restart() {
 }
 
 #[test]
-fn writes_change_only_the_version_that_they_name() {
+fn conditional_writes_change_only_the_version_that_they_name() {
     let folder = tempfile::tempdir().unwrap();
     for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
         let server = start(database);
@@ -124,7 +124,7 @@ fn writes_change_only_the_version_that_they_name() {
 }
 
 #[test]
-fn of_many_who_change_one_version_one_does() {
+fn one_of_many_writers_of_the_same_version_succeeds() {
     let server = start(memory());
     put(&mut server.connect(), "/k", "", "0");
     let version = tag(&mut server.connect(), "/k", "0");
@@ -145,7 +145,7 @@ fn of_many_who_change_one_version_one_does() {
 }
 
 #[test]
-fn a_part_of_a_value_is_sent_where_one_is_asked_for() {
+fn a_range_request_returns_that_part_of_the_value() {
     let server = start(memory());
     let mut client = server.connect();
     put(&mut client, "/k", "", "0123456789");
@@ -204,7 +204,7 @@ fn the_type_of_a_value_is_kept_with_it() {
 }
 
 #[test]
-fn where_there_is_no_room_for_a_type_the_value_is_stored_all_the_same() {
+fn a_value_is_stored_without_its_type_if_the_list_of_types_is_full() {
     let folder = tempfile::tempdir().unwrap();
     let plain = "application/octet-stream";
     for (database, value, own, listed) in [
@@ -221,7 +221,7 @@ fn where_there_is_no_room_for_a_type_the_value_is_stored_all_the_same() {
 }
 
 #[test]
-fn a_value_is_good_as_long_as_its_writer_said() {
+fn a_value_expires_when_its_writer_said() {
     let server = start(memory());
     let mut client = server.connect();
     let end = now_s() + 1000;
@@ -256,7 +256,7 @@ fn a_value_is_good_as_long_as_its_writer_said() {
 }
 
 #[test]
-fn to_a_client_of_the_original_nothing_is_said_that_it_did_not_ask_for() {
+fn a_client_of_tokyo_tyrant_gets_no_header_that_it_did_not_ask_for() {
     let server =
         start_with(Config { dialect: Dialect::TokyoTyrant, ..support::config() }, memory());
     let mut client = server.connect();
@@ -271,7 +271,7 @@ fn to_a_client_of_the_original_nothing_is_said_that_it_did_not_ask_for() {
 }
 
 #[test]
-fn to_a_client_of_the_original_types_and_times_are_not_told_either() {
+fn a_client_of_tokyo_tyrant_gets_no_type_and_no_expiry() {
     let folder = tempfile::tempdir().unwrap();
     let dialect = Dialect::TokyoTyrant;
     let server = start_with(Config { dialect, ..support::config() }, hash(folder.path()));
@@ -292,7 +292,7 @@ fn to_a_client_of_the_original_types_and_times_are_not_told_either() {
 }
 
 #[test]
-fn what_is_added_to_nothing_has_the_type_and_time_that_it_came_with() {
+fn an_append_to_a_missing_record_stores_its_type_and_expiry() {
     let server = start(memory());
     let mut client = server.connect();
     let said = "X-TT-PDMODE: 2\r\nContent-Type: image/png\r\nX-TT-XT: 1000\r\n";
@@ -305,7 +305,7 @@ fn what_is_added_to_nothing_has_the_type_and_time_that_it_came_with() {
 }
 
 #[test]
-fn a_part_is_not_put_in_the_place_of_the_whole() {
+fn a_put_of_a_range_is_refused() {
     let part = "Content-Range: bytes 0-0/3\r\n";
     for (dialect, status, value) in
         [(Dialect::Memcached, "400 Bad Request", "old"), (Dialect::TokyoTyrant, "201 Created", "x")]
@@ -320,7 +320,7 @@ fn a_part_is_not_put_in_the_place_of_the_whole() {
 }
 
 #[test]
-fn the_records_of_the_server_are_out_of_reach() {
+fn clients_cannot_reach_the_records_of_the_server() {
     let server = start(memory());
     let mut client = server.connect();
     put(&mut client, "/k", "Content-Type: image/x-own\r\n", "v");
@@ -340,7 +340,7 @@ fn the_records_of_the_server_are_out_of_reach() {
 }
 
 #[test]
-fn requests_that_wait_for_each_other_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let mut client = server.connect();

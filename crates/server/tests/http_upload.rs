@@ -1,4 +1,4 @@
-//! Bodies that go to a file on their way: their limits, and what becomes of those that break off.
+//! Uploads: bodies that are received into a file, their limits, and aborted uploads.
 
 mod support;
 
@@ -6,7 +6,7 @@ use server::{Config, OnTimeout, SemiSyncSettings};
 use std::time::Duration;
 use support::{Client, config, hash, logging, start, start_with};
 
-/// Length from which a body goes to a file.
+/// Length from which a body is received into a file, in bytes.
 const LONG: usize = 1 << 20;
 
 fn head(length: usize) -> String {
@@ -51,16 +51,16 @@ fn all_uploads_together_are_limited() {
     let mut slow = server.connect();
     slow.send(head(2 * LONG).as_bytes());
     slow.send(&vec![b'v'; 2 * LONG - 1]);
-    server.await_figure("spool_bytes", |bytes| bytes == 2 * LONG as u64 - 1);
-    // No event loop waits for the disk.
-    assert!(server.figure("requests_pooled") > 0);
+    server.await_stat_value("spool_bytes", |bytes| bytes == 2 * LONG as u64 - 1);
+    // The event loop does not wait for the disk.
+    assert!(server.stat_value("requests_pooled") > 0);
     let mut other = server.connect();
     other.send(head(2 * LONG).as_bytes());
     other.send(&vec![b'v'; 2 * LONG]);
     refused(&mut other, "503 Service Unavailable");
     slow.send(b"v");
     slow.expect_response("201 Created", "Created\n");
-    // What was taken is given back.
+    // The budget is returned.
     for _ in 0..3 {
         slow.send(head(2 * LONG).as_bytes());
         slow.send(&vec![b'w'; 2 * LONG]);
@@ -69,7 +69,7 @@ fn all_uploads_together_are_limited() {
 }
 
 #[test]
-fn an_upload_that_breaks_off_changes_nothing() {
+fn an_aborted_upload_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Config { spool_bytes_max: 2 * LONG, ..config() };
     let server = start_with(settings, hash(folder.path()));
@@ -87,7 +87,7 @@ fn an_upload_that_breaks_off_changes_nothing() {
 }
 
 #[test]
-fn chunks_without_their_form_are_refused_also_in_an_upload() {
+fn malformed_chunks_are_refused_in_an_upload() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let start = format!(
@@ -104,7 +104,7 @@ fn chunks_without_their_form_are_refused_also_in_an_upload() {
 }
 
 #[test]
-fn a_client_that_waits_is_told_to_send_a_long_body() {
+fn a_client_that_expects_a_100_gets_it_before_an_upload() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let mut client = server.connect();
@@ -115,7 +115,7 @@ fn a_client_that_waits_is_told_to_send_a_long_body() {
 }
 
 #[test]
-fn a_connection_goes_on_after_an_upload_in_chunks() {
+fn a_connection_stays_open_after_a_chunked_upload() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let mut client = server.connect();
@@ -138,7 +138,7 @@ fn a_connection_goes_on_after_an_upload_in_chunks() {
 }
 
 #[test]
-fn a_long_value_is_written_under_conditions_too() {
+fn conditional_writes_work_for_large_values() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let mut client = server.connect();
@@ -160,7 +160,7 @@ fn a_long_value_is_written_under_conditions_too() {
 }
 
 #[test]
-fn what_an_update_log_has_no_room_for_is_refused() {
+fn a_value_beyond_the_limit_of_the_update_log_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let log = server::update_log::Settings::new(folder.path().join("log"));
     let settings = Config { update_log: Some(log), server_id: 1, ..config() };
@@ -175,7 +175,7 @@ fn what_an_update_log_has_no_room_for_is_refused() {
 }
 
 #[test]
-fn an_upload_that_replicas_do_not_confirm_is_refused_in_its_protocol() {
+fn an_unconfirmed_upload_is_refused_in_the_form_of_http() {
     let folder = tempfile::tempdir().unwrap();
     let timeout = Duration::from_secs(3);
     let semi_sync = SemiSyncSettings { replicas: 1, timeout, on_timeout: OnTimeout::Error };
@@ -183,13 +183,13 @@ fn an_upload_that_replicas_do_not_confirm_is_refused_in_its_protocol() {
     let server = start_with(settings, hash(folder.path()));
     let mut client = server.connect();
     client.send(head(LONG).as_bytes());
-    // Each piece looks like a request of the binary protocol.
+    // Each piece begins as a request of the binary protocol does.
     client.send(&vec![0xc8; LONG]);
     client.expect_response("503 Service Unavailable", "not confirmed by replicas\n");
 }
 
 #[test]
-fn an_upload_that_is_not_to_be_is_refused_before_it_comes() {
+fn a_refused_upload_is_refused_before_its_body_arrives() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     for (key, header, status) in [

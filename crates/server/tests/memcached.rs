@@ -1,7 +1,7 @@
-//! The memcached protocol, as memcached answers it.
+//! memcached's text protocol: replies are memcached's.
 //!
-//! `cargo xtask memcached` compares with memcached itself; here is what that leaves out, and what
-//! each command comes to on its own.
+//! `cargo xtask memcached` compares with memcached itself. The tests here cover the rest, and each
+//! command on its own.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -12,13 +12,13 @@ use std::io::Read;
 use std::time::Duration;
 use support::{Client, config, hash, memory, memory_tree, named, start, start_with, table, tree};
 
-/// What a server answers to a request, up to the end of `end`.
+/// Sends a request and returns the reply up to and including `end`.
 fn answer(client: &mut Client, request: &str, end: &str) -> String {
     client.send(request.as_bytes());
     String::from_utf8(client.read_until(end.as_bytes())).unwrap()
 }
 
-/// The number behind a flag of the answer to a meta command.
+/// Returns the number after a flag in the reply to a meta command.
 fn number(client: &mut Client, request: &str, flag: char) -> u64 {
     let line = answer(client, request, "\r\n");
     let token = line.split_ascii_whitespace().find_map(|token| token.strip_prefix(flag));
@@ -26,7 +26,7 @@ fn number(client: &mut Client, request: &str, flag: char) -> u64 {
 }
 
 #[test]
-fn numbers_are_counted_as_memcached_counts() {
+fn incr_and_decr_count_as_in_memcached() {
     let server = start(memory());
     let mut client = server.connect();
     let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
@@ -53,7 +53,7 @@ fn keys_end_at_250_bytes() {
     }
     let key = "k".repeat(251);
     let refusal = "CLIENT_ERROR bad command line format\r\n";
-    // The data go with the line, so that the next answer is the next request's.
+    // The data are consumed with the line, so the next reply is that of the next request.
     client.exchange(format!("set {key} 0 0 1\r\nx\r\nmn\r\n"), format!("{refusal}MN\r\n"));
     client.exchange(format!("get a {key}\r\n"), format!("{refusal}\r\n"));
     for line in ["touch {} 1", "delete {}", "incr {} 1", "mg {} v", "me {}"] {
@@ -62,7 +62,7 @@ fn keys_end_at_250_bytes() {
 }
 
 #[test]
-fn both_dialects_answer_in_their_own_words() {
+fn both_dialects_reply_in_their_own_form() {
     let original = Config { dialect: Dialect::TokyoTyrant, ..config() };
     let (server, original) = (start(memory()), start_with(original, memory()));
     let (mut client, mut other) = (server.connect(), original.connect());
@@ -94,20 +94,20 @@ fn both_dialects_answer_in_their_own_words() {
 }
 
 #[test]
-fn flush_all_can_wait() {
+fn flush_all_can_be_delayed() {
     for database in [memory(), memory_tree()] {
         let server = start(database);
         let mut client = server.connect();
         client.exchange("set a 0 0 1\r\nx\r\nflush_all 1000\r\nget a\r\n", {
             "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
         });
-        // The second that is named is not part of what is removed.
+        // Records stored in the given second stay.
         client.exchange("flush_all 1\r\nget a\r\nset a 0 0 1\r\nx\r\n", {
             "OK\r\nEND\r\nSTORED\r\n"
         });
         client.exchange("flush_all 2\r\n", "OK\r\n");
         support::wait_until(|| answer(&mut client, "mg a\r\n", "\r\n") == "EN\r\n");
-        // The last one counts, and an immediate one leaves none behind.
+        // The last flush_all counts, and an immediate one cancels a delayed one.
         client.exchange("flush_all 2\r\nflush_all\r\nset a 0 0 1\r\nx\r\n", {
             "OK\r\nOK\r\nSTORED\r\n"
         });
@@ -117,7 +117,7 @@ fn flush_all_can_wait() {
 }
 
 #[test]
-fn a_touch_leaves_the_number_to_compare_with() {
+fn a_touch_keeps_the_cas_number() {
     let server = start(memory());
     let mut client = server.connect();
     let first = number(&mut client, "ms k 1 c\r\na\r\n", 'c');
@@ -130,7 +130,7 @@ fn a_touch_leaves_the_number_to_compare_with() {
 }
 
 #[test]
-fn a_client_can_say_the_number_to_compare_with() {
+fn a_client_can_choose_the_cas_number() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("ms k 1 E1000 c\r\na\r\n", "HD c1000\r\n");
@@ -143,7 +143,7 @@ fn a_client_can_say_the_number_to_compare_with() {
 }
 
 #[test]
-fn one_client_wins_the_right_to_renew() {
+fn one_client_wins_the_right_to_refresh_a_stale_value() {
     for database in [memory(), memory_tree()] {
         let server = start(database);
         let mut client = server.connect();
@@ -156,14 +156,14 @@ fn one_client_wins_the_right_to_renew() {
         client.exchange_in_time("md k I T500\r\nmg k t v\r\nmg k t v\r\n", {
             "HD\r\nVA 1 t500 X W\r\nx\r\nVA 1 t500 Z X\r\nx\r\n"
         });
-        // Neither a touch nor a sum in its place make it fresh, a new value does.
+        // Neither a touch nor an arithmetic command makes it fresh, a new value does.
         client.exchange("touch k 60\r\nmg k\r\n", "TOUCHED\r\nHD Z X\r\n");
         client.exchange("set k 0 0 1\r\ny\r\nmg k v\r\n", "STORED\r\nVA 1\r\ny\r\n");
     }
 }
 
 #[test]
-fn a_value_that_comes_too_late_is_stored_as_stale() {
+fn a_late_value_is_stored_as_stale() {
     let server = start(memory());
     let mut client = server.connect();
     let first = number(&mut client, "ms k 1 c\r\na\r\n", 'c');
@@ -176,7 +176,7 @@ fn a_value_that_comes_too_late_is_stored_as_stale() {
 }
 
 #[test]
-fn what_is_stale_is_stale_after_a_restart() {
+fn a_stale_value_stays_stale_after_a_restart() {
     for name in ["casket.tch", "casket.tcb"] {
         let folder = tempfile::tempdir().unwrap();
         let server = start(named(folder.path(), name));
@@ -194,13 +194,13 @@ fn what_is_stale_is_stale_after_a_restart() {
 }
 
 #[test]
-fn keys_of_any_bytes_come_back_as_base64() {
+fn binary_keys_are_returned_in_base64() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("ms DQo= 1 b k\r\nx\r\nmg DQo= b k v\r\n", {
         "HD kDQo= b\r\nVA 1 kDQo= b\r\nx\r\n"
     });
-    // Also where it was not stored so: such a key would end the line.
+    // Also if it was stored in another form: such a key would end the line.
     client.exchange(b"\xc8\x10\0\0\0\x02\0\0\0\x01\n\ny", b"\0");
     client.exchange("mg Cgo= b k v\r\n", "VA 1 kCgo= b\r\ny\r\n");
     let line = answer(&mut client, "me Cgo= b\r\n", "\r\n");
@@ -214,7 +214,7 @@ fn keys_of_any_bytes_come_back_as_base64() {
 }
 
 #[test]
-fn reads_are_told_from_the_first_meta_command_on() {
+fn access_stats_are_returned_from_the_first_meta_command_on() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("set k 0 0 1\r\nx\r\nget k\r\nmg k h\r\n", {
@@ -229,7 +229,7 @@ fn reads_are_told_from_the_first_meta_command_on() {
 }
 
 #[test]
-fn a_value_can_be_removed_and_the_record_stay() {
+fn a_meta_delete_can_remove_the_value_and_keep_the_record() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("ms k 3 F5 T500\r\nabc\r\nmd k x\r\nmg k v f t\r\n", {
@@ -239,7 +239,7 @@ fn a_value_can_be_removed_and_the_record_stay() {
 }
 
 #[test]
-fn a_time_applies_to_a_sum_that_needs_more_room_too() {
+fn an_expiry_applies_to_an_incr_that_makes_the_value_longer() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange_in_time("ms k 1\r\n9\r\nma k T500 t v\r\nmg k t\r\n", {
@@ -279,7 +279,7 @@ fn all_keys_are_listed() {
 }
 
 #[test]
-fn a_list_longer_than_a_reply_may_be_is_refused() {
+fn a_list_over_the_limit_of_a_reply_is_refused() {
     let server = start_with(Config { reply_bytes_max: 1000, ..config() }, memory());
     let mut client = server.connect();
     for key in 0..100 {
@@ -291,25 +291,25 @@ fn a_list_longer_than_a_reply_may_be_is_refused() {
 }
 
 #[test]
-fn a_cap_on_bytes_is_kept_to_as_memcached_does() {
+fn a_cap_on_bytes_evicts_as_memcached_does() {
     let folder = tempfile::tempdir().unwrap();
     for database in
         [memory(), memory_tree(), hash(folder.path()), tree(folder.path()), table(folder.path())]
     {
         let server = start(database);
         let mut client = server.connect();
-        // A row of one column, too.
+        // Also a row of one column.
         let value = format!("v\0{}", "v".repeat(99_998));
         client.exchange("cache_memlimit 8\r\n", "OK\r\n");
         for key in 0..200 {
             client.exchange(format!("set {key} 0 0 100000\r\n{value}\r\n"), "STORED\r\n");
         }
-        let records = server.figure("curr_items");
-        // One more than there is room for, before the next write.
+        let records = server.stat_value("curr_items");
+        // One record may exceed the cap until the next write.
         assert!((1..=84).contains(&records), "{records}");
-        assert!(server.figure("evictions") >= 200 - records);
-        assert_eq!(server.figure("limit_maxbytes"), 8 << 20);
-        // Each part of the database goes by its own order, so single early ones may stay.
+        assert!(server.stat_value("evictions") >= 200 - records);
+        assert_eq!(server.stat_value("limit_maxbytes"), 8 << 20);
+        // Each shard of the database evicts in its own order, so single early records may stay.
         let mut remaining = |keys: std::ops::Range<u32>| {
             let is_there = |key: &u32| {
                 client.send(format!("mg {key}\r\n").as_bytes());
@@ -331,7 +331,7 @@ fn a_cap_on_bytes_is_kept_to_as_memcached_does() {
 }
 
 #[test]
-fn shutdown_works_where_it_is_allowed() {
+fn shutdown_works_if_it_is_allowed() {
     let server = start(memory());
     server.connect().exchange("shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n");
     let mut server = start_with(Config { shutdown_command: true, ..config() }, memory());
@@ -371,7 +371,7 @@ fn stats_have_memcacheds_names() {
         ("store_too_large", 0),
         ("store_no_memory", 0),
     ] {
-        assert_eq!(server.figure(name), figure, "{name}");
+        assert_eq!(server.stat_value(name), figure, "{name}");
     }
     let items = answer(&mut client, "stats items\r\n", "END\r\n");
     assert!(items.starts_with("STAT items:1:number 1\r\n"), "{items}");
@@ -393,7 +393,7 @@ fn comparisons_are_counted_in_every_protocol() {
     client.exchange(format!("ms k 1 C{first}\r\nb\r\nms k 1 C{first}\r\nc\r\n"), "HD\r\nEX\r\n");
     client.exchange("ms nope 1 C1\r\nb\r\n", "NF\r\n");
     let number = number(&mut client, "mg k c\r\n", 'c');
-    // The binary protocol's set with a number.
+    // The binary protocol's set with a cas number.
     let mut request = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0];
     request.extend_from_slice(&number.to_be_bytes());
     request.extend_from_slice(b"\0\0\0\0\0\0\0\0kd");
@@ -415,7 +415,7 @@ fn comparisons_are_counted_in_every_protocol() {
         http.read_until(b"\r\n\r\n");
     }
     for (name, figure) in [("cas_hits", 3), ("cas_badval", 2), ("cas_misses", 2)] {
-        assert_eq!(server.figure(name), figure, "{name}");
+        assert_eq!(server.stat_value(name), figure, "{name}");
     }
 }
 
@@ -426,12 +426,12 @@ fn expired_records_are_counted() {
         let server = start(database);
         let mut client = server.connect();
         client.exchange("set gone 0 -1 1\r\nx\r\nset k 0 0 1\r\nx\r\n", "STORED\r\nSTORED\r\n");
-        let before = server.figure("get_expired") + server.figure("reclaimed");
+        let before = server.stat_value("get_expired") + server.stat_value("reclaimed");
         client.exchange("get gone nope k\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n");
-        // Either the read has met it, or a write has given back its space before.
-        let after = server.figure("get_expired") + server.figure("reclaimed");
+        // Either the read met it, or an earlier write reclaimed its space.
+        let after = server.stat_value("get_expired") + server.stat_value("reclaimed");
         assert!(after == before + 1 || before == 1, "{before} {after}");
-        assert_eq!(server.figure("get_misses"), 2);
+        assert_eq!(server.stat_value("get_misses"), 2);
     }
 }
 
@@ -466,7 +466,7 @@ fn refused_values_and_connections_are_counted() {
 }
 
 #[test]
-fn flags_and_expiry_are_left_out_of_account_where_they_are_to_be() {
+fn flags_and_expiry_are_ignored_if_configured() {
     let config = Config { dialect: Dialect::TokyoTyrant, ignores_expiry: true, ..config() };
     let server = start_with(config, memory());
     let mut client = server.connect();

@@ -1,7 +1,7 @@
-//! memcached's binary protocol, as memcached answers it.
+//! memcached's binary protocol: replies are memcached's.
 //!
-//! `cargo xtask memcached` compares with memcached itself; here is what each command comes to on
-//! its own, and what memcached does not do.
+//! `cargo xtask memcached` compares with memcached itself. The tests here cover each command on its
+//! own, and the differences from memcached.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -16,7 +16,7 @@ use support::{
 
 const FLAGS_AND_EXPIRY: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
 
-/// As clients of memcached see it.
+/// Returns a `set` as memcached clients send it.
 const VERSION: &str = concat!("1.6.45-tyrant-", env!("CARGO_PKG_VERSION"));
 
 const GET: u8 = 0x00;
@@ -41,7 +41,7 @@ fn alone(opcode: u8) -> Packet<'static> {
     Packet { opcode, ..Packet::default() }
 }
 
-/// Status and text of a response that has nothing else.
+/// Returns status and text of a response that has nothing else.
 fn said(response: &Response) -> (u16, &str) {
     assert!(response.extras.is_empty() && response.key.is_empty(), "{response:?}");
     (response.status, std::str::from_utf8(&response.value).unwrap())
@@ -66,7 +66,7 @@ fn values_are_stored_and_read() {
 }
 
 #[test]
-fn conditions_of_storing_have_a_status_each() {
+fn each_condition_of_a_store_has_its_status() {
     let server = start(memory());
     let mut client = server.connect();
     assert_eq!(said(&client.ask(&set(REPLACE, b"k", b"1"))), (1, "Not found"));
@@ -81,7 +81,7 @@ fn conditions_of_storing_have_a_status_each() {
 }
 
 #[test]
-fn a_number_is_compared_by_every_command_that_changes_a_record() {
+fn every_command_that_changes_a_record_compares_the_cas_number() {
     let server = start(memory());
     let mut client = server.connect();
     for opcode in [SET, ADD, REPLACE] {
@@ -116,7 +116,7 @@ fn a_number_is_compared_by_every_command_that_changes_a_record() {
 }
 
 #[test]
-fn numbers_are_made_where_they_are_wanted() {
+fn incr_and_decr_create_the_record_if_asked() {
     let server = start(memory());
     let mut client = server.connect();
     let sum = |amount: u64, initial: u64, expiry: u32| {
@@ -135,7 +135,7 @@ fn numbers_are_made_where_they_are_wanted() {
     client.ask(&set(SET, b"n", b"x"));
     let text = "Non-numeric server-side value for incr or decr";
     assert_eq!(said(&ask(&mut client, INCREMENT, &sum(2, 7, 0))), (6, text));
-    // A new number has the expiry it was made with.
+    // A new number has the expiry of its request.
     client.ask(&on_key(DELETE, b"n"));
     ask(&mut client, INCREMENT, &sum(1, 7, 500));
     client.exchange_in_time("mg n t\r\n", "HD t500\r\n");
@@ -144,7 +144,7 @@ fn numbers_are_made_where_they_are_wanted() {
 }
 
 #[test]
-fn a_touch_sets_the_expiry_and_leaves_the_number() {
+fn a_touch_sets_the_expiry_and_keeps_the_cas_number() {
     let server = start(memory());
     let mut client = server.connect();
     let number = client.ask(&set(SET, b"k", b"v")).number;
@@ -170,7 +170,7 @@ fn a_touch_sets_the_expiry_and_leaves_the_number() {
 }
 
 #[test]
-fn quiet_commands_say_only_what_is_not_expected() {
+fn quiet_commands_reply_only_to_the_unexpected() {
     let server = start(memory());
     let mut client = server.connect();
     let sum = [[0; 7].as_slice(), &[1], &[0; 12]].concat();
@@ -204,7 +204,7 @@ fn quiet_commands_say_only_what_is_not_expected() {
 }
 
 #[test]
-fn figures_come_one_by_one() {
+fn each_stat_has_a_response_of_its_own() {
     let server = start(memory());
     let mut client = server.connect();
     client.ask(&set(SET, b"k", b"v"));
@@ -239,7 +239,7 @@ fn figures_come_one_by_one() {
 }
 
 #[test]
-fn the_rest_is_answered_too() {
+fn the_remaining_commands_are_answered_too() {
     let server = start(memory());
     let mut client = server.connect();
     assert_eq!(said(&client.ask(&alone(0x0b))), (0, VERSION));
@@ -265,7 +265,7 @@ fn the_rest_is_answered_too() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_and_ends_the_connection() {
+fn a_malformed_request_gets_an_error_and_closes_the_connection() {
     let server = start(memory());
     let key = [b'k'; 251];
     let mut longer = on_key(GET, b"k").bytes();
@@ -286,7 +286,7 @@ fn what_is_no_request_is_answered_and_ends_the_connection() {
 }
 
 #[test]
-fn every_kind_of_database_answers_alike() {
+fn every_kind_of_database_replies_alike() {
     let folder = tempfile::tempdir().unwrap();
     for database in [memory_tree(), hash(folder.path()), tree(folder.path())] {
         let server = start(database);
@@ -301,7 +301,7 @@ fn every_kind_of_database_answers_alike() {
 }
 
 #[test]
-fn protocols_may_take_turns() {
+fn protocols_may_alternate_on_a_connection() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(&set(0x11, b"k", b"v").bytes());
@@ -311,7 +311,7 @@ fn protocols_may_take_turns() {
 }
 
 #[test]
-fn limits_and_failures_have_words_of_the_protocol() {
+fn limits_and_failures_have_statuses_of_the_protocol() {
     let settings = Config { request_bytes_max: 200, reply_bytes_max: 150, ..config() };
     let server = start_with(settings, memory());
     let mut client = server.connect();

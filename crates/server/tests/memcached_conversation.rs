@@ -1,8 +1,8 @@
-//! Conversations with memcached 1.6.45, replayed: steady answers byte for byte, answers with
-//! times and numbers of the server's choosing with those numbers masked.
+//! Recorded conversations with memcached 1.6.45: stable replies are equal byte for byte, replies
+//! with times and numbers of the server's choice are equal apart from these.
 //!
 //! Each conversation was captured on a fresh memcached, each of its exchanges on a connection of
-//! its own. [`EXCEPTIONS`] names the exchanges whose answers differ on purpose, and why.
+//! its own. [`EXCEPTIONS`] lists the exchanges with another reply on purpose, and the reasons.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -10,7 +10,7 @@ mod support;
 
 use support::{Client, Running};
 
-/// Commands about memcached's memory classes and version, with the answers given here.
+/// Commands about memcached's slab classes and version, with the replies of this server.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("version\\r\\n", "the name of this server follows", "VERSION 1.6.45-tyrant-0.1.0\r\n"),
     ("version x\\r\\n", "the name of this server follows", "VERSION 1.6.45-tyrant-0.1.0\r\n"),
@@ -32,7 +32,7 @@ struct Exchange {
 }
 
 #[test]
-fn memcached_1_6_45_is_answered_byte_for_byte() {
+fn replies_equal_those_of_memcached_1_6_45() {
     let exchanges = exchanges(include_str!("fixtures/conversation-memcached-1.6.45.jsonl"));
     let mut differences = Vec::new();
     let mut excepted = std::collections::BTreeSet::new();
@@ -63,7 +63,7 @@ fn memcached_1_6_45_is_answered_byte_for_byte() {
     assert_eq!(excepted.len(), EXCEPTIONS.len(), "each exception is met");
 }
 
-/// The answer as it is compared: numbers of volatile answers are masked.
+/// Returns a reply in the form that is compared: numbers of unstable replies are masked.
 fn shape(reply: &[u8], exchange: &Exchange) -> String {
     let text = reply.escape_ascii().to_string();
     let shows_times = exchange.request.starts_with(b"lru_crawler metadump");
@@ -81,9 +81,10 @@ fn shape(reply: &[u8], exchange: &Exchange) -> String {
     masked
 }
 
-/// The answer to a request on a connection of its own, and whether the server closed it.
+/// Sends a request on a connection of its own. Returns the reply, and whether the server closed the
+/// connection.
 fn ask(server: &Running, exchange: &Exchange) -> (Vec<u8>, bool) {
-    /// Ends what was sent, so that all of the answer is known to have come.
+    /// Request after the exchange, whose reply marks the end of the reply before it.
     const END: &[u8] = b"mn\r\n";
     let mut client: Client = server.connect();
     client.send(&exchange.request);

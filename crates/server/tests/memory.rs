@@ -1,7 +1,8 @@
-//! Hostile clients of every protocol cost a bounded amount of memory, measured, and others go on.
+//! Memory: hostile clients of every protocol cost a bounded amount of memory, measured, and other
+//! clients are served.
 //!
-//! Clients and server share the process whose memory is measured; what clients send comes from
-//! small buffers, and what waits in sockets is the kernel's.
+//! Clients and server share the process whose memory is measured. Clients send from small buffers,
+//! and bytes in sockets belong to the kernel.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -13,32 +14,32 @@ use server::Config;
 use std::io::Write;
 use support::{Client, Packet, Running, config, memory, start_with};
 
-/// Settings of [`Config::buffer_bytes_max`] here, in bytes.
+/// Value of [`Config::buffer_bytes_max`] in these tests, in bytes.
 const BUFFER_BYTES_MAX: usize = 32 << 20;
 
-/// Most bytes that a server takes beside its buffers and its connections, whatever clients do: what
-/// its threads and the allocator keep, and a request and a reply under way.
+/// Most bytes that a server takes apart from its buffers and its connections: its threads, the
+/// allocator, a request and a reply in execution.
 const OVERHEAD_BYTES_MAX: usize = 24 << 20;
 
-/// Most bytes that a connection takes which nobody uses.
+/// Most bytes of an idle connection.
 const IDLE_CONNECTION_BYTES_MAX: usize = 512;
 
-/// Most bytes that a connection takes with a request that is announced only.
+/// Most bytes of a connection whose request is announced only.
 const ANNOUNCED_BYTES_MAX: usize = 2 << 10;
 
-/// Bytes that the allocator may take ahead.
+/// Bytes that the allocator may take in advance.
 const SLACK_BYTES: usize = 1 << 20;
 
-/// Clients of each protocol that do the same.
+/// Number of clients per protocol.
 const CLIENTS: usize = 50;
 
-/// Most connections that nobody uses.
+/// Most idle connections.
 const IDLE_CONNECTIONS: usize = 10_000;
 
-/// Bytes of a value that is asked for again and again.
+/// Length of a value that is requested repeatedly, in bytes.
 const VALUE_BYTES: usize = 1 << 20;
 
-/// Only one of these tests runs at a time: they measure the memory of the whole process.
+/// Lock that lets one test run at a time: they measure the memory of the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -48,21 +49,21 @@ fn turn() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// Memory of this process that is no file's, in bytes.
+/// Returns the anonymous memory of this process, in bytes.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// The most memory that this process had since `forget_peak`, in bytes.
+/// Returns the peak of the memory of this process since `reset_peak`, in bytes.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-fn forget_peak() {
+fn reset_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
@@ -76,7 +77,7 @@ fn server() -> Running {
     start_with(settings, memory())
 }
 
-/// Checks that no more than `most` bytes have come since there were `before`.
+/// Asserts that memory has grown by at most `most` bytes since it was `before`.
 fn assert_bounded(what: &str, before: usize, most: usize) {
     let after = resident_bytes();
     let grown = after.saturating_sub(before);
@@ -84,19 +85,20 @@ fn assert_bounded(what: &str, before: usize, most: usize) {
     assert!(grown <= most, "{what}: {grown} bytes, more than {most}");
 }
 
-/// Sends as much as the server and the sockets take; the server may have ended the connection.
+/// Sends as many bytes as the server and the sockets take. The server may have closed the
+/// connection.
 fn send_as_much_as_goes(client: &mut Client, bytes: usize) {
-    /// Waits of a millisecond, in which nothing more is taken, that are enough to believe it.
-    const PATIENCE: u32 = 5;
+    /// Number of waits of 1 ms without progress after which no progress is expected.
+    const WAIT_MAX: u32 = 5;
     let chunk = [b'x'; 16 << 10];
     client.stream.set_nonblocking(true).unwrap();
     let mut left = bytes;
-    let mut patience = PATIENCE;
+    let mut patience = WAIT_MAX;
     while left > 0 && patience > 0 {
         match client.stream.write(&chunk[..chunk.len().min(left)]) {
             Ok(sent) => {
                 left -= sent;
-                patience = PATIENCE;
+                patience = WAIT_MAX;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -108,7 +110,7 @@ fn send_as_much_as_goes(client: &mut Client, bytes: usize) {
     client.stream.set_nonblocking(false).unwrap();
 }
 
-/// The beginnings of requests that announce more than anybody means to send, by protocol.
+/// Returns beginnings of requests that announce more than they send, by protocol.
 fn announcements() -> [(&'static str, Vec<u8>); 8] {
     let mut packet = Packet { opcode: 1, extras: &[0; 8], key: b"k", ..Packet::default() }.bytes();
     packet[8..12].copy_from_slice(&(250u32 << 20).to_be_bytes());
@@ -128,7 +130,7 @@ fn announcements() -> [(&'static str, Vec<u8>); 8] {
 }
 
 #[test]
-fn requests_that_are_announced_cost_nothing() {
+fn announced_requests_cost_nothing() {
     let _turn = turn();
     let server = server();
     server.pass();
@@ -148,7 +150,7 @@ fn requests_that_are_announced_cost_nothing() {
 }
 
 #[test]
-fn requests_without_end_cost_no_more_than_all_buffers_may() {
+fn endless_requests_cost_no_more_than_the_budget_of_all_buffers() {
     let _turn = turn();
     for (protocol, announcement) in announcements() {
         let server = server();
@@ -161,15 +163,15 @@ fn requests_without_end_cost_no_more_than_all_buffers_may() {
         }
         server.pass();
         assert_bounded(protocol, before, BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX);
-        assert!(server.figure("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
+        assert!(server.stat_value("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
         server.connect().expect_open();
         drop(clients);
-        server.await_figure("buffer_bytes", |bytes| bytes == 0);
+        server.await_stat_value("buffer_bytes", |bytes| bytes == 0);
     }
 }
 
 #[test]
-fn replies_that_nobody_reads_cost_no_more_than_all_buffers_may() {
+fn unread_replies_cost_no_more_than_the_budget_of_all_buffers() {
     let _turn = turn();
     let get = Packet { key: b"k", ..Packet::default() }.bytes();
     for (protocol, request) in [
@@ -190,15 +192,15 @@ fn replies_that_nobody_reads_cost_no_more_than_all_buffers_may() {
         }
         server.pass();
         assert_bounded(protocol, before, BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX);
-        assert!(server.figure("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
+        assert!(server.stat_value("buffer_bytes") <= BUFFER_BYTES_MAX as u64);
         other.expect_open();
         drop(clients);
-        server.await_figure("buffer_bytes", |bytes| bytes == 0);
+        server.await_stat_value("buffer_bytes", |bytes| bytes == 0);
     }
 }
 
 #[test]
-fn replies_that_are_made_cost_no_more_than_all_buffers_may() {
+fn replies_being_made_cost_no_more_than_the_budget_of_all_buffers() {
     let _turn = turn();
     let key = [b'k'; 60_000];
     let database = memory();
@@ -219,7 +221,7 @@ fn replies_that_are_made_cost_no_more_than_all_buffers_may() {
         let settings = Config { buffer_bytes_max: BUFFER_BYTES_MAX, pool_threads: 8, ..config() };
         let server = start_with(settings, database.clone());
         server.pass();
-        forget_peak();
+        reset_peak();
         let before = peak_bytes();
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
         for client in &mut clients {
@@ -232,12 +234,12 @@ fn replies_that_are_made_cost_no_more_than_all_buffers_may() {
         println!("{what}: {} KiB at most", grown >> 10);
         assert!(grown <= BUFFER_BYTES_MAX + OVERHEAD_BYTES_MAX, "{what}: {grown} bytes");
         server.connect().expect_open();
-        assert_eq!(server.figure("buffer_bytes"), 0);
+        assert_eq!(server.stat_value("buffer_bytes"), 0);
     }
 }
 
 #[test]
-fn a_reply_counts_while_it_is_made_from_a_mebibyte_on() {
+fn a_reply_is_charged_while_it_is_made_from_a_mebibyte_on() {
     const STEP: usize = 1 << 20;
     const AROUND: usize = b"VALUE k 0 1234567\r\n\r\n".len();
     let _turn = turn();
@@ -255,9 +257,9 @@ fn a_reply_counts_while_it_is_made_from_a_mebibyte_on() {
 }
 
 #[test]
-fn connections_that_nobody_uses_cost_little() {
+fn idle_connections_cost_little() {
     let _turn = turn();
-    // Each takes a descriptor of the client's and one of the server's.
+    // Each connection takes a descriptor of the client and one of the server.
     let spare = 200;
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) as usize;
     let count = IDLE_CONNECTIONS.min(descriptors.saturating_sub(spare) / 2);
@@ -267,7 +269,7 @@ fn connections_that_nobody_uses_cost_little() {
     other.exchange(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
     let before = resident_bytes();
     let mut clients: Vec<Client> = (0..count).map(|_| server.connect()).collect();
-    // Each has been used once.
+    // Each connection has been used once.
     let get = Packet { key: b"k", ..Packet::default() };
     for (place, client) in clients.iter_mut().enumerate() {
         match place % 4 {
@@ -280,8 +282,8 @@ fn connections_that_nobody_uses_cost_little() {
             }
         }
     }
-    assert_eq!(server.figure("curr_connections"), count as u64 + 2);
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    assert_eq!(server.stat_value("curr_connections"), count as u64 + 2);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
     let what = format!("{count} idle connections");
     assert_bounded(&what, before, count * IDLE_CONNECTION_BYTES_MAX + SLACK_BYTES);
     other.expect_open();

@@ -1,4 +1,4 @@
-//! Replicas that clients may only read, and that become masters.
+//! Promotion: read-only replicas that become masters.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{
 };
 use wire::binary::Request;
 
-/// A replica that clients may only read, of the server at `address`.
+/// Starts a read-only replica of the server at `address`.
 fn read_only(folder: &Path, address: SocketAddr) -> Config {
     let mut config = following(2, folder, address);
     config.following.is_writable = false;
@@ -85,7 +85,7 @@ fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
 }
 
 #[test]
-fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
+fn a_promoted_replica_takes_writes_and_follows_no_master_until_one_is_set() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     master.connect().exchange(misc("promote", &[]), MISC_FAILURE);
@@ -104,7 +104,7 @@ fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
         client.exchange(misc("promote", &[]), MISC_FAILURE);
         set(&replica, "b", "2");
     }
-    // With the same options it stays what it has become.
+    // With the same options it stays a master.
     let replica = start();
     assert_eq!(stat(&replica, "mhost"), None);
     set(&replica, "c", "3");
@@ -118,10 +118,10 @@ fn a_promoted_replica_takes_writes_and_follows_nobody_until_it_is_told_to() {
     assert!(stat(&start(), "mhost").is_some());
 }
 
-/// A time stamp of one log says nothing in another: what the new master has logged of the old one's
-/// operations has later time stamps there.
+/// Time stamps of two logs cannot be compared: in the log of the new master, the operations of the
+/// old one have later time stamps.
 #[test]
-fn a_replica_of_the_old_master_that_may_become_a_copy_has_nothing_twice_of_the_new_one() {
+fn a_replica_of_the_old_master_that_copies_the_new_one_executes_nothing_twice() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let (master, source) = start_master(folders[0].path());
     let next = hash(folders[1].path());
@@ -152,17 +152,17 @@ fn a_replica_of_the_old_master_that_may_become_a_copy_has_nothing_twice_of_the_n
 }
 
 #[test]
-fn a_promotion_that_cannot_be_remembered_is_none() {
+fn a_promotion_that_cannot_be_stored_fails() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     let copy = hash(other.path());
     let replica = start_with(read_only(other.path(), master.address), copy.clone());
     wait_until(|| is_following(&replica));
-    // What is in the way of the file.
+    // A folder takes the name of the file.
     let new = other.path().join("rts.promoted.new");
     fs::create_dir(&new).unwrap();
     replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
-    // It is a replica as before.
+    // The server is still a replica.
     set(&master, "a", "1");
     wait_until_equal(&copy, &source);
     let mut client = replica.connect();

@@ -1,4 +1,4 @@
-//! Promises of the records that a front end sees.
+//! Records: the interface for front ends.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -18,7 +18,7 @@ fn value(database: &Database, key: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_stored_while_a_record_moves_goes_with_it() {
+fn a_value_stored_during_a_move_is_moved_too() {
     let engine = ManualEngine::new("", Durability::None);
     let database = Database::from_engine(Arc::<ManualEngine>::clone(&engine));
     let records = records(&database);
@@ -31,7 +31,7 @@ fn what_is_stored_while_a_record_moves_goes_with_it() {
 }
 
 #[test]
-fn a_part_is_not_put_over_what_was_stored_meanwhile() {
+fn a_write_of_a_part_fails_if_the_value_changed_meanwhile() {
     let database = memory();
     let records = records(&database);
     let meta = Meta { flags: 0xc702_0000, expires_at_ms: 4_000_000_000_000 };
@@ -60,7 +60,7 @@ fn a_part_is_not_put_over_what_was_stored_meanwhile() {
 }
 
 #[test]
-fn a_long_value_that_is_changed_in_part_counts_as_a_buffer() {
+fn changing_a_part_of_a_large_value_is_charged_to_the_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let buffer_bytes_max = 2 << 20;
@@ -80,7 +80,7 @@ fn a_long_value_that_is_changed_in_part_counts_as_a_buffer() {
 }
 
 #[test]
-fn a_record_goes_with_all_its_values_and_moves_with_one() {
+fn a_removal_takes_all_values_of_a_key_and_a_move_takes_one() {
     let folder = tempfile::tempdir().unwrap();
     let database = tree(folder.path());
     let records = records(&database);

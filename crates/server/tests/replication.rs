@@ -1,4 +1,5 @@
-//! Replication on Tokyo Tyrant's wire: real servers, and masters and replicas made of a socket.
+//! Replication by Tokyo Tyrant's protocol, between servers, and with masters and replicas simulated
+//! over sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{
-    PATIENCE, Running, following, hash, is_following, logged, logging, memory, misc, records,
+    Running, WAIT_MAX, following, hash, is_following, logged, logging, memory, misc, records,
     request, set, set_master, start_master, start_with, stat, table, take_replica, tree,
     wait_until, wait_until_equal,
 };
@@ -23,10 +24,10 @@ use wire::update_log::{Message, Operation};
 
 const STORED: &[u8] = b"STORED\r\n";
 
-/// What server 3, Tokyo Tyrant, sent to a replica.
+/// Stream that server 3, Tokyo Tyrant, sent to a replica.
 const STREAM: &[u8] = include_bytes!("fixtures/replication-stream.bin");
 
-/// Time stamp of the last update in it.
+/// Time stamp of the last update in the stream, in microseconds since 1970.
 const LAST_US: u64 = 1_795_226_398_393_705;
 
 fn start_replica(folder: &Path, master: SocketAddr) -> (Running, Database) {
@@ -54,12 +55,12 @@ fn a_replica_has_the_records_of_a_master_that_evicts() {
     master.connect().exchange(append, b"\0");
     client.exchange("append text 0 0 1\r\nc\r\n", STORED);
     client.exchange("delete long0\r\n", b"NOT_FOUND\r\n");
-    // What comes last on one key may come before what is there on another.
+    // The last update of one key may come before updates of others.
     let has = |key: &[u8], value: &[u8]| copy.get(key).unwrap().as_deref() == Some(value);
     wait_until(|| has(b"old", b"7") && has(b"text", b"bc"));
     wait_until(|| copy.get(b"long19").unwrap().is_some() && copy.get(b"long1").unwrap().is_some());
     wait_until(|| copy.get(b"long0").unwrap().is_none());
-    // What was evicted is still there.
+    // Evicted records are still there.
     assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
 }
 
@@ -135,7 +136,7 @@ fn a_replica_has_the_rows_of_a_table_that_evicts() {
     master.connect().exchange("delete removed\r\n", b"NOT_FOUND\r\n");
     let add = request(&Request::AddInt { key: b"number", addend: 5 });
     master.connect().exchange(add, b"\0\0\0\0\x05");
-    // The replica would find another one first.
+    // The replica would evict another row first.
     call("put", &["found2", "color", "red", "size", "2"]);
     let first = ["addcond\0color\0STREQ\0red", "setorder\0\0STRASC", "setlimit\x001", "out"];
     call("search", &first);
@@ -150,7 +151,7 @@ fn a_replica_has_the_rows_of_a_table_that_evicts() {
 }
 
 #[test]
-fn a_replica_gets_what_was_there_and_what_comes() {
+fn a_replica_gets_earlier_and_later_changes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     set(&master, "before", "1");
@@ -163,7 +164,7 @@ fn a_replica_gets_what_was_there_and_what_comes() {
     master.connect().exchange("delete before\r\n", b"DELETED\r\n");
     wait_until_equal(&copy, &source);
     assert_eq!(records(&copy).len(), 3);
-    // What it executed is in its own log, with where it came from.
+    // Its own log has the operations with their origin.
     let from_master: Vec<_> = logged(&one.path().join("ulog"))
         .into_iter()
         .map(|(origin, _, body)| (origin, 1, body))
@@ -175,7 +176,7 @@ fn a_replica_gets_what_was_there_and_what_comes() {
 }
 
 #[test]
-fn a_replica_of_a_replica_gets_it_too() {
+fn a_replica_of_a_replica_gets_the_changes_too() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [one, two, three] = &folders;
     let (master, source) = start_master(one.path());
@@ -202,7 +203,7 @@ fn rows_of_a_table_are_replicated() {
 }
 
 #[test]
-fn a_replica_goes_on_where_it_was_when_its_master_comes_back() {
+fn a_replica_resumes_when_its_master_is_back() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     let address = master.address;
@@ -225,7 +226,7 @@ fn a_replica_goes_on_where_it_was_when_its_master_comes_back() {
 }
 
 #[test]
-fn a_replica_that_was_away_goes_on_where_it_was() {
+fn a_replica_resumes_after_a_restart() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     for round in 0..3 {
@@ -243,7 +244,7 @@ fn a_replica_that_was_away_goes_on_where_it_was() {
 }
 
 #[test]
-fn two_masters_of_each_other_converge_and_nothing_goes_round() {
+fn two_mutual_masters_converge_and_no_change_circulates() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (first, left) = start_master(one.path());
     let (second, right) = start_replica(other.path(), first.address);
@@ -261,7 +262,7 @@ fn two_masters_of_each_other_converge_and_nothing_goes_round() {
     });
     wait_until(|| records(&left).len() == 200);
     wait_until_equal(&left, &right);
-    // Each has its own and the other's, once.
+    // Each log has the own changes and the other server's, once.
     let count = |folder: &Path, origin: u16, master: u16| {
         let entries = logged(&folder.join("ulog"));
         assert_eq!(entries.len(), 200);
@@ -272,7 +273,7 @@ fn two_masters_of_each_other_converge_and_nothing_goes_round() {
 }
 
 #[test]
-fn three_masters_in_a_ring_converge_and_nothing_goes_round() {
+fn three_masters_in_a_ring_converge_and_no_change_circulates() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let databases: Vec<_> = folders.iter().map(|folder| hash(folder.path())).collect();
     let servers: Vec<_> = (1..)
@@ -302,7 +303,7 @@ fn three_masters_in_a_ring_converge_and_nothing_goes_round() {
 }
 
 #[test]
-fn a_master_is_set_and_left_at_run_time() {
+fn a_master_can_be_set_and_removed_at_run_time() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     let copy = memory();
@@ -315,7 +316,7 @@ fn a_master_is_set_and_left_at_run_time() {
     wait_until(|| stat(&master, "replicas").as_deref() == Some("0"));
     set(&master, "b", "2");
     let position = fs::read_to_string(other.path().join("rts")).unwrap();
-    // From another time on: `a` is behind that.
+    // From a later time stamp, which is after `a`.
     copy.remove(b"a").unwrap();
     let behind_a = position.trim_end().parse().unwrap();
     let again = set_master("127.0.0.1", master.address.port(), behind_a, 0);
@@ -325,22 +326,22 @@ fn a_master_is_set_and_left_at_run_time() {
 }
 
 #[test]
-fn a_server_without_an_id_follows_nobody() {
+fn a_server_without_an_id_follows_no_master() {
     let server = support::start(memory());
     server.connect().exchange(set_master("127.0.0.1", 1978, 0, 0), b"\x01");
     server.connect().exchange(set_master("", 0, 0, 0), b"\0");
 }
 
-/// The beginning of what a master sends, for server 99 from 1 on.
+/// Reads the beginning of a master's stream for server 99 from time stamp 1.
 fn ask(server: &Running, timestamp_us: u64, server_id: u32) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     stream.write_all(&request(&Request::Replicate { timestamp_us, server_id })).unwrap();
     stream
 }
 
 #[test]
-fn what_a_master_sends_is_what_the_original_sent() {
+fn a_master_sends_the_bytes_of_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     let (master, _) = start_master(folder.path());
     set(&master, "a", "1");
@@ -354,14 +355,14 @@ fn what_a_master_sends_is_what_the_original_sent() {
     };
     let put = Request::Put { key: b"a", value: b"1" };
     assert_eq!(Operation::parse(body).unwrap(), Operation { request: put, succeeded: true });
-    // It is heard of every second, also when there is nothing.
+    // A heartbeat comes every second.
     let mut beat = [0];
     stream.read_exact(&mut beat).unwrap();
     assert_eq!(beat, [0xca]);
 }
 
 #[test]
-fn a_replica_that_cannot_be_one_is_refused() {
+fn an_invalid_replica_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (master, _) = start_master(folder.path());
     let without_log = support::start(memory());
@@ -374,10 +375,10 @@ fn a_replica_that_cannot_be_one_is_refused() {
 }
 
 #[test]
-fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
+fn a_client_with_unread_replies_gets_them_and_does_not_become_a_replica() {
     let folder = tempfile::tempdir().unwrap();
     let database = memory();
-    // More than sockets take.
+    // More bytes than sockets take.
     let long = vec![b'v'; 32 << 20];
     database.put(b"long", &long).unwrap();
     let config = Config { output_bytes_max: 2 * long.len(), ..logging(1, folder.path()) };
@@ -391,15 +392,15 @@ fn a_client_that_has_replies_to_take_gets_them_and_becomes_no_replica() {
     at_once.send(&[b"get none\r\n", &replicate[..]].concat());
     at_once.expect(b"END\r\n");
     at_once.expect_close();
-    // The other clients of that event loop are answered while it is sent.
+    // Other clients of the same event loop are served meanwhile.
     behind.read(1 << 20);
     master.pass();
     let rest = behind.read_to_end();
     assert!(rest.len() < long.len() && rest.ends_with(b"v\r\nEND\r\n"));
 }
 
-/// A master made of a socket: takes a replica, answers what it asked for. It acts as Tokyo Tyrant,
-/// which has no such function as it is asked for first.
+/// Accepts a replica as a simulated master and returns its request. It acts as Tokyo Tyrant, which
+/// does not have the function that the replica calls first.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let mut stream = take_replica(listener, b"\x01\0\0\0\0");
     let mut handshake = [0; 14];
@@ -416,7 +417,7 @@ fn listen() -> (TcpListener, SocketAddr) {
 }
 
 #[test]
-fn the_originals_stream_makes_the_originals_records_however_often_it_is_cut() {
+fn tokyo_tyrants_stream_makes_its_records_however_often_it_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let (_replica, copy) = start_replica(folder.path(), address);
@@ -427,7 +428,7 @@ fn the_originals_stream_makes_the_originals_records_however_often_it_is_cut() {
         let (mut stream, from_us, replica_id) = take(&listener);
         assert_eq!(replica_id, 2);
         stream.write_all(server_id).unwrap();
-        // Up to 300 bytes a connection, cut anywhere, of what it asks for.
+        // Up to 300 bytes of the requested stream per connection, cut anywhere.
         rest = messages;
         while let wire::Parse::Complete(message, length) = Message::parse(rest) {
             if matches!(message, Message::Update { timestamp_us, .. } if timestamp_us >= from_us) {
@@ -448,8 +449,8 @@ fn the_originals_stream_makes_the_originals_records_however_often_it_is_cut() {
     assert!(logged(&folder.path().join("ulog")).iter().all(|entry| (entry.0, entry.1) == (3, 3)));
 }
 
-/// 20,000 operations that show in which order and how often they were executed, on 50 keys, and
-/// between them some that are on none or on all.
+/// Returns 20,000 operations whose results show their order and number, on 50 keys, and some
+/// between them on no key or on all.
 fn operations() -> Vec<u8> {
     let mut operations = Vec::new();
     for number in 0..20_000_u64 {
@@ -469,7 +470,7 @@ fn operations() -> Vec<u8> {
 }
 
 #[test]
-fn operations_are_executed_on_many_threads_as_on_one() {
+fn many_threads_execute_operations_with_the_result_of_one() {
     let followed = |threads: usize, seed: u64| {
         let folder = tempfile::tempdir().unwrap();
         let (listener, address) = listen();
@@ -501,7 +502,7 @@ fn operations_are_executed_on_many_threads_as_on_one() {
         (records(&copy), logged(&folder.path().join("ulog")).len())
     };
     let (records, entries) = followed(1, 1);
-    // One key was removed last.
+    // The last operation removed a key.
     assert_eq!((records.len(), entries), (49, 20_000));
     assert_eq!(followed(4, 2), (records, entries));
 }
@@ -514,16 +515,16 @@ fn update(timestamp_us: u64, request: Request<'_>, succeeded: bool) -> Vec<u8> {
     bytes
 }
 
-/// Makes of the folder of a replica that has executed the operation of `last_us` what is left by
-/// one that was killed before it noted that, and had come to `before_us`.
+/// Turns the folder of a replica that has executed the operation of `last_us` into that of one that
+/// was killed before it stored that, and had stored `before_us`.
 fn take_back(folder: &Path, last_us: u64, before_us: u64) {
     fs::write(folder.join("rts"), format!("{before_us}\n")).unwrap();
     let path = folder.join("rts.lanes");
     let notes = fs::read(&path).unwrap();
     let mut words: Vec<_> =
         notes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    // Lines of 8: of the first one, the fourth and fifth are the position; behind those of the
-    // lanes is what was executed of each log.
+    // The file has lines of 8 numbers. The fourth and fifth of the first line are the position. The
+    // lines after the partitions have the progress in each log.
     words[3..5].fill(before_us);
     let executed = words.iter_mut().skip(8 * 66);
     let executed: Vec<_> = executed.filter(|word| **word == last_us).collect();
@@ -535,11 +536,11 @@ fn take_back(folder: &Path, last_us: u64, before_us: u64) {
 }
 
 #[test]
-fn an_operation_that_was_executed_when_the_process_was_killed_is_not_executed_again() {
+fn an_operation_executed_before_a_kill_is_not_executed_again() {
     for was_executed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let config =
-            || Config { update_log: None, ..following(2, folder.path(), address_of_nobody()) };
+            || Config { update_log: None, ..following(2, folder.path(), unused_address()) };
         let cat = || update(20, Request::PutCat { key: b"list", value: b"b" }, true);
         let (listener, address) = listen();
         let database = hash(folder.path());
@@ -570,13 +571,13 @@ fn an_operation_that_was_executed_when_the_process_was_killed_is_not_executed_ag
     }
 }
 
-/// An address that is replaced.
-fn address_of_nobody() -> SocketAddr {
+/// Returns an address that the test replaces.
+fn unused_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1))
 }
 
 #[test]
-fn a_time_that_was_set_holds_once() {
+fn a_time_stamp_set_by_setmst_is_used_once() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let replica = start_with(logging(2, folder.path()), memory());
@@ -592,7 +593,7 @@ fn a_time_that_was_set_holds_once() {
 }
 
 #[test]
-fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
+fn a_checking_replica_stops_at_a_difference_until_its_master_is_set_again() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let mut config = following(2, folder.path(), address);
@@ -605,7 +606,7 @@ fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
     let behind = || update(30, Request::Put { key: b"behind", value: b"v" }, true);
     let first = update(10, Request::Put { key: b"first", value: b"v" }, true);
     stream.write_all(&[first, differs(), behind()].concat()).unwrap();
-    // It ends the connection and does not come back.
+    // The replica closes the connection and does not connect again.
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     wait_until(|| fs::read(folder.path().join("rts")).unwrap() == b"10\n");
     replica.connect().exchange(set_master("127.0.0.1", address.port(), 0, 0), b"\0");
@@ -617,7 +618,7 @@ fn a_replica_that_checks_stops_where_it_differs_until_it_is_told_to_go_on() {
 }
 
 #[test]
-fn a_master_that_sends_what_is_no_update_does_no_harm() {
+fn a_malformed_stream_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let replica = start_with(following(2, folder.path(), address), memory());
@@ -625,13 +626,13 @@ fn a_master_that_sends_what_is_no_update_does_no_harm() {
         let (mut stream, ..) = take(&listener);
         stream.write_all(nonsense).unwrap();
     }
-    // It has come back each time.
+    // The replica has connected again each time.
     take(&listener);
     replica.connect().expect_open();
 }
 
 #[test]
-fn a_replica_is_written_to_by_its_master_whatever_the_mask_keeps_from_clients() {
+fn a_replica_executes_its_masters_operations_despite_the_command_mask() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = start_master(one.path());
     let mut config = following(2, other.path(), master.address);
@@ -642,7 +643,7 @@ fn a_replica_is_written_to_by_its_master_whatever_the_mask_keeps_from_clients() 
     wait_until_equal(&copy, &source);
 }
 
-/// A way between two servers that can be cut so that neither end is told.
+/// Link between two servers that can be cut without either end being told.
 struct Way {
     address: SocketAddr,
     is_cut: Arc<AtomicBool>,
@@ -667,7 +668,7 @@ impl Way {
         Self { address, is_cut }
     }
 
-    /// Passes on what comes until the way is cut, and then keeps both ends as they are.
+    /// Forwards bytes until the link is cut, and then keeps both ends open.
     fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
         let mut bytes = [0; 4096];
         while let Ok(count) = from.read(&mut bytes)
@@ -684,11 +685,11 @@ impl Way {
     }
 }
 
-/// The longest time in which either end of a link finds out that it leads nowhere.
+/// Longest time in which either end notices that a link is cut.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_link_that_leads_nowhere_is_noticed_by_both_ends_within_five_seconds() {
+fn both_ends_notice_a_cut_link_within_five_seconds() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, _) = start_master(one.path());
     let way = Way::to(&master);
@@ -696,7 +697,7 @@ fn a_link_that_leads_nowhere_is_noticed_by_both_ends_within_five_seconds() {
     set(&master, "key", "value");
     wait_until(|| is_following(&replica));
     assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
-    // While nothing happens it stays.
+    // An idle link stays open.
     std::thread::sleep(NOTICED_WITHIN);
     assert!(is_following(&replica));
     assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));

@@ -1,5 +1,5 @@
-//! Rights: commands that are masked, paths and masters that clients may not name, and requests that
-//! must not be taken for those of another protocol.
+//! Rights: masked commands, paths and masters that clients may not name, and requests that must not
+//! be taken for those of another protocol.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{
 use wire::binary::Request;
 
 #[test]
-fn a_mask_of_all_writes_leaves_the_records_as_they_are_whatever_is_asked() {
+fn masking_all_writes_protects_the_records_from_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     database.put(b"k", b"v").unwrap();
@@ -81,7 +81,7 @@ fn a_mask_of_all_writes_leaves_the_records_as_they_are_whatever_is_asked() {
 }
 
 #[test]
-fn a_mask_of_a_command_holds_for_the_function_that_does_the_same() {
+fn masking_a_command_masks_the_equivalent_function() {
     let mask = "vanish,out".parse().unwrap();
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
@@ -93,7 +93,7 @@ fn a_mask_of_a_command_holds_for_the_function_that_does_the_same() {
 }
 
 #[test]
-fn what_is_no_http_is_refused_and_its_body_is_not_taken_for_commands() {
+fn malformed_http_is_refused_and_its_body_is_not_executed() {
     let server = start(memory());
     let body = "set k 0 0 1\r\nv\r\n";
     for line in ["POST /a b HTTP/1.1", "GET / HTTP/2.0", "POST /a\tb HTTP/1.1", "PRI * HTTP/2.0"] {
@@ -114,7 +114,7 @@ fn what_is_no_http_is_refused_and_its_body_is_not_taken_for_commands() {
 }
 
 #[test]
-fn clients_name_no_paths_and_set_no_master_unless_they_may() {
+fn clients_may_name_paths_and_masters_only_if_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let top = folder.path().join("copies");
     std::fs::create_dir(&top).unwrap();

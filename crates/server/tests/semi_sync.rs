@@ -1,4 +1,4 @@
-//! Clients that wait until replicas have their changes on disk.
+//! Semi-synchronous replication: clients wait until replicas have their changes on disk.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -9,7 +9,7 @@ use server::{Config, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Client, PATIENCE, Running, following, hash, is_following, logging, memory, request, start_with,
+    Client, Running, WAIT_MAX, following, hash, is_following, logging, memory, request, start_with,
     stat, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
@@ -19,7 +19,8 @@ use wire::update_log::Message;
 const SET: &[u8] = b"set k 0 0 1\r\nv\r\n";
 const UNCONFIRMED: &[u8] = b"SERVER_ERROR not confirmed by replicas\r\n";
 
-/// A master whose clients wait for so many replicas, for so long.
+/// Returns the settings of a master whose clients wait for `replicas` replicas, at most for
+/// `timeout`.
 fn waiting(folder: &Path, replicas: usize, timeout: Duration, on_timeout: OnTimeout) -> Config {
     let semi_sync = Some(SemiSyncSettings { replicas, timeout, on_timeout });
     Config { semi_sync, ..logging(1, folder) }
@@ -36,7 +37,7 @@ fn start_waiting(
 
 const SOON: Duration = Duration::from_secs(1);
 
-/// A replica made of a socket.
+/// A replica that is simulated over a socket.
 struct Replica {
     link: ReplicaLink,
     acknowledger: Acknowledger,
@@ -48,17 +49,17 @@ impl Replica {
         let request = SubscribeRequest { timestamp_us: 1, server_id: id, options: 0, port: 0 };
         let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
         link.subscribe(request).unwrap();
-        // Before that nobody listens.
+        // No server listens before that.
         link.server_id().unwrap();
         let acknowledger = link.acknowledger().unwrap().unwrap();
         Self { link, acknowledger }
     }
 
-    /// One that is there, and confirms nothing of what comes.
+    /// Connects a replica that confirms no further change.
     fn idle(master: &Running) -> Self {
         let mut replica = Self::of(master, 2);
         replica.acknowledge(1);
-        // Where it has come late, it was given up and is back.
+        // If it connected late, the master gave it up and has it back.
         wait_until(|| {
             stat(master, "semi_sync_replicas").as_deref() == Some("1")
                 && is_state(master, "waiting")
@@ -66,11 +67,11 @@ impl Replica {
         replica
     }
 
-    /// Waits for the next operation; answers its time stamp.
+    /// Waits for the next operation and returns its time stamp.
     fn receive(&mut self) -> u64 {
         let start = Instant::now();
         loop {
-            assert!(start.elapsed() < PATIENCE, "waited in vain");
+            assert!(start.elapsed() < WAIT_MAX, "waited in vain");
             if let FromMaster::Log(Message::Update { timestamp_us, .. }) = self.link.next().unwrap()
             {
                 return timestamp_us;
@@ -78,7 +79,7 @@ impl Replica {
         }
     }
 
-    /// Has everything up to there on disk.
+    /// Confirms that everything up to `timestamp_us` is on disk.
     fn acknowledge(&mut self, durable_us: u64) {
         let executed_us = durable_us;
         let acknowledgement =
@@ -92,9 +93,9 @@ fn is_state(master: &Running, state: &str) -> bool {
 }
 
 #[test]
-fn a_change_is_acknowledged_when_enough_replicas_have_it_on_disk() {
+fn a_change_is_acknowledged_once_enough_replicas_have_it_on_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let master = start_waiting(folder.path(), 2, PATIENCE, OnTimeout::Error);
+    let master = start_waiting(folder.path(), 2, WAIT_MAX, OnTimeout::Error);
     let mut client = master.connect();
     client.send(SET);
     let (mut one, mut other) = (Replica::of(&master, 2), Replica::of(&master, 3));
@@ -110,9 +111,9 @@ fn a_change_is_acknowledged_when_enough_replicas_have_it_on_disk() {
 }
 
 #[test]
-fn what_was_executed_but_is_not_on_disk_is_not_enough() {
+fn a_change_that_a_replica_has_executed_but_not_synced_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
-    let master = start_waiting(folder.path(), 1, PATIENCE, OnTimeout::Error);
+    let master = start_waiting(folder.path(), 1, WAIT_MAX, OnTimeout::Error);
     let mut client = master.connect();
     client.send(SET);
     let mut replica = Replica::of(&master, 2);
@@ -126,9 +127,9 @@ fn what_was_executed_but_is_not_on_disk_is_not_enough() {
 }
 
 #[test]
-fn one_replica_with_two_connections_counts_once() {
+fn a_replica_with_two_connections_counts_once() {
     let folder = tempfile::tempdir().unwrap();
-    let master = start_waiting(folder.path(), 2, PATIENCE, OnTimeout::Error);
+    let master = start_waiting(folder.path(), 2, WAIT_MAX, OnTimeout::Error);
     let mut client = master.connect();
     client.send(SET);
     let (mut one, mut again) = (Replica::of(&master, 2), Replica::of(&master, 2));
@@ -145,10 +146,10 @@ fn one_replica_with_two_connections_counts_once() {
 }
 
 #[test]
-fn a_replica_of_this_project_confirms_what_it_has_in_every_protocol() {
+fn changes_of_every_protocol_are_confirmed_by_a_replica() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = hash(one.path());
-    let config = waiting(one.path(), 1, PATIENCE, OnTimeout::Error);
+    let config = waiting(one.path(), 1, WAIT_MAX, OnTimeout::Error);
     let master = start_with(config, source.clone());
     let copy = hash(other.path());
     let replica = start_with(following(2, other.path(), master.address), copy.clone());
@@ -157,10 +158,10 @@ fn a_replica_of_this_project_confirms_what_it_has_in_every_protocol() {
     for number in 0..20 {
         let key = [b'a' + number];
         client.exchange(request(&Request::Put { key: &key, value: b"v" }), b"\0");
-        // Acknowledged is there.
+        // An acknowledged change is on the replica.
         assert_eq!(copy.get(&key).unwrap().as_deref(), Some(&b"v"[..]));
     }
-    // A pipeline of everything, with what goes through the pool.
+    // A pipeline of all protocols, with requests for the pool.
     let put = |key: &[u8]| request(&Request::Put { key, value: b"w" });
     let batch = [&put(b"a"), SET, b"get k\r\n", &request(&Request::Sync), &put(b"b")].concat();
     client.exchange(batch, b"\0STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n\0\0");
@@ -180,7 +181,7 @@ fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused
     let mut second = master.connect();
     second.send(b"set new 0 0 1\r\nv\r\n");
     assert!(second.read_until(b"\r\n").starts_with(b"SERVER_ERROR"));
-    // It was not made; the first was.
+    // The second change was not made, the first was.
     second.exchange(b"get new k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
     let at_us = replica.receive();
     replica.acknowledge(at_us);
@@ -194,12 +195,12 @@ fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused
         if answer == b"STORED\r\n" {
             break;
         }
-        // The acknowledgement has come too late.
+        // The acknowledgement is too late.
         assert_eq!(answer, UNCONFIRMED);
     }
 }
 
-/// Sends a batch of which nothing is confirmed, and expects this and the end of the connection.
+/// Sends a batch that is not confirmed, and asserts these replies and the end of the connection.
 fn assert_unconfirmed(batch: &[u8], expected: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let database = memory();
@@ -215,7 +216,7 @@ fn assert_unconfirmed(batch: &[u8], expected: &[u8]) {
 }
 
 #[test]
-fn of_a_pipeline_that_is_not_confirmed_what_came_before_the_first_change_is_answered() {
+fn an_unconfirmed_pipeline_is_answered_up_to_its_first_change() {
     let get = b"get old\r\n";
     let found = b"VALUE old 0 1\r\no\r\nEND\r\n";
     assert_unconfirmed(&[&get[..], SET, get, SET].concat(), &[&found[..], UNCONFIRMED].concat());
@@ -228,12 +229,12 @@ fn of_a_pipeline_that_is_not_confirmed_what_came_before_the_first_change_is_answ
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\
           Connection: close\r\n\r\nnot confirmed by replicas\n",
     );
-    // What the pool executes.
+    // Requests that the pool executes.
     assert_unconfirmed(&request(&Request::Vanish), b"\x01");
 }
 
 #[test]
-fn where_it_is_told_to_a_master_goes_on_without_replicas_until_they_are_back() {
+fn a_master_continues_without_replicas_if_configured() {
     let folder = tempfile::tempdir().unwrap();
     let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Fallback);
     let mut client = master.connect();
@@ -252,19 +253,19 @@ fn where_it_is_told_to_a_master_goes_on_without_replicas_until_they_are_back() {
 }
 
 #[test]
-fn replicas_that_stay_away_are_noticed_without_a_change() {
+fn missing_replicas_are_noticed_without_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Error);
     wait_until(|| is_state(&master, "refusing"));
 }
 
 #[test]
-fn a_replica_that_has_all_of_a_log_without_entries_is_there() {
+fn a_replica_of_an_empty_log_counts() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let master = start_waiting(one.path(), 1, SOON, OnTimeout::Error);
     wait_until(|| is_state(&master, "refusing"));
     let mut config = following(2, other.path(), master.address);
-    // One that becomes a copy is somewhere when it is whole.
+    // A replica that makes an initial sync has a position once the copy is complete.
     config.following.seeding = Seeding::Never;
     let _replica = start_with(config, hash(other.path()));
     wait_until(|| is_state(&master, "waiting"));
@@ -273,13 +274,13 @@ fn a_replica_that_has_all_of_a_log_without_entries_is_there() {
 #[test]
 fn reads_do_not_wait() {
     let folder = tempfile::tempdir().unwrap();
-    let master = start_waiting(folder.path(), 1, PATIENCE, OnTimeout::Error);
+    let master = start_waiting(folder.path(), 1, WAIT_MAX, OnTimeout::Error);
     let mut client: Client = master.connect();
     client.exchange(b"get k\r\n", b"END\r\n");
 }
 
 #[test]
-fn waiting_takes_an_update_log_and_a_replica() {
+fn waiting_requires_an_update_log_and_a_replica() {
     let folder = tempfile::tempdir().unwrap();
     let none = waiting(folder.path(), 0, SOON, OnTimeout::Error);
     let without = Config { update_log: None, ..waiting(folder.path(), 1, SOON, OnTimeout::Error) };

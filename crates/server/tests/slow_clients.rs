@@ -1,5 +1,5 @@
-//! Clients that send or take a byte now and then: the time is that of a whole request, in every
-//! form of request, and what moves fast enough has the time that it takes.
+//! Slow clients: a timeout covers a whole request in every form, and a fast enough transfer may
+//! take longer.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -8,19 +8,19 @@ mod support;
 use server::{BYTES_PER_SECOND_MIN, Config};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use support::{Client, PATIENCE, Packet, Running, config, hash, memory, start_with};
+use support::{Client, Packet, Running, WAIT_MAX, config, hash, memory, start_with};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a slow client sends or takes a byte: many times within the timeout.
+/// Interval at which a slow client sends or takes a byte, many times within the timeout.
 const DRIP: Duration = Duration::from_millis(50);
 
 fn timed() -> Config {
     Config { timeout: Some(TIMEOUT), ..config() }
 }
 
-/// Sends `request` byte by byte, much slower than the timeout allows; returns after how long the
-/// server ended the connection.
+/// Sends `request` byte by byte, much slower than the timeout allows. Returns the time until the
+/// server closed the connection.
 fn drip(client: &mut Client, request: &[u8]) -> Duration {
     let began = Instant::now();
     for byte in request {
@@ -40,7 +40,7 @@ fn drip(client: &mut Client, request: &[u8]) -> Duration {
     panic!("the server waited for all of {} bytes", request.len());
 }
 
-/// Has every request dripped at once; each connection must end.
+/// Sends all requests slowly at the same time, and asserts that each connection is closed.
 fn all_end(server: &Running, requests: &[(&str, Vec<u8>)]) {
     std::thread::scope(|scope| {
         for (form, request) in requests {
@@ -50,14 +50,14 @@ fn all_end(server: &Running, requests: &[(&str, Vec<u8>)]) {
             });
         }
     });
-    server.await_figure("connections_timed_out", |count| count == requests.len() as u64);
+    server.await_stat_value("connections_timed_out", |count| count == requests.len() as u64);
 }
 
-/// Bytes of a value that takes far longer than the timeout, dripped.
+/// Length of a value that takes far longer than the timeout byte by byte, in bytes.
 const VALUE: [u8; 2000] = [b'v'; 2000];
 
 #[test]
-fn a_request_that_drips_in_ends_with_its_time_whatever_its_form() {
+fn a_slow_request_times_out_in_every_protocol() {
     let server = start_with(timed(), memory());
     let with_value = |head: &[u8]| [head, &VALUE, b"\r\n"].concat();
     let mut binary = vec![0xc8, 0x10];
@@ -77,25 +77,25 @@ fn a_request_that_drips_in_ends_with_its_time_whatever_its_form() {
         ("HTTP, body", with_value(b"PUT /k HTTP/1.1\r\nContent-Length: 2002\r\n\r\n")),
     ];
     all_end(&server, &requests);
-    assert_eq!(server.figure("curr_items"), 0);
+    assert_eq!(server.stat_value("curr_items"), 0);
 }
 
 #[test]
-fn an_upload_that_drips_in_ends_with_its_time() {
+fn a_slow_upload_times_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(timed(), hash(folder.path()));
     let upload = [b"PUT /k HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n", &VALUE[..]].concat();
     all_end(&server, &[("an upload", upload)]);
-    assert_eq!(server.figure("spool_bytes"), 0);
+    assert_eq!(server.stat_value("spool_bytes"), 0);
 }
 
 #[test]
-fn each_request_of_a_connection_has_its_own_time() {
+fn each_request_of_a_connection_has_its_own_timeout() {
     let server = start_with(timed(), memory());
     let mut client = server.connect();
     let began = Instant::now();
     while began.elapsed() < 3 * TIMEOUT {
-        // The next request begins with what ends the last one.
+        // The next request begins in the packet that ends the last one.
         client.send(b"set k 0 0 1\r\nv");
         std::thread::sleep(TIMEOUT / 4);
         client.exchange(b"\r\nset k 0 0 1\r\nw", b"STORED\r\n");
@@ -105,7 +105,7 @@ fn each_request_of_a_connection_has_its_own_time() {
 }
 
 #[test]
-fn what_comes_fast_enough_may_come_for_long() {
+fn a_fast_enough_upload_may_outlast_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(timed(), hash(folder.path()));
     let piece = vec![b'v'; BYTES_PER_SECOND_MIN as usize / 4];
@@ -116,7 +116,7 @@ fn what_comes_fast_enough_may_come_for_long() {
         let began = Instant::now();
         for sent in 0..pieces {
             client.send(&piece);
-            // Beyond the timeout, at more than the least rate.
+            // Longer than the timeout, faster than the least rate.
             if sent < 24 {
                 std::thread::sleep(Duration::from_millis(200));
             }
@@ -128,16 +128,16 @@ fn what_comes_fast_enough_may_come_for_long() {
 }
 
 #[test]
-fn a_client_that_takes_a_byte_now_and_then_is_left() {
+fn a_client_that_reads_too_slowly_is_disconnected() {
     let server = start_with(timed(), memory());
     let mut client = server.connect();
     client.send(b"set k 0 0 1000000\r\n");
     client.exchange([&[b'v'; 1_000_000][..], b"\r\n"].concat(), b"STORED\r\n");
     client.send(&b"get k\r\n".repeat(30));
     let began = Instant::now();
-    // What it takes frees some of the socket again and again.
-    while server.figure("connections_timed_out") == 0 {
-        assert!(began.elapsed() < PATIENCE, "it is served for ever");
+    // Each read frees a part of the socket buffer.
+    while server.stat_value("connections_timed_out") == 0 {
+        assert!(began.elapsed() < WAIT_MAX, "it is served for ever");
         let _ = client.stream.read(&mut [0; 512]);
         std::thread::sleep(DRIP);
     }

@@ -1,4 +1,4 @@
-//! Copies of a database that is written to, and what was logged after them.
+//! Snapshots: copies of a database during writes, and the log after them.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -17,7 +17,7 @@ fn request(request: &Request<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_and_what_was_logged_after_it_make_the_database() {
+fn a_copy_and_the_log_after_it_equal_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let server = start_with(logging(1, folder.path()), database.clone());
@@ -31,7 +31,8 @@ fn a_copy_and_what_was_logged_after_it_make_the_database() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // All of them to the same records, and an addition more or less would show.
+                    // All writers append to the same records, so a missing or repeated append
+                    // shows.
                     let key = [b'a' + (number % 3) as u8];
                     let value = [writer, number as u8];
                     let put = request(&Request::PutCat { key: &key, value: &value });
@@ -67,7 +68,7 @@ fn a_copy_and_what_was_logged_after_it_make_the_database() {
 }
 
 #[test]
-fn a_log_that_lacks_a_file_is_not_executed() {
+fn a_log_with_a_missing_file_is_not_executed() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("ulog");
     let mut config = logging(1, folder.path());

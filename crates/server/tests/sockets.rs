@@ -1,4 +1,4 @@
-//! Where a server listens, and how it starts and stops.
+//! Sockets: endpoints, start and stop of a server.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -45,7 +45,7 @@ fn a_host_may_be_a_name_or_an_address_of_either_family() {
 }
 
 #[test]
-fn a_server_may_listen_in_several_places() {
+fn a_server_may_listen_on_several_endpoints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listen =
@@ -64,7 +64,7 @@ fn a_server_may_listen_in_several_places() {
 }
 
 #[test]
-fn the_socket_of_a_dead_server_is_replaced() {
+fn the_socket_file_of_a_dead_server_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     drop(UnixListener::bind(&path).unwrap());
@@ -74,7 +74,7 @@ fn the_socket_of_a_dead_server_is_replaced() {
 }
 
 #[test]
-fn the_socket_of_a_live_server_and_other_files_are_left_alone() {
+fn the_socket_file_of_a_running_server_and_other_files_stay() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let _listener = UnixListener::bind(&live).unwrap();
@@ -105,7 +105,7 @@ fn a_server_without_endpoints_does_not_start() {
 }
 
 #[test]
-fn what_a_unix_client_sent_before_it_left_is_executed() {
+fn requests_of_a_unix_client_that_has_disconnected_are_executed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listen = vec![Endpoint::Unix(path.clone())];
@@ -134,7 +134,7 @@ fn a_stopped_server_can_be_started_again_on_the_same_port() {
     second.connect().expect_open();
 }
 
-/// Says that it is over when it is dropped.
+/// Sets a flag on drop.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -148,19 +148,19 @@ fn connections_are_spread_over_loops_under_load() {
     let server = start_with(Config { threads: 2, ..config() }, memory());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also when the test fails, so that the clients end.
+        // The flag is set even if the test fails, so that the clients end.
         let _stops = Stops(&stop);
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut client = server.connect();
-                // A batch that keeps a loop busy for long, so that it is busy nearly always.
+                // A batch that keeps a loop busy nearly all the time.
                 let batch = b"incr n 1\r\n".repeat(5_000);
                 while !stop.load(Ordering::Relaxed) {
                     client.exchange(&batch, b"NOT_FOUND\r\n".repeat(5_000));
                 }
             });
         }
-        server.await_figure("connections_moved", |moved| moved > 0);
+        server.await_stat_value("connections_moved", |moved| moved > 0);
     });
     server.connect().expect_open();
 }

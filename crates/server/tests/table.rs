@@ -1,4 +1,4 @@
-//! A table through the server, beyond the exchanges that were captured from Tokyo Tyrant.
+//! Tables through the server, beyond the exchanges that were captured from Tokyo Tyrant.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{MISC_FAILURE, list, memory, misc, named, start, table};
 const DONE: &[u8] = b"\0\0\0\0\0";
 
 #[test]
-fn values_with_nul_in_them_stay_apart() {
+fn values_with_nul_bytes_stay_separate() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -23,7 +23,7 @@ fn values_with_nul_in_them_stay_apart() {
 }
 
 #[test]
-fn an_empty_key_becomes_the_next_identifier_whatever_stores_the_row() {
+fn an_empty_key_becomes_the_next_id_in_every_command() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -74,7 +74,7 @@ fn a_value_without_columns_is_refused_by_every_protocol_and_loses_nothing() {
         "CLIENT_ERROR column \"b\" has no value: a row \
         is given as names and values in turn\r\n",
     );
-    // The sum would be the name of a column.
+    // The sum would be taken for the name of a column.
     client.exchange("ms k 5\r\nhello\r\n", refused);
     let body = "column \"hello\" has no value: a row is given as names and values in turn\n";
     for headers in ["", "X-TT-PDMODE: 1\r\n", "X-TT-PDMODE: 2\r\n", "If-None-Match: *\r\n"] {
@@ -111,7 +111,7 @@ fn a_value_without_columns_is_refused_by_every_protocol_and_loses_nothing() {
 }
 
 #[test]
-fn a_row_with_nul_in_a_column_is_not_cut_up_by_what_is_appended() {
+fn an_append_does_not_split_a_column_with_a_nul_byte() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -130,7 +130,7 @@ fn a_row_with_nul_in_a_column_is_not_cut_up_by_what_is_appended() {
 }
 
 #[test]
-fn a_row_for_what_is_no_table_is_refused() {
+fn a_row_is_refused_by_a_database_that_is_not_a_table() {
     let server = start(memory());
     let mut client = server.connect();
     for name in ["put", "putkeep", "putcat"] {
@@ -142,7 +142,7 @@ fn a_row_for_what_is_no_table_is_refused() {
 }
 
 #[test]
-fn a_search_that_is_not_understood_removes_nothing() {
+fn a_malformed_search_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -178,7 +178,7 @@ fn a_search_that_is_not_understood_removes_nothing() {
 }
 
 #[test]
-fn indices_are_set_together_or_not_at_all() {
+fn indexes_are_set_together_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -197,7 +197,7 @@ fn http_stores_reads_and_searches_rows() {
     let created = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
         Created\n";
     client.exchange("PUT /k HTTP/1.1\r\nContent-Length: 3\r\n\r\na\x001", created);
-    // Only the column that is not there is added.
+    // Only the missing column is added.
     let body = "PUT /k HTTP/1.1\r\nX-TT-PDMODE: 2\r\nContent-Length: 7\r\n\r\na\x002\0b\x003";
     client.exchange(body, created);
     client.expect_value("/k", "a\x001\0b\x003");
@@ -216,7 +216,7 @@ fn http_stores_reads_and_searches_rows() {
 }
 
 #[test]
-fn a_search_removes_what_it_finds_and_the_indices_follow() {
+fn a_search_removes_its_rows_and_their_index_entries() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -230,7 +230,7 @@ fn a_search_removes_what_it_finds_and_the_indices_follow() {
     client.exchange(misc("search", &["addcond\0name\0STREQ\0x"]), list(&["p2"]));
     client.exchange(misc("vanish", &[]), DONE);
     client.exchange(misc("search", &[]), list(&[]));
-    // The index is still there.
+    // The index still exists.
     client.exchange(misc("setindex", &["age", "+DEC"]), MISC_FAILURE);
     client.exchange(misc("error", &[]), list(&["21: existing record"]));
     client.exchange(misc("setindex", &["age", "VOID"]), DONE);
@@ -238,7 +238,7 @@ fn a_search_removes_what_it_finds_and_the_indices_follow() {
 }
 
 #[test]
-fn what_a_table_does_not_have_is_a_failure_and_so_are_its_functions_elsewhere() {
+fn functions_that_a_kind_of_database_does_not_have_fail() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(table(folder.path()));
     let mut client = server.connect();
@@ -254,7 +254,7 @@ fn what_a_table_does_not_have_is_a_failure_and_so_are_its_functions_elsewhere() 
 }
 
 #[test]
-fn durable_rows_are_there_after_a_restart() {
+fn durable_rows_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let open = || named(folder.path(), "casket.tct#durability=always");
     let server = start(open());
@@ -294,7 +294,7 @@ fn a_table_opened_for_reading_is_searched_and_not_changed() {
 }
 
 #[test]
-fn clients_that_change_one_row_at_once_lose_nothing() {
+fn concurrent_changes_of_one_row_are_all_kept() {
     const CLIENTS: usize = 4;
     const CHANGES: usize = 25;
     let folder = tempfile::tempdir().unwrap();

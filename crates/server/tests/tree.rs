@@ -1,4 +1,4 @@
-//! A tree through the server, beyond the exchanges that were captured from Tokyo Tyrant.
+//! Trees through the server, beyond the exchanges that were captured from Tokyo Tyrant.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{MISC_FAILURE, list, memory, misc, named, start, tree};
 const DONE: &[u8] = b"\0\0\0\0\0";
 
 #[test]
-fn an_iteration_meets_every_duplicate_once_with_its_own_value() {
+fn an_iteration_returns_every_duplicate_once_with_its_value() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();
@@ -17,7 +17,7 @@ fn an_iteration_meets_every_duplicate_once_with_its_own_value() {
         client.exchange(misc("iternext", &[]), list(&pair));
     }
     client.exchange(misc("iternext", &[]), MISC_FAILURE);
-    // The keys alone come as often.
+    // The iteration of keys returns each key as often.
     client.exchange(b"\xc8\x50", b"\0");
     for key in [b"a", b"a", b"a", b"b", b"c"] {
         client.exchange(b"\xc8\x51", [b"\0\0\0\0\x01", &key[..]].concat());
@@ -26,7 +26,7 @@ fn an_iteration_meets_every_duplicate_once_with_its_own_value() {
 }
 
 #[test]
-fn a_duplicate_that_went_meanwhile_is_passed_over() {
+fn a_duplicate_that_was_removed_meanwhile_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();
@@ -38,7 +38,7 @@ fn a_duplicate_that_went_meanwhile_is_passed_over() {
 }
 
 #[test]
-fn keys_with_a_prefix_come_once_each_however_many_values_they_have() {
+fn a_list_by_prefix_has_each_key_once_with_any_number_of_values() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();
@@ -50,7 +50,7 @@ fn keys_with_a_prefix_come_once_each_however_many_values_they_have() {
 }
 
 #[test]
-fn ranges_and_prefixes_keep_to_the_order_of_the_tree() {
+fn ranges_and_prefixes_follow_the_order_of_the_tree() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(named(folder.path(), "casket.tcb#order=decimal"));
     let mut client = server.connect();
@@ -66,7 +66,7 @@ fn ranges_and_prefixes_keep_to_the_order_of_the_tree() {
 }
 
 #[test]
-fn memcached_and_http_mean_the_first_value() {
+fn memcached_and_http_use_the_first_value() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();
@@ -87,7 +87,7 @@ fn memcached_and_http_mean_the_first_value() {
 }
 
 #[test]
-fn duplicates_are_refused_where_a_key_has_one_value() {
+fn duplicates_are_refused_by_databases_with_one_value_per_key() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange(misc("putdup", &["k", "v"]), MISC_FAILURE);
@@ -96,7 +96,7 @@ fn duplicates_are_refused_where_a_key_has_one_value() {
 }
 
 #[test]
-fn arguments_that_are_missing_are_a_failure() {
+fn missing_arguments_are_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();
@@ -104,13 +104,13 @@ fn arguments_that_are_missing_are_a_failure() {
         client.exchange(misc(name, &[]), MISC_FAILURE);
     }
     client.exchange(misc("putdup", &["k"]), MISC_FAILURE);
-    // The last one has no value, and does not count.
+    // The last key has no value, and is ignored.
     client.exchange(misc("putlist", &["k", "v", "l"]), DONE);
     client.exchange(misc("getlist", &["k", "l"]), list(&["k", "v"]));
 }
 
 #[test]
-fn durable_duplicates_are_there_after_a_restart() {
+fn durable_duplicates_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let open = || named(folder.path(), "casket.tcb#durability=always");
     let server = start(open());
@@ -124,7 +124,7 @@ fn durable_duplicates_are_there_after_a_restart() {
 }
 
 #[test]
-fn the_status_says_which_kind_it_is() {
+fn stat_has_the_kind_of_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(tree(folder.path()));
     let mut client = server.connect();

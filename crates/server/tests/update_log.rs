@@ -1,4 +1,4 @@
-//! What a server writes to its update log, and what it makes of one that is there.
+//! Update log: the entries that a server writes, and those that it executes.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -16,7 +16,7 @@ use wire::update_log::{Entry, Operation};
 
 const STORED: &[u8] = b"STORED\r\n";
 
-/// Tokyo Tyrant's log of server 3.
+/// Update log of server 3, which is Tokyo Tyrant.
 const MASTER: [&[u8]; 2] = [
     include_bytes!("fixtures/update-log/00000001.ulog"),
     include_bytes!("fixtures/update-log/00000002.ulog"),
@@ -33,7 +33,7 @@ fn originals() -> Vec<(u16, u16, Vec<u8>)> {
     entries
 }
 
-/// A folder with Tokyo Tyrant's log in it.
+/// Returns a folder with Tokyo Tyrant's log.
 fn originals_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (number, bytes) in (1..).zip(MASTER) {
@@ -71,7 +71,7 @@ fn restore(folder: &Path, timestamp_us: u64, options: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them() {
+fn requests_are_logged_as_tokyo_tyrant_logs_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = logging(3, folder.path());
     config.dialect = Dialect::TokyoTyrant;
@@ -82,7 +82,7 @@ fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them(
         let operation = Operation::parse(body).unwrap();
         let status: &[u8] = if operation.succeeded { &[0] } else { &[1] };
         match operation.request {
-            // These came by way of other protocols.
+            // These requests came through other protocols.
             Request::Put { key: b"mc" | b"bin" | b"web key", .. }
             | Request::PutCat { key: b"mc", .. }
             | Request::Out { key: b"mc" | b"key4" } => {}
@@ -116,7 +116,7 @@ fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them(
     client.send(b"DELETE /key4 HTTP/1.1\r\n\r\n");
     client.read_until(b"OK\n");
     client.exchange(b"\xc8\x70", b"\0");
-    // What only reads is left out, and a list is logged as the records that it stores.
+    // Reads are not logged, and a list is logged as the records that it stores.
     let put = |key: &[u8], value: &[u8]| {
         let mut body = request(&Request::Put { key, value });
         body.push(0);
@@ -130,7 +130,7 @@ fn the_requests_that_the_original_logged_are_logged_as_the_original_logged_them(
 }
 
 #[test]
-fn a_log_that_is_restored_makes_its_records_and_is_logged_again_byte_for_byte() {
+fn a_restored_log_makes_its_records_and_is_logged_again_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let server = start_with(logging(9, folder.path()), database.clone());
@@ -142,37 +142,37 @@ fn a_log_that_is_restored_makes_its_records_and_is_logged_again_byte_for_byte() 
     assert_eq!(records[&b"key2"[..]], b"-2tail");
     assert_eq!(records[&b"n"[..]], 5_i32.to_le_bytes());
     assert_eq!(records[&b"d"[..]], 1.5_f64.to_le_bytes());
-    // Its own is the same, times aside, with the servers that it came from.
+    // The own log is equal apart from time stamps, and has the origins.
     assert_eq!(logged(&folder.path().join("ulog")), originals());
 }
 
 #[test]
-fn a_restore_begins_where_it_is_told_to() {
+fn a_restore_begins_at_the_given_time_stamp() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let server = start_with(logging(9, folder.path()), database.clone());
     let from = originals_folder();
-    // The time stamp of `put mc abc`.
+    // Time stamp of `put mc abc`.
     server.connect().exchange(restore(from.path(), 1_795_226_397_340_709, 0), b"\0");
     assert_eq!(records(&database).into_keys().collect::<Vec<_>>(), [&b"bin"[..], b"web key"]);
 }
 
 #[test]
-fn a_restore_that_checks_ends_where_something_goes_otherwise() {
+fn a_checking_restore_ends_at_the_first_difference() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     database.put(b"nosuch", b"is there").unwrap();
     let server = start_with(logging(9, folder.path()), database.clone());
     let from = originals_folder();
     server.connect().exchange(restore(from.path(), 0, 1), b"\x01");
-    // `out nosuch` did not fail, so what comes after it was not done.
+    // `out nosuch` did not fail, so no later operation was executed.
     assert_eq!(database.get(b"a").unwrap(), None);
     server.connect().exchange(restore(from.path(), 1_795_226_397_333_166, 0), b"\0");
     assert_eq!(database.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
 #[test]
-fn restoring_what_is_not_there_fails_and_changes_nothing() {
+fn restoring_a_missing_log_fails_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(logging(9, folder.path()), memory());
     server.connect().exchange(restore(&folder.path().join("none"), 0, 0), b"\x01");
@@ -182,7 +182,7 @@ fn restoring_what_is_not_there_fails_and_changes_nothing() {
     assert_eq!(logged(&folder.path().join("ulog")), []);
 }
 
-/// A log restored on a server with a second one of its kind gives equal databases.
+/// Asserts that a log restored on another server of the same kind makes an equal database.
 fn assert_is_repeated(name: &str, open: fn(&Path) -> Database, requests: &[(Vec<u8>, usize)]) {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (first, second) = (open(one.path()), open(other.path()));
@@ -202,7 +202,7 @@ fn assert_is_repeated(name: &str, open: fn(&Path) -> Database, requests: &[(Vec<
 }
 
 #[test]
-fn duplicates_are_repeated() {
+fn duplicates_are_restored() {
     let requests = [
         (misc(b"putlist", 0, &[b"a", b"1", b"a", b"2", b"b", b"3", b"c", b"4"]), 5),
         (misc(b"putdupback", 0, &[b"a", b"0"]), 5),
@@ -214,7 +214,7 @@ fn duplicates_are_repeated() {
 }
 
 #[test]
-fn rows_are_repeated_under_the_keys_that_they_were_given() {
+fn rows_are_restored_under_their_generated_keys() {
     let requests = [
         (misc(b"setindex", 0, &[b"age", b"DEC"]), 5),
         (misc(b"put", 0, &[b"", b"age", b"30"]), 5),
@@ -230,7 +230,7 @@ fn rows_are_repeated_under_the_keys_that_they_were_given() {
 }
 
 #[test]
-fn ids_are_repeated_as_they_were_given_out() {
+fn generated_ids_are_restored() {
     let put = |key: &'static [u8]| (request(&Request::Put { key, value: b"v" }), 1);
     let requests = [
         put(b"007"),
@@ -249,7 +249,7 @@ fn ids_are_repeated_as_they_were_given_out() {
 }
 
 #[test]
-fn flags_and_expiry_are_repeated() {
+fn flags_and_expiry_are_restored() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = start_with(logging(1, one.path()), hash(one.path()));
@@ -267,7 +267,7 @@ fn flags_and_expiry_are_repeated() {
 }
 
 #[test]
-fn what_is_added_to_a_record_that_expires_goes_with_it_when_it_is_repeated_later() {
+fn an_append_to_a_record_that_has_expired_by_the_restore_is_dropped_with_it() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (database, copy) = (hash(one.path()), hash(other.path()));
     let expires_at_ms = now_ms() + 3_600_000;
@@ -299,7 +299,7 @@ fn what_is_added_to_a_record_that_expires_goes_with_it_when_it_is_repeated_later
         client.exchange("append list 0 0 1\r\n+\r\n", STORED);
         client.exchange(request(&Request::PutKeep { key: b"keep", value: b"v" }), b"\x01");
     }
-    // A replica that comes to it when all of them have expired begins with none of them.
+    // A replica that executes it after all of them have expired has none of them.
     let server = start_with(logging(2, other.path()), copy.clone());
     server.connect().exchange(restore(&one.path().join("ulog"), 0, 1), b"\0");
     for key in keys {
@@ -310,7 +310,7 @@ fn what_is_added_to_a_record_that_expires_goes_with_it_when_it_is_repeated_later
 }
 
 #[test]
-fn changes_of_a_key_are_logged_in_their_order_whoever_makes_them() {
+fn concurrent_changes_of_a_key_are_logged_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let database = hash(folder.path());
     let mut config = logging(1, folder.path());
@@ -339,7 +339,7 @@ fn changes_of_a_key_are_logged_in_their_order_whoever_makes_them() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
+fn a_log_that_cannot_be_written_refuses_changes_and_resumes_without_a_gap() {
     let folder = tempfile::tempdir().unwrap();
     let ulog = folder.path().join("ulog");
     let database = memory();
@@ -351,7 +351,7 @@ fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
     fs::create_dir(ulog.join("00000002.ulog")).unwrap();
     let mut unlucky = server.connect();
     unlucky.send(b"set b 0 0 1\r\n2\r\n");
-    // It is told so, and not that it was stored.
+    // The client gets an error instead of a success.
     unlucky.expect("SERVER_ERROR the update log cannot be written\r\n");
     unlucky.expect_close();
     let mut client = server.connect();
@@ -370,7 +370,7 @@ fn a_log_that_cannot_be_written_refuses_changes_and_goes_on_without_a_gap() {
 }
 
 #[test]
-fn every_form_of_an_http_change_is_answered_where_the_disk_of_the_log_is_full() {
+fn every_http_change_gets_a_reply_if_the_disk_of_the_log_is_full() {
     let long = "v".repeat(3 << 20);
     let put =
         |value: &str| format!("PUT /b HTTP/1.1\r\nContent-Length: {}\r\n\r\n{value}", value.len());
@@ -392,7 +392,7 @@ fn every_form_of_an_http_change_is_answered_where_the_disk_of_the_log_is_full() 
         let server = start_with(config, hash(folder.path()));
         server.connect().exchange("set a 0 0 1\r\n1\r\n", STORED);
         std::os::unix::fs::symlink("/dev/full", ulog.join("00000002.ulog")).unwrap();
-        // The first one finds out, the others know.
+        // The first change meets the full disk, the others are refused.
         for _ in 0..2 {
             let mut client = server.connect();
             client.send(request.as_bytes());
@@ -412,7 +412,7 @@ fn every_form_of_an_http_change_is_answered_where_the_disk_of_the_log_is_full() 
 }
 
 #[test]
-fn a_server_that_stops_leaves_a_whole_log_and_no_journal() {
+fn a_server_that_stops_leaves_a_whole_log_and_no_intent_log() {
     let folder = tempfile::tempdir().unwrap();
     let ulog = folder.path().join("ulog");
     for round in 1..=3 {
@@ -433,7 +433,7 @@ fn a_server_that_stops_leaves_a_whole_log_and_no_journal() {
 }
 
 #[test]
-fn without_an_id_nothing_is_logged_and_nobody_is_followed() {
+fn a_server_without_an_id_has_no_log_and_no_master() {
     let folder = tempfile::tempdir().unwrap();
     for (id, is_good) in [(0, false), (1, true), (65_535, true), (65_536, false)] {
         let bound = server::Server::bind(logging(id, folder.path()), memory());
@@ -441,7 +441,7 @@ fn without_an_id_nothing_is_logged_and_nobody_is_followed() {
     }
 }
 
-/// A log of entries with the time stamps 1, 2, ..., each of 17 + 10 bytes.
+/// Writes a log of entries with the time stamps 1, 2, ..., each of 17 + 10 bytes.
 fn write(folder: &Path, file_bytes_max: u64, entries: u64) {
     let mut files = Files::open(folder, file_bytes_max).unwrap();
     for timestamp_us in files.last_timestamp_us() + 1..=entries {
@@ -460,7 +460,7 @@ fn read(folder: &Path, from_us: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_file_ends_with_the_entry_that_takes_it_to_its_limit() {
+fn a_file_ends_with_the_entry_that_reaches_the_limit() {
     for (limit, first_file) in [(53, 54), (54, 54), (55, 81), (0, 108)] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), limit, 4);
@@ -471,7 +471,7 @@ fn a_file_ends_with_the_entry_that_takes_it_to_its_limit() {
 }
 
 #[test]
-fn a_log_that_somebody_else_writes_is_not_opened() {
+fn a_log_that_another_process_writes_is_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path(), 0).unwrap();
     assert!(matches!(Files::open(folder.path(), 0), Err(Error::Io { operation: "lock", .. })));
@@ -480,7 +480,7 @@ fn a_log_that_somebody_else_writes_is_not_opened() {
 }
 
 #[test]
-fn a_log_goes_on_in_its_last_file() {
+fn a_log_continues_in_its_last_file() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 54, 3);
     write(folder.path(), 54, 6);
@@ -491,7 +491,7 @@ fn a_log_goes_on_in_its_last_file() {
 }
 
 #[test]
-fn an_entry_that_a_crash_left_unfinished_is_cut_off() {
+fn an_incomplete_entry_after_a_crash_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 0, 3);
     let path = folder.path().join("00000001.ulog");
@@ -502,21 +502,21 @@ fn an_entry_that_a_crash_left_unfinished_is_cut_off() {
         write(folder.path(), 0, 3);
         assert_eq!(fs::read(&path).unwrap(), whole, "{torn}");
     }
-    // As a system leaves a file that crashed before its blocks were written.
+    // Zeros, as a crash of the system leaves them before the blocks are written.
     fs::write(&path, [&whole[..], &[0; 5000]].concat()).unwrap();
     write(folder.path(), 0, 4);
     assert_eq!(read(folder.path(), 0), [1, 2, 3, 4]);
 }
 
 #[test]
-fn what_is_no_entry_is_an_error_and_never_skipped() {
+fn a_corrupted_entry_is_an_error_and_is_not_skipped() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 0, 3);
     let path = folder.path().join("00000001.ulog");
     let mut bytes = fs::read(&path).unwrap();
     bytes[27] = 0x55;
     fs::write(&path, &bytes).unwrap();
-    // Writing goes on elsewhere, so that nothing that may be read by hand is lost.
+    // Writing continues in a new file, so that no byte is lost that may be read by hand.
     write(folder.path(), 0, 2);
     assert_eq!(fs::read(&path).unwrap(), bytes);
     let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
@@ -526,7 +526,7 @@ fn what_is_no_entry_is_an_error_and_never_skipped() {
 }
 
 #[test]
-fn what_is_no_longer_kept_is_an_error_and_never_skipped() {
+fn an_entry_that_is_no_longer_kept_is_an_error_and_is_not_skipped() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 1, 5);
     fs::remove_file(folder.path().join("00000001.ulog")).unwrap();
@@ -535,7 +535,7 @@ fn what_is_no_longer_kept_is_an_error_and_never_skipped() {
 }
 
 #[test]
-fn files_that_are_removed_before_a_slow_reader_comes_to_them_are_missed() {
+fn a_reader_reports_files_that_were_removed_before_it_reached_them() {
     for is_told in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 1, 5);
@@ -545,7 +545,7 @@ fn files_that_are_removed_before_a_slow_reader_comes_to_them_are_missed() {
         for number in 1..=3 {
             fs::remove_file(folder.path().join(format!("{number:08}.ulog"))).unwrap();
         }
-        // Asking once more does not pass over them either.
+        // The next read does not skip them either.
         for _ in 0..2 {
             let error = reader.next(end).unwrap_err();
             let missing = folder.path().join("00000002.ulog");
@@ -555,7 +555,7 @@ fn files_that_are_removed_before_a_slow_reader_comes_to_them_are_missed() {
 }
 
 #[test]
-fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
+fn a_reader_stops_at_the_given_end_and_resumes_there() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 54, 5);
     let mut reader = Reader::open(folder.path(), 0).unwrap().unwrap();
@@ -570,13 +570,14 @@ fn a_reader_stops_where_it_is_told_to_and_goes_on_from_there() {
     assert_eq!(next(3, 27), Some(3));
 }
 
-/// What a process leaves that is killed while it changes these keys; an empty one is any.
-fn leave_journal(ulog: &Path, keys: &[&[u8]]) {
+/// Writes the intent log of a process that was killed while it changed these keys; an empty key is
+/// any record.
+fn leave_intent_log(ulog: &Path, keys: &[&[u8]]) {
     fs::create_dir_all(ulog).unwrap();
-    let mut journal = b"tyrant journal 2\n".to_vec();
-    journal.extend(fs::read("/proc/sys/kernel/random/boot_id").unwrap());
+    let mut intent_log = b"tyrant journal 2\n".to_vec();
+    intent_log.extend(fs::read("/proc/sys/kernel/random/boot_id").unwrap());
     for (id, key) in (1_u64..).zip(keys) {
-        // Server 1 was changing it, for a client of its own.
+        // Server 1 was changing it for an own client.
         let mut subject = vec![1, 0, 0, 0];
         if !key.is_empty() {
             subject.extend([b"k", *key].concat());
@@ -585,18 +586,18 @@ fn leave_journal(ulog: &Path, keys: &[&[u8]]) {
         head.extend(id.to_le_bytes());
         head.extend((subject.len() as u32).to_le_bytes());
         let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &subject);
-        journal.extend(head);
-        journal.extend(sum.to_le_bytes());
-        journal.extend(subject);
+        intent_log.extend(head);
+        intent_log.extend(sum.to_le_bytes());
+        intent_log.extend(subject);
     }
-    // The rest of the file was never written.
-    journal.resize(4096, 0);
-    fs::write(ulog.join("journal.00000001"), journal).unwrap();
+    // The rest of the file was not written.
+    intent_log.resize(4096, 0);
+    fs::write(ulog.join("journal.00000001"), intent_log).unwrap();
 }
 
-/// Changes that a killed process has left in a database, logged at the next start, make a copy that
-/// lacks them equal.
-fn assert_is_settled(
+/// Asserts that changes of a killed process, logged at the next start, make an equal copy of a
+/// database that lacks them.
+fn assert_is_resolved(
     name: &str,
     open: fn(&Path) -> Database,
     keys: &[&[u8]],
@@ -611,9 +612,9 @@ fn assert_is_settled(
     change(&database);
     assert_ne!(records(&database), records(&copy), "{name}");
     let ulog = one.path().join("ulog");
-    leave_journal(&ulog, keys);
+    leave_intent_log(&ulog, keys);
     for _ in 0..2 {
-        // Starting again logs nothing more.
+        // Another start logs no further entry.
         drop(start_with(logging(1, one.path()), database.clone()));
     }
     let server = start_with(logging(2, other.path()), copy.clone());
@@ -623,35 +624,35 @@ fn assert_is_settled(
 }
 
 #[test]
-fn what_a_killed_process_was_changing_is_logged_as_it_is() {
+fn records_that_a_killed_process_was_changing_are_logged_as_they_are() {
     let change = |database: &Database| {
         database.put(b"1", b"a\0new").unwrap();
         database.remove(b"2").unwrap();
     };
     let keys: [&[u8]; 3] = [b"1", b"2", b"3"];
-    assert_is_settled("hash", hash, &keys, change);
-    assert_is_settled("tree", tree, &keys, change);
-    assert_is_settled("table", table, &keys, change);
-    assert_is_settled("fixed", support::fixed, &keys, change);
-    assert_is_settled("an id that was given out", support::fixed, &[b"next"], |database| {
+    assert_is_resolved("hash", hash, &keys, change);
+    assert_is_resolved("tree", tree, &keys, change);
+    assert_is_resolved("table", table, &keys, change);
+    assert_is_resolved("fixed", support::fixed, &keys, change);
+    assert_is_resolved("an id that was given out", support::fixed, &[b"next"], |database| {
         database.put(b"next", b"new").unwrap();
     });
-    assert_is_settled("duplicates", tree, &[b"1"], |database| {
+    assert_is_resolved("duplicates", tree, &[b"1"], |database| {
         database.put_duplicate(b"1", b"a\0more", cabinet::Side::After).unwrap();
         database.put(b"1", b"a\0first").unwrap();
     });
-    assert_is_settled("all", hash, &[b""], |database| database.clear().unwrap());
+    assert_is_resolved("all", hash, &[b""], |database| database.clear().unwrap());
 }
 
 #[test]
-fn flags_and_expiry_of_what_was_changed_are_logged_too() {
+fn flags_and_expiry_of_these_records_are_logged_too() {
     for open in [hash, tree] {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (database, copy) = (open(one.path()), open(other.path()));
         let meta = Meta { flags: 7, expires_at_ms: 4_000_000_000_000 };
         database.put_with(b"k", b"v", meta).unwrap();
         let ulog = one.path().join("ulog");
-        leave_journal(&ulog, &[b"k"]);
+        leave_intent_log(&ulog, &[b"k"]);
         drop(start_with(logging(1, one.path()), database));
         let server = start_with(logging(2, other.path()), copy.clone());
         server.connect().exchange(restore(&ulog, 0, 1), b"\0");
@@ -659,8 +660,7 @@ fn flags_and_expiry_of_what_was_changed_are_logged_too() {
     }
 }
 
-/// Sends what `words` says to a server with a log, as the binary protocol's requests, and returns
-/// the log.
+/// Sends `words` as requests of the binary protocol to a server with a log. Returns the log.
 fn logged_by(server_folder: &Path, database: Database, requests: &[Request<'_>]) -> Vec<Vec<u8>> {
     let server = start_with(logging(1, server_folder), database);
     let mut client = server.connect();
@@ -673,7 +673,7 @@ fn logged_by(server_folder: &Path, database: Database, requests: &[Request<'_>])
 }
 
 #[test]
-fn words_for_ids_are_logged_as_the_ids_that_they_meant_with_and_without_a_cap() {
+fn relative_ids_are_logged_as_ids_with_and_without_a_cap() {
     for name in ["casket.tcf#width=8", "casket.tcf#width=8#capsiz=64m"] {
         let folder = tempfile::tempdir().unwrap();
         let value: &[u8] = b"v";
@@ -700,7 +700,7 @@ fn words_for_ids_are_logged_as_the_ids_that_they_meant_with_and_without_a_cap() 
             })
             .collect();
         assert_eq!(keys, [&b"5"[..], b"6", b"4", b"6", b"7", b"4", b"7"], "{name}");
-        // Executed elsewhere they come to the same, whatever was there before.
+        // Executed elsewhere they have the same result, whatever was there before.
         let other = tempfile::tempdir().unwrap();
         let replica = support::named(other.path(), "casket.tcf#width=8");
         replica.put(b"99", b"x").unwrap();
@@ -713,7 +713,7 @@ fn words_for_ids_are_logged_as_the_ids_that_they_meant_with_and_without_a_cap() 
 }
 
 #[test]
-fn adding_to_a_row_is_logged_as_the_row_that_came_of_it() {
+fn an_addition_to_a_row_is_logged_as_the_resulting_row() {
     let long = "x".repeat(200);
     for dialect in [Dialect::Memcached, Dialect::TokyoTyrant] {
         let folder = tempfile::tempdir().unwrap();
@@ -743,7 +743,7 @@ fn adding_to_a_row_is_logged_as_the_row_that_came_of_it() {
 
 /// Tokyo Tyrant makes a column of each argument of `misc put`.
 #[test]
-fn rows_are_logged_without_flags_and_expiry_which_they_do_not_have() {
+fn rows_are_logged_without_flags_and_expiry() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(logging(1, folder.path()), table(folder.path()));
     let mut client = server.connect();

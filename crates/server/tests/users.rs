@@ -1,4 +1,4 @@
-//! A server that has users serves nobody else, over any protocol.
+//! Users: a server with users serves only clients that authenticate, in every protocol.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -11,7 +11,7 @@ use support::{Client, Packet, Running, config, memory, start_with};
 
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 
-/// Longest request that is taken of a stranger, in bytes.
+/// Longest request of a client that has not authenticated, in bytes.
 const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
 
 fn start_with_users(opens_tokyo_tyrant: bool) -> Running {
@@ -27,7 +27,7 @@ fn sasl<'a>(opcode: u8, mechanism: &'a [u8], data: &'a [u8]) -> Packet<'a> {
     Packet { opcode, key: mechanism, value: data, ..Packet::default() }
 }
 
-/// Status and text of the answer.
+/// Sends a packet and returns status and text of the response.
 fn ask(client: &mut Client, packet: &Packet<'_>) -> (u16, String) {
     let response = client.ask(packet);
     (response.status, String::from_utf8(response.value).unwrap())
@@ -40,7 +40,7 @@ fn refusal() -> (u16, String) {
 const GET: Packet<'static> = Packet { opcode: 0, extras: b"", key: b"k", value: b"", number: 0 };
 
 #[test]
-fn the_binary_protocol_takes_a_name_and_a_password() {
+fn the_binary_protocol_authenticates_by_sasl() {
     let server = start_with_users(false);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &sasl(0x20, b"", b"")), (0, "PLAIN".into()));
@@ -64,13 +64,13 @@ fn the_binary_protocol_takes_a_name_and_a_password() {
     assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"")), (0x21, String::new()));
     assert_eq!(ask(&mut client, &sasl(0x22, b"PLAIN", b"\0bob\0other")), done);
     assert_eq!(ask(&mut client, &GET).0, 1);
-    // A client that fails is unknown again.
+    // A failed login ends the earlier one.
     assert_eq!(ask(&mut client, &sasl(0x21, b"PLAIN", b"\0bob\0secret")), refusal());
     assert_eq!(ask(&mut client, &GET), refusal());
 }
 
 #[test]
-fn a_stranger_is_refused_by_the_binary_protocol_and_sent_away() {
+fn the_binary_protocol_refuses_and_closes_without_a_login() {
     let server = start_with_users(false);
     for opcode in [0x00, 0x01, 0x0a, 0x10, 0x07, 0x09, 0x50] {
         let mut client = server.connect();
@@ -84,7 +84,7 @@ fn a_stranger_is_refused_by_the_binary_protocol_and_sent_away() {
 }
 
 #[test]
-fn the_text_protocol_takes_them_as_its_first_value() {
+fn the_text_protocol_authenticates_by_its_first_set() {
     let server = start_with_users(false);
     let mut client = server.connect();
     for line in ["get k", "quit", "version", "mg k v", "stats", "foo", "shutdown", "flush_all"] {
@@ -96,14 +96,14 @@ fn the_text_protocol_takes_them_as_its_first_value() {
     client.exchange("set k 0 0 3\r\nann\r\n", format);
     let termination = "CLIENT_ERROR bad command line termination\r\n";
     client.exchange("set k 0 0 9\r\nann secret\r\n", termination);
-    // Its end is left over.
+    // The end of the value remains.
     client.expect(UNAUTHENTICATED);
     for data in [" ann  secret ", "ann secret x"] {
         let request = format!("set x 1 2 {}\r\n{data}\r\n", data.len());
         server.connect().exchange(&request, "STORED\r\n");
     }
     client.exchange("set x 1 2 10\r\nann secret\r\n", "STORED\r\n");
-    // It was no value, and the connection is ann's for every protocol but HTTP.
+    // The set stored no record, and the connection is ann's for every protocol but HTTP.
     client.exchange("get x\r\n", "END\r\n");
     assert_eq!(ask(&mut client, &GET).0, 1);
     client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
@@ -112,7 +112,7 @@ fn the_text_protocol_takes_them_as_its_first_value() {
 }
 
 #[test]
-fn every_request_of_http_carries_them() {
+fn every_http_request_needs_credentials() {
     let server = start_with_users(false);
     let get = |authorization: &str| format!("GET /k HTTP/1.1\r\n{authorization}\r\n");
     let mut client = server.connect();
@@ -132,7 +132,7 @@ fn every_request_of_http_carries_them() {
         assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
         assert!(reply.contains("\r\nWWW-Authenticate: Basic realm="), "{reply}");
     }
-    // A stranger's value is not waited for.
+    // The server does not wait for a value without a login.
     let mut client = server.connect();
     client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
     assert!(client.read_until(b"Unauthorized\n").starts_with(b"HTTP/1.1 401 "));
@@ -143,7 +143,7 @@ fn every_request_of_http_carries_them() {
 }
 
 #[test]
-fn tokyo_tyrants_protocol_is_shut_unless_it_is_opened() {
+fn tokyo_tyrants_protocol_is_refused_unless_it_is_allowed() {
     let server = start_with_users(false);
     for request in [&b"\xc8\x80"[..], b"\xc8\x30\0\0\0\x01k", b"\xc8\xa0", b"\xc8"] {
         let mut client = server.connect();
@@ -158,7 +158,7 @@ fn tokyo_tyrants_protocol_is_shut_unless_it_is_opened() {
 }
 
 #[test]
-fn a_stranger_cannot_send_much() {
+fn a_client_without_a_login_cannot_send_long_requests() {
     let server = start_with_users(false);
     let announcements = [
         format!("set k 0 0 {UNAUTHENTICATED_BYTES_MAX}\r\n").into_bytes(),
@@ -177,7 +177,7 @@ fn a_stranger_cannot_send_much() {
     client.send(&packet);
     let response = client.response();
     assert_eq!((response.status, &response.value[..]), (0x20, &b"Auth failure."[..]));
-    // The longest request is taken.
+    // The longest request is accepted.
     let line = format!("set k 0 0 {}\r\n", UNAUTHENTICATED_BYTES_MAX - 19);
     let mut request = line.into_bytes();
     request.resize(UNAUTHENTICATED_BYTES_MAX - 2, b' ');
@@ -187,17 +187,17 @@ fn a_stranger_cannot_send_much() {
 }
 
 #[test]
-fn a_request_of_http_counts_once_however_it_comes() {
+fn an_http_request_counts_as_one_login_however_it_arrives() {
     let server = start_with_users(false);
     let mut client = server.connect();
     let authorization = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
     let body = "Content-Length: 1\r\nExpect: 100-continue\r\n";
     client.send(format!("PUT /k HTTP/1.1\r\n{authorization}{body}\r\n").as_bytes());
-    // It has looked at the head now.
+    // The server has parsed the head now.
     client.expect("HTTP/1.1 100 Continue\r\n\r\n");
     client.send(b"v");
     client.expect_response("201 Created", "Created\n");
-    // This one is left to the pool.
+    // The pool executes this request.
     let accept = "Accept: application/json\r\n";
     client.send(format!("GET /?list HTTP/1.1\r\n{authorization}{accept}\r\n").as_bytes());
     client.expect_response("200 OK", "");
@@ -209,7 +209,7 @@ fn a_request_of_http_counts_once_however_it_comes() {
 }
 
 #[test]
-fn failures_are_counted() {
+fn failed_logins_are_counted() {
     let server = start_with_users(false);
     let mut client = server.connect();
     client.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");

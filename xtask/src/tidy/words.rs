@@ -33,6 +33,7 @@ const PLAIN: &[&str] = &[
     "crates/server/src/server.rs",
     "crates/server/src/shared.rs",
     "crates/server/src/update_log",
+    "crates/server/tests",
     "crates/webdav",
     "crates/wire",
     "docs",

@@ -1,11 +1,11 @@
-//! Requests of the binary protocol, and calls of versatile functions.
+//! Encoded requests of the binary protocol, and calls of versatile functions.
 
 use wire::binary::{Request, encode};
 
-/// The answer to a call that failed.
+/// Reply to a call that failed.
 pub(crate) const MISC_FAILURE: &[u8] = b"\x01\0\0\0\0";
 
-/// A call.
+/// Returns the bytes of a call.
 pub(crate) fn misc(name: &str, arguments: &[&str]) -> Vec<u8> {
     let mut request = b"\xc8\x90".to_vec();
     request.extend_from_slice(&size(name.len()));
@@ -16,7 +16,7 @@ pub(crate) fn misc(name: &str, arguments: &[&str]) -> Vec<u8> {
     request
 }
 
-/// The answer to one that did not fail.
+/// Returns the reply to a call that succeeded.
 pub(crate) fn list(elements: &[&str]) -> Vec<u8> {
     let mut reply = vec![0];
     reply.extend_from_slice(&size(elements.len()));
@@ -35,7 +35,7 @@ fn size(length: usize) -> [u8; 4] {
     u32::try_from(length).expect("a short string").to_be_bytes()
 }
 
-/// The bytes of a request of Tokyo Tyrant's protocol.
+/// Returns the bytes of a request of Tokyo Tyrant's protocol.
 pub(crate) fn request(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(request, &mut bytes).unwrap();

@@ -1,6 +1,6 @@
-//! A client that speaks plain bytes.
+//! Client that sends and expects raw bytes.
 
-use super::PATIENCE;
+use super::WAIT_MAX;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -12,8 +12,8 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        stream.set_write_timeout(Some(WAIT_MAX)).unwrap();
         Self { stream }
     }
 
@@ -21,13 +21,13 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends a request and expects exactly this reply next.
+    /// Sends a request and asserts that exactly this reply follows.
     pub(crate) fn exchange(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
         self.send(request.as_ref());
         self.expect(reply);
     }
 
-    /// Expects exactly these bytes next.
+    /// Asserts that exactly these bytes follow.
     pub(crate) fn expect(&mut self, reply: impl AsRef<[u8]>) {
         let reply = reply.as_ref();
         let received = self.read(reply.len());
@@ -48,7 +48,7 @@ impl Client {
         received
     }
 
-    /// All that comes until the server closes.
+    /// Returns all bytes until the server closes the connection.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let mut received = Vec::new();
         match self.stream.read_to_end(&mut received) {
@@ -59,7 +59,7 @@ impl Client {
         received
     }
 
-    /// Expects the server to close without another byte.
+    /// Asserts that the server closes the connection without another byte.
     pub(crate) fn expect_close(&mut self) {
         assert_eq!(self.read_to_end().escape_ascii().to_string(), "");
     }

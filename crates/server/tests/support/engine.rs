@@ -1,4 +1,4 @@
-//! A database whose disk does as the test tells it.
+//! Engine whose disk the test controls.
 
 use cabinet::{
     Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Records in memory, in the order of their keys, with a disk that can be slow, full or broken.
+/// Engine with records in memory, in the order of their keys, and a simulated disk that can be
+/// slow, full or broken.
 #[derive(Default)]
 pub(crate) struct ManualEngine {
     state: Mutex<State>,
@@ -27,13 +28,13 @@ struct State {
     durable: LogPosition,
     failed: bool,
     full: bool,
-    /// Keys whose records are on the disk only.
+    /// Keys whose records are only on the disk.
     cold: HashSet<Vec<u8>>,
     /// Whether the disk answers.
     stalled: bool,
-    /// Reads that wait for the disk.
+    /// Number of reads that wait for the disk.
     waiting: usize,
-    /// A key, and the record that somebody else puts right after one under that.
+    /// A key, and the record that another client puts right after a put under that key.
     next: Option<(Vec<u8>, Record)>,
     listeners: Vec<DurableListener>,
 }
@@ -43,55 +44,55 @@ impl ManualEngine {
         Arc::new(Self { durability, path: path.into(), ..Self::default() })
     }
 
-    /// The record under `key` can only be read from the disk from now on.
+    /// Moves the record under `key` from memory to the disk.
     pub(crate) fn cool(&self, key: &[u8]) {
         self.state.lock().unwrap().cold.insert(key.to_vec());
     }
 
-    /// Reads from the disk wait from now on, or go on.
+    /// Blocks or releases reads from the disk.
     pub(crate) fn set_stalled(&self, stalled: bool) {
         self.state.lock().unwrap().stalled = stalled;
         self.changed.notify_all();
     }
 
-    /// Reads that wait for the disk.
+    /// Number of reads that wait for the disk.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().unwrap().waiting
     }
 
-    /// Right after the next put under `key` somebody else puts another record.
+    /// Puts another record right after the next put under `key`.
     pub(crate) fn put_after(&self, key: &[u8], (other, value): (&[u8], &[u8])) {
         let next = (key.to_vec(), (other.to_vec(), value.to_vec()));
         self.state.lock().unwrap().next = Some(next);
     }
 
-    /// Writes are refused for lack of space from now on, or accepted.
+    /// Refuses writes for lack of space from now on, or accepts them.
     pub(crate) fn set_full(&self, full: bool) {
         self.state.lock().unwrap().full = full;
     }
 
-    /// Everything written so far is on the disk.
+    /// Makes all writes so far durable.
     pub(crate) fn make_durable(&self) {
         let mut state = self.state.lock().unwrap();
         state.durable = state.appended;
-        self.tell(state);
+        self.notify(state);
     }
 
-    /// Only writes before `position` are on the disk.
+    /// Makes the writes before `position` durable.
     pub(crate) fn make_durable_up_to(&self, position: LogPosition) {
         let mut state = self.state.lock().unwrap();
         state.durable = position;
-        self.tell(state);
+        self.notify(state);
     }
 
-    /// The disk takes nothing more.
+    /// Breaks the disk: no further write becomes durable.
     pub(crate) fn fail(&self) {
         let mut state = self.state.lock().unwrap();
         state.failed = true;
-        self.tell(state);
+        self.notify(state);
     }
 
-    fn tell(&self, state: std::sync::MutexGuard<'_, State>) {
+    fn notify(&self, state: std::sync::MutexGuard<'_, State>) {
         let (listeners, durable) = (state.listeners.clone(), state.durable);
         drop(state);
         self.changed.notify_all();
@@ -100,8 +101,8 @@ impl ManualEngine {
         }
     }
 
-    /// The state once `key` may be looked at.
-    fn reach(&self, key: &[u8], wait: Wait) -> Result<std::sync::MutexGuard<'_, State>> {
+    /// Returns the state once the record under `key` may be read.
+    fn wait_for_record(&self, key: &[u8], wait: Wait) -> Result<std::sync::MutexGuard<'_, State>> {
         let mut state = self.state.lock().unwrap();
         if !state.cold.contains(key) {
             return Ok(state);
@@ -148,7 +149,7 @@ impl State {
 
 impl Engine for ManualEngine {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
-        let state = self.reach(key, wait)?;
+        let state = self.wait_for_record(key, wait)?;
         let Some((value, meta, version)) = state.records.get(key) else { return Ok(false) };
         visit(Entry { key, value, meta: *meta, version: *version });
         Ok(true)
@@ -170,7 +171,7 @@ impl Engine for ManualEngine {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        let mut state = self.reach(key, wait)?;
+        let mut state = self.wait_for_record(key, wait)?;
         self.check_write(&state)?;
         let change = decide(state.records.get(key).map(|(value, meta, version)| Entry {
             key,
@@ -192,7 +193,7 @@ impl Engine for ManualEngine {
             _ => Vec::new(),
         };
         let mut range = state.records.range(from..);
-        // Few at a time, so that the tests come across the seams.
+        // Few records per call, so that tests cover the seams.
         for (key, (value, meta, version)) in range.by_ref().take(2) {
             visit(Entry { key, value, meta: *meta, version: *version });
         }

@@ -1,5 +1,5 @@
-//! What the tests of the server share: a server on a thread, clients, and an engine whose disk
-//! does as it is told.
+//! Support for the server's tests: a server on a thread, clients, and an engine whose disk the test
+//! controls.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 #![allow(dead_code, unused_imports, reason = "every test file uses another part")]
@@ -29,17 +29,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest time that anything a test waits for may take. Only a failing test takes that long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time for which a test waits. Only a failing test takes that long.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// A server that runs on a thread of its own until it is dropped.
+/// Server on a thread of its own, until it is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     handle: Handle,
     thread: Option<JoinHandle<server::Result<()>>>,
 }
 
-/// Settings for tests: loopback, a port of the system's choice.
+/// Returns settings for tests: loopback, with a port that the system chooses.
 pub(crate) fn config() -> Config {
     Config {
         listen: vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }],
@@ -51,52 +51,52 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// An on-memory hash database.
+/// Opens an on-memory hash database.
 pub(crate) fn memory() -> Database {
     Database::open_with("*", &Options::default()).unwrap()
 }
 
-/// An on-memory ordered map.
+/// Opens an on-memory tree database.
 pub(crate) fn memory_tree() -> Database {
     Database::open_with("+", &Options::default()).unwrap()
 }
 
-/// A fixed-length database in a folder.
+/// Opens a fixed-length database in a folder.
 pub(crate) fn fixed(folder: &Path) -> Database {
     Database::open_with(folder.join("casket.tcf"), &Options::default()).unwrap()
 }
 
-/// A hash database in a folder.
+/// Opens a hash database in a folder.
 pub(crate) fn hash(folder: &Path) -> Database {
     Database::open_with(folder.join("casket.tch"), &Options::default()).unwrap()
 }
 
-/// A tree in a folder.
+/// Opens a tree in a folder.
 pub(crate) fn tree(folder: &Path) -> Database {
     Database::open_with(folder.join("casket.tcb"), &Options::default()).unwrap()
 }
 
-/// A table in a folder.
+/// Opens a table in a folder.
 pub(crate) fn table(folder: &Path) -> Database {
     Database::open_with(folder.join("casket.tct"), &Options::default()).unwrap()
 }
 
-/// A database in a folder, by its name with tuning.
+/// Opens a database in a folder, by its name with tuning.
 pub(crate) fn named(folder: &Path, name: &str) -> Database {
     Database::open(folder.join(name).to_str().unwrap()).unwrap()
 }
 
-/// A server with the settings for tests.
+/// Starts a server with the settings for tests.
 pub(crate) fn start(database: Database) -> Running {
     start_with(config(), database)
 }
 
-/// A server on an engine of the test's own.
+/// Starts a server on an engine of the test.
 pub(crate) fn start_engine(engine: &Arc<ManualEngine>) -> Running {
     start(Database::from_engine(Arc::<ManualEngine>::clone(engine)))
 }
 
-/// A server with settings of the test's own.
+/// Starts a server with the given settings.
 pub(crate) fn start_with(config: Config, database: Database) -> Running {
     let server = Server::bind(config, database).unwrap();
     let unused = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -107,34 +107,33 @@ pub(crate) fn start_with(config: Config, database: Database) -> Running {
 }
 
 impl Running {
-    /// A new connection.
+    /// Opens a new connection.
     pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
-    /// Comes back when a server with one event loop has looked at everything that was sent before:
-    /// when this is answered a second time, the loop has begun a round after the one in which it
-    /// answered first.
+    /// Blocks until a server with one event loop has read everything that was sent before. The
+    /// second reply proves that the loop has begun a round after that of the first.
     pub(crate) fn pass(&self) {
         let mut client = self.connect();
         client.expect_open();
         client.expect_open();
     }
 
-    /// Has the server begin to stop.
+    /// Begins to stop the server.
     pub(crate) fn begin_stop(&self) {
         self.handle.stop();
     }
 
-    /// Waits until the server has stopped.
+    /// Blocks until the server has stopped.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap().unwrap();
         }
     }
 
-    /// A figure of `stats`.
-    pub(crate) fn figure(&self, name: &str) -> u64 {
+    /// Returns a number of `stats`.
+    pub(crate) fn stat_value(&self, name: &str) -> u64 {
         let mut client = self.connect();
         client.send(b"stats\r\n");
         let text = client.read_until(b"END\r\n");
@@ -143,9 +142,9 @@ impl Running {
         line.unwrap_or_else(|| panic!("no figure {name} in {text}")).parse().unwrap()
     }
 
-    /// Waits until a figure of `stats` is as it should be.
-    pub(crate) fn await_figure(&self, name: &str, is_good: impl Fn(u64) -> bool) {
-        wait_until(|| is_good(self.figure(name)));
+    /// Blocks until a number of `stats` satisfies a condition.
+    pub(crate) fn await_stat_value(&self, name: &str, is_good: impl Fn(u64) -> bool) {
+        wait_until(|| is_good(self.stat_value(name)));
     }
 }
 
@@ -159,19 +158,19 @@ impl Drop for Running {
     }
 }
 
-/// Waits until something is true.
+/// Blocks until a condition is true.
 #[track_caller]
 pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain");
+        assert!(start.elapsed() < WAIT_MAX, "waited in vain");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 impl Client {
-    /// Expects that nothing has come once the server, which has one event loop, has looked at
-    /// everything that was sent to it.
+    /// Asserts that no byte has come once the server, which has one event loop, has read everything
+    /// that was sent to it.
     pub(crate) fn expect_silence(&mut self, server: &Running) {
         server.pass();
         self.stream.set_nonblocking(true).unwrap();
@@ -181,13 +180,13 @@ impl Client {
         self.stream.set_nonblocking(false).unwrap();
     }
 
-    /// Sends a GET and expects this value, whatever else is said of it.
+    /// Sends a GET and asserts its value, with any headers.
     pub(crate) fn expect_value(&mut self, path: &str, value: &str) {
         self.send(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
         self.expect_response("200 OK", value);
     }
 
-    /// Expects a response with this status and body next; answers its headers.
+    /// Asserts that a response with this status and body follows. Returns its headers.
     pub(crate) fn expect_response(&mut self, status: &str, body: impl AsRef<[u8]>) -> String {
         let head = String::from_utf8(self.read_until(b"\r\n\r\n")).unwrap();
         assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{head}");
@@ -195,17 +194,16 @@ impl Client {
         head
     }
 
-    /// Sends a request and expects this reply next, in which a time of 500 seconds may be what is
-    /// left of it.
+    /// Sends a request and asserts its reply, in which a time of 500 seconds may have become less.
     pub(crate) fn exchange_in_time(&mut self, request: &str, reply: &str) {
         self.send(request.as_bytes());
         let received = String::from_utf8(self.read(reply.len())).unwrap();
-        let times = 500 - PATIENCE.as_secs()..500;
+        let times = 500 - WAIT_MAX.as_secs()..500;
         let in_time = |text: String, time| text.replace(&format!(" t{time}"), " t500");
         assert_eq!(times.fold(received, in_time), reply);
     }
 
-    /// Expects that the connection is still of use.
+    /// Asserts that the connection is still open.
     pub(crate) fn expect_open(&mut self) {
         self.exchange(b"verbosity 1\r\n", b"OK\r\n");
     }

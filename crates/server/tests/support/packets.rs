@@ -23,7 +23,7 @@ pub(crate) struct Response {
     pub(crate) value: Vec<u8>,
 }
 
-/// What tests find in the opaque bytes of every response.
+/// Opaque bytes of every request, which tests expect in the response.
 const OPAQUE: &[u8; 4] = b"\x01opq";
 
 impl Packet<'_> {
@@ -43,7 +43,7 @@ impl Packet<'_> {
 }
 
 impl Client {
-    /// One response.
+    /// Reads one response.
     pub(crate) fn response(&mut self) -> Response {
         let header = self.read(24);
         assert_eq!((header[0], &header[12..16]), (0x81, &OPAQUE[..]));
@@ -61,7 +61,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and takes one response.
+    /// Sends a request and reads one response.
     pub(crate) fn ask(&mut self, packet: &Packet<'_>) -> Response {
         self.send(&packet.bytes());
         let response = self.response();

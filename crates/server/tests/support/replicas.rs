@@ -1,6 +1,6 @@
-//! Servers that log what changes, and follow each other.
+//! Servers with an update log that follow each other.
 
-use super::{PATIENCE, Running, config, hash, request, start_with};
+use super::{Running, WAIT_MAX, config, hash, request, start_with};
 use cabinet::Database;
 use server::update_log::{Reader, Settings};
 use server::{Config, Following, Master};
@@ -11,26 +11,26 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use wire::binary::Request;
 
-/// Settings of a server that logs into `ulog` of a folder and remembers its position there.
+/// Returns settings of a server that logs into `ulog` of a folder and stores its position there.
 pub(crate) fn logging(id: u32, folder: &Path) -> Config {
     let following = Following { position: folder.join("rts"), ..Following::default() };
     let update_log = Some(Settings::new(folder.join("ulog")));
     Config { server_id: id, update_log, following, ..config() }
 }
 
-/// The same for one that follows the server at `address`.
+/// Returns settings of such a server that follows the server at `address`.
 pub(crate) fn following(id: u32, folder: &Path, address: SocketAddr) -> Config {
     let mut config = logging(id, folder);
     config.following.master = Some(master(address));
     config
 }
 
-/// The server at an address, as a master.
+/// Returns the master at an address.
 pub(crate) fn master(address: SocketAddr) -> Master {
     Master { host: address.ip().to_string(), port: address.port() }
 }
 
-/// The request to follow a server, or none.
+/// Returns the request to follow a server, or none.
 pub(crate) fn set_master(host: &str, port: u16, timestamp_us: u64, options: u32) -> Vec<u8> {
     let (host, port) = (host.as_bytes(), port.into());
     request(&Request::SetMaster { host, port, timestamp_us, options })
@@ -42,17 +42,16 @@ pub(crate) fn set(server: &Running, key: &str, value: &str) {
     server.connect().exchange(format!("set {key} 0 0 {bytes}\r\n{value}\r\n"), b"STORED\r\n");
 }
 
-/// A master and what it holds.
+/// Starts a master. Returns it and its database.
 pub(crate) fn start_master(folder: &Path) -> (Running, Database) {
     let database = hash(folder);
     (start_with(logging(1, folder), database.clone()), database)
 }
 
-/// For a master that is made of a socket: takes a replica, which asks first whether the master is
-/// of this project, and answers that.
+/// Accepts a replica as a simulated master. Answers the question whether it is of this project.
 pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     let mut probe = [0; 25];
     stream.read_exact(&mut probe).unwrap();
     assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
@@ -60,7 +59,7 @@ pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
     stream
 }
 
-/// All records of a database.
+/// Returns all records of a database.
 pub(crate) fn records(database: &Database) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut records = BTreeMap::new();
     database
@@ -72,7 +71,7 @@ pub(crate) fn records(database: &Database) -> BTreeMap<Vec<u8>, Vec<u8>> {
     records
 }
 
-/// Waits until two databases hold the same.
+/// Blocks until two databases have the same records.
 pub(crate) fn wait_until_equal(one: &Database, other: &Database) {
     let start = std::time::Instant::now();
     loop {
@@ -80,14 +79,14 @@ pub(crate) fn wait_until_equal(one: &Database, other: &Database) {
         if left == right {
             return;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > WAIT_MAX {
             assert_eq!(left, right);
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
-/// What is in the update log of a folder: origin, master, body.
+/// Returns the entries of the update log in a folder: origin, master, body.
 pub(crate) fn logged(folder: &Path) -> Vec<(u16, u16, Vec<u8>)> {
     let mut entries = Vec::new();
     let mut reader = Reader::open(folder, 0).unwrap().unwrap();
@@ -97,7 +96,7 @@ pub(crate) fn logged(folder: &Path) -> Vec<(u16, u16, Vec<u8>)> {
     entries
 }
 
-/// A figure of `stat`.
+/// Returns a value of `stat`.
 pub(crate) fn stat(server: &Running, name: &str) -> Option<String> {
     let mut client = server.connect();
     client.send(b"\xc8\x88");
@@ -108,7 +107,7 @@ pub(crate) fn stat(server: &Running, name: &str) -> Option<String> {
     line.map(str::to_owned)
 }
 
-/// Whether a replica has all that its master has said that it has.
+/// Returns whether a replica has everything that its master has announced.
 pub(crate) fn is_following(replica: &Running) -> bool {
     stat(replica, "replication_state").as_deref() == Some("following")
         && stat(replica, "replication_lag_operations").as_deref() == Some("0")

@@ -1,4 +1,4 @@
-//! Passwords cannot be guessed fast, and who guesses keeps nobody else out.
+//! Login limits: passwords cannot be guessed fast, and a guessing client does not lock out others.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Client, Packet, Running, config, memory, start_with};
 
-/// Failures after which an address waits.
+/// Number of failures after which an address waits.
 const FREE_FAILURES: usize = 5;
 
-/// The first wait.
+/// First wait of an address.
 const WAIT: Duration = Duration::from_secs(1);
 
 const TOO_MANY: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
@@ -29,7 +29,7 @@ fn start(listen: Vec<Endpoint>) -> Running {
     start_with(Config { users, listen, ..config() }, memory())
 }
 
-/// A connection from another address of this machine.
+/// Connects from another address of this machine.
 fn connect_from(server: &Running, address: &str) -> Client {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
@@ -55,7 +55,7 @@ fn sasl(client: &mut Client, message: &[u8]) -> (u16, String) {
 }
 
 #[test]
-fn after_some_failures_over_any_protocol_an_address_waits_in_all_of_them() {
+fn an_address_waits_in_every_protocol_after_failures_in_any() {
     let failure = b"CLIENT_ERROR authentication failure\r\n";
     let guesses: [fn(&mut Client); 3] = [
         |client| client.exchange(text("other"), b"CLIENT_ERROR authentication failure\r\n"),
@@ -87,10 +87,10 @@ fn after_some_failures_over_any_protocol_an_address_waits_in_all_of_them() {
         let head = client.expect_response("429 Too Many Requests", "Too Many Requests\n");
         assert!(head.contains("\r\nRetry-After: "), "{head}");
         assert!(failed_at.elapsed() < WAIT, "this machine is too slow for this test");
-        // A connection that was admitted is.
+        // A connection that has authenticated stays so.
         admitted.send(basic(RIGHT).as_bytes());
         admitted.expect_response("404 Not Found", "Not Found\n");
-        // Another address is not kept waiting.
+        // Another address does not wait.
         let mut other = connect_from(&server, "127.0.0.2");
         other.exchange(text("secret"), "STORED\r\n");
         let figure = |client: &mut Client, name: &str| {
@@ -101,7 +101,7 @@ fn after_some_failures_over_any_protocol_an_address_waits_in_all_of_them() {
         };
         assert_eq!(figure(&mut other, "auth_errors"), FREE_FAILURES);
         assert_eq!(figure(&mut other, "logins_refused"), 4);
-        // What was refused has not made the wait longer.
+        // Refused attempts have not made the wait longer.
         std::thread::sleep((failed_at + WAIT).saturating_duration_since(Instant::now()));
         server.connect().exchange(text("secret"), "STORED\r\n");
         server.connect().exchange(text("other"), failure);
@@ -110,7 +110,7 @@ fn after_some_failures_over_any_protocol_an_address_waits_in_all_of_them() {
 }
 
 #[test]
-fn a_second_of_guessing_is_few_guesses() {
+fn a_second_allows_few_guesses() {
     let server = start(config().listen);
     let end = Instant::now() + WAIT;
     while Instant::now() < end {
@@ -129,14 +129,14 @@ fn a_second_of_guessing_is_few_guesses() {
 }
 
 #[test]
-fn sockets_of_this_machine_count_as_one_and_for_no_address() {
+fn all_unix_sockets_count_as_one_source_apart_from_addresses() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let server = start([config().listen, vec![Endpoint::Unix(path.clone())]].concat());
     let ask = |request: &str, expected: &[u8]| {
         use std::io::{Read, Write};
         let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(support::WAIT_MAX)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = vec![0; expected.len()];
         stream.read_exact(&mut answer).unwrap();
@@ -150,7 +150,7 @@ fn sockets_of_this_machine_count_as_one_and_for_no_address() {
 }
 
 #[test]
-fn a_client_that_says_no_name_does_not_guess() {
+fn a_request_without_credentials_does_not_count_as_a_guess() {
     let server = start(config().listen);
     for _ in 0..2 * FREE_FAILURES {
         let mut client = server.connect();

@@ -1,4 +1,4 @@
-//! Replicas that become a copy of their master, over the connection and while it is written to.
+//! Initial sync: a replica copies its master over the connection while the master is written to.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
-    MISC_FAILURE, PATIENCE, Running, fixed, following, hash, is_following, logged, logging, master,
+    MISC_FAILURE, Running, WAIT_MAX, fixed, following, hash, is_following, logged, logging, master,
     memory, memory_tree, misc, records, request, start_with, stat, table, take_replica, tree,
     wait_until, wait_until_equal,
 };
@@ -26,7 +26,7 @@ use wire::binary::Request;
 use wire::replication::{Acknowledgement, FromMaster, Position, SEED, SEED_IF_TOO_OLD};
 use wire::update_log::{Entry, Message, Operation};
 
-/// Stores what an update log that begins now does not have.
+/// Stores records that an update log which begins later does not have.
 fn fill(database: &Database, count: usize) {
     for number in 1..=count {
         database.put(number.to_string().as_bytes(), b"column\0value").unwrap();
@@ -34,7 +34,7 @@ fn fill(database: &Database, count: usize) {
 }
 
 #[test]
-fn an_empty_replica_gets_what_no_log_has_whatever_kind_of_database_it_is() {
+fn an_empty_replica_gets_records_that_are_in_no_log_in_every_kind_of_database() {
     type Open = fn(&Path) -> Database;
     let kinds: [(&str, Open); 6] = [
         ("hash", hash),
@@ -56,7 +56,7 @@ fn an_empty_replica_gets_what_no_log_has_whatever_kind_of_database_it_is() {
             wait_until_equal(&copy, &source);
             assert_eq!(records(&copy).len(), 3000, "{name}");
             wait_until(|| is_following(&replica));
-            // What comes then comes with the log.
+            // Later changes come from the log.
             master.connect().exchange(request(&Request::Put { key: b"5", value: b"a\0b" }), b"\0");
             wait_until_equal(&copy, &source);
         }
@@ -86,7 +86,7 @@ fn flags_and_expiry_are_copied() {
 }
 
 #[test]
-fn the_values_of_a_key_are_copied_in_their_order() {
+fn the_values_of_a_key_are_copied_in_order() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (source, copy) = (tree(one.path()), tree(other.path()));
     for number in 0..200_u32 {
@@ -124,7 +124,7 @@ fn the_indices_of_a_table_and_the_next_id_are_copied() {
     assert_eq!(copy.table().unwrap().last_uid(), 5);
 }
 
-/// Changes records in ways that show if one is missed or made twice, until it is told to stop.
+/// Changes records until told to stop, so that a missing or repeated change shows.
 fn change(server: &Running, name: &str, has_ended: &AtomicBool) {
     let mut client = server.connect();
     let mut number = 0_usize;
@@ -153,7 +153,7 @@ fn change(server: &Running, name: &str, has_ended: &AtomicBool) {
 }
 
 #[test]
-fn a_copy_that_is_made_under_writes_is_equal_and_nothing_is_missed_or_made_twice() {
+fn a_copy_made_during_writes_is_equal_and_has_every_change_once() {
     for open in [hash, tree] {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [one, two, three] = &folders;
@@ -168,7 +168,7 @@ fn a_copy_that_is_made_under_writes_is_equal_and_nothing_is_missed_or_made_twice
                 scope.spawn(move || change(master, name, has_ended));
             }
             let replica = start_with(following(2, two.path(), master.address), copy.clone());
-            // One that follows the first one gets what that one gets.
+            // A replica of the first replica gets the same changes.
             let end = start_with(following(3, three.path(), replica.address), second.clone());
             wait_until(|| copy.len() > 19_000 && is_state(&replica, "following"));
             has_ended.store(true, Ordering::SeqCst);
@@ -183,7 +183,7 @@ fn is_state(replica: &Running, state: &str) -> bool {
     stat(replica, "replication_state").as_deref() == Some(state)
 }
 
-/// A master that keeps little of its log, and what it holds.
+/// Starts a master that keeps little of its log. Returns it and its records.
 fn start_forgetful(folder: &Path) -> (Running, Database) {
     let database = hash(folder);
     let mut config = logging(1, folder);
@@ -194,7 +194,7 @@ fn start_forgetful(folder: &Path) -> (Running, Database) {
     (start_with(config, database.clone()), database)
 }
 
-/// A replica that was away for so long that the master's log does not go on behind it.
+/// Returns a replica whose next entries are no longer in the master's log.
 fn too_old(one: &Path, other: &Path) -> (Running, Database) {
     {
         let database = hash(one);
@@ -216,7 +216,7 @@ fn too_old(one: &Path, other: &Path) -> (Running, Database) {
     (master, source)
 }
 
-/// A replica that becomes a copy when it is told to.
+/// Returns the settings of a replica that makes an initial sync if told to.
 fn seeded(seeding: Seeding, folder: &Path, master: &Running) -> Config {
     let mut config = following(2, folder, master.address);
     config.following.seeding = seeding;
@@ -224,7 +224,7 @@ fn seeded(seeding: Seeding, folder: &Path, master: &Running) -> Config {
 }
 
 #[test]
-fn a_replica_with_records_that_is_too_old_stops_and_keeps_them() {
+fn an_outdated_replica_with_records_stops_and_keeps_them() {
     for seeding in [Seeding::Empty, Seeding::Never] {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (master, _) = too_old(one.path(), other.path());
@@ -236,7 +236,7 @@ fn a_replica_with_records_that_is_too_old_stops_and_keeps_them() {
 }
 
 #[test]
-fn a_replica_with_records_that_is_too_old_becomes_a_copy_if_it_is_told_to() {
+fn an_outdated_replica_with_records_makes_an_initial_sync_if_told_to() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = too_old(one.path(), other.path());
     let copy = hash(other.path());
@@ -247,7 +247,7 @@ fn a_replica_with_records_that_is_too_old_becomes_a_copy_if_it_is_told_to() {
 }
 
 #[test]
-fn a_replica_without_records_that_is_too_old_becomes_a_copy() {
+fn an_outdated_replica_without_records_makes_an_initial_sync() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = too_old(one.path(), other.path());
     let copy = hash(other.path());
@@ -256,7 +256,7 @@ fn a_replica_without_records_that_is_too_old_becomes_a_copy() {
     wait_until_equal(&copy, &source);
 }
 
-/// A log that a replica needs, with something else in it than entries, and the master that has it.
+/// Starts a master whose log, which a replica needs, is corrupted.
 fn corrupted(one: &Path, other: &Path) -> (Running, Database) {
     {
         let database = hash(one);
@@ -282,7 +282,7 @@ fn corrupted(one: &Path, other: &Path) -> (Running, Database) {
 }
 
 #[test]
-fn a_replica_whose_masters_log_is_damaged_stops_or_becomes_a_copy() {
+fn a_replica_of_a_master_with_a_corrupted_log_stops_or_makes_an_initial_sync() {
     for seeding in [Seeding::Empty, Seeding::Always] {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (master, source) = corrupted(one.path(), other.path());
@@ -298,9 +298,9 @@ fn a_replica_whose_masters_log_is_damaged_stops_or_becomes_a_copy() {
     }
 }
 
-/// An on-memory database has nothing after a restart, whatever its position says.
+/// An on-memory database is empty after a restart, whatever its position is.
 #[test]
-fn a_replica_in_memory_becomes_a_copy_again_when_it_is_started_again() {
+fn a_replica_in_memory_makes_an_initial_sync_after_each_start() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = hash(one.path());
     fill(&source, 10);
@@ -313,7 +313,7 @@ fn a_replica_in_memory_becomes_a_copy_again_when_it_is_started_again() {
 }
 
 #[test]
-fn a_replica_in_memory_asks_for_a_copy_until_it_has_one() {
+fn a_replica_in_memory_requests_a_copy_until_it_has_one() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     fs::write(folder.path().join("rts"), "77\n").unwrap();
@@ -324,14 +324,14 @@ fn a_replica_in_memory_asks_for_a_copy_until_it_has_one() {
     }
 }
 
-/// A master of this project that is made of a socket: answers the id and options that the replica
-/// has, behind its own id.
+/// Accepts a replica as a simulated master of this project. Sends its own id and returns the id and
+/// options of the replica.
 fn take(listener: &TcpListener) -> (TcpStream, u64, u32) {
     let mut stream = take_replica(listener, b"\0\0\0\0\x01\0\0\0\x011");
     let mut identity = [0; 37];
     stream.read_exact(&mut identity).unwrap();
     assert!(identity.ends_with(b"replication\0\0\0\x08identity"), "{identity:?}");
-    // There is none.
+    // There is no record.
     stream.write_all(b"\x01\0\0\0\0").unwrap();
     let mut ask = [0; 22];
     stream.read_exact(&mut ask).unwrap();
@@ -362,7 +362,7 @@ fn listen() -> (TcpListener, SocketAddr) {
 }
 
 #[test]
-fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again() {
+fn a_replica_stopped_during_an_initial_sync_reports_that_and_begins_again() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let config = || following(2, folder.path(), address);
@@ -378,14 +378,14 @@ fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again()
         wait_until(|| stat(&replica, "replication_seeded").as_deref() == Some("1"));
         assert_eq!(stat(&replica, "replication_seeding").as_deref(), Some("2"));
         assert!(is_state(&replica, "seeding"));
-        // What is there can be read.
+        // The records copied so far can be read.
         assert_eq!(copy.len(), 1);
     }
     let copy = hash(folder.path());
     let replica = start_with(config(), copy.clone());
     let (mut stream, _, options) = take(&listener);
     assert_eq!(options & SEED, SEED);
-    // Until it is whole it cannot be a master.
+    // It cannot become a master before the copy is complete.
     replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
     assert!(is_state(&replica, "seeding"));
     let body = put(b"whole");
@@ -396,14 +396,14 @@ fn a_replica_that_was_stopped_in_the_middle_of_a_copy_says_so_and_begins_again()
     assert_eq!(records(&copy).keys().collect::<Vec<_>>(), [b"whole"]);
     assert_eq!(fs::read(folder.path().join("rts")).unwrap(), b"77\n");
     drop((stream, replica, copy));
-    // It goes on behind the copy.
+    // It resumes after the copy.
     let _replica = start_with(config(), hash(folder.path()));
     let (_, from_us, options) = take(&listener);
     assert_eq!((from_us, options & SEED), (78, 0));
 }
 
 #[test]
-fn a_replica_that_is_refused_in_the_middle_of_a_copy_does_not_ask_again() {
+fn a_replica_refused_during_an_initial_sync_does_not_ask_again() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let replica = start_with(following(2, folder.path(), address), hash(folder.path()));
@@ -412,17 +412,17 @@ fn a_replica_that_is_refused_in_the_middle_of_a_copy_does_not_ask_again() {
     let refused = FromMaster::Refused { reason: b"so it is" };
     send(&mut stream, &[begin, FromMaster::Record { body: &put(b"half") }, refused]);
     wait_until(|| is_state(&replica, "stopped"));
-    // It is a part of a copy still.
+    // It still has an incomplete copy.
     replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
 }
 
 #[test]
-fn replicas_of_a_replica_that_becomes_a_copy_keep_no_other_records() {
+fn replicas_of_a_replica_that_makes_an_initial_sync_keep_no_other_records() {
     let (two, three) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (listener, address) = listen();
     let last = hash(three.path());
     let mut end = None;
-    // In memory: it has nothing when it is started again.
+    // In memory: it is empty after a restart.
     for (key, timestamp_us) in [(&b"gone"[..], 10), (b"new", 20)] {
         let replica = start_with(following(2, two.path(), address), memory());
         let (mut stream, _, options) = take(&listener);
@@ -438,7 +438,7 @@ fn replicas_of_a_replica_that_becomes_a_copy_keep_no_other_records() {
 }
 
 #[test]
-fn a_part_of_a_copy_is_not_followed_by_the_log_of_the_original() {
+fn an_incomplete_copy_is_not_continued_with_the_log_of_tokyo_tyrant() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rts.seeding"), b"").unwrap();
     let (listener, address) = listen();
@@ -450,7 +450,7 @@ fn a_part_of_a_copy_is_not_followed_by_the_log_of_the_original() {
 }
 
 #[test]
-fn records_that_are_stored_before_a_copy_comes_are_not_removed() {
+fn records_stored_before_an_initial_sync_are_not_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let database = hash(folder.path());
@@ -464,7 +464,7 @@ fn records_that_are_stored_before_a_copy_comes_are_not_removed() {
 }
 
 #[test]
-fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
+fn a_malformed_message_of_a_master_closes_the_connection_and_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let database = hash(folder.path());
@@ -475,7 +475,7 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
         FromMaster::Record { body: &body },
         FromMaster::SeedEnd { timestamp_us: 9 },
         FromMaster::Block { bytes: 3, compressed: b"\xff\xff\xff" },
-        // It has not asked for a copy.
+        // It has not requested a copy.
         FromMaster::SeedBegin { records: 1, last_uid: 0 },
     ] {
         let (mut stream, _, options) = take(&listener);
@@ -488,7 +488,7 @@ fn what_a_master_must_not_say_ends_the_connection_and_does_no_harm() {
     assert_eq!(records(&database).keys().collect::<Vec<_>>(), [b"kept"]);
 }
 
-/// What a server sends first to a replica made of a socket.
+/// Returns the first message of a server to a simulated replica.
 fn first(server: &Running, timestamp_us: u64, options: u32) -> String {
     let address = Address::from(("127.0.0.1", server.address.port()));
     let request = SubscribeRequest { timestamp_us, server_id: 9, options, port: 0 };
@@ -503,14 +503,14 @@ fn first(server: &Running, timestamp_us: u64, options: u32) -> String {
 }
 
 #[test]
-fn a_position_that_the_log_would_come_to_only_later_is_of_another_master() {
+fn a_position_after_the_end_of_the_log_belongs_to_another_master() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(logging(1, folder.path()), memory());
     let put = Request::Put { key: b"k", value: b"v" };
     server.connect().exchange(request(&put), b"\0");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now_us = u64::try_from(now.as_micros()).unwrap();
-    // As that of a copy that was made while nothing was changed.
+    // As the position of a copy that was made without changes.
     assert_eq!(first(&server, now_us + 1, 0), "position");
     let ahead_us = now_us + 3_600_000_000;
     let reason = first(&server, ahead_us + 1, 0);
@@ -519,7 +519,7 @@ fn a_position_that_the_log_would_come_to_only_later_is_of_another_master() {
     assert!(first(&server, u64::MAX, 0).contains("ahead"));
 }
 
-/// What comes over a link of a replica made of a socket, up to the end of the copy.
+/// Returns the messages on the link of a simulated replica, up to the end of the copy.
 fn copied(address: SocketAddr) -> (BTreeMap<Vec<u8>, Vec<u8>>, u64) {
     let address = Address::from((address.ip().to_string().as_str(), address.port()));
     let request = SubscribeRequest { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
@@ -561,7 +561,7 @@ fn a_copy_ends_with_the_time_stamp_of_the_last_entry_that_it_has() {
 }
 
 #[test]
-fn how_far_a_replica_is_behind_is_known_on_both_sides_also_when_nothing_happens() {
+fn both_sides_know_the_lag_of_a_replica_also_without_changes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = hash(one.path());
     let master = start_with(logging(1, one.path()), source.clone());
@@ -582,9 +582,9 @@ fn how_far_a_replica_is_behind_is_known_on_both_sides_also_when_nothing_happens(
     assert_eq!(stat(&replica, "delay").as_deref(), Some("0.000000"));
 }
 
-/// A replica made of a socket that has seen everything and does nothing about it.
+/// Simulates a replica that receives everything and executes nothing.
 #[test]
-fn a_replica_that_executes_nothing_falls_behind_by_what_is_logged() {
+fn the_lag_of_a_replica_that_executes_nothing_grows_with_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(logging(1, folder.path()), hash(folder.path()));
     let mut client = server.connect();
@@ -610,11 +610,11 @@ fn a_replica_that_executes_nothing_falls_behind_by_what_is_logged() {
 }
 
 #[test]
-fn a_replica_that_says_what_is_no_acknowledgement_is_not_served_any_more() {
+fn a_replica_with_a_malformed_acknowledgement_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(logging(1, folder.path()), hash(folder.path()));
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: 0, port: 0 };
     stream.write_all(&request(&follow)).unwrap();
     let mut received = [0; 4 + 26];
@@ -627,7 +627,7 @@ fn a_replica_that_says_what_is_no_acknowledgement_is_not_served_any_more() {
 }
 
 #[test]
-fn a_replica_stops_at_once_while_its_master_says_nothing() {
+fn a_replica_stops_at_once_while_its_master_is_silent() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, address) = listen();
     let mut replica = start_with(following(2, folder.path(), address), memory());
@@ -635,24 +635,24 @@ fn a_replica_stops_at_once_while_its_master_says_nothing() {
     stream.read_exact(&mut [0; 25]).unwrap();
     replica.begin_stop();
     replica.join();
-    // It has hung up.
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It has closed the connection.
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
 }
 
 #[test]
-fn servers_without_a_log_serve_no_replica_of_either_kind() {
+fn servers_without_a_log_serve_no_replica() {
     let server = support::start(memory());
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
     stream.write_all(&request(&follow)).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
 }
 
-/// All records with what they carry.
+/// Returns all records with flags and expiry.
 #[test]
-fn a_copy_of_nothing_is_followed_by_everything() {
+fn a_copy_of_an_empty_database_is_followed_by_every_change() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (source, copy) = (memory(), memory());
     let server = start_with(logging(1, one.path()), source.clone());

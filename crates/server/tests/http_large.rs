@@ -1,7 +1,6 @@
-//! Long values over HTTP go through files, not through memory.
+//! Large values over HTTP pass through files, not through memory.
 //!
-//! What a process has in memory is measured, so there is one test here: others in the same process
-//! would be measured with it.
+//! The test measures the memory of its process, so it is the only test of this file.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -13,23 +12,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use support::{Client, Running, hash, start};
 
-/// Length of the value.
+/// Length of the value, in bytes.
 const VALUE_BYTES: usize = 128 << 20;
 
-/// Most memory, beside the page cache, that all of it may take, here with the client's.
+/// Most memory that server and client may take apart from the page cache, in bytes.
 const MEMORY_BYTES_MAX: u64 = 48 << 20;
 
-/// Bytes sent at once.
+/// Length of a write, in bytes.
 const PIECE_BYTES: usize = 100_000;
 
-/// Bytes of memory of this process that belong to no file.
+/// Returns the anonymous memory of this process, in bytes.
 fn memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Bytes of the value: it repeats itself, at a length that divides nothing here.
+/// Returns bytes of the value. The value has a period that divides none of the lengths here.
 fn piece(start: usize, end: usize) -> Vec<u8> {
     const PERIOD: usize = 250_007;
     static PERIOD_BYTES: LazyLock<Vec<u8>> =
@@ -87,7 +86,7 @@ fn receive(server: &Running, path: &str) {
 }
 
 #[test]
-fn long_values_come_and_go_without_being_held_in_memory() {
+fn large_values_are_stored_and_sent_without_being_held_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     server.connect().expect_open();
@@ -104,7 +103,7 @@ fn long_values_come_and_go_without_being_held_in_memory() {
         receive(&server, "/plain");
         send_chunked(&mut server.connect());
         receive(&server, "/chunked");
-        // A record that is replaced is compared by its key.
+        // Replacing a record compares its key only.
         send_plain(&mut server.connect());
         done.store(true, Ordering::Relaxed);
     });

@@ -1,4 +1,4 @@
-//! A request that has to wait for the disk holds up nobody but its own connection.
+//! Worker pool: a request that waits for the disk delays its own connection only.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{ManualEngine, Running, config, start_engine, start_with};
 const COLD: &[u8] = b"VALUE cold 0 1\r\nc\r\nEND\r\n";
 const WARM: &[u8] = b"VALUE warm 0 1\r\nw\r\nEND\r\n";
 
-/// A server with a record that is in memory and one on a disk that does not answer yet.
+/// Starts a server with a record in memory, and one on a disk that does not answer yet.
 fn start(make: impl FnOnce(&Arc<ManualEngine>) -> Running) -> (Arc<ManualEngine>, Running) {
     let engine = ManualEngine::new("casket.tch", Durability::None);
     let server = make(&engine);
@@ -23,21 +23,21 @@ fn start(make: impl FnOnce(&Arc<ManualEngine>) -> Running) -> (Arc<ManualEngine>
 }
 
 #[test]
-fn a_slow_disk_holds_up_only_those_who_ask_it() {
+fn a_slow_disk_delays_only_the_clients_that_read_from_it() {
     let (engine, server) = start(start_engine);
     let mut slow = server.connect();
     slow.send(b"get cold\r\n");
     support::wait_until(|| engine.waiting() == 1);
     server.connect().exchange(b"get warm\r\n", WARM);
     slow.expect_silence(&server);
-    assert_eq!(server.figure("buffer_bytes"), b"get cold\r\n".len() as u64);
+    assert_eq!(server.stat_value("buffer_bytes"), b"get cold\r\n".len() as u64);
     engine.set_stalled(false);
     slow.expect(COLD);
-    assert_eq!(server.figure("buffer_bytes"), 0);
+    assert_eq!(server.stat_value("buffer_bytes"), 0);
 }
 
 #[test]
-fn replies_keep_their_order_across_the_pool_in_all_protocols() {
+fn replies_through_the_pool_keep_their_order_in_all_protocols() {
     let (engine, server) = start(start_engine);
     let mut client = server.connect();
     client.send(b"get warm\r\nget cold\r\nget warm\r\n");
@@ -54,7 +54,7 @@ fn replies_keep_their_order_across_the_pool_in_all_protocols() {
 }
 
 #[test]
-fn a_write_that_waited_is_done_once() {
+fn a_write_that_waited_is_executed_once() {
     let (engine, server) = start(start_engine);
     let mut client = server.connect();
     client.send(b"append cold 0 0 1\r\nd\r\nget cold\r\n");
@@ -64,7 +64,7 @@ fn a_write_that_waited_is_done_once() {
 }
 
 #[test]
-fn a_full_queue_makes_connections_wait_their_turn() {
+fn a_full_queue_parks_connections_until_it_has_a_place() {
     for queue_max in [1, 2, 3] {
         let (engine, server) = start(|engine| {
             let config = Config { pool_threads: 1, pool_queue_max: queue_max, ..config() };
@@ -73,20 +73,20 @@ fn a_full_queue_makes_connections_wait_their_turn() {
         let mut first = server.connect();
         first.send(b"get cold\r\n");
         support::wait_until(|| engine.waiting() == 1);
-        // One is with the thread, so many are in the queue, and two find no room there.
+        // The thread executes one, the queue is full, and two find no place in it.
         let mut others: Vec<_> = (0..queue_max + 2).map(|_| server.connect()).collect();
         for client in &mut others {
             client.send(b"get cold\r\nget warm\r\n");
         }
         server.pass();
-        assert_eq!(server.figure("requests_pooled"), 1 + queue_max as u64);
+        assert_eq!(server.stat_value("requests_pooled"), 1 + queue_max as u64);
         server.connect().exchange(b"get warm\r\n", WARM);
         engine.set_stalled(false);
         first.expect(COLD);
         for client in &mut others {
             client.expect([COLD, WARM].concat());
         }
-        assert_eq!(server.figure("requests_pooled"), 3 + queue_max as u64);
+        assert_eq!(server.stat_value("requests_pooled"), 3 + queue_max as u64);
     }
 }
 
@@ -99,26 +99,26 @@ fn a_client_that_leaves_while_the_pool_works_for_it_does_no_harm() {
     drop(client);
     server.pass();
     engine.set_stalled(false);
-    server.await_figure("curr_connections", |connections| connections == 1);
+    server.await_stat_value("curr_connections", |connections| connections == 1);
 }
 
 #[test]
-fn a_request_on_very_many_keys_is_left_to_the_pool() {
+fn a_request_on_very_many_keys_goes_to_the_pool() {
     let (engine, server) = start(start_engine);
     engine.set_stalled(false);
     let mut client = server.connect();
     for keys in [1023, 1024, 1025] {
-        let before = server.figure("requests_pooled");
+        let before = server.stat_value("requests_pooled");
         client.send(format!("get{}\r\n", " warm".repeat(keys)).as_bytes());
         let value = &WARM[..WARM.len() - 5];
         client.expect([&value.repeat(keys)[..], b"END\r\n"].concat());
-        let pooled = server.figure("requests_pooled") - before;
+        let pooled = server.stat_value("requests_pooled") - before;
         assert_eq!(pooled, u64::from(keys > 1024), "{keys} keys");
     }
 }
 
 #[test]
-fn a_request_with_a_long_reply_is_left_to_the_pool_between_two_values() {
+fn a_request_with_a_long_reply_moves_to_the_pool_between_two_values() {
     const LIMIT: usize = 1 << 20;
     const AROUND: usize = b"VALUE k 0 1234567\r\n\r\n".len();
     for (bytes, pooled) in [(LIMIT - 1, 0), (LIMIT, 0), (LIMIT + 1, 1)] {
@@ -131,13 +131,13 @@ fn a_request_with_a_long_reply_is_left_to_the_pool_between_two_values() {
         let received = client.read(3 * bytes + 2 * b"END\r\n".len());
         assert!(received.starts_with(format!("VALUE k 0 {size}\r\n").as_bytes()));
         assert!(received.ends_with(b"v\r\nEND\r\n"));
-        assert_eq!(server.figure("requests_pooled"), pooled, "{bytes} bytes");
-        assert_eq!(server.figure("buffer_bytes"), 0);
+        assert_eq!(server.stat_value("requests_pooled"), pooled, "{bytes} bytes");
+        assert_eq!(server.stat_value("buffer_bytes"), 0);
     }
 }
 
 #[test]
-fn the_sockets_of_the_system_are_listed_by_the_pool() {
+fn the_pool_lists_the_sockets_of_the_system() {
     let server = support::start(support::memory());
     let mut client = server.connect();
     client.send(b"stats conns\r\n");
@@ -145,7 +145,7 @@ fn the_sockets_of_the_system_are_listed_by_the_pool() {
     let packet = support::Packet { opcode: 0x10, key: b"conns", ..Default::default() };
     client.send(&packet.bytes());
     while !client.response().key.is_empty() {}
-    assert_eq!(server.figure("requests_pooled"), 2);
+    assert_eq!(server.stat_value("requests_pooled"), 2);
 }
 
 #[test]
@@ -167,13 +167,13 @@ fn a_request_that_waits_counts_once() {
         client.read(1);
     }
     for (name, count) in [("cmd_meta", 2), ("cmd_get", 2), ("cmd_touch", 1)] {
-        assert_eq!(server.figure(name), count, "{name}");
+        assert_eq!(server.stat_value(name), count, "{name}");
     }
     assert_eq!(support::stat(&server, "cnt_adddouble").as_deref(), Some("1"));
 }
 
 #[test]
-fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
+fn a_get_and_touch_in_the_past_returns_the_value_with_any_number_of_keys() {
     let server = support::start(support::memory());
     let mut client = server.connect();
     for others in [0, 1, 1023, 1024, 1025] {
@@ -184,7 +184,7 @@ fn a_value_is_shown_with_the_touch_that_ends_it_however_many_keys_there_are() {
 }
 
 #[test]
-fn stopping_waits_for_what_is_being_executed() {
+fn stopping_waits_for_requests_in_execution() {
     let (engine, mut server) = start(start_engine);
     let mut client = server.connect();
     let mut idle = server.connect();

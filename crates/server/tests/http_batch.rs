@@ -29,7 +29,7 @@ fn post(client: &mut Client, lines: &[u8]) {
     client.send(&[head.as_bytes(), lines].concat());
 }
 
-/// The answers to lines of JSON.
+/// Sends lines of JSON and returns the lines of the reply.
 fn batch(client: &mut Client, lines: &[Value]) -> Vec<Value> {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     post(client, lines.as_bytes());
@@ -40,7 +40,7 @@ fn batch(client: &mut Client, lines: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn keys_are_listed_by_prefix_a_page_at_a_time() {
+fn keys_are_listed_by_prefix_page_by_page() {
     let folder = tempfile::tempdir().unwrap();
     for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
         let server = start(database);
@@ -65,7 +65,7 @@ fn keys_are_listed_by_prefix_a_page_at_a_time() {
 }
 
 #[test]
-fn a_list_takes_a_client_that_asks_for_json() {
+fn a_list_requires_a_client_that_accepts_json() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange("set ?list 0 0 3\r\nkey\r\n", "STORED\r\n");
@@ -78,7 +78,7 @@ fn a_list_takes_a_client_that_asks_for_json() {
 }
 
 #[test]
-fn keys_that_are_no_text_are_listed_in_base64_and_those_of_the_server_not_at_all() {
+fn binary_keys_are_listed_in_base64_and_keys_of_the_server_are_not_listed() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(
@@ -86,11 +86,11 @@ fn keys_that_are_no_text_are_listed_in_base64_and_those_of_the_server_not_at_all
     );
     client.expect_response("201 Created", "Created\n");
     assert_eq!(list(&mut client, ""), json!({ "keys": [{ "base64": "/w==" }], "next": null }));
-    assert_eq!(server.figure("curr_items"), 2);
+    assert_eq!(server.stat_value("curr_items"), 2);
 }
 
 #[test]
-fn the_lines_of_a_batch_succeed_and_fail_each_for_itself() {
+fn each_line_of_a_batch_succeeds_or_fails_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     for database in [memory(), hash(folder.path())] {
         let server = start(database);
@@ -152,7 +152,7 @@ fn a_batch_has_a_limit() {
 }
 
 #[test]
-fn what_is_masked_is_refused_line_by_line() {
+fn masked_lines_of_a_batch_are_refused_one_by_one() {
     let mut mask = CommandMask::NONE;
     mask.mask("out,fwmkeys".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());

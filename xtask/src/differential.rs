@@ -1,7 +1,8 @@
-//! The same random conversations with memcached and with the server, compared byte for byte.
+//! Differential test: random conversations with memcached and with the server, compared byte for
+//! byte.
 //!
-//! A conversation is a connection's, of the text protocol or of the binary one. Each is made from a
-//! seed, which a failure names; `cargo xtask memcached --seed N` runs that one again.
+//! A conversation is one connection of the text or of the binary protocol. It is made from a seed,
+//! which a failure reports; `cargo xtask memcached --seed N` repeats it.
 
 mod binary;
 mod random;
@@ -15,18 +16,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Conversations that `cargo xtask test` has with each database.
+/// Number of conversations of `cargo xtask test` with each database.
 pub(crate) const CONVERSATIONS: u64 = 300;
 
-/// How long memcached may take to accept connections.
+/// Longest time until memcached accepts connections.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A seed that is another with each run of the tests.
+/// Returns a seed that differs between runs of the tests.
 pub(crate) fn first_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-/// Talks to both, `conversations` times from `seed` on, over each kind of database.
+/// Runs `conversations` conversations with both servers over each kind of database, from `seed` on.
 pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()> {
     requirements::install_programs()?;
     let programs = build(profile)?;
@@ -40,7 +41,7 @@ pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()>
         let log = folder.path().join(format!("{}.log", name.replace('*', "hash")));
         let server = Server::start_logging(&programs, &database, &log)?;
         println!("{conversations} conversations from seed {seed} with {name}");
-        // From the first meta command on the server remembers which keys were read.
+        // From the first meta command on, the server records which keys were read.
         text::ask(server.port, b"mg k h\r\n")?;
         for seed in seed..seed + conversations {
             text::compare_answers(seed, memcached.port, server.port)
@@ -52,7 +53,7 @@ pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()>
     Ok(())
 }
 
-/// A running memcached, killed when dropped.
+/// Running memcached, which is killed on drop.
 struct Memcached {
     child: Child,
     port: u16,
@@ -63,7 +64,7 @@ impl Memcached {
         let port = free_port()?;
         let mut command = Command::new("memcached");
         command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-t", "1"]);
-        // Threads that look at records at any time decide whether a number keeps its length.
+        // Background threads could decide whether a number keeps its length.
         command.args(["-o", "no_lru_maintainer,no_lru_crawler"]);
         if requirements::is_root() {
             command.args(["-u", "nobody"]);
@@ -88,7 +89,7 @@ impl Memcached {
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        // It may be gone already, which is what is wanted.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

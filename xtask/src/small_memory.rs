@@ -1,6 +1,6 @@
-//! Runs the server in a memory cgroup that is small beside its data: puts go on, what would take
-//! too much memory ends in an error, a long upload takes no event loop, and nothing kills the
-//! server.
+//! Small memory: runs the server in a memory cgroup that is small compared with its data. Puts
+//! succeed, requests that would take too much memory fail, a long upload blocks no event loop, and
+//! no process is killed.
 
 #[path = "../../crates/compare/src/cgroup.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which use the rest")]
@@ -19,40 +19,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Memory of the server, in bytes, the page cache included.
+/// Memory of the server including the page cache, in bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Records that the command puts into each kind of database.
+/// Number of records that the command puts into each kind of database.
 pub(crate) const RECORDS: u64 = 2_000_000;
 
-/// The same for an unoptimized build: their files are larger than the memory all the same.
+/// Number of records for an unoptimized build. Their files are still larger than the memory.
 const RECORDS_OF_DEBUG: u64 = 400_000;
 
-/// Length of each value: 200 bytes.
+/// Value of each record, 200 bytes.
 const VALUE: [u8; 200] = [b'v'; 200];
 
-/// Requests that are sent before their replies are read.
+/// Number of requests that are sent before their replies are read.
 const PIPELINED: u64 = 1000;
 
-/// Keys that one request asks for.
+/// Number of keys of one request.
 const KEYS: u64 = 100_000;
 
-/// Bytes of a value that is put over HTTP: many times the memory.
+/// Length of a value that is put over HTTP, many times the memory, in bytes.
 const UPLOAD_BYTES: usize = 700 << 20;
 const UPLOAD_BYTES_OF_DEBUG: usize = 200 << 20;
 
-/// A server that says nothing for so long has hung.
+/// Time without a reply after which the server counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Longest time that an event loop may take for a request that needs no record, also beside an
+/// Longest time in which an event loop replies to a request that needs no record, also during an
 /// upload and on a busy machine.
 const LOOP_TIME: Duration = Duration::from_secs(5);
 
-/// Connections that ask while an upload comes in: the acceptor gives them to all event loops in
-/// turn.
+/// Number of connections that send requests during an upload. The acceptor assigns them to all
+/// event loops in turn.
 const ASKING: usize = 8;
 
-/// Runs the tests at the scale of the build; without root it only says that it cannot.
+/// Runs the tests at the scale of the build. Without root they are skipped with a message.
 pub(crate) fn run(profile: Profile) -> Result<()> {
     let records = match profile {
         Profile::Debug => RECORDS_OF_DEBUG,
@@ -61,7 +61,7 @@ pub(crate) fn run(profile: Profile) -> Result<()> {
     run_with(profile, records)
 }
 
-/// The same with so many records.
+/// Runs the tests with `records` records.
 pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
     if !requirements::is_root() {
         println!("small memory: SKIPPED, a memory cgroup needs root");
@@ -74,8 +74,8 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         server.put_all(kind, records)?;
         println!("small memory: {records} puts into .{kind} in {:.1?}", began.elapsed());
         for (what, request) in large_requests(kind, records)? {
-            let bytes = server.answer_bytes(&request).with_context(|| what.clone())?;
-            server.lives().with_context(|| format!("after {what} on .{kind}"))?;
+            let bytes = server.reply_bytes(&request).with_context(|| what.clone())?;
+            server.check_alive().with_context(|| format!("after {what} on .{kind}"))?;
             println!("small memory: {what} on .{kind} ended with {bytes} bytes");
         }
         if kind == "tch" || kind == "tcb" {
@@ -94,18 +94,18 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         let taken = server.put_until_refused(kind, records)?;
         println!("small memory: {taken} puts into {kind} before one was refused");
         for (what, request) in large_requests(kind, taken)? {
-            let bytes = server.answer_bytes(&request).with_context(|| what.clone())?;
-            server.lives().with_context(|| format!("after {what} on {kind}"))?;
+            let bytes = server.reply_bytes(&request).with_context(|| what.clone())?;
+            server.check_alive().with_context(|| format!("after {what} on {kind}"))?;
             println!("small memory: {what} on {kind} ended with {bytes} bytes");
         }
         let count = server.records()?;
         ensure!(count == taken && count > 0, "{kind} has {count} records, not {taken}");
     }
-    println!("small memory: nothing was killed in {} MiB", MEMORY_BYTES >> 20);
+    println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
     Ok(())
 }
 
-/// A server in its cgroup. The fields are dropped in this order.
+/// Server in its cgroup. The fields are dropped in this order.
 struct Enclosed {
     server: Server,
     _group: MemoryCgroup,
@@ -139,21 +139,21 @@ impl Enclosed {
         Ok(stream)
     }
 
-    /// Fails if the server was killed, or does not answer.
-    fn lives(&mut self) -> Result<()> {
+    /// Fails if the server was killed or does not reply.
+    fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.server.ending()? {
             bail!("the server ended with {status}");
         }
         let mut connection = Connection::open(self.server.port)?;
         connection.send(b"version\r\n")?;
         let line = connection.line()?;
-        ensure!(line.starts_with("VERSION"), "the server answered {line:?}");
+        ensure!(line.starts_with("VERSION"), "the server replied {line:?}");
         Ok(())
     }
 
     fn put_all(&mut self, kind: &str, records: u64) -> Result<()> {
         let mut stream = self.connect()?;
-        // A versatile function answers with a number of elements, too.
+        // The reply of a versatile function also has a number of elements.
         let answer_bytes = if kind == "tct" { 5 } else { 1 };
         for first in (0..records).step_by(PIPELINED as usize) {
             let numbers = first..records.min(first + PIPELINED);
@@ -162,7 +162,7 @@ impl Enclosed {
             let exchanged =
                 stream.write_all(&requests).and_then(|()| stream.read_exact(&mut answers));
             if let Err(error) = exchanged {
-                self.lives().with_context(|| format!("after {first} puts into .{kind}"))?;
+                self.check_alive().with_context(|| format!("after {first} puts into .{kind}"))?;
                 return Err(error.into());
             }
             ensure!(answers.iter().all(|byte| *byte == 0), "a put into .{kind} was refused");
@@ -170,8 +170,8 @@ impl Enclosed {
         Ok(())
     }
 
-    /// Puts records until one is refused, which must come before there are `most`; answers how
-    /// many there were. Those that are in the same packets are refused, too.
+    /// Puts records until one is refused, which must happen before `most` records. Returns the
+    /// number of accepted records. The rest of the same packets is refused too.
     fn put_until_refused(&mut self, kind: &str, most: u64) -> Result<u64> {
         let mut stream = self.connect()?;
         let mut taken = 0;
@@ -182,19 +182,19 @@ impl Enclosed {
             let exchanged =
                 stream.write_all(&requests).and_then(|()| stream.read_exact(&mut answers));
             if let Err(error) = exchanged {
-                self.lives().with_context(|| format!("after {taken} puts into {kind}"))?;
+                self.check_alive().with_context(|| format!("after {taken} puts into {kind}"))?;
                 return Err(error.into());
             }
             taken += answers.iter().filter(|byte| **byte == 0).count() as u64;
             if taken < first + PIPELINED {
-                self.lives().with_context(|| format!("after a refused put into {kind}"))?;
+                self.check_alive().with_context(|| format!("after a refused put into {kind}"))?;
                 return Ok(taken);
             }
         }
         bail!("{most} puts into {kind} were not refused")
     }
 
-    /// Number of records that there are.
+    /// Returns the number of records.
     fn records(&self) -> Result<u64> {
         let mut stream = self.connect()?;
         stream.write_all(&[0xc8, 0x80])?;
@@ -205,8 +205,8 @@ impl Enclosed {
         Ok(u64::from_be_bytes(count))
     }
 
-    /// Sends a request and nothing more; answers how long the answer is.
-    fn answer_bytes(&self, request: &[u8]) -> Result<u64> {
+    /// Sends one request and returns the length of the reply, in bytes.
+    fn reply_bytes(&self, request: &[u8]) -> Result<u64> {
         let mut stream = self.connect()?;
         stream.write_all(request)?;
         stream.shutdown(Shutdown::Write)?;
@@ -216,14 +216,15 @@ impl Enclosed {
                 Ok(0) => break,
                 Ok(bytes) => total += bytes as u64,
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-                Err(error) => return Err(error).context("no answer"),
+                Err(error) => return Err(error).context("no reply"),
             }
         }
-        ensure!(total > 0, "no answer");
+        ensure!(total > 0, "no reply");
         Ok(total)
     }
 
-    /// Puts a value that is much longer than the memory, and asks each event loop meanwhile.
+    /// Puts a value that is much longer than the memory, and sends requests to each event loop
+    /// meanwhile.
     fn upload(&mut self, bytes: usize, is_taken: bool) -> Result<()> {
         let is_over = AtomicBool::new(false);
         let port = self.server.port;
@@ -250,7 +251,7 @@ impl Enclosed {
             }
             Ok::<_, anyhow::Error>((status?, slowest))
         })?;
-        self.lives().context("after an upload")?;
+        self.check_alive().context("after an upload")?;
         let expected = if is_taken { "HTTP/1.1 201" } else { "HTTP/1.1 413" };
         ensure!(status == expected, "an upload of {bytes} bytes ended with {status:?}");
         ensure!(slowest < LOOP_TIME, "an event loop took {slowest:?} beside an upload");
@@ -259,7 +260,7 @@ impl Enclosed {
         Ok(())
     }
 
-    /// Puts a value of so many bytes over HTTP; answers the beginning of the response.
+    /// Puts a value of `bytes` bytes over HTTP. Returns the status of the response.
     fn put_long(&self, bytes: usize) -> Result<String> {
         let mut stream = self.connect()?;
         let head = format!("PUT /long HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n");
@@ -267,7 +268,7 @@ impl Enclosed {
         let piece: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
         for _ in 0..bytes / piece.len() {
             if stream.write_all(&piece).is_err() {
-                // It was refused, and the server says so.
+                // The server has refused the value, and the response gives the reason.
                 break;
             }
         }
@@ -281,7 +282,7 @@ fn key(kind: &str, number: u64) -> String {
     if kind == "tcf" { (number + 1).to_string() } else { format!("key-{number:08}") }
 }
 
-/// A put of the binary protocol; into a table that of a row, by a versatile function.
+/// Returns a put of the binary protocol, or a versatile function that puts a row into a table.
 fn put(kind: &str, number: u64) -> Vec<u8> {
     let key = key(kind, number);
     if kind == "tct" {
@@ -308,7 +309,7 @@ fn misc(name: &str, arguments: &[&[u8]]) -> Vec<u8> {
     request
 }
 
-/// Requests whose answers are long beside the memory.
+/// Returns requests whose replies are long compared with the memory.
 fn large_requests(kind: &str, records: u64) -> Result<Vec<(String, Vec<u8>)>> {
     let keys: Vec<String> = (0..KEYS).map(|number| key(kind, number % records)).collect();
     let mut mget = vec![0xc8, 0x31];

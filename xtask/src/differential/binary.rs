@@ -1,36 +1,36 @@
-//! Conversations of the binary protocol.
+//! Conversations of memcached's binary protocol.
 //!
-//! Requests go out in batches. Between them the numbers for compare-and-swap that a server has
-//! answered are known, and some of the next requests name one of them: the same one of those that
-//! each server has given. Responses are compared byte for byte, but for these numbers: each is
-//! replaced by how many others were seen before it.
+//! Requests are sent in batches. Between batches the cas numbers in the replies are known. Some
+//! later requests name one of them, the same for both servers by its order. Responses are compared
+//! byte for byte, except for these numbers: each is replaced by the number of others seen before
+//! it.
 
 use super::random::Random;
 use crate::memcached::Connection;
 use anyhow::{Result, ensure};
 
-/// Batches of a conversation, and most requests of one.
+/// Batches per conversation, and most requests per batch.
 const BATCHES: usize = 12;
 const BATCH_REQUESTS_MAX: usize = 8;
 
-/// Most bytes of a header.
+/// Length of a header, in bytes.
 const HEADER_BYTES: usize = 24;
 
-/// Opaque bytes of the no-op that ends a batch; no other request has them.
+/// Opaque bytes of the no-op that ends a batch. No other request has them.
 const END: [u8; 4] = *b"end!";
 
 const NO_OP: u8 = 0x0a;
 const STAT: u8 = 0x10;
 
-/// Has the conversation of a seed with memcached and with the server, and compares.
+/// Holds the conversation of a seed with memcached and with the server, and compares the replies.
 pub(super) fn compare_answers(seed: u64, memcached: u16, server: u16) -> Result<()> {
     let conversation = Conversation::new(seed);
-    let expected = conversation.have(memcached)?;
-    let answered = conversation.have(server)?;
+    let expected = conversation.hold(memcached)?;
+    let answered = conversation.hold(server)?;
     let same = expected.iter().zip(&answered).take_while(|(one, other)| one == other).count();
     ensure!(
         same == expected.len() && same == answered.len(),
-        "after {same} responses memcached answers\n  {}\nand the server\n  {}\nto\n{}",
+        "after {same} equal responses memcached replied\n  {}\nand the server\n  {}\nto\n{}",
         expected.get(same).map_or("nothing", String::as_str),
         answered.get(same).map_or("nothing", String::as_str),
         conversation.text()
@@ -38,15 +38,15 @@ pub(super) fn compare_answers(seed: u64, memcached: u16, server: u16) -> Result<
     Ok(())
 }
 
-/// Requests from a seed.
+/// Generator of requests from a seed.
 struct Conversation {
     batches: Vec<Vec<Request>>,
-    /// A request that ends the connection.
+    /// Request that ends the connection.
     last: Request,
 }
 
-/// A request, and which number it names: none, one that no record has, or one of those that were
-/// answered last.
+/// Request and the cas number that it names: none, one that no record has, or one of the latest
+/// replies.
 #[derive(Clone)]
 struct Request {
     packet: Vec<u8>,
@@ -57,7 +57,7 @@ struct Request {
 enum Number {
     None,
     Wrong,
-    /// So many numbers before the last.
+    /// Index of a seen number, counted back from the last.
     Seen(usize),
 }
 
@@ -69,8 +69,8 @@ impl Conversation {
             let mut batch = Vec::new();
             for _ in 0..requests {
                 let request = request(random);
-                // memcached changes a number in its place unless an answer that shows it is still
-                // on its way. This has it send all answers.
+                // memcached changes a number in place unless a reply that shows it is still being
+                // sent. This makes it send all replies.
                 if is_arithmetic(request.packet[1]) {
                     batch.push(plain(NO_OP, b"", b"", b""));
                 }
@@ -78,14 +78,14 @@ impl Conversation {
             }
             batch
         };
-        // Both servers begin a conversation with no records.
+        // Both servers begin a conversation without records.
         let mut batches = vec![vec![plain(0x08, b"", b"", b"")]];
         batches.extend((0..BATCHES).map(|_| batch(&mut random)));
         Self { batches, last: last(&mut random) }
     }
 
-    /// All responses of a server, as text.
-    fn have(&self, port: u16) -> Result<Vec<String>> {
+    /// Holds the conversation with one server and returns all responses as text.
+    fn hold(&self, port: u16) -> Result<Vec<String>> {
         let mut connection = Connection::open(port)?;
         let mut numbers = Vec::new();
         let mut responses = Vec::new();
@@ -138,7 +138,7 @@ impl Request {
     }
 }
 
-/// One response.
+/// Reads one response.
 fn response(connection: &mut Connection) -> Result<Vec<u8>> {
     let mut packet = connection.read(HEADER_BYTES)?;
     ensure!(packet[0] == 0x81, "no response: {}", packet.escape_ascii());
@@ -147,7 +147,7 @@ fn response(connection: &mut Connection) -> Result<Vec<u8>> {
     Ok(packet)
 }
 
-/// The text of a response.
+/// Returns the text of a response.
 fn show(packet: &[u8], numbers: &mut Vec<u64>) -> String {
     let (header, body) = packet.split_at(HEADER_BYTES);
     let number = header[16..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -159,7 +159,7 @@ fn show(packet: &[u8], numbers: &mut Vec<u64>) -> String {
             format!("#{}", numbers.len() - 1)
         }
     };
-    // The versions differ.
+    // The versions of the servers differ.
     let body = if header[1] == 0x0b { &b"version"[..] } else { body };
     let header = if header[1] == 0x0b { &header[..8] } else { &header[..16] };
     format!("{} {} number {number}", header.escape_ascii(), body.escape_ascii())
@@ -181,7 +181,7 @@ fn plain(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Request {
 const KEYS: &[&str] = &["a", "b", "c", "num", "d e", "\r\n"];
 const VALUES: &[&str] =
     &["", "x", "10", "9", "99", "0", "18446744073709551615", "12 ", " 7", "abc", "1 2", "x\r\ny"];
-/// Not one that ends before the conversation does.
+/// Excludes requests that end the connection.
 const EXPIRIES: &[u32] = &[0, 0, 100, 2_592_000, 4_102_444_800, u32::MAX];
 const AMOUNTS: &[u64] = &[0, 1, 2, 5, 100, u64::MAX];
 
@@ -189,7 +189,7 @@ fn is_arithmetic(opcode: u8) -> bool {
     matches!(opcode, 0x05 | 0x06 | 0x15 | 0x16)
 }
 
-/// One request, which leaves the connection open.
+/// Returns a request that leaves the connection open.
 fn request(random: &mut Random) -> Request {
     let long = "k".repeat(249 + random.below(2));
     let key = if random.one_in(60) { long.as_str() } else { random.pick(KEYS) }.as_bytes();
@@ -224,7 +224,7 @@ fn request(random: &mut Random) -> Request {
             plain(pick(random, &[0x08, 0x18]), extras, b"", b"")
         }
         18 => plain(pick(random, &[NO_OP, 0x0b, 0x20, 0x1f, 0x25, 0xff]), b"", b"", b""),
-        // All that it tells, but for these, is the server's own.
+        // All other stats depend on the server.
         _ => {
             let arguments = ["reset", "detail dump", "detail off", "detail", "foo", "sizes"];
             plain(STAT, b"", random.pick(&arguments).as_bytes(), b"")
@@ -238,13 +238,13 @@ fn request(random: &mut Random) -> Request {
         _ => Number::None,
     };
     let opaque = random.below(usize::MAX >> 32) as u32;
-    // Never those of the end.
+    // Not the opaque bytes of the end.
     request.packet[12..16].copy_from_slice(&(opaque & 0x7f00_ffff).to_be_bytes());
     request
 }
 
-/// A request that ends the connection. It is all header, extras and key, so that nothing is left
-/// unread that would end it at once.
+/// Returns a request that ends the connection. It has no value, so that no unread byte resets the
+/// connection.
 fn last(random: &mut Random) -> Request {
     let long = [b'k'; 251];
     let mut longer = plain(0x00, b"", b"a", b"");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_alike_where_they_are_the_same_ones_and_nothing_else_is() {
+    fn equal_cas_numbers_are_normalised_alike_and_other_bytes_are_kept() {
         let packet = |number: u8, value: u8| {
             let mut packet = vec![0; HEADER_BYTES];
             packet[HEADER_BYTES - 1] = number;

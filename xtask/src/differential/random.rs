@@ -1,11 +1,11 @@
-//! Choices from a seed.
+//! Random choices from a seed.
 
-/// Numbers from a seed, the same everywhere: xorshift.
+/// Generator of the same numbers on every machine: xorshift.
 pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Seeds that are neighbours begin far apart, and none at 0.
+        // Neighbouring seeds begin far apart, and no state is 0.
         Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 

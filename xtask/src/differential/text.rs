@@ -1,40 +1,39 @@
-//! Conversations of the text protocol: requests, valid and not, that go out many at once, so that
-//! also what is left of a request that was refused is read alike.
+//! Conversations of memcached's text protocol: valid and invalid requests are sent in batches, so
+//! that both servers must also agree on the rest of a refused request.
 //!
-//! They go in batches. Between them the numbers for compare-and-swap that a server has answered are
-//! known, and some of the next requests name one of them and its record: the same one of those that
-//! each server has given.
+//! Between batches the cas numbers in the replies are known. Some later requests name one of them
+//! with its record, the same for both servers by its order.
 //!
-//! Only replies that must differ are made alike before the comparison: see [`normalise`].
+//! Only replies that must differ are normalised before the comparison, see [`normalise`].
 
 use super::random::Random;
 use crate::memcached::Connection;
 use anyhow::Result;
 use std::collections::HashMap;
 
-/// Batches of a conversation, and requests of one beside that for numbers.
+/// Batches per conversation, and requests per batch apart from those for cas numbers.
 const BATCHES: usize = 10;
 const BATCH_REQUESTS: usize = 6;
 
-/// In place of a record whose number was answered, and of that number.
+/// Placeholders for a record whose cas number was seen, and for that number.
 const RECORD: u8 = b'@';
 const NUMBER: u8 = b'#';
 
 /// Longest time that a conversation takes.
 const SLACK_SECONDS: u64 = 20;
 
-/// Asked at the end: what was answered before is whole when this is.
+/// Last request: its reply proves that all earlier replies are complete.
 const END: (&[u8], &[u8]) = (b"\r\nmn\r\nversion\r\n", b"MN\r\nVERSION ");
 
-/// Has the conversation of a seed with memcached and with the server, and compares.
+/// Holds the conversation of a seed with memcached and with the server, and compares the replies.
 pub(super) fn compare_answers(seed: u64, memcached: u16, server: u16) -> Result<()> {
     let conversation = Conversation::new(seed);
-    let expected = conversation.have(memcached)?;
-    let answered = conversation.have(server)?;
+    let expected = conversation.hold(memcached)?;
+    let answered = conversation.hold(server)?;
     compare(&conversation, &expected, &answered)
 }
 
-/// All that a server answers.
+/// Sends requests and returns all replies of a server.
 pub(super) fn ask(port: u16, requests: &[u8]) -> Result<Vec<u8>> {
     answers(&mut Connection::open(port)?, requests)
 }
@@ -58,22 +57,22 @@ fn compare(conversation: &Conversation, expected: &str, answered: &str) -> Resul
         text.lines().skip(same.saturating_sub(3)).take(6).collect::<Vec<_>>().join("\n  ")
     };
     anyhow::bail!(
-        "after {same} lines memcached answers\n  {}\nand the server\n  {}\nto\n{}",
+        "after {same} equal lines memcached replied\n  {}\nand the server\n  {}\nto\n{}",
         context(expected),
         context(answered),
         conversation.text()
     )
 }
 
-/// The text of an answer, in which are alike:
+/// Returns the text of a reply, in which these are normalised:
 ///
-/// - numbers for compare-and-swap (`cN` of the meta commands, the last number of a `VALUE` of
-///   `gets`, `cas=N` of `me`): each is replaced by how many others were seen before it, so that
-///   what is the same number to one is the same to the other;
-/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: up to [`SLACK_SECONDS`] less
-///   are the same time, as those in conversations are multiples of 100;
-/// - the class of sizes (`cls=`), which memcached alone has, and its version;
-/// - the words for a line that is refused, see [`is_refusal`].
+/// - cas numbers (`cN` of the meta commands, the last number of a `VALUE` of `gets`, `cas=N` of
+///   `me`): each is replaced by the number of others seen before it, so that equal numbers of one
+///   server match equal numbers of the other;
+/// - times (`tN`, `lN`, `exp=`, `la=`), which depend on the moment: a time of up to
+///   [`SLACK_SECONDS`] less is equal, because those in conversations are multiples of 100;
+/// - the slab class (`cls=`), which only memcached has, and its version;
+/// - the text for a refused line, see [`is_refusal`].
 fn normalise(answer: &[u8], seen: &mut Seen) -> String {
     let mut text = String::new();
     for line in answer.split_inclusive(|byte| *byte == b'\n') {
@@ -92,11 +91,11 @@ fn normalise(answer: &[u8], seen: &mut Seen) -> String {
             }
             let end = token.find('\\').unwrap_or(token.len());
             let (token, line_end) = token.split_at(end);
-            // The tokens of a meta command begin behind its code, and behind the size of a value.
+            // The tokens of a meta command come after its code and the size of a value.
             let is_flag = is_meta && place > usize::from(tokens[0] != "HD");
             let mut number = |text: &str| {
-                let next = seen.places.len();
-                format!("#{}", seen.places.entry(text.to_owned()).or_insert(next))
+                let next = seen.indexes.len();
+                format!("#{}", seen.indexes.entry(text.to_owned()).or_insert(next))
             };
             text.push_str(&match token.split_at_checked(1) {
                 _ if tokens[0] == "VERSION" && place > 0 => String::new(),
@@ -122,13 +121,13 @@ fn normalise(answer: &[u8], seen: &mut Seen) -> String {
     text
 }
 
-/// Whether a line refuses a request in words that memcached 1.6.45, which the server follows, has
-/// changed since 1.6.18, with which it is compared here. The new ones are in the test of the
+/// Returns whether a line refuses a request in a text that memcached 1.6.45, which the server
+/// follows, has changed since 1.6.18, which is compared here. The new texts are tested by the
 /// conversations that were captured from 1.6.45.
 ///
-/// Beside these words 1.6.45 changed what the conversations here leave out: it takes off the data
-/// of a storing line that it refuses; it ignores tokens too many; `gat` wants a key; a key over 250
-/// bytes in `get`; `C` of `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record; `!` as a flag.
+/// Other changes of 1.6.45 are left out of the conversations: it discards the data of a refused
+/// store; it ignores surplus tokens; `gat` requires a key; a key over 250 bytes in `get`; `C` of
+/// `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record; `!` as a flag.
 fn is_refusal(line: &str) -> bool {
     [
         r"ERROR\r\n",
@@ -139,16 +138,16 @@ fn is_refusal(line: &str) -> bool {
     .contains(&line)
 }
 
-/// Numbers for compare-and-swap that a server has answered.
+/// cas numbers in the replies of a server.
 #[derive(Default)]
 struct Seen {
-    /// How many others were seen before.
-    places: HashMap<String, usize>,
-    /// Keys, and the numbers of their records, the last one at the end.
+    /// Number of others seen before each.
+    indexes: HashMap<String, usize>,
+    /// Keys and the cas numbers of their records, the latest at the end.
     records: Vec<(String, String)>,
 }
 
-/// The key and the number that a line shows, if it shows both as they are.
+/// Returns the key and the cas number in a line, if it has both unchanged.
 fn numbered(tokens: &[&str]) -> Option<(String, String)> {
     let whole = |token: &str| token.split('\\').next().unwrap_or_default().to_owned();
     match tokens {
@@ -165,10 +164,10 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A time in hundreds of seconds, as it was up to [`SLACK_SECONDS`] ago.
+/// Returns a time in hundreds of seconds, as it was up to [`SLACK_SECONDS`] ago.
 fn hundreds(text: &str) -> String {
     text.parse().map_or(text.to_owned(), |seconds: u64| {
-        // Below zero memcached goes on at 2^32.
+        // memcached wraps negative times to 2^32.
         if seconds <= SLACK_SECONDS || seconds > u64::from(u32::MAX / 2) {
             "0".to_owned()
         } else {
@@ -177,12 +176,12 @@ fn hundreds(text: &str) -> String {
     })
 }
 
-/// Requests from a seed.
+/// Generator of requests from a seed.
 struct Conversation {
     batches: Vec<Vec<Request>>,
 }
 
-/// A request, and which record and number it names: so many before the last.
+/// Request, and the record and cas number that it names, counted back from the last.
 struct Request {
     text: Vec<u8>,
     back: usize,
@@ -191,15 +190,15 @@ struct Request {
 impl Conversation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        // Both servers begin a conversation with no records.
+        // Both servers begin a conversation without records.
         let mut batches = vec![vec![Request::plain(b"flush_all\r\n")]];
         for _ in 0..BATCHES {
             let mut batch = Vec::new();
             for _ in 0..BATCH_REQUESTS {
                 let request = request(&mut random);
-                // memcached changes a number in its place, and keeps its length, unless an answer
-                // that shows it is still on its way. This has it send all answers, and ends the
-                // rest of data that were too long.
+                // memcached changes a number in place, with its length, unless a reply that shows
+                // it is still being sent. This makes it send all replies, and ends the rest of too
+                // long data.
                 let is_sum =
                     [&b"incr "[..], b"decr ", b"ma "].iter().any(|verb| request.starts_with(verb));
                 if is_sum {
@@ -207,7 +206,7 @@ impl Conversation {
                 }
                 batch.push(Request { text: request, back: random.below(3) });
             }
-            // Numbers for the next one.
+            // cas numbers for the next batch.
             let line = format!("\r\ngets {} {}\r\n", random.pick(KEYS), random.pick(KEYS));
             batch.push(Request::plain(line.as_bytes()));
             batches.push(batch);
@@ -215,8 +214,8 @@ impl Conversation {
         Self { batches }
     }
 
-    /// All that a server answers, as it is compared.
-    fn have(&self, port: u16) -> Result<String> {
+    /// Holds the conversation with one server and returns its replies in the form that is compared.
+    fn hold(&self, port: u16) -> Result<String> {
         let mut connection = Connection::open(port)?;
         let mut seen = Seen::default();
         let mut text = String::new();
@@ -240,7 +239,7 @@ impl Request {
         Self { text: text.to_owned(), back: 0 }
     }
 
-    /// With one of these records and its number.
+    /// Returns the bytes with one of the seen records and its cas number.
     fn bytes(&self, records: &[(String, String)]) -> Vec<u8> {
         let record = records.iter().rev().nth(self.back);
         let (key, number) = record.map_or(("a", "1"), |(key, number)| (key, number));
@@ -257,10 +256,10 @@ impl Request {
 }
 
 const KEYS: &[&str] = &["a", "b", "c", "num", "d%20~", "ke"];
-/// memcached shows a key that was not stored as base64 as it is, even where it ends the line: so
-/// here are none that would.
+/// Keys. memcached returns a key that was not stored as base64 as it is, even if it would end the
+/// line, so there are none of these here.
 const BASE64_KEYS: &[&str] = &["YQ==", "Yg==", "bnVt", "eHk=", "w6k=", "YQ", "!!", "YR=="];
-/// None of white space alone: to find a number in one, memcached reads on behind it.
+/// Values. None is only white space: memcached reads past such a value to find a number.
 const VALUES: &[&str] = &[
     "",
     "x",
@@ -283,7 +282,7 @@ const TIMES: &[&str] = &["0", "100", "500", "1000", "-1", "0", "0", "2592000", "
 const NUMBERS: &[&str] =
     &["0", "1", "2", "5", "100", "18446744073709551615", "18446744073709551616", "x", "", "-1"];
 
-/// One request, mostly a valid one.
+/// Returns a request, mostly a valid one.
 fn request(random: &mut Random) -> Vec<u8> {
     let long = "k".repeat(249 + random.below(2));
     let key = if random.one_in(60) { long.as_str() } else { random.pick(KEYS) };
@@ -311,7 +310,7 @@ fn request(random: &mut Random) -> Vec<u8> {
             meta_line("md", key, &flags, random)
         }
         29..=31 => {
-            // Without T, which memcached forgets where the number needs more room.
+            // Without T, which memcached ignores if the number gets longer.
             let flags = random.flags("kObCNJDMtcvvD", 5);
             meta_line("ma", key, &flags, random)
         }
@@ -381,7 +380,7 @@ fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
         _ => value.len().to_string(),
     };
     let flags = if random.one_in(4) { flags } else { "5" };
-    // No record of either server has any of these numbers but the first.
+    // No record of either server has any of these numbers except the first.
     let number = if verb == "cas" { random.pick(&[" #", " #", " #", " 1", " 0"]) } else { "" };
     let key = if number == " #" { "@" } else { key };
     let time = random.good_time();
@@ -421,7 +420,7 @@ fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<
             'O' if random.one_in(10) => "o".repeat(30 + random.below(2)),
             'O' => random.pick(&["1", "abc", ""]).to_owned(),
             'P' | 'L' => "path".to_owned(),
-            // Below zero memcached tells times that make no sense.
+            // For negative times memcached returns meaningless ones.
             'N' => random.pick(&["0", "100", "500", "x", ""]).to_owned(),
             'T' => random.time().to_owned(),
             'R' => random.pick(&["50", "300", "700", "x", ""]).to_owned(),
@@ -445,23 +444,23 @@ fn meta_line(verb: &str, key: &str, flags: &[char], random: &mut Random) -> Vec<
 }
 
 impl Random {
-    /// A time, hardly ever a wrong one.
+    /// Returns a time, rarely an invalid one.
     fn time(&mut self) -> &'static str {
         if self.one_in(8) { TIMES[self.below(TIMES.len())] } else { self.good_time() }
     }
 
-    /// A time that is a number.
+    /// Returns a time that is a number.
     fn good_time(&mut self) -> &'static str {
         TIMES[self.below(TIMES.len() - 3)]
     }
 
-    /// A number, hardly ever a wrong one.
+    /// Returns a number, rarely an invalid one.
     fn number(&mut self) -> &'static str {
         let end = if self.one_in(8) { NUMBERS.len() } else { NUMBERS.len() - 4 };
         NUMBERS[self.below(end)]
     }
 
-    /// Some of these flags, each once.
+    /// Returns some of `flags`, each once.
     fn flags(&mut self, from: &str, most: usize) -> Vec<char> {
         let from: Vec<char> = from.chars().collect();
         let mut flags = Vec::new();
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_the_number_that_its_own_server_has_answered() {
+    fn a_request_names_the_cas_number_of_its_own_server() {
         let request = Request { text: b"cas @ 0 0 1 #\r\nx\r\n".to_vec(), back: 1 };
         let mut seen = Seen::default();
         assert_eq!(request.bytes(&seen.records), b"cas a 0 0 1 1\r\nx\r\n");
@@ -501,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_differ_is_made_alike_and_nothing_else() {
+    fn replies_that_must_differ_are_normalised_and_others_are_kept() {
         let alike = |answer: &[u8]| normalise(answer, &mut Seen::default());
         let one = alike(b"HD c17 t99\r\nVALUE k 5 1 17\r\nx\r\nHD c18 k17\r\n");
         let other = alike(b"HD c400 t100\r\nVALUE k 5 1 400\r\nx\r\nHD c401 k17\r\n");

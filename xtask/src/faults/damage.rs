@@ -1,12 +1,13 @@
-//! Damaged files: a database of a known history is stopped or killed, one of its files is damaged,
-//! and every answer of `tyrant check`, of a server and of a salvage is held against the history.
+//! Damaged files: a database with a known history is stopped or killed, and one of its files is
+//! damaged. Every reply of `tyrant check`, of a server and of a salvage is compared with the
+//! history.
 //!
-//! Nothing may be wrong silently: where an answer is not the last write, `check` must have said
-//! that the database is damaged, and where it says that it is not, every answer must be right.
-//! There is one exception: after a kill, damage at the very end of the log cannot be told from the
-//! record that was being written, so that the end is cut without a report of damage.
+//! No error may be silent: if a reply is not the last write, `check` must report damage, and if
+//! `check` reports none, every reply must be right. There is one exception: after a kill, damage at
+//! the very end of the log cannot be distinguished from the record that was being written. It is
+//! removed without a report.
 
-use super::history::{Answer, History, KEYS, VALUE_BYTES};
+use super::history::{History, KEYS, VALUE_BYTES, Verdict};
 use crate::programs::Server;
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
@@ -15,18 +16,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of the databases, with what their values need.
+/// Names of the databases, with the tuning that their values need.
 const DATABASES: &[&str] = &["casket.tch", "casket.tcb", "casket.tcf#width=1024", "casket.tct"];
 
 /// Longest range that is overwritten with zeros, in bytes.
 const ZEROS_MAX: u64 = 32 << 10;
 
-/// Bytes at the end of a log that the record that was appended last may take, and an append block
-/// around it.
+/// Length of the end of a log that the last record and its append block may take, in bytes.
 const LAST_RECORDS_BYTES: u64 = 68 << 10;
 
-/// Records that a damaged place may take with it beside those it covers: those of the two leaves
-/// of a tree at its ends.
+/// Most records lost by a damage apart from those it covers: the records of the two leaves of a
+/// tree at its ends.
 const NEIGHBOURS_MAX: usize = 64;
 
 /// Runs `rounds` rounds, from `seed` on.
@@ -52,7 +52,7 @@ struct Tally {
     right: usize,
     errors: usize,
     lost: usize,
-    /// Databases that no server opened.
+    /// Number of databases that no server opened.
     refused: usize,
 }
 
@@ -63,12 +63,12 @@ struct Round<'a> {
     seed: u64,
 }
 
-/// Changes that were made to the files.
+/// Descriptions of the damage.
 struct Damage {
     text: String,
     /// Most records that a salvage may miss.
     missed_max: usize,
-    /// It goes up to the end of the log.
+    /// Whether the damage reaches the end of the log.
     is_at_end: bool,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Round<'a> {
         self.judge(&history, &damage, tally).with_context(|| damage.text.clone())
     }
 
-    /// Makes the database. Returns its history, and whether the server was killed.
+    /// Makes the database. Returns its history and whether the server was killed.
     fn make(&self, random: &mut Random) -> Result<(History, bool)> {
         let log = self.folder.join("first.log");
         let name = self.folder.join(self.database);
@@ -109,7 +109,7 @@ impl<'a> Round<'a> {
     fn judge(&self, history: &History, damage: &Damage, tally: &mut Tally) -> Result<()> {
         let is_damaged = !self.tyrant(&["check", &text(&self.path())])?.0;
         let salvaged = self.salvage(history)?;
-        let missed = salvaged.iter().filter(|answer| **answer != Answer::Right).count();
+        let missed = salvaged.iter().filter(|verdict| **verdict != Verdict::Right).count();
         ensure!(
             missed <= damage.missed_max,
             "the salvage lacks {missed} records, of which at most {} were damaged",
@@ -121,16 +121,19 @@ impl<'a> Round<'a> {
             Ok(server) => server,
             Err(error) => {
                 let text = fs::read_to_string(&log).unwrap_or_default();
-                ensure!(is_damaged, "it does not open though check finds no damage: {error:#}");
-                ensure!(text.contains("tyrant salvage"), "no way out is named: {text}");
+                ensure!(is_damaged, "it does not open although check finds no damage: {error:#}");
+                ensure!(
+                    text.contains("tyrant salvage"),
+                    "the error does not name tyrant salvage: {text}"
+                );
                 tally.refused += 1;
                 return Ok(());
             }
         };
-        let answers = history.judge(server.port)?;
+        let verdicts = history.judge(server.port)?;
         server.stop()?;
-        let count = |wanted: &[Answer]| answers.iter().filter(|one| wanted.contains(one)).count();
-        let (errors, lost) = (count(&[Answer::Error]), count(&[Answer::Absent, Answer::Older]));
+        let count = |wanted: &[Verdict]| verdicts.iter().filter(|one| wanted.contains(one)).count();
+        let (errors, lost) = (count(&[Verdict::Error]), count(&[Verdict::Absent, Verdict::Older]));
         ensure!(
             is_damaged || errors + lost == 0 || errors == 0 && damage.is_at_end,
             "check finds no damage, but {errors} keys have errors and {lost} are lost or older"
@@ -143,23 +146,23 @@ impl<'a> Round<'a> {
                 "{lost} keys are lost and the server is silent"
             );
         }
-        tally.right += count(&[Answer::Right]);
+        tally.right += count(&[Verdict::Right]);
         tally.errors += errors;
         tally.lost += lost;
         Ok(())
     }
 
     /// Salvages the database, and reads the result through a server.
-    fn salvage(&self, history: &History) -> Result<Vec<Answer>> {
+    fn salvage(&self, history: &History) -> Result<Vec<Verdict>> {
         let into = self.folder.join("salvaged").join(self.database);
         fs::create_dir_all(self.folder.join("salvaged"))?;
         let (_, output) = self.tyrant(&["salvage", &text(&self.path()), "--into", &text(&into)])?;
         let log = self.folder.join("salvaged.log");
         let mut server = Server::start_logging(self.programs, &into, &log)
-            .with_context(|| format!("what was salvaged does not open: {output}"))?;
-        let answers = history.judge(server.port).context("salvaged")?;
+            .with_context(|| format!("the salvaged database does not open: {output}"))?;
+        let verdicts = history.judge(server.port).context("salvaged")?;
         server.stop()?;
-        Ok(answers)
+        Ok(verdicts)
     }
 
     /// Runs a command of the tool; returns whether it succeeded, and its output.
@@ -232,7 +235,7 @@ fn damage(path: &Path, random: &mut Random) -> Result<Damage> {
     }
 }
 
-/// Most records that are lost with so many bytes of a log.
+/// Returns the most records that a damage of `bytes` bytes can lose.
 fn covered(bytes: u64) -> usize {
     (bytes as usize / VALUE_BYTES + NEIGHBOURS_MAX).min(KEYS)
 }
@@ -252,7 +255,7 @@ fn pick<'f>(files: &'f [PathBuf], random: &mut Random) -> &'f PathBuf {
     &files[random.below(files.len() as u64) as usize]
 }
 
-/// Flips a bit. Returns what was done, and whether that may be in the last record.
+/// Flips a bit. Returns the description, and whether the last record may contain it.
 fn flip(path: &Path, random: &mut Random) -> Result<(String, bool)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let length = written(&file)?;
@@ -276,7 +279,7 @@ fn zero(path: &Path, random: &mut Random) -> Result<Damage> {
     Ok(Damage { text, missed_max: covered(bytes), is_at_end })
 }
 
-/// Length of a file without the zeros at its end, which were allocated ahead.
+/// Returns the length of a file without the preallocated zeros at its end, in bytes.
 fn written(file: &File) -> Result<u64> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
     file.read_exact_at(&mut bytes, 0)?;

@@ -1,19 +1,20 @@
-//! A load whose every write is known, and the judgement of what a server answers after it.
+//! Known history: a load that records every write, and the comparison of a server's replies with
+//! it.
 
 use crate::memcached::{Connection, delete_request, set_request};
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 
-/// Keys that are written; decimal numbers from 1 on, which every kind of database takes.
+/// Number of keys, which are decimal numbers from 1, as every kind of database accepts.
 pub(crate) const KEYS: usize = 2000;
 
-/// Writes to each key on average: several segments of the log come of them.
+/// Number of writes per key on average, enough for several segments of the log.
 const WRITES_PER_KEY: usize = 6;
 
-/// One write in so many is a removal.
+/// Number of writes per removal.
 const REMOVALS: u64 = 8;
 
-/// Bytes of a value.
+/// Length of a value, in bytes.
 pub(crate) const VALUE_BYTES: usize = 1000;
 
 const PIPELINE_DEPTH: usize = 100;
@@ -26,19 +27,19 @@ pub(crate) struct History {
 
 /// Reply of a server for a key, compared with its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Verdict {
     /// The last write.
     Right,
     /// An error.
     Error,
-    /// No record, though the last write stored one.
+    /// No record, although the last write stored one.
     Absent,
-    /// An older value, or one that was removed.
+    /// An older value, or a removed one.
     Older,
 }
 
 impl History {
-    /// Writes to a server, and returns what was written.
+    /// Writes to a server and returns the history.
     pub(crate) fn make(port: u16, random: &mut Random, is_table: bool) -> Result<Self> {
         let mut history = Self { writes: vec![Vec::new(); KEYS], is_table };
         let mut connection = Connection::open(port)?;
@@ -67,7 +68,7 @@ impl History {
         Ok(history)
     }
 
-    /// The value of a write: its number and filling.
+    /// Returns the value of a write: its number and filling.
     fn value(&self, write: u64) -> Vec<u8> {
         let mut value = if self.is_table { b"v\0".to_vec() } else { Vec::new() };
         value.extend_from_slice(format!("{write}:").as_bytes());
@@ -75,37 +76,37 @@ impl History {
         value
     }
 
-    /// Reads every key and judges the answers. A value that was never written to its key fails.
-    pub(crate) fn judge(&self, port: u16) -> Result<Vec<Answer>> {
+    /// Reads every key and judges the replies. Fails on a value that was never written to its key.
+    pub(crate) fn judge(&self, port: u16) -> Result<Vec<Verdict>> {
         let mut connection = Connection::open(port)?;
         let answer = |key| self.judge_key(&mut connection, key);
         (0..KEYS).map(answer).collect()
     }
 
-    fn judge_key(&self, connection: &mut Connection, key: usize) -> Result<Answer> {
+    fn judge_key(&self, connection: &mut Connection, key: usize) -> Result<Verdict> {
         let name = name(key);
         connection.send(format!("get {name}\r\n").as_bytes())?;
         let line = connection.line()?;
         if line.starts_with("SERVER_ERROR ") {
-            return Ok(Answer::Error);
+            return Ok(Verdict::Error);
         }
         let last = self.writes[key].last().copied().flatten();
         if line == "END" {
-            return Ok(if last.is_none() { Answer::Right } else { Answer::Absent });
+            return Ok(if last.is_none() { Verdict::Right } else { Verdict::Absent });
         }
         let size = line.rsplit(' ').next().and_then(|size| size.parse().ok());
         let size: usize = size.with_context(|| format!("{name} was answered with {line:?}"))?;
         let value = connection.read(size + b"\r\nEND\r\n".len())?;
         let value = &value[..size];
         if last.is_some_and(|write| self.value(write) == value) {
-            return Ok(Answer::Right);
+            return Ok(Verdict::Right);
         }
         let was_written =
             self.writes[key].iter().flatten().any(|write| self.value(*write) == value);
         ensure!(was_written, "{name} has a value that was never written to it: {:?}", {
             value.escape_ascii().to_string()
         });
-        Ok(Answer::Older)
+        Ok(Verdict::Older)
     }
 }
 

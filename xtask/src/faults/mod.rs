@@ -1,7 +1,7 @@
 //! Fault suite: damaged files, kills, losses of power, full disks and small memory.
 //!
-//! Random choices come from a seed that a failure names. `docs/reliability.md` lists the
-//! faults with what happens at each.
+//! Random choices come from a seed that a failure reports. `docs/reliability.md` lists the faults
+//! and the results.
 
 mod damage;
 mod history;
@@ -10,13 +10,13 @@ use crate::programs::{Profile, build, run_with};
 use crate::{crash, full_disk, small_memory};
 use anyhow::Result;
 
-/// Rounds of damage that `cargo xtask test` runs. Its other suites are run by it anyway.
+/// Rounds of damage in `cargo xtask test`, which runs the other suites by itself.
 const SHORT_ROUNDS: u64 = 12;
 
-/// Seeds of the library's own suites for each damaged database.
+/// Number of seeds of the library's suites per damaged database.
 const SEEDS_PER_ROUND: u64 = 10;
 
-/// Runs all suites: `rounds` damaged databases, and of the others what goes with that.
+/// Runs all suites: `rounds` damaged databases, and the other suites at the same scale.
 pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
     let programs = build(profile)?;
     damage::run(&programs, seed, rounds)?;
@@ -29,12 +29,12 @@ pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
     small_memory::run(profile)
 }
 
-/// The short form: damaged databases alone.
+/// Runs the short form: damaged databases only.
 pub(crate) fn run_short(profile: Profile) -> Result<()> {
     damage::run(&build(profile)?, 0, SHORT_ROUNDS)
 }
 
-/// Runs test files of the library with as many seeds as a variable says.
+/// Runs test files of the library with the number of seeds in `variable`.
 fn library(files: &[&str], variable: &str, seeds: &str) -> Result<()> {
     let mut arguments = vec!["test", "--package", "cabinet", "--release"];
     for file in files {

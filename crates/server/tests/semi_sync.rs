@@ -127,6 +127,26 @@ fn a_change_that_a_replica_has_executed_but_not_synced_does_not_count() {
 }
 
 #[test]
+fn a_replica_that_acknowledges_what_it_was_not_sent_confirms_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = start_waiting(folder.path(), 1, WAIT_MAX, OnTimeout::Error);
+    let mut client = master.connect();
+    client.send(SET);
+    for ahead_us in [u64::MAX, 1_000_000] {
+        let mut replica = Replica::of(&master, 2);
+        let at_us = replica.receive();
+        replica.acknowledge(at_us.saturating_add(ahead_us));
+        // The master closes the connection.
+        while replica.link.next().is_ok() {}
+        client.expect_silence(&master);
+    }
+    let mut replica = Replica::of(&master, 2);
+    let at_us = replica.receive();
+    replica.acknowledge(at_us);
+    client.expect(b"STORED\r\n");
+}
+
+#[test]
 fn a_replica_with_two_connections_counts_once() {
     let folder = tempfile::tempdir().unwrap();
     let master = start_waiting(folder.path(), 2, WAIT_MAX, OnTimeout::Error);

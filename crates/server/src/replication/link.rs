@@ -38,6 +38,8 @@ pub(super) fn send(
     replica: &Replica,
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
+    // What it begins with, which is 1 where it has nothing.
+    replica.tell((ask.from_us - 1).max(1));
     let mut sending = stream;
     sending.write_all(&replication.served.settings.server_id.to_be_bytes())?;
     // It says no other thing first.
@@ -54,7 +56,7 @@ pub(super) fn send(
             log.wake();
             heard
         })?;
-        let (outlet, is_gone) = (Outlet::new(&pulse), &is_gone);
+        let (outlet, is_gone) = (Outlet::new(&pulse, replica), &is_gone);
         let mut link = Link { replication, log, ask, replica, is_gone, outlet, roots: None };
         let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shutdown(Shutdown::Both);
@@ -98,7 +100,7 @@ fn listen(
         let Parse::Complete(acknowledged, _) = Acknowledgement::parse(&bytes) else {
             return Err(Failure::NoAcknowledgement);
         };
-        replica.acknowledge(acknowledged, log.tail());
+        replica.acknowledge(acknowledged, log.tail())?;
         if let Some(id) = keeps(replica.id) {
             log.retention().sent(id, acknowledged.executed_us);
         }
@@ -351,6 +353,7 @@ impl<'l> Link<'l> {
 /// What is on its way to a replica.
 pub(super) struct Outlet<'s> {
     pulse: &'s Pulse<'s>,
+    replica: &'s Replica,
     bytes: Vec<u8>,
     /// The last position among them.
     position: Option<Position>,
@@ -359,13 +362,16 @@ pub(super) struct Outlet<'s> {
 }
 
 impl<'s> Outlet<'s> {
-    fn new(pulse: &'s Pulse<'s>) -> Self {
+    fn new(pulse: &'s Pulse<'s>, replica: &'s Replica) -> Self {
         let sent_at = Instant::now();
-        Self { pulse, bytes: Vec::new(), position: None, compresses: false, sent_at }
+        Self { pulse, replica, bytes: Vec::new(), position: None, compresses: false, sent_at }
     }
 
     /// Fails if the message is over its limit, so that nothing is left out without a word.
     pub(super) fn push(&mut self, message: &FromMaster<'_>) -> Result<(), Failure> {
+        if let Some(timestamp_us) = timestamp_of(message) {
+            self.replica.tell(timestamp_us);
+        }
         message.encode(&mut self.bytes).map_err(|_| Failure::TooLong)
     }
 
@@ -394,5 +400,17 @@ impl<'s> Outlet<'s> {
         self.bytes.clear();
         self.sent_at = Instant::now();
         Ok(())
+    }
+}
+
+/// The time stamp that a replica may acknowledge when it has this message.
+fn timestamp_of(message: &FromMaster<'_>) -> Option<u64> {
+    match message {
+        FromMaster::Position(Position { timestamp_us, .. })
+        | FromMaster::Log(Message::Update { timestamp_us, .. })
+        | FromMaster::Rooted { message: Message::Update { timestamp_us, .. }, .. }
+        | FromMaster::SeedEnd { timestamp_us }
+        | FromMaster::Switch { timestamp_us } => Some(*timestamp_us),
+        _ => None,
     }
 }

@@ -1,7 +1,9 @@
 //! What a master knows of a replica that it serves.
 
+use super::sender::Failure;
 use crate::update_log::{Tail, now_us};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::replication::Acknowledgement;
 
 /// What it is being sent.
@@ -28,6 +30,8 @@ pub(super) struct Replica {
     /// It is one of this project, and says how far it has come.
     pub(super) acknowledges: bool,
     known: Mutex<Known>,
+    /// Highest time stamp that it has been told of, or has begun with.
+    told_us: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +57,12 @@ struct Lag {
 
 impl Replica {
     pub(super) fn new(id: u32, address: String, acknowledges: bool) -> Self {
-        Self { id, address, acknowledges, known: Mutex::default() }
+        Self { id, address, acknowledges, known: Mutex::default(), told_us: AtomicU64::new(0) }
+    }
+
+    /// It is about to be told of a time stamp, and may acknowledge it from now on.
+    pub(super) fn tell(&self, timestamp_us: u64) {
+        self.told_us.fetch_max(timestamp_us, Ordering::SeqCst);
     }
 
     /// It is being sent something else from now on.
@@ -70,13 +79,23 @@ impl Replica {
         known.read_less_written = read_less_written;
     }
 
-    /// It says how far it has come.
-    pub(super) fn acknowledge(&self, acknowledged: Acknowledgement, tail: Tail) {
+    /// It says how far it has come. Fails if it cannot have come so far.
+    pub(super) fn acknowledge(
+        &self,
+        acknowledged: Acknowledgement,
+        tail: Tail,
+    ) -> Result<(), Failure> {
+        let at_us = acknowledged.executed_us.max(acknowledged.durable_us);
+        let told_us = self.told_us.load(Ordering::SeqCst);
+        if at_us > told_us {
+            return Err(Failure::NotSent { at_us, told_us });
+        }
         let mut known = self.known.lock();
         known.acknowledged = acknowledged;
         if known.lag_operations(tail) == 0 {
             known.caught_up_us = now_us();
         }
+        Ok(())
     }
 
     /// Everything up to here is on its disk, as far as is known: a time stamp, 0 while it is being
@@ -149,10 +168,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_sent_is_not_acknowledged() {
+        let replica = Replica::new(2, "host:1".into(), true);
+        replica.tell(7);
+        replica.tell(5);
+        for (executed_us, durable_us) in [(8, 0), (7, 8), (u64::MAX, 7), (0, u64::MAX)] {
+            let said = Acknowledgement { executed_us, durable_us, ..Acknowledgement::default() };
+            assert!(replica.acknowledge(said, tail(0)).is_err(), "{executed_us} {durable_us}");
+            assert_eq!(replica.durable_us(), 0);
+        }
+        let said = Acknowledgement { executed_us: 7, durable_us: 7, ..Acknowledgement::default() };
+        replica.acknowledge(said, tail(0)).expect("it was told of that");
+        assert_eq!(replica.durable_us(), 7);
+    }
+
+    #[test]
     fn a_replica_that_is_being_seeded_has_nothing_on_its_disk() {
         let replica = Replica::new(2, "host:1".into(), true);
         let durable = Acknowledgement { durable_us: 7, ..Acknowledgement::default() };
-        replica.acknowledge(durable, tail(0));
+        replica.tell(7);
+        replica.acknowledge(durable, tail(0)).expect("it was told of that");
         assert_eq!(replica.durable_us(), 7);
         replica.set_phase(Phase::Seeding { done: 1, total: 2 });
         assert_eq!(replica.durable_us(), 0);

@@ -176,6 +176,8 @@ pub(super) enum Failure {
     AheadOf,
     #[error("it has executed operations that this server has not so far")]
     Behind,
+    #[error("it acknowledges {at_us}, and was sent nothing after {told_us}")]
+    NotSent { at_us: u64, told_us: u64 },
     #[error("it says what is no acknowledgement")]
     NoAcknowledgement,
 }

@@ -391,3 +391,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_head_is_read_once_while_chunks_come() {
+    let request =
+        b"PUT /key HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
+    let body = request.len() - b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n".len();
+    let mut progress = Progress::default();
+    assert!(matches!(parse_resuming(&request[..body], &mut progress), Parse::Incomplete(_)));
+    // If it were read again, this would be no request.
+    let mut unread = request.to_vec();
+    unread[..body].fill(0);
+    for end in body..request.len() {
+        let found = parse_resuming(&unread[..end], &mut progress);
+        assert!(matches!(found, Parse::Incomplete(_)), "{end}: {found:?}");
+    }
+    let Parse::Complete(found, length) = parse_resuming(request, &mut progress) else {
+        panic!("the request is whole");
+    };
+    assert_eq!((found.body().as_ref(), length), (&b"ab"[..], request.len()));
+}

@@ -61,10 +61,12 @@ impl<'a> Deref for Request<'a> {
     }
 }
 
-/// How far the chunks of a request have been read that is not all there yet.
+/// How far a request in chunks has been read that is not all there yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Offset at which the next chunk begins; 0 as long as there is no whole head.
+    /// Offset at which the first chunk begins; 0 as long as there is no whole head.
+    start: usize,
+    /// Offset at which the next chunk begins.
     position: usize,
     /// Bytes of body in the chunks before it.
     size: usize,
@@ -78,12 +80,16 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(bytes, &mut Progress::default())
 }
 
-/// The same for a caller who tries again with each packet: chunks already seen are not read
-/// again, so that a body of many small ones takes linear time.
+/// The same for a caller who tries again with each packet: of a body in chunks, the head and the
+/// chunks already seen are not read again before it is whole. So many small ones take linear time.
 ///
 /// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
 #[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
+    let is_known = progress.start > 0;
+    if is_known && let Err(stop) = chunks(bytes, progress) {
+        return stop.into();
+    }
     let (head, start) = match head(bytes) {
         Parse::Complete(head, start) => (head, start),
         Parse::Incomplete(needed) => return Parse::Incomplete(needed),
@@ -100,15 +106,16 @@ pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Req
             }
         }
         BodyLength::Chunked => {
-            progress.position = progress.position.max(start);
+            if !is_known {
+                *progress = Progress { start, position: start, size: 0 };
+            }
             match chunks(bytes, progress) {
                 Ok(end) => {
                     let bytes = &bytes[start..progress.position];
                     let body = Body::Chunked { bytes, size: progress.size };
                     Parse::Complete(Request { head, body }, end)
                 }
-                Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
-                Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+                Err(stop) => stop.into(),
             }
         }
     }
@@ -119,13 +126,23 @@ pub(super) enum Stop {
     Invalid(Invalid),
 }
 
+impl<T> From<Stop> for Parse<T> {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Incomplete(needed) => Self::Incomplete(needed),
+            Stop::Invalid(invalid) => Self::Invalid(invalid),
+        }
+    }
+}
+
 const BAD: Stop = Stop::Invalid(Invalid::BadParameters);
 
 /// The end of the trailer. Leaves `progress` before the last, empty chunk.
 fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
     let mut position = progress.position;
     while let Some(data) = chunk(bytes, &mut position)? {
-        *progress = Progress { position, size: progress.size + data.len() };
+        progress.position = position;
+        progress.size += data.len();
     }
     trailer(bytes, position)
 }

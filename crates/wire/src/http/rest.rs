@@ -43,8 +43,7 @@ impl RestOfBody {
     pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Parse<&'a [u8]> {
         match self.next(bytes) {
             Ok((data, length)) => Parse::Complete(data, length),
-            Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
-            Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+            Err(stop) => stop.into(),
         }
     }
 

@@ -28,11 +28,8 @@ pub struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body<'a> {
     Plain(&'a [u8]),
-    /// The chunks with their lines, known to be well-formed, and how many bytes they hold.
-    Chunked {
-        bytes: &'a [u8],
-        size: usize,
-    },
+    /// The chunks with their lines, known to be well-formed.
+    Chunked(&'a [u8]),
 }
 
 impl<'a> Request<'a> {
@@ -41,12 +38,9 @@ impl<'a> Request<'a> {
     pub fn body(&self) -> Cow<'a, [u8]> {
         match self.body {
             Body::Plain(bytes) => Cow::Borrowed(bytes),
-            Body::Chunked { bytes, size } => {
-                let mut joined = Vec::with_capacity(size);
-                let mut position = 0;
-                while let Ok(Some(data)) = chunk(bytes, &mut position) {
-                    joined.extend_from_slice(data);
-                }
+            Body::Chunked(bytes) => {
+                let mut joined = Vec::with_capacity(chunks_of(bytes).map(<[u8]>::len).sum());
+                chunks_of(bytes).for_each(|data| joined.extend_from_slice(data));
                 Cow::Owned(joined)
             }
         }
@@ -68,8 +62,6 @@ pub struct Progress {
     start: usize,
     /// Offset at which the next chunk begins.
     position: usize,
-    /// Bytes of body in the chunks before it.
-    size: usize,
 }
 
 /// Parses the request at the start of `bytes`.
@@ -107,12 +99,11 @@ pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Req
         }
         BodyLength::Chunked => {
             if !is_known {
-                *progress = Progress { start, position: start, size: 0 };
+                *progress = Progress { start, position: start };
             }
             match chunks(bytes, progress) {
                 Ok(end) => {
-                    let bytes = &bytes[start..progress.position];
-                    let body = Body::Chunked { bytes, size: progress.size };
+                    let body = Body::Chunked(&bytes[start..progress.position]);
                     Parse::Complete(Request { head, body }, end)
                 }
                 Err(stop) => stop.into(),
@@ -140,11 +131,16 @@ const BAD: Stop = Stop::Invalid(Invalid::BadParameters);
 /// The end of the trailer. Leaves `progress` before the last, empty chunk.
 fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
     let mut position = progress.position;
-    while let Some(data) = chunk(bytes, &mut position)? {
+    while chunk(bytes, &mut position)?.is_some() {
         progress.position = position;
-        progress.size += data.len();
     }
     trailer(bytes, position)
+}
+
+/// The data of chunks that are known to be well-formed.
+fn chunks_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut position = 0;
+    std::iter::from_fn(move || chunk(bytes, &mut position).ok().flatten())
 }
 
 /// The data of the chunk at `position`, which moves on to the next one; `None` for the last one,

@@ -1,6 +1,7 @@
 //! The iterator: goes through all keys of the database, as often as it is asked for the next one.
 
-use cabinet::{Database, Error, Position, Result};
+use crate::store::view::View;
+use cabinet::{Error, Position, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ pub(crate) struct Iterators<'a> {
 
 impl Iterators<'_> {
     /// Starts both iterators, at a key if one is given. Returns whether there is a record there.
-    pub(crate) fn begin(&mut self, database: &Database, from: Option<&[u8]>) -> Result<bool> {
+    pub(crate) fn begin(&mut self, database: &View, from: Option<&[u8]>) -> Result<bool> {
         let cursor = match from {
             None => Cursor::start(),
             Some(key) => match Cursor::start_at(database, key)? {
@@ -28,7 +29,7 @@ impl Iterators<'_> {
     }
 
     /// Returns the next key, and the number of the value among those of the key; `None` at the end.
-    pub(crate) fn next(&mut self, database: &Database) -> Result<Option<Place>> {
+    pub(crate) fn next(&mut self, database: &View) -> Result<Option<Place>> {
         let may_wait = self.may_wait;
         let step = |cursor: &mut Cursor| match may_wait || cursor.is_ready() {
             true => cursor.next(database),
@@ -78,11 +79,11 @@ impl Cursor {
 
     /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is
     /// there.
-    pub(crate) fn start_at(database: &Database, key: &[u8]) -> Result<Option<Self>> {
+    pub(crate) fn start_at(database: &View, key: &[u8]) -> Result<Option<Self>> {
         let position = database.position_of(key);
         let ordered = matches!(position, Position::Key(_) | Position::Id(_));
         // As Tokyo Tyrant, whose tables are in no order.
-        if database.table().is_some() && database.value_size(key)?.is_none() {
+        if database.has_rows() && database.value_size(key)?.is_none() {
             return Ok(None);
         }
         let mut cursor = Self { position: Some(position), ..Self::default() };
@@ -116,7 +117,7 @@ impl Cursor {
     }
 
     /// The next key, `None` at the end.
-    pub(crate) fn next(&mut self, database: &Database) -> Result<Option<Place>> {
+    pub(crate) fn next(&mut self, database: &View) -> Result<Option<Place>> {
         self.fill(database)?;
         let duplicate = self.duplicate;
         match self.ahead.front() {
@@ -131,7 +132,7 @@ impl Cursor {
         }
     }
 
-    fn fill(&mut self, database: &Database) -> Result<()> {
+    fn fill(&mut self, database: &View) -> Result<()> {
         while self.ahead.is_empty()
             && let Some(position) = &self.position
         {

@@ -106,7 +106,7 @@ pub(crate) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
         Ok(name) if is_name(name) => name,
         _ => return Ok(0),
     };
-    if name.eq_ignore_ascii_case(UNKNOWN) || store.table().is_some() {
+    if name.eq_ignore_ascii_case(UNKNOWN) || store.has_rows() {
         return Ok(0);
     }
     let number = match listed(name) {

@@ -1,14 +1,14 @@
 //! Groups of keys, named to the database before the first of them is looked up, so that the cache
 //! misses of finding them overlap.
 
-use cabinet::Database;
+use crate::store::view::View;
 
 /// Most keys that are named at once.
 pub(crate) const KEYS_AHEAD_MAX: usize = 16;
 
 /// The keys of one request, each group of them named to the database before its first key.
 pub(crate) struct Grouped<'d, 'k, I> {
-    database: &'d Database,
+    database: &'d View,
     keys: I,
     group: [&'k [u8]; KEYS_AHEAD_MAX],
     next: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Grouped<'d, 'k, I> {
 }
 
 impl<'d, 'k, I: Iterator<Item = &'k [u8]>> Grouped<'d, 'k, I> {
-    pub(crate) fn new(database: &'d Database, keys: I) -> Self {
+    pub(crate) fn new(database: &'d View, keys: I) -> Self {
         Self { database, keys, group: [&[]; KEYS_AHEAD_MAX], next: 0, count: 0 }
     }
 }
@@ -48,10 +48,11 @@ impl<'k, I: Iterator<Item = &'k [u8]>> Iterator for Grouped<'_, 'k, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cabinet::Database;
 
     #[test]
     fn grouping_keeps_every_key_in_its_order() {
-        let database = Database::open("*").expect("a database in memory");
+        let database = View::from(Database::open("*").expect("a database in memory"));
         for count in [0, 1, KEYS_AHEAD_MAX - 1, KEYS_AHEAD_MAX, KEYS_AHEAD_MAX + 1, 100] {
             let keys: Vec<Vec<u8>> = (0..count).map(|key| vec![key as u8]).collect();
             let grouped: Vec<_> = Grouped::new(&database, keys.iter().map(Vec::as_slice)).collect();

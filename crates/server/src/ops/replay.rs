@@ -136,7 +136,7 @@ impl<'a> Replayer<'a> {
                 keys.peek()?;
                 keys.for_each(|key| self.digest_record(key, &mut digest));
             }
-            Operation::GenerateUid => digest.add(&database.table()?.last_uid().to_be_bytes()),
+            Operation::GenerateUid => digest.add(&database.last_uid().to_be_bytes()),
             Operation::Search { .. } => digest.add(&database.len().to_be_bytes()),
             _ => return None,
         }

@@ -7,8 +7,9 @@
 //! results. Its arguments are in
 //! [`docs/protocols/tokyo-tyrant.md`](../../../docs/protocols/tokyo-tyrant.md).
 
+use crate::store::view::View;
 use crate::update_log::now_us;
-use cabinet::{Checked, Damage, Database, Verified};
+use cabinet::{Checked, Damage, Verified};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -171,7 +172,7 @@ impl Scrub {
     /// Runs the thread until the server stops.
     pub(crate) fn run_thread(
         &self,
-        database: &Database,
+        database: &View,
         (interval, bytes_per_second): (Option<Duration>, u64),
         is_stopping: impl Fn() -> bool,
     ) {
@@ -198,7 +199,7 @@ impl Scrub {
         }
     }
 
-    fn run(&self, run: u64, database: &Database, is_stopping: &dyn Fn() -> bool) {
+    fn run(&self, run: u64, database: &View, is_stopping: &dyn Fn() -> bool) {
         tracing::info!("scrub: verifying all checksums of the database");
         let mut seen_bytes = 0;
         let mut next_rate = |verified: &Verified| {
@@ -252,6 +253,7 @@ impl Scrub {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cabinet::Database;
     use std::sync::atomic::AtomicBool;
 
     /// Longest time of an undisturbed run.
@@ -273,6 +275,7 @@ mod tests {
         for key in 0..200u32 {
             database.put(&key.to_le_bytes(), &value).expect("a put");
         }
+        let database = View::from(database);
         let (scrub, is_stopping) = (Scrub::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,8 +1,9 @@
 //! A file for a value that is on its way, so that it takes no memory until it is complete.
 
 use crate::budget::{Budget, Charge};
+use crate::store::view::View;
+use cabinet::UsableMemory;
 use cabinet::io::{File, Map, RealStorage};
-use cabinet::{Database, UsableMemory};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) struct Spooled {
 impl Spool {
     /// An empty one, if the database has a folder. What it takes of the disk counts against
     /// `budget`.
-    pub(crate) fn new(database: &Database, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
+    pub(crate) fn new(database: &View, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
         let folder: PathBuf = Some(database.path()).filter(|path| path.is_dir())?;
         let file = RealStorage::temporary(&folder);
         Some(file.map(|file| Self {

@@ -17,7 +17,7 @@ use super::position::Position;
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::Served;
-use crate::update_log::{KeyPartitioning, Scope, Source, now_us};
+use crate::update_log::{Scope, Source, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,6 @@ pub(super) struct Applier<'a> {
     names: Names,
     /// What roots name this server's own log, 0 without one.
     own_log: u64,
-    spread: KeyPartitioning,
     lanes: Arc<Lanes>,
     /// What each lane had begun when the connection began.
     begun: Vec<Begun>,
@@ -120,7 +119,6 @@ impl<'a> Applier<'a> {
             master,
             names,
             own_log: served.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
-            spread: KeyPartitioning::of(&served.database),
             lanes,
             begun,
             before,
@@ -218,7 +216,7 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let lane = (!is_own).then(|| lane_of(self.spread, &self.served.database, &logged));
+        let lane = (!is_own).then(|| lane_of(&self.served.database, &logged));
         if lane == Some(ALONE) {
             self.submit(batch, replayer);
             self.await_idle();

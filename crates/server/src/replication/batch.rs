@@ -2,8 +2,8 @@
 
 use super::lanes::{ALONE, LANES};
 use crate::ops::replay::Logged;
-use crate::update_log::{KeyPartitioning, Scope};
-use cabinet::Database;
+use crate::store::view::View;
+use crate::update_log::Scope;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use wire::replication::Root;
@@ -79,9 +79,9 @@ impl Batch {
 }
 
 /// Returns the lane of an operation.
-pub(super) fn lane_of(spread: KeyPartitioning, database: &Database, logged: &Logged<'_>) -> usize {
+pub(super) fn lane_of(database: &View, logged: &Logged<'_>) -> usize {
     match logged.scope() {
-        Scope::Key(key) => spread.partition(database, key, LANES).unwrap_or(ALONE),
+        Scope::Key(key) => database.partition_of(key, LANES).unwrap_or(ALONE),
         Scope::All | Scope::Nothing => ALONE,
     }
 }

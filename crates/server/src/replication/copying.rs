@@ -57,10 +57,7 @@ impl<'a> Copying<'a> {
         // Replicas of this server may have records from its log all the same.
         let has_logged = served.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
         let cleared = if before > 0 || has_logged { store.clear() } else { Ok(()) };
-        let set = cleared.and_then(|()| match store.table() {
-            Some(table) => table.set_uid_seed(last_uid),
-            None => Ok(()),
-        });
+        let set = cleared.and_then(|()| store.set_last_uid(last_uid));
         set.map_err(|error| End::Lost(error.to_string()))?;
         Ok(copy)
     }
@@ -125,8 +122,7 @@ impl<'a> Copying<'a> {
     /// It is whole, and has everything up to `timestamp_us`.
     pub(super) fn end(&self, position: &mut Position, timestamp_us: u64) -> Result<(), End> {
         self.flush()?;
-        let database: &cabinet::Database = &self.served.database;
-        database.sync().map_err(|error| End::Lost(error.to_string()))?;
+        self.served.database.make_durable().map_err(|error| End::Lost(error.to_string()))?;
         // A log without entries ends at 0, which is no position.
         let ended = position.end_seeding(timestamp_us.max(1));
         ended.map_err(|error| End::Lost(format!("cannot end a copy: {error}")))?;

@@ -9,7 +9,7 @@ use super::position::Position;
 use super::tally::Tally;
 use crate::ops::replay::Replayer;
 use crate::ops::served::Served;
-use crate::update_log::{KeyPartitioning, name_of};
+use crate::update_log::name_of;
 use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
@@ -104,7 +104,7 @@ impl Path<'_> {
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
         let is_extended = link.is_extended();
-        let spread = KeyPartitioning::of(&self.served.database).name();
+        let spread = self.served.database.partitioning().name();
         let tells_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
             Ok(told) => told.flatten().is_some_and(|told| told == spread),
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },

@@ -61,7 +61,7 @@ struct Seeding<'a, 'l> {
 impl<'a, 'l> Seeding<'a, 'l> {
     fn begin(link: &'a mut Link<'l>) -> Result<Self, Failure> {
         let (log, database) = (link.log, &link.replication.served.database);
-        let stand = log.lock_keys(database, Scope::All);
+        let stand = database.lock_keys(log, Scope::All);
         if !log.write() {
             return Err(Failure::Unwritten);
         }
@@ -74,7 +74,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
             log.retention().confirm(id, tail.timestamp_us);
         }
         let feed = Feed::at(log, replica, tail)?;
-        let last_uid = database.table().map_or(0, cabinet::table::Table::last_uid);
+        let last_uid = database.last_uid();
         link.replica.set_phase(Phase::Seeding { done: 0, total });
         link.outlet.push(&FromMaster::SeedBegin { records: total, last_uid })?;
         Ok(Self { link, feed, records: VecDeque::new(), bytes: 0, done: 0, total })
@@ -112,9 +112,8 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     /// The indices of a table.
     fn read_indices(&mut self) -> Result<(), Failure> {
-        let Some(table) = self.link.replication.served.database.table() else { return Ok(()) };
         let at_us = self.link.log.last_entry_us();
-        for index in table.indices() {
+        for index in self.link.replication.served.database.indices() {
             let arguments = [&index.column[..], index.kind.name().as_bytes()];
             let strings = strings(&arguments).unwrap_or_default();
             let arguments = strings.strings();
@@ -129,7 +128,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
     /// Reads the record under a key.
     fn read(&mut self, key: &[u8]) -> Result<(), Failure> {
         let Link { replication, log, .. } = *self.link;
-        let stand = log.lock_keys(&replication.served.database, Scope::Key(key));
+        let stand = replication.served.database.lock_keys(log, Scope::Key(key));
         let at_us = stand.timestamp_us();
         let mut taken = Ok(());
         as_is(&replication.served.database, key, &mut |request| {

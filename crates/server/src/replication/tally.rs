@@ -5,7 +5,7 @@
 //! come meanwhile with one sync, so that the master hears of its replica also while a disk is slow.
 
 use super::HEARTBEAT;
-use cabinet::Database;
+use crate::store::view::View;
 use client::Acknowledger;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ impl Tally {
 
     /// Makes durable what was executed, while the master asks for that, until the connection is
     /// over.
-    pub(super) fn make_durable(&self, database: &Database) {
+    pub(super) fn make_durable(&self, database: &View) {
         let mut state = self.state.lock();
         while state.is_connected {
             let State { executed, executed_us, durable, durable_us, .. } = *state;
@@ -152,7 +152,7 @@ impl Tally {
                 self.changed.wait(&mut state);
                 continue;
             }
-            match MutexGuard::unlocked(&mut state, || database.sync()) {
+            match MutexGuard::unlocked(&mut state, || database.make_durable()) {
                 Ok(()) => {
                     state.durable = executed;
                     state.durable_us = executed_us;

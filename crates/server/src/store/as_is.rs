@@ -1,7 +1,8 @@
 //! A record as it is, as the operations of an update log that make it so, whatever there was.
 
+use crate::store::view::View;
 use crate::store::{put_request, strings};
-use cabinet::{Database, Error, Result};
+use cabinet::{Error, Result};
 use wire::binary::{Function, Request};
 
 /// Bytes of the values that one operation stores beside each other, unless one is longer.
@@ -9,11 +10,7 @@ const LIST_BYTES: usize = 1 << 20;
 
 /// Lends the operations to `take`, one after the other; the one that removes it if there is no
 /// record. The caller keeps others from changing it meanwhile.
-pub(crate) fn as_is(
-    database: &Database,
-    key: &[u8],
-    take: &mut dyn FnMut(Request<'_>),
-) -> Result<()> {
+pub(crate) fn as_is(database: &View, key: &[u8], take: &mut dyn FnMut(Request<'_>)) -> Result<()> {
     if database.has_duplicates() {
         call(Function::OutList, &[key], take)?;
         // Clients see flags and expiry of the first value only, and nothing says those of others.
@@ -38,7 +35,7 @@ pub(crate) fn as_is(
         }
         return Ok(());
     }
-    if database.table().is_some() {
+    if database.has_rows() {
         let mut called = Ok(());
         let row = database.read_row(key, |row| {
             let mut arguments = vec![key];

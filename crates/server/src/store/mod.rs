@@ -18,19 +18,23 @@ pub(crate) mod position_file;
 pub(crate) mod settle;
 #[cfg(test)]
 mod tests;
+pub(crate) mod view;
 mod words;
 
 pub(crate) use words::{meta_in, put_request, strings};
 
 use crate::store::as_is::as_is;
 use crate::store::gate::Gate;
-use crate::update_log::{ChangeGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us};
+use crate::update_log::{
+    ChangeGuard, KeyLockGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us,
+};
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use view::View;
 use wire::binary::{Function, Request, double_to_parts};
 use wire::update_log::Operation;
 use words::{added_to, appended, with_key};
@@ -46,10 +50,10 @@ pub(crate) enum RowMode {
     Merge,
 }
 
-/// A database whose changes are logged.
+/// A database whose changes are logged. Everything that only reads is its [`View`]'s.
 #[derive(Clone)]
 pub(crate) struct Store {
-    database: Database,
+    view: View,
     /// Whether the handle waits for the disk.
     may_wait: bool,
     log: Option<Arc<UpdateLog>>,
@@ -59,10 +63,10 @@ pub(crate) struct Store {
 }
 
 impl Deref for Store {
-    type Target = Database;
+    type Target = View;
 
-    fn deref(&self) -> &Database {
-        &self.database
+    fn deref(&self) -> &View {
+        &self.view
     }
 }
 
@@ -70,7 +74,7 @@ impl Store {
     /// A store whose changes are logged as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
         let source = Source { origin: id, master: 0, root: None };
-        Self { database, may_wait: true, log, source, gate: None }
+        Self { view: View { database }, may_wait: true, log, source, gate: None }
     }
 
     /// The same for clients, whose changes have to pass the gate.
@@ -91,7 +95,11 @@ impl Store {
 
     /// The same for threads that must not wait for the disk.
     pub(crate) fn nonblocking(&self) -> Self {
-        Self { database: self.database.nonblocking(), may_wait: false, ..self.clone() }
+        Self {
+            view: View { database: self.view.database.nonblocking() },
+            may_wait: false,
+            ..self.clone()
+        }
     }
 
     /// The same without the log.
@@ -105,7 +113,7 @@ impl Store {
     }
 
     fn begin<'s>(&'s self, log: &'s UpdateLog, scope: Scope<'_>) -> Result<ChangeGuard<'s>> {
-        log.begin(&self.database, self.source, scope, self.may_wait)
+        log.begin(&self.view.database, self.source, scope, self.may_wait)
     }
 
     fn append(&self, held: &ChangeGuard<'_>, request: Request<'_>, succeeded: bool) {
@@ -120,7 +128,7 @@ impl Store {
         log: &'s UpdateLog,
         key: &'k [u8],
     ) -> Result<(ChangeGuard<'s>, Cow<'k, [u8]>)> {
-        if self.database.as_numbered().is_none() || !is_relative(key) {
+        if self.view.database.as_numbered().is_none() || !is_relative(key) {
             let held = self.begin(log, Scope::Key(key))?;
             self.expire(&held, key)?;
             return Ok((held, Cow::Borrowed(key)));
@@ -140,18 +148,38 @@ impl Store {
     /// Removes what has expired under a key that is about to be changed, and logs that: whoever
     /// executes the change may know nothing of expiry, or have another time.
     fn expire(&self, held: &ChangeGuard<'_>, key: &[u8]) -> Result<()> {
-        if self.database.expired_keys().is_some() && self.database.remove_expired(key)? {
+        if self.view.database.expired_keys().is_some() && self.view.database.remove_expired(key)? {
             // Removing it is logged so that it succeeds also where there is nothing any more.
-            let database = self.database.blocking();
+            let database = View { database: self.view.database.blocking() };
             as_is(&database, key, &mut |request| self.append(held, request, true))?;
         }
         Ok(())
     }
 
+    /// Removes an expired record, without logging that. Returns whether it was there.
+    pub(crate) fn remove_expired(&self, key: &[u8]) -> Result<bool> {
+        self.view.database.remove_expired(key)
+    }
+
+    /// Looks for expired records, where only writes do so by themselves.
+    pub(crate) fn find_expired(&self) {
+        self.view.database.find_expired();
+    }
+
+    /// Has the table give out only numbers after `last_uid`.
+    pub(crate) fn set_last_uid(&self, last_uid: u64) -> Result<()> {
+        self.rows().map_or(Ok(()), |table| table.set_uid_seed(last_uid))
+    }
+
+    /// Keeps others from changing the record under a key, or all of them, while the guard lives.
+    pub(crate) fn lock_keys<'l>(&self, log: &'l UpdateLog, scope: Scope<'_>) -> KeyLockGuard<'l> {
+        log.lock_keys(&self.view.database, scope)
+    }
+
     /// Removes the records that have expired as far as the database has named them, and logs that,
     /// until a master decides what has expired, as `is_over` returns.
     pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
-        let (Some(log), Some(expired)) = (&self.log, self.database.expired_keys()) else {
+        let (Some(log), Some(expired)) = (&self.log, self.view.database.expired_keys()) else {
             return Ok(());
         };
         for key in expired.take() {
@@ -168,11 +196,13 @@ impl Store {
     /// The id that a word of a fixed-length database means now; `None` if there is none, so that
     /// the change fails, or finds no record.
     fn resolve(&self, key: &[u8]) -> Result<Option<u64>> {
-        let Some(numbered) = self.database.as_numbered() else { return Ok(None) };
+        let Some(numbered) = self.view.database.as_numbered() else { return Ok(None) };
         let id = match key {
             b"next" => Some(numbered.max().unwrap_or(0).saturating_add(1)),
             b"prev" => Some(numbered.min().unwrap_or(0).saturating_sub(1)),
-            b"min" | b"max" => self.database.read(key, |entry| numbered.id(entry.key))?.flatten(),
+            b"min" | b"max" => {
+                self.view.database.read(key, |entry| numbered.id(entry.key))?.flatten()
+            }
             _ => None,
         };
         Ok(id.filter(|id| (1..=numbered.id_max()).contains(id)))
@@ -188,16 +218,16 @@ impl Store {
         change: impl FnOnce(&Database, &[u8]) -> Result<T>,
     ) -> Result<T> {
         self.pass()?;
-        let Some(log) = &self.log else { return change(&self.database, key) };
+        let Some(log) = &self.log else { return change(&self.view.database, key) };
         let (held, key) = self.begin_record(log, key)?;
         let request = with_key(request, &key);
-        let mut is_as_is = self.database.evicts();
+        let mut is_as_is = self.view.database.evicts();
         if let Some((added, width)) = added_to(&request) {
             let (bytes, expires) = self.present(&key)?;
             log.check_value((bytes + added).min(width))?;
             is_as_is |= expires;
         }
-        let result = change(&self.database, &key);
+        let result = change(&self.view.database, &key);
         match &result {
             Ok(_) if is_as_is => self.log_what_is(&held, &key),
             Ok(done) => self.append(&held, request, outcome(done)),
@@ -218,9 +248,9 @@ impl Store {
         if !matches!(scope, Scope::Nothing) {
             self.pass()?;
         }
-        let Some(log) = &self.log else { return change(&self.database) };
+        let Some(log) = &self.log else { return change(&self.view.database) };
         let held = self.begin(log, scope)?;
-        change(&self.database)?;
+        change(&self.view.database)?;
         self.append(&held, request, true);
         Ok(())
     }
@@ -228,11 +258,11 @@ impl Store {
     /// Length of the value that is there, in bytes, and whether it will expire. For rows neither
     /// counts: they do not expire, and their columns are logged one by one.
     fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
-        if self.database.table().is_some() {
+        if self.view.database.table().is_some() {
             return Ok((0, false));
         }
         let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
-        match self.database.read(key, look) {
+        match self.view.database.read(key, look) {
             Ok(found) => Ok(found.unwrap_or_default()),
             // The change itself fails.
             Err(Error::NoId { .. }) => Ok((0, false)),
@@ -248,7 +278,7 @@ impl Store {
         if self.logs_whole() {
             return self.log_whole(held, key);
         }
-        let database = self.database.blocking();
+        let database = self.view.database.blocking();
         let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
         // If it cannot be read, it is better gone there than old.
         if !matches!(logged, Ok(Some(()))) {
@@ -277,24 +307,24 @@ impl Store {
 
     pub(crate) fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.database.put_with(key, value, meta) };
+        let Some(log) = &self.log else { return self.view.database.put_with(key, value, meta) };
         let key = self.given(key)?;
         log.check_value(value.len())?;
         let (held, key) = self.begin_record(log, &key)?;
-        let version = self.database.put_with(&key, value, meta)?;
+        let version = self.view.database.put_with(&key, value, meta)?;
         self.log_put(&held, &key, value, meta);
         Ok(version)
     }
 
     pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.database.put_keep(key, value, meta) };
+        let Some(log) = &self.log else { return self.view.database.put_keep(key, value, meta) };
         let key = self.given(key)?;
         log.check_value(value.len())?;
         let (held, key) = self.begin_record(log, &key)?;
         let (_, expires) = self.present(&key)?;
-        let is_as_is = self.database.evicts() || expires;
-        let stored = self.database.put_keep(&key, value, meta)?;
+        let is_as_is = self.view.database.evicts() || expires;
+        let stored = self.view.database.put_keep(&key, value, meta)?;
         if stored && (meta != Meta::NONE || is_as_is) {
             self.log_put(&held, &key, value, meta);
         } else if !is_as_is {
@@ -305,11 +335,11 @@ impl Store {
 
     pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.database.replace(key, value, meta) };
+        let Some(log) = &self.log else { return self.view.database.replace(key, value, meta) };
         log.check_value(value.len())?;
         let (held, key) = self.begin_record(log, key)?;
         let key = &*key;
-        let stored = self.database.replace(key, value, meta)?;
+        let stored = self.view.database.replace(key, value, meta)?;
         if stored {
             self.log_put(&held, key, value, meta);
         }
@@ -331,7 +361,7 @@ impl Store {
 
     pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.database.extend(key, part, front) };
+        let Some(log) = &self.log else { return self.view.database.extend(key, part, front) };
         if front {
             // The protocol has no word for it.
             return self.modify(key, |entry| match entry {
@@ -343,8 +373,8 @@ impl Store {
         let key = &*key;
         let (bytes, expires) = self.present(key)?;
         log.check_value(bytes + part.len())?;
-        let is_as_is = self.database.evicts() || expires || !self.has_plain_values();
-        let extended = self.database.extend(key, part, front)?;
+        let is_as_is = self.view.database.evicts() || expires || !self.has_plain_values();
+        let extended = self.view.database.extend(key, part, front)?;
         if extended && is_as_is {
             self.log_what_is(&held, key);
         } else if extended {
@@ -383,12 +413,12 @@ impl Store {
     ) -> Result<Swap> {
         self.pass()?;
         let Some(log) = &self.log else {
-            return self.database.compare_and_swap(key, version, value, meta);
+            return self.view.database.compare_and_swap(key, version, value, meta);
         };
         log.check_value(value.len())?;
         let (held, key) = self.begin_record(log, key)?;
         let key = &*key;
-        let swap = self.database.compare_and_swap(key, version, value, meta)?;
+        let swap = self.view.database.compare_and_swap(key, version, value, meta)?;
         if matches!(swap, Swap::Stored(_)) {
             self.log_put(&held, key, value, meta);
         }
@@ -409,13 +439,13 @@ impl Store {
         mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.database.modify_versioned(key, decide) };
+        let Some(log) = &self.log else { return self.view.database.modify_versioned(key, decide) };
         let (held, key) = self.begin_record(log, key)?;
         let key = &*key;
         let mut changed = Change::Keep;
         let mut appended_from = None;
         let mut checked = Ok(());
-        let answer = self.database.modify_versioned(key, |entry| {
+        let answer = self.view.database.modify_versioned(key, |entry| {
             let (mut change, answer) = decide(entry);
             if let Change::Put(value, _) = &change {
                 checked = log.check_value(value.len());
@@ -424,7 +454,7 @@ impl Store {
                 }
             }
             appended_from = entry
-                .filter(|_| !self.database.evicts() && self.has_plain_values())
+                .filter(|_| !self.view.database.evicts() && self.has_plain_values())
                 .and_then(|entry| appended(&entry, &change));
             changed = match &change {
                 Change::Remove if entry.is_none() => Change::Keep,
@@ -450,12 +480,12 @@ impl Store {
             Side::After => Function::PutDuplicate,
             Side::Before => Function::PutDuplicateBack,
         };
-        let put = || self.database.put_duplicate(key, value, side);
+        let put = || self.view.database.put_duplicate(key, value, side);
         self.function(Scope::Key(key), function, &[key, value], |_| true, put)
     }
 
     pub(crate) fn remove_all(&self, key: &[u8]) -> Result<usize> {
-        let remove = || self.database.remove_all(key);
+        let remove = || self.view.database.remove_all(key);
         self.function(Scope::Key(key), Function::OutList, &[key], |_| true, remove)
     }
 
@@ -478,11 +508,11 @@ impl Store {
     /// nothing else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
     pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
         let Some(log) = &self.log else {
-            self.database.copy_to(path)?;
+            self.view.database.copy_to(path)?;
             return Ok(now_us());
         };
         let mut mark = Mark::default();
-        self.database.copy_at(path, &mut |cut| {
+        self.view.database.copy_at(path, &mut |cut| {
             let Some(_held) = log.block_changes() else { return Ok(false) };
             cut()?;
             mark = log.mark();
@@ -559,7 +589,7 @@ impl Store {
     /// Returns the table.
     fn rows(&self) -> Result<&Table> {
         let missing = || Error::NotSupported("rows, in a database that is not a table".into());
-        self.database.table().ok_or_else(missing)
+        self.view.database.table().ok_or_else(missing)
     }
 
     /// Makes a change that is logged as the call of a versatile function, which did what it should
@@ -597,7 +627,7 @@ impl Store {
     pub(crate) fn log_as_is(&self, key: &[u8]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let held = self.begin(log, Scope::Key(key))?;
-        as_is(&self.database, key, &mut |request| self.append(&held, request, true))
+        as_is(&self.view, key, &mut |request| self.append(&held, request, true))
     }
 
     /// The key that a row is stored under: in a table the next identifier in place of an empty one,
@@ -606,7 +636,7 @@ impl Store {
         if !key.is_empty() || self.log.is_none() {
             return Ok(Cow::Borrowed(key));
         }
-        match self.database.table() {
+        match self.view.database.table() {
             None => Ok(Cow::Borrowed(key)),
             Some(_) if !self.may_wait => Err(Error::WouldBlock),
             Some(_) => Ok(self.generate_uid()?.to_string().into_bytes().into()),
@@ -615,21 +645,21 @@ impl Store {
 
     /// Whether `putcat` adds to the end of a value; in a table it adds columns to a row.
     fn has_plain_values(&self) -> bool {
-        self.database.table().is_none()
+        self.view.database.table().is_none()
     }
 
     /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as
     /// the row. A replica may have some that were evicted here, with which the same change would be
     /// another.
     fn logs_whole(&self) -> bool {
-        let has_parts = self.database.has_duplicates() || self.database.table().is_some();
-        self.database.evicts() && has_parts
+        let has_parts = self.view.database.has_duplicates() || self.view.database.table().is_some();
+        self.view.database.evicts() && has_parts
     }
 
     /// Logs all duplicates of a key, or its row.
     fn log_whole(&self, held: &ChangeGuard<'_>, key: &[u8]) {
         // The change is made: it is too late to be executed again by a thread that may wait.
-        let database = self.database.blocking();
+        let database = View { database: self.view.database.blocking() };
         if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
             // What cannot be read is better gone there than old.
             tracing::error!("the update log has a key without what it has here: {error}");

@@ -4,7 +4,8 @@ use super::{Halt, explained, json};
 use crate::counters::Count;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::Context;
-use cabinet::{Database, Order, Position, Result};
+use crate::store::view::View;
+use cabinet::{Order, Position, Result};
 use serde_json::json;
 use wire::http::{Head, Method, Status, decode, reply};
 
@@ -96,7 +97,7 @@ struct Page {
 
 /// Keys in the order of the database, which is that of the bytes in trees, and in hash databases
 /// none that means anything, but always the same.
-fn page(database: &Database, wanted: &Wanted) -> Result<Page> {
+fn page(database: &View, wanted: &Wanted) -> Result<Page> {
     let is_sorted = database.order() == Some(Order::Lexical);
     let mut position = match &wanted.after {
         Some(after) if !is_sorted || after[..] >= wanted.prefix[..] => database.position_of(after),
@@ -144,6 +145,7 @@ fn page(database: &Database, wanted: &Wanted) -> Result<Page> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cabinet::Database;
     use std::collections::BTreeSet;
 
     fn wanted(prefix: &str, after: Option<Vec<u8>>, limit: usize) -> Wanted {
@@ -178,6 +180,7 @@ mod tests {
                 }
             }
             database.put(crate::ops::reserved::MEDIA_TYPES, b"").expect("stored");
+            let database = View::from(database);
             for limit in [1, 7, 99, 100, 101] {
                 let mut found = Vec::new();
                 let mut after = None;

@@ -187,7 +187,7 @@ impl Records {
     /// records rows.
     fn keeps_own(&self) -> bool {
         let database = &self.shared.served.database;
-        database.as_numbered().is_none() && database.table().is_none()
+        database.as_numbered().is_none() && !database.has_rows()
     }
 
     /// Changes a record that the front end keeps for itself. Without a value there is none.

@@ -8,7 +8,6 @@ use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
 use crate::ops::scrub;
 use crate::protocol::{Context, Halt};
-use crate::update_log::KeyPartitioning;
 use wire::binary::{Function, Strings};
 
 /// A call of a function.
@@ -93,7 +92,7 @@ impl<'a> Call<'a> {
                 reply.element(identity.as_bytes());
             }
             (Function::Replication, [wire::replication::ROOTS]) => {
-                reply.element(KeyPartitioning::of(context.database).name().as_bytes());
+                reply.element(context.database.partitioning().name().as_bytes());
             }
             (Function::Replication, _) => reply.element(wire::replication::VERSION),
             _ => return Ok(check(context, &arguments, reply)),
@@ -234,7 +233,7 @@ mod tests {
             assert_eq!(run(&shared, false, name, &[b"", b"a", b"1"]), Err(Halt::Blocked));
             assert_eq!(run(&shared, true, name, &[b"", b"a", b"1"]), Ok(true));
         }
-        assert_eq!(shared.served.database.table().expect("a table").last_uid(), 3);
+        assert_eq!(shared.served.database.last_uid(), 3);
     }
 
     /// Returns the functions that a mask refuses on some kind of database.

@@ -1,0 +1,118 @@
+//! View of a database: everything that reads it, and nothing that changes a record.
+
+use crate::update_log::KeyPartitioning;
+use cabinet::table::{IndexDescription, RowView, Table};
+use cabinet::{
+    Damage, Database, Entry, ExpiredKeys, GoOn, LogPosition, LongValue, Numbered, Order, Position,
+    Result, Verified,
+};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// A database that can only be read. The methods are those of [`Database`] by the same name.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(super) database: Database,
+}
+
+impl From<Database> for View {
+    fn from(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+/// Declares methods that call those of the database by the same name.
+macro_rules! forward {
+    ($(fn $name:ident $(<$($generic:tt),*>)? (&self $(, $argument:ident: $type:ty)*) -> $result:ty;)*) => {
+        $(
+            #[inline]
+            pub(crate) fn $name $(<$($generic),*>)? (&self $(, $argument: $type)*) -> $result {
+                self.database.$name($($argument),*)
+            }
+        )*
+    };
+}
+
+impl View {
+    forward! {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+        fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>>;
+        fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>>;
+        fn read_row<T>(
+            &self,
+            key: &[u8],
+            visit: impl FnOnce(RowView<'_>) -> T
+        ) -> Result<Option<T>>;
+        fn read_duplicate<T>(
+            &self,
+            key: &[u8],
+            index: usize,
+            visit: impl FnOnce(Entry<'_>) -> T
+        ) -> Result<Option<T>>;
+        fn for_each_key_with_prefix(
+            &self,
+            prefix: &[u8],
+            visit: impl FnMut(&[u8]) -> ControlFlow<()>
+        ) -> Result<()>;
+        fn for_each(&self, visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()>;
+        fn for_each_match(
+            &self,
+            pattern: &[u8],
+            visit: impl FnMut(Entry<'_>) -> ControlFlow<()>
+        ) -> Result<()>;
+        fn scan(&self, from: &Position, visit: impl FnMut(Entry<'_>)) -> Result<Option<Position>>;
+        fn scan_keys(&self, from: &Position, visit: impl FnMut(&[u8])) -> Result<Option<Position>>;
+        fn verify<'r>(
+            &self,
+            go_on: &'r mut GoOn<'r>,
+            report: &'r mut dyn FnMut(Damage)
+        ) -> Result<Verified>;
+        fn count(&self, key: &[u8]) -> Result<usize>;
+        fn value_size(&self, key: &[u8]) -> Result<Option<usize>>;
+        fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>>;
+        fn prefetch(&self, keys: &[&[u8]]) -> ();
+        fn position_of(&self, key: &[u8]) -> Position;
+        fn as_numbered(&self) -> Option<&dyn Numbered>;
+        fn order(&self) -> Option<Order>;
+        fn has_duplicates(&self) -> bool;
+        fn len(&self) -> u64;
+        fn is_empty(&self) -> bool;
+        fn size_bytes(&self) -> u64;
+        fn path(&self) -> PathBuf;
+        fn appended(&self) -> LogPosition;
+        fn durable(&self) -> LogPosition;
+        fn wait_durable(&self, position: LogPosition) -> Result<()>;
+        fn expired_keys(&self) -> Option<&ExpiredKeys>;
+        fn figures(&self) -> Vec<(&'static str, String)>;
+    }
+
+    /// Returns how keys are told apart.
+    pub(crate) fn partitioning(&self) -> KeyPartitioning {
+        KeyPartitioning::of(&self.database)
+    }
+
+    /// Returns the number of the partition of a key, if keys can be told apart.
+    pub(crate) fn partition_of(&self, key: &[u8], count: usize) -> Option<usize> {
+        self.partitioning().partition(&self.database, key, count)
+    }
+
+    /// Returns whether records are rows.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.database.table().is_some()
+    }
+
+    /// Returns the last number that the table has given out, 0 for what is no table.
+    pub(crate) fn last_uid(&self) -> u64 {
+        self.database.table().map_or(0, Table::last_uid)
+    }
+
+    /// Returns the indexes of the table.
+    pub(crate) fn indices(&self) -> Vec<IndexDescription> {
+        self.database.table().map_or_else(Vec::new, Table::indices)
+    }
+
+    /// Makes durable what was changed so far.
+    pub(crate) fn make_durable(&self) -> Result<()> {
+        self.database.sync()
+    }
+}

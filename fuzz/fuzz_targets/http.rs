@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::Parse;
-use wire::http::range::{Part, part};
+use wire::http::range::{ByteRange, select_range};
 use wire::http::{Conditions, Progress, RestOfBody, form, head, parse, parse_resuming};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -29,13 +29,13 @@ fuzz_target!(|bytes: &[u8]| {
         let body = request.body();
         let tag = Some("\"1f\"");
         let _ = Conditions::of(&request).check(tag);
-        if let Some(Part::Bytes(start, end)) = request.header("Range").map(|range| part(range, 9)) {
+        if let Some(ByteRange::Bytes(start, end)) = request.header("Range").map(|range| select_range(range, 9)) {
             assert!(start < end && end <= 9);
         }
         let Parse::Complete(_, mut position) = head(bytes) else { unreachable!() };
         let mut rest = RestOfBody::of(request.head.body);
         let mut pieces = Vec::new();
-        while !rest.is_nothing() {
+        while !rest.is_empty() {
             let Parse::Complete(piece, taken) = rest.take(&bytes[position..]) else {
                 unreachable!()
             };

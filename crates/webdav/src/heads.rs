@@ -75,7 +75,7 @@ impl Heads {
                         }
                         taken += length;
                         let body = RestOfBody::of(head.body);
-                        if !body.is_nothing() {
+                        if !body.is_empty() {
                             self.state = State::Body(body);
                         }
                     }
@@ -89,7 +89,7 @@ impl Heads {
                     Parse::Complete(_, length) => {
                         passed.extend_from_slice(&rest[..length]);
                         taken += length;
-                        if body.is_nothing() {
+                        if body.is_empty() {
                             self.state = State::Head;
                         }
                     }

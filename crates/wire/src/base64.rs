@@ -1,4 +1,4 @@
-//! Base64 with padding, as keys of the meta commands may come.
+//! Base64 with padding, as in keys of the meta commands.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -15,8 +15,8 @@ pub fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Decodes `text` into `buffer`, which has to be three quarters as long. Returns `None` if it is no
-/// base64. Bits left over at the end may be anything.
+/// Decodes `text` into `buffer`, which must have three quarters of its length. Returns `None` if
+/// `text` is not base64. Surplus bits at the end may be anything.
 pub fn decode<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     let (groups, []) = text.as_chunks::<4>() else { return None };
     let mut length = 0;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_refused() {
+    fn malformed_base64_is_refused() {
         for text in ["Z", "Zg", "Zg=", "Zg===", "Z===", "====", "Zg==Zg==", "Zm9\n", "Zm-v"] {
             assert_eq!(decode(text.as_bytes(), &mut [0; 12]), None, "{text}");
         }
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_bytes_come_back(bytes: Vec<u8>) {
+        fn all_bytes_survive_encoding_and_decoding(bytes: Vec<u8>) {
             let mut text = Vec::new();
             encode(&mut text, &bytes);
             let mut buffer = vec![0; bytes.len()];

@@ -1,4 +1,4 @@
-//! Decimal numbers without a detour over `str` and `fmt`.
+//! Decimal numbers, without `str` and `fmt`.
 
 /// Appends a number in decimal.
 #[inline]
@@ -16,7 +16,7 @@ pub(crate) fn write(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// The number that `text` is, every byte of it; `None` if it is none or does not fit.
+/// Parses all of `text` as a number. Returns `None` if it is not a number or out of range.
 #[inline]
 pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -33,19 +33,19 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// The same with an optional plus.
+/// Parses a number with an optional plus sign.
 #[inline]
 pub(crate) fn unsigned_with_plus(text: &[u8]) -> Option<u64> {
     unsigned(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-/// The low 32 bits of such a number.
+/// Parses a number with an optional plus sign and returns its low 32 bits.
 #[inline]
 pub(crate) fn low_32_bits(text: &[u8]) -> Option<u32> {
     unsigned_with_plus(text).map(|number| number as u32)
 }
 
-/// A number with an optional sign.
+/// Parses a number with an optional sign.
 #[inline]
 pub(crate) fn signed(text: &[u8]) -> Option<i64> {
     match text {
@@ -54,7 +54,7 @@ pub(crate) fn signed(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The low 32 bits of such a number, as a signed number.
+/// Parses a number with an optional sign and returns its low 32 bits, as a signed number.
 #[inline]
 pub(crate) fn low_32_bits_signed(text: &[u8]) -> Option<i64> {
     signed(text).map(|number| i64::from(number as i32))

@@ -1,7 +1,8 @@
-//! Pure codecs of the protocols tyrant speaks: bytes in, requests out; replies into a buffer.
+//! Pure codecs of the protocols of tyrant: bytes in, requests out; replies into a buffer.
 //!
-//! No I/O, no engine, no allocation for the requests of the hot path: a parsed request borrows
-//! from the bytes it was parsed from. Every parser here answers a [`Parse`] and is a fuzz target.
+//! There is no I/O, no engine, and no allocation for the requests of the hot path: a parsed request
+//! borrows from the bytes it was parsed from. Every parser here returns a [`Parse`] and is a fuzz
+//! target.
 //!
 //! ```
 //! use wire::memcached::{self, Dialect};
@@ -34,16 +35,16 @@ pub use sniff::{Protocol, sniff};
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<T> {
-    /// A whole request, and how many bytes it took.
+    /// Complete request and its length, in bytes.
     Complete(T, usize),
-    /// More bytes are needed; at least this many in all, as far as is known yet.
+    /// The request needs at least this many bytes in all.
     Incomplete(usize),
-    /// This can never become a request of the protocol.
+    /// The bytes can never become a request of the protocol.
     Invalid(Invalid),
 }
 
 impl<T> Parse<T> {
-    /// The same with another request.
+    /// Converts a complete request.
     pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Parse<U> {
         match self {
             Parse::Complete(request, length) => Parse::Complete(convert(request), length),
@@ -53,12 +54,12 @@ impl<T> Parse<T> {
     }
 }
 
-/// Why bytes are not a request.
+/// Reason why bytes are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     /// Not a command of the protocol.
     UnknownCommand,
-    /// A command with parameters missing or out of their range.
+    /// Missing parameters, or parameters out of their range.
     BadParameters,
     /// A size beyond the limit.
     TooLarge,

@@ -1,4 +1,4 @@
-//! Every limit of the protocols, named in one place.
+//! Limits of the protocols.
 
 /// Most bytes of one key, value, path or argument of the binary protocol, as Tokyo Tyrant.
 pub const BINARY_ARGUMENT_BYTES_MAX: usize = 256 << 20;
@@ -16,8 +16,7 @@ pub const UPDATE_BODY_BYTES_MAX: usize = 1 << 30;
 /// Longest identity of an update log, in bytes.
 pub const LOG_IDENTITY_BYTES_MAX: usize = 64;
 
-/// Longest block of messages of a replication stream that is compressed as a whole, in bytes
-/// before it is.
+/// Longest compressed block of replication messages, in bytes before compression.
 pub const REPLICATION_BLOCK_BYTES_MAX: usize = 4 << 20;
 
 /// Longest reason of a master's refusal, in bytes.

@@ -1,9 +1,9 @@
-//! Messages between two servers of this project, beyond Tokyo Tyrant's replication.
+//! Replication messages between two servers of this project, beyond Tokyo Tyrant's protocol.
 //!
 //! A replica asks with the versatile function [`Function::Replication`] whether its master knows
-//! this, and then sends [`Request::Follow`](crate::binary::Request::Follow) on the same connection.
-//! The master answers its server id and [`FromMaster`]s, and the replica says with
-//! [`Acknowledgement`]s how far it has come. `docs/protocols/replication.md` draws the bytes.
+//! this protocol. Then it sends [`Request::Follow`](crate::binary::Request::Follow) on the same
+//! connection. The master sends its server id and [`FromMaster`]s, the replica reports its progress
+//! with [`Acknowledgement`]s. `docs/protocols/replication.md` draws the bytes.
 
 use crate::limits::{
     LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
@@ -11,38 +11,37 @@ use crate::limits::{
 use crate::update_log::{Message, body_size, checked_size};
 use crate::{Invalid, Parse};
 
-/// Answer of the function.
+/// Reply of the function.
 pub const VERSION: &[u8] = b"1";
 
 /// Argument of the function that asks for the identity of the update log.
 pub const IDENTITY: &[u8] = b"identity";
 
-/// Option of a replica that has nothing: it wants a copy of all records.
+/// Option of a replica without records: it requests a copy of all records.
 pub const SEED: u32 = 1;
 
-/// Option of a replica that wants a copy if what it asks for is no longer in the log.
+/// Option of a replica that requests a copy if the log no longer has the entries it needs.
 pub const SEED_IF_TOO_OLD: u32 = 2;
 
-/// Option of a replica that wants the copy compressed.
+/// Option of a replica that requests a compressed copy.
 pub const COMPRESS: u32 = 4;
 
 /// Argument of the function that asks whether the master knows the [`Root`]s of its entries. The
-/// answer is how it tells keys apart, which has to be the same for both servers. Masters that do
-/// not know roots answer [`VERSION`].
+/// reply is the partitioning of its keys, which must be equal on both servers. Masters that do not
+/// know roots reply with [`VERSION`].
 pub const ROOTS: &[u8] = b"roots";
 
-/// Option of a replica whose time stamp is of another log than the master's: after the master's id
-/// it sends what it has executed, as [`Resume`].
+/// Option of a replica whose time stamp is of another log than the master's. It sends its progress
+/// after the master's id, as [`Resume`].
 pub const RESUME: u32 = 8;
 
-/// Option of a replica that is to be sent [`FromMaster::Rooted`] and [`FromMaster::Had`].
-pub const NAME_ROOTS: u32 = 16;
+/// Option of a replica that requests [`FromMaster::Rooted`] and [`FromMaster::Progress`].
+pub const SEND_ROOTS: u32 = 16;
 
-/// Number of partitions that the operations on one key are spread over, and one more for the
-/// others.
-pub const LANES: usize = 65;
+/// Number of partitions: those of operations on one key, and one more for all other operations.
+pub const PARTITIONS: usize = 65;
 
-/// Most logs that a replica has executed entries of.
+/// Most logs of which a replica may have executed entries.
 pub const ROOT_LOGS_MAX: usize = 32;
 
 const POSITION: u8 = 0xcb;
@@ -55,63 +54,63 @@ const ACKNOWLEDGEMENT: u8 = 0xd1;
 const RESUME_FROM: u8 = 0xd2;
 const SWITCH: u8 = 0xd4;
 const ROOTED: u8 = 0xd5;
-const HAD: u8 = 0xd6;
+const PROGRESS: u8 = 0xd6;
 const RESUME_BY_ROOTS: u8 = 0xd7;
 
-/// A message of a master, borrowing from the bytes it came in.
+/// Message of a master, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromMaster<'a> {
     /// Message that Tokyo Tyrant sends too.
     Log(Message<'a>),
-    /// How far the master has come, and this stream.
+    /// Progress of the master and of this stream.
     Position(Position),
-    /// A copy of all records begins: whatever the replica has goes.
+    /// A copy of all records begins, which replaces the records of the replica.
     SeedBegin {
-        /// Records that the master has at present.
+        /// Number of records that the master has at present.
         records: u64,
-        /// The last number that a table gave out.
+        /// Last generated id of a table.
         last_uid: u64,
     },
-    /// Operation that makes a record as it is, as an [`Operation`](crate::update_log::Operation).
+    /// Operation that makes a record, as an [`Operation`](crate::update_log::Operation).
     Record {
         /// The operation, as bytes.
         body: &'a [u8],
     },
-    /// The copy is whole: with what came between its beginning and this, the replica has
-    /// everything up to a time stamp.
+    /// The copy is complete. With the entries sent since its beginning, the replica has everything
+    /// up to a time stamp.
     SeedEnd {
-        /// In microseconds since 1970.
+        /// Time stamp, in microseconds since 1970.
         timestamp_us: u64,
     },
     /// Messages, compressed with zstd.
     Block {
-        /// Bytes they take when they are not.
+        /// Length of the messages before compression, in bytes.
         bytes: usize,
-        /// The compressed bytes.
+        /// Compressed bytes.
         compressed: &'a [u8],
     },
-    /// Only as the first message: entries come from after a time stamp of the master's log. The
-    /// replica has executed everything before, and leaves out what it has executed of those.
+    /// First message: entries follow from after a time stamp of the master's log. The replica has
+    /// executed everything before it, and skips later entries that it has executed.
     Switch {
-        /// In microseconds since 1970.
+        /// Time stamp, in microseconds since 1970.
         timestamp_us: u64,
     },
-    /// An entry that was made first in another log than the master's.
+    /// Entry that was made first in another log than the master's.
     Rooted {
-        /// Entry in which it was made first.
+        /// Its first entry.
         root: Root,
         /// The entry.
         message: Message<'a>,
     },
-    /// The logs of which there are entries in the master's, each with a time stamp up to which the
-    /// replica has all of them with what came before this.
-    Had {
-        /// Pairs of numbers, as bytes.
+    /// Logs of which the master's log has entries. Each has a time stamp up to which the replica
+    /// has all of them, with the messages before this one.
+    Progress {
+        /// Pairs of log and time stamp, see [`progress_in`].
         pairs: &'a [u8],
     },
-    /// The master does not serve this replica, and nothing more comes.
+    /// The master refuses this replica and sends no further message.
     Refused {
-        /// Why, in words.
+        /// Text of the reason.
         reason: &'a [u8],
     },
 }
@@ -121,52 +120,53 @@ pub enum FromMaster<'a> {
 pub struct Root {
     /// XXH3 of the identity of the log, never 0.
     pub log: u64,
-    /// Its time stamp there.
+    /// Time stamp of the entry in that log, in microseconds since 1970.
     pub timestamp_us: u64,
 }
 
-/// Progress of a replica in the entries that were made first in one log: time stamps in
+/// Progress of a replica in the entries that were made first in one log, as time stamps in
 /// microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Had {
+pub struct LogProgress {
     /// XXH3 of the identity of the log.
     pub log: u64,
-    /// All entries up to here.
+    /// Time stamp up to which it has all entries.
     pub base_us: u64,
-    /// Time stamp up to which all entries of each partition are there too.
-    pub lanes_us: [u64; LANES],
+    /// Time stamp up to which it also has all entries of each partition.
+    pub partitions_us: [u64; PARTITIONS],
 }
 
-impl Had {
-    /// Everything up to a time stamp, and nothing else.
+impl LogProgress {
+    /// Returns the progress of a replica with all entries up to `base_us` and no other.
     #[must_use]
     pub fn up_to(log: u64, base_us: u64) -> Self {
-        Self { log, base_us, lanes_us: [base_us; LANES] }
+        Self { log, base_us, partitions_us: [base_us; PARTITIONS] }
     }
 }
 
-/// Progress of a replica in all logs, whichever its time stamp is of. Empty if that is not known.
+/// Progress of a replica in all logs. Empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
-    /// Logs of which it has executed entries.
-    pub had: Vec<Had>,
+    /// Progress in each log of which it has executed entries.
+    pub had: Vec<LogProgress>,
 }
 
 impl Resume {
-    /// Parses one. [`Invalid::UnknownCommand`] if none begins there.
+    /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
+    /// there.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Parse<Self> {
         let Some((&kind, rest)) = bytes.split_first() else { return Parse::Incomplete(1) };
         let mut reader = Reader { rest, taken: 1 };
         let parsed = match kind {
-            // An earlier version names one log, and a time stamp in it.
-            RESUME_FROM => reader.longs::<1>().and_then(|_| {
+            // An earlier version sends one log and a time stamp in it.
+            RESUME_FROM => reader.u64s::<1>().and_then(|_| {
                 reader.sized(|size| within(size, LOG_IDENTITY_BYTES_MAX)).map(|_| Self::default())
             }),
             RESUME_BY_ROOTS => reader.size(|size| within(size, ROOT_LOGS_MAX)).and_then(|count| {
                 let had = (0..count).map(|_| {
-                    let [log, base_us] = reader.longs()?;
-                    Ok(Had { log, base_us, lanes_us: reader.longs()? })
+                    let [log, base_us] = reader.u64s()?;
+                    Ok(LogProgress { log, base_us, partitions_us: reader.u64s()? })
                 });
                 Ok(Self { had: had.collect::<Result<_, Stop>>()? })
             }),
@@ -179,61 +179,62 @@ impl Resume {
         }
     }
 
-    /// Appends it to `out`, as [`Resume::parse`] reads it; [`Invalid::TooLarge`] with `out` as it
-    /// was if there are more logs than [`ROOT_LOGS_MAX`].
+    /// Appends the message to `out`, as [`Resume::parse`] reads it. Fails with
+    /// [`Invalid::TooLarge`] and leaves `out` as it was if there are more than [`ROOT_LOGS_MAX`]
+    /// logs.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         if self.had.len() > ROOT_LOGS_MAX {
             return Err(Invalid::TooLarge);
         }
         out.push(RESUME_BY_ROOTS);
         out.extend_from_slice(&(self.had.len() as u32).to_be_bytes());
-        for Had { log, base_us, lanes_us } in &self.had {
-            longs(out, [*log, *base_us]);
-            longs(out, *lanes_us);
+        for LogProgress { log, base_us, partitions_us } in &self.had {
+            u64s(out, [*log, *base_us]);
+            u64s(out, *partitions_us);
         }
         Ok(())
     }
 }
 
-/// Bytes of the pairs of [`FromMaster::Had`].
+/// Returns the bytes of the pairs of [`FromMaster::Progress`].
 #[must_use]
-pub fn pairs_of(had: &[(u64, u64)]) -> Vec<u8> {
+pub fn progress_pairs(had: &[(u64, u64)]) -> Vec<u8> {
     let mut pairs = Vec::new();
-    had.iter().for_each(|(log, base_us)| longs(&mut pairs, [*log, *base_us]));
+    had.iter().for_each(|(log, base_us)| u64s(&mut pairs, [*log, *base_us]));
     pairs
 }
 
-/// Logs and time stamps in the bytes of [`FromMaster::Had`].
-pub fn pairs_in(pairs: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+/// Returns the logs and time stamps in the bytes of [`FromMaster::Progress`].
+pub fn progress_in(pairs: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     pairs.as_chunks::<16>().0.iter().map(|pair| {
         let both = u128::from_be_bytes(*pair);
         ((both >> 64) as u64, both as u64)
     })
 }
 
-/// How far a master has come.
+/// Progress of a master and of its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The master's clock, in microseconds since 1970.
+    /// Clock of the master, in microseconds since 1970.
     pub now_us: u64,
-    /// Everything up to here has been sent that the replica is to get.
+    /// Time stamp up to which every entry for the replica has been sent.
     pub timestamp_us: u64,
-    /// Operations in the master's log behind that.
+    /// Number of operations in the master's log after it.
     pub remaining: u64,
-    /// The replica is asked to make durable what it acknowledges, and not to wait with it.
+    /// Whether the replica is to make its progress durable and acknowledge it at once.
     pub is_awaited: bool,
 }
 
-/// How far a replica has come.
+/// Progress of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// Time stamp up to which it has executed everything, in microseconds since 1970.
     pub executed_us: u64,
-    /// Operations that it has executed of this connection.
+    /// Number of operations of this connection that it has executed.
     pub executed: u64,
-    /// The same of what it has on disk.
+    /// Time stamp up to which it has everything on disk, in microseconds since 1970.
     pub durable_us: u64,
-    /// The same of what it has on disk.
+    /// Number of operations of this connection that it has on disk.
     pub durable: u64,
 }
 
@@ -247,11 +248,11 @@ impl<'a> FromMaster<'a> {
         let message = match kind {
             POSITION => reader.position(),
             SEED_BEGIN => {
-                reader.longs().map(|[records, last_uid]| Self::SeedBegin { records, last_uid })
+                reader.u64s().map(|[records, last_uid]| Self::SeedBegin { records, last_uid })
             }
             RECORD => reader.sized(checked_size).map(|body| Self::Record { body }),
-            SEED_END => reader.longs().map(|[timestamp_us]| Self::SeedEnd { timestamp_us }),
-            ROOTED => match reader.longs() {
+            SEED_END => reader.u64s().map(|[timestamp_us]| Self::SeedEnd { timestamp_us }),
+            ROOTED => match reader.u64s() {
                 Ok([0, _]) => Err(Stop::Invalid(Invalid::BadParameters)),
                 Ok([log, timestamp_us]) => {
                     return match Message::parse(reader.rest) {
@@ -265,14 +266,14 @@ impl<'a> FromMaster<'a> {
                 }
                 Err(stop) => Err(stop),
             },
-            HAD => reader
+            PROGRESS => reader
                 .size(|size| within(size, ROOT_LOGS_MAX))
                 .and_then(|count| reader.take(16 * count))
-                .and_then(|pairs| match pairs_in(pairs).all(|(log, _)| log != 0) {
-                    true => Ok(Self::Had { pairs }),
+                .and_then(|pairs| match progress_in(pairs).all(|(log, _)| log != 0) {
+                    true => Ok(Self::Progress { pairs }),
                     false => Err(Stop::Invalid(Invalid::BadParameters)),
                 }),
-            SWITCH => reader.longs().map(|[timestamp_us]| Self::Switch { timestamp_us }),
+            SWITCH => reader.u64s().map(|[timestamp_us]| Self::Switch { timestamp_us }),
             BLOCK => reader.block(),
             REFUSED => reader
                 .sized(|size| within(size, REPLICATION_REASON_BYTES_MAX))
@@ -286,19 +287,19 @@ impl<'a> FromMaster<'a> {
         }
     }
 
-    /// Appends it to `out`, as [`FromMaster::parse`] reads it; [`Invalid::TooLarge`] with `out` as
-    /// it was if it is over a limit.
+    /// Appends the message to `out`, as [`FromMaster::parse`] reads it. Fails with
+    /// [`Invalid::TooLarge`] and leaves `out` as it was if it is over a limit.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         match *self {
             Self::Log(message) => message.encode(out)?,
             Self::Position(Position { now_us, timestamp_us, remaining, is_awaited }) => {
                 out.push(POSITION);
-                longs(out, [now_us, timestamp_us, remaining]);
+                u64s(out, [now_us, timestamp_us, remaining]);
                 out.push(u8::from(is_awaited));
             }
             Self::SeedBegin { records, last_uid } => {
                 out.push(SEED_BEGIN);
-                longs(out, [records, last_uid]);
+                u64s(out, [records, last_uid]);
             }
             Self::Record { body } => {
                 let size = body_size(body)?;
@@ -308,26 +309,26 @@ impl<'a> FromMaster<'a> {
             }
             Self::SeedEnd { timestamp_us } => {
                 out.push(SEED_END);
-                longs(out, [timestamp_us]);
+                u64s(out, [timestamp_us]);
             }
             Self::Rooted { root: Root { log, timestamp_us }, message } => {
                 let start = out.len();
                 out.push(ROOTED);
-                longs(out, [log, timestamp_us]);
+                u64s(out, [log, timestamp_us]);
                 message.encode(out).inspect_err(|_| out.truncate(start))?;
             }
-            Self::Had { pairs } => {
+            Self::Progress { pairs } => {
                 let count = pairs.len() / 16;
                 if count > ROOT_LOGS_MAX || pairs.len() % 16 != 0 {
                     return Err(Invalid::TooLarge);
                 }
-                out.push(HAD);
+                out.push(PROGRESS);
                 out.extend_from_slice(&(count as u32).to_be_bytes());
                 out.extend_from_slice(pairs);
             }
             Self::Switch { timestamp_us } => {
                 out.push(SWITCH);
-                longs(out, [timestamp_us]);
+                u64s(out, [timestamp_us]);
             }
             Self::Block { bytes, compressed } => {
                 let sizes = [bytes, compressed.len()];
@@ -354,15 +355,16 @@ impl<'a> FromMaster<'a> {
 }
 
 impl Acknowledgement {
-    /// Bytes that one takes.
+    /// Length of an acknowledgement, in bytes.
     pub const BYTES: usize = 33;
 
-    /// Parses one. [`Invalid::UnknownCommand`] if none begins there.
+    /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
+    /// there.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Parse<Self> {
         match bytes.split_first() {
             None => Parse::Incomplete(Self::BYTES),
-            Some((&ACKNOWLEDGEMENT, rest)) => match (Reader { rest, taken: 1 }).longs() {
+            Some((&ACKNOWLEDGEMENT, rest)) => match (Reader { rest, taken: 1 }).u64s() {
                 Ok([executed_us, executed, durable_us, durable]) => {
                     let acknowledgement = Self { executed_us, executed, durable_us, durable };
                     Parse::Complete(acknowledgement, Self::BYTES)
@@ -373,14 +375,14 @@ impl Acknowledgement {
         }
     }
 
-    /// Appends it to `out`, as [`Acknowledgement::parse`] reads it.
+    /// Appends the acknowledgement to `out`, as [`Acknowledgement::parse`] reads it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(ACKNOWLEDGEMENT);
-        longs(out, [self.executed_us, self.executed, self.durable_us, self.durable]);
+        u64s(out, [self.executed_us, self.executed, self.durable_us, self.durable]);
     }
 }
 
-/// Why parsing ends before the end of a message.
+/// Reason why parsing stops before the end of a message.
 enum Stop {
     Incomplete(usize),
     Invalid(Invalid),
@@ -400,13 +402,13 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn longs<const N: usize>(&mut self) -> Result<[u64; N], Stop> {
+    fn u64s<const N: usize>(&mut self) -> Result<[u64; N], Stop> {
         let bytes = self.take(8 * N)?;
-        let mut longs = [0; N];
-        for (long, bytes) in longs.iter_mut().zip(bytes.as_chunks().0) {
+        let mut u64s = [0; N];
+        for (long, bytes) in u64s.iter_mut().zip(bytes.as_chunks().0) {
             *long = u64::from_be_bytes(*bytes);
         }
-        Ok(longs)
+        Ok(u64s)
     }
 
     fn size(&mut self, check: fn(u32) -> Result<usize, Invalid>) -> Result<usize, Stop> {
@@ -420,7 +422,7 @@ impl<'a> Reader<'a> {
     }
 
     fn position(&mut self) -> Result<FromMaster<'a>, Stop> {
-        let [now_us, timestamp_us, remaining] = self.longs()?;
+        let [now_us, timestamp_us, remaining] = self.u64s()?;
         let is_awaited = match self.take(1)? {
             [0] => false,
             [1] => true,
@@ -444,8 +446,8 @@ fn within(size: u32, limit: usize) -> Result<usize, Invalid> {
     }
 }
 
-fn longs<const N: usize>(out: &mut Vec<u8>, longs: [u64; N]) {
-    for long in longs {
+fn u64s<const N: usize>(out: &mut Vec<u8>, u64s: [u64; N]) {
+    for long in u64s {
         out.extend_from_slice(&long.to_be_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Which protocol a request speaks.
+//! Sniffer: recognises the protocol of a request by its first bytes.
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::memcached::{is_verb, tokens};
@@ -9,7 +9,7 @@ use crate::{binary, http, memcached_binary};
 pub enum Protocol {
     /// [`binary`].
     Binary,
-    /// [`memcached`](crate::memcached), and whatever else comes as a line of text.
+    /// [`memcached`](crate::memcached), and any other line of text.
     Memcached,
     /// [`memcached_binary`].
     MemcachedBinary,
@@ -17,12 +17,12 @@ pub enum Protocol {
     Http,
 }
 
-/// Protocol of the request at the start of `bytes`; `None` if that takes more bytes.
+/// Returns the protocol of the request at the start of `bytes`, or `None` if that takes more bytes.
 ///
-/// As in Tokyo Tyrant, the question is open again with each request of a connection. The first byte
-/// tells a binary protocol; else the first token tells memcached, and the third HTTP. A line that
-/// ends in a version of HTTP is a bad request of HTTP: what follows it may be a body, which a
-/// browser can be made to send, and must not be taken for commands.
+/// As in Tokyo Tyrant, each request of a connection may have another protocol. The first byte
+/// identifies a binary protocol. Otherwise the first token identifies memcached, and the third
+/// HTTP. A line that ends in a version of HTTP is a malformed HTTP request: a body may follow,
+/// which a browser can be made to send, and must not be taken for commands.
 #[inline]
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
     let line = &bytes[..line_feed.unwrap_or(bytes.len())];
     let mut rest = line;
     let verb = tokens::next(&mut rest).unwrap_or_default();
-    // A token is whole once something follows it.
+    // A token is complete once another byte follows it.
     if is_verb(verb) && !rest.is_empty() {
         return Some(Protocol::Memcached);
     }
@@ -57,7 +57,7 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
         return Some(if ends_in_version { Protocol::Http } else { Protocol::Memcached });
     }
     if line.len() >= LINE_BYTES_MAX {
-        // Either parser will refuse this, each in its own words.
+        // Both parsers refuse this, each in its own form.
         return Some(if http::Method::from_name(verb).is_some() {
             Protocol::Http
         } else {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_tells_a_binary_protocol() {
+    fn the_first_byte_identifies_a_binary_protocol() {
         assert_eq!(sniff(b"\xc8"), Some(Protocol::Binary));
         assert_eq!(sniff(b"\x80"), Some(Protocol::MemcachedBinary));
         assert_eq!(sniff(b""), None);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_token_tells_http() {
+    fn the_third_token_identifies_http() {
         assert_eq!(sniff(b"GET / HTTP/1."), Some(Protocol::Http));
         assert_eq!(sniff(b"BREW\t/pot  HTTP/1.0\r\n"), Some(Protocol::Http));
         assert_eq!(sniff(b"GET / HTTP/1"), None);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_ends_in_a_version_of_http_is_never_memcacheds() {
+    fn a_line_that_ends_in_a_version_of_http_is_never_for_memcached() {
         for line in [
             "POST /a b HTTP/1.1\r\n",
             "POST /a\tb c HTTP/1.0\n",
@@ -115,7 +115,7 @@ mod tests {
             "HTTP/1.1\r\n",
         ] {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Http), "{line}");
-            // Not before it is known how it ends, unless its third token is the version.
+            // Undecided before the end of the line is known, unless the third token is the version.
             let part = line.trim_end();
             assert!(matches!(sniff(part.as_bytes()), None | Some(Protocol::Http)), "{line}");
         }

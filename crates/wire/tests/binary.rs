@@ -75,7 +75,7 @@ fn replies_are_those_captured() {
     check("putkeep one (exists)", &|out| reply::status(out, false));
     check("get one", &|out| reply::value(out, b"!abc"));
     check("vsiz two", &|out| reply::size(out, 6));
-    check("addint n -7", &|out| reply::sum(out, -2));
+    check("addint n -7", &|out| reply::integer(out, -2));
     check("adddouble d -3.25", &|out| reply::double(out, -1.75));
     check("rnum", &|out| reply::count(out, 7));
     check("mget 0", &|out| list(out, &[]));

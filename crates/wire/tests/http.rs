@@ -337,7 +337,7 @@ proptest! {
             prop_assert_eq!(rest.bytes_in(&request[position..]), request.len() - position);
             let mut taken = Vec::new();
             let mut end = position;
-            while !rest.is_nothing() {
+            while !rest.is_empty() {
                 match rest.take(&request[position..end]) {
                     Parse::Complete(data, length) => {
                         taken.extend_from_slice(data);

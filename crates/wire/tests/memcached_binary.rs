@@ -232,7 +232,7 @@ fn responses_are_drawn_as_the_protocol_draws_them() {
             .concat()
     );
     out.clear();
-    reply::sum(&mut out, to, 1, 2);
+    reply::counter(&mut out, to, 1, 2);
     let expected = "81 0c 0000 00 00 0000 00000008 6f706171 0000000000000001 0000000000000002";
     assert_eq!(out, unhex(expected));
     out.clear();

@@ -10,7 +10,8 @@ use wire::limits::{
     LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
 };
 use wire::replication::{
-    Acknowledgement, FromMaster, Had, Position, ROOT_LOGS_MAX, Resume, Root, pairs_in, pairs_of,
+    Acknowledgement, FromMaster, LogProgress, Position, ROOT_LOGS_MAX, Resume, Root, progress_in,
+    progress_pairs,
 };
 use wire::update_log::Message;
 use wire::{Invalid, Parse};
@@ -34,8 +35,8 @@ fn all() -> Vec<FromMaster<'static>> {
             root: Root { log: 8, timestamp_us: u64::MAX },
             message: Message::Update { timestamp_us: 7, origin: 7, body: b"body" },
         },
-        FromMaster::Had { pairs: b"" },
-        FromMaster::Had { pairs: b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02" },
+        FromMaster::Progress { pairs: b"" },
+        FromMaster::Progress { pairs: b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02" },
         FromMaster::Switch { timestamp_us: 5 },
     ]
 }
@@ -58,14 +59,14 @@ fn every_message_of_a_master_is_read_as_it_was_written() {
 #[test]
 fn pairs_are_read_as_they_were_written_within_their_limit() {
     let pairs: Vec<_> = (1..=ROOT_LOGS_MAX as u64).map(|log| (log, u64::MAX - log)).collect();
-    let bytes = encoded(&FromMaster::Had { pairs: &pairs_of(&pairs) });
-    let Parse::Complete(FromMaster::Had { pairs: read }, _) = FromMaster::parse(&bytes) else {
+    let bytes = encoded(&FromMaster::Progress { pairs: &progress_pairs(&pairs) });
+    let Parse::Complete(FromMaster::Progress { pairs: read }, _) = FromMaster::parse(&bytes) else {
         panic!("no pairs");
     };
-    assert_eq!(pairs_in(read).collect::<Vec<_>>(), pairs);
+    assert_eq!(progress_in(read).collect::<Vec<_>>(), pairs);
     let more = [pairs, vec![(0, 0)]].concat();
-    for pairs in [pairs_of(&more), vec![0; 15]] {
-        assert!(FromMaster::Had { pairs: &pairs }.encode(&mut Vec::new()).is_err());
+    for pairs in [progress_pairs(&more), vec![0; 15]] {
+        assert!(FromMaster::Progress { pairs: &pairs }.encode(&mut Vec::new()).is_err());
     }
     let many = [&[0xd6][..], &(ROOT_LOGS_MAX as u32 + 1).to_be_bytes()].concat();
     assert_eq!(FromMaster::parse(&many), Parse::Invalid(Invalid::TooLarge));
@@ -76,8 +77,8 @@ fn no_log_has_the_name_0() {
     let message = Message::NoOperation;
     for log in [0, 1] {
         let rooted = FromMaster::Rooted { root: Root { log, timestamp_us: 2 }, message };
-        let pairs = pairs_of(&[(1, 2), (log, 3)]);
-        for message in [rooted, FromMaster::Had { pairs: &pairs }] {
+        let pairs = progress_pairs(&[(1, 2), (log, 3)]);
+        for message in [rooted, FromMaster::Progress { pairs: &pairs }] {
             let bytes = encoded(&message);
             match FromMaster::parse(&bytes) {
                 Parse::Complete(read, _) if log == 1 => assert_eq!(read, message),
@@ -110,7 +111,8 @@ fn an_acknowledgement_is_read_as_it_was_written() {
 
 #[test]
 fn what_a_replica_has_executed_is_read_as_it_was_written_and_limited() {
-    let of = |count: u64| Resume { had: (1..=count).map(|log| Had::up_to(log, 7)).collect() };
+    let of =
+        |count: u64| Resume { had: (1..=count).map(|log| LogProgress::up_to(log, 7)).collect() };
     let mut bytes = Vec::new();
     let longest = of(ROOT_LOGS_MAX as u64);
     longest.encode(&mut bytes).unwrap();

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::replication::{FromMaster, Had, ROOT_LOGS_MAX, Root, pairs_in};
+use wire::replication::{FromMaster, LogProgress, ROOT_LOGS_MAX, Root, progress_in};
 use wire::update_log::Message;
 
 /// Bytes of operations that wait or are being executed, above which nothing more is received. One
@@ -50,7 +50,7 @@ pub(super) struct Applier<'a> {
     /// What each lane had begun when the connection began.
     begun: Vec<Begun>,
     /// What was executed of each log then.
-    before: Vec<Had>,
+    before: Vec<LogProgress>,
     workers: usize,
     queue: Mutex<Queue<'a>>,
     /// There is a batch, or there will be none.
@@ -158,7 +158,7 @@ impl<'a> Applier<'a> {
                 root,
                 message: Message::Update { timestamp_us, origin, body },
             } => (root, timestamp_us, origin, body),
-            FromMaster::Had { pairs } if self.names.tells_roots => {
+            FromMaster::Progress { pairs } if self.names.tells_roots => {
                 self.submit(batch, replayer);
                 self.await_idle();
                 return self.learn(pairs);
@@ -183,7 +183,7 @@ impl<'a> Applier<'a> {
             | FromMaster::SeedEnd { .. }
             | FromMaster::Block { .. }
             | FromMaster::Rooted { .. }
-            | FromMaster::Had { .. }
+            | FromMaster::Progress { .. }
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         self.progress.tally.receive();
@@ -366,7 +366,7 @@ impl<'a> Applier<'a> {
         let Some(lane) = update.lane else { return Ok(()) };
         let Update { timestamp_us, root, slot, .. } = *update;
         let before = self.before.iter().find(|had| had.log == root.log);
-        if before.is_some_and(|had| root.timestamp_us <= had.lanes_us[lane]) {
+        if before.is_some_and(|had| root.timestamp_us <= had.partitions_us[lane]) {
             return Ok(());
         }
         let state = replayer.state(logged);
@@ -405,7 +405,7 @@ impl<'a> Applier<'a> {
         if self.has_failed() {
             return Ok(());
         }
-        let bases: Vec<_> = pairs_in(pairs).filter(|(log, _)| *log != self.own_log).collect();
+        let bases: Vec<_> = progress_in(pairs).filter(|(log, _)| *log != self.own_log).collect();
         self.lanes.learn(&bases);
         self.note_roots()
     }
@@ -418,7 +418,8 @@ impl<'a> Applier<'a> {
             && !log.is_recording()
             && self.lanes.is_complete()
         {
-            let highest_us = |had: &Had| had.lanes_us.iter().copied().max().unwrap_or_default();
+            let highest_us =
+                |had: &LogProgress| had.partitions_us.iter().copied().max().unwrap_or_default();
             let had = self.lanes.logs();
             let logs = had.iter().map(|had| (had.log, highest_us(had))).collect();
             log.record_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
@@ -514,7 +515,7 @@ impl<'a> Applier<'a> {
         let is_done = |update: &&Update| {
             let executed_us = update.lane.map(|lane| {
                 let before = self.before.iter().find(|had| had.log == update.root.log);
-                let before_us = before.map_or(0, |had| had.lanes_us[lane]);
+                let before_us = before.map_or(0, |had| had.partitions_us[lane]);
                 before_us.max(self.lanes.executed_us(update.slot, lane))
             });
             executed_us.is_none_or(|executed_us| update.root.timestamp_us <= executed_us)

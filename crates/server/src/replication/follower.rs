@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use wire::replication::Had;
+use wire::replication::LogProgress;
 
 /// Pause before the first new attempt to connect; each time twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -180,7 +180,7 @@ impl Follower {
     }
 
     /// What was executed of each log, if that is known.
-    pub(super) fn had(&self) -> Vec<Had> {
+    pub(super) fn had(&self) -> Vec<LogProgress> {
         position::had(&self.position)
     }
 

@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use wire::replication::{Had, LANES as ALL_LANES, ROOT_LOGS_MAX, Root};
+use wire::replication::{LogProgress, PARTITIONS as ALL_LANES, ROOT_LOGS_MAX, Root};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Number of lanes of operations on one key.
@@ -86,7 +86,7 @@ impl Lanes {
 
     /// Reads what the file of a replica says that has come to `position_us`; `None` if that is
     /// nothing, or not everything that was executed.
-    pub(super) fn read(path: &Path, position_us: u64) -> Option<Vec<Had>> {
+    pub(super) fn read(path: &Path, position_us: u64) -> Option<Vec<LogProgress>> {
         let bytes = std::fs::read(path).ok()?;
         let words: Vec<u64> =
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
@@ -122,7 +122,7 @@ impl Lanes {
     }
 
     /// What was executed of each log that is known.
-    pub(super) fn logs(&self) -> Vec<Had> {
+    pub(super) fn logs(&self) -> Vec<LogProgress> {
         (0..ROOT_LOGS_MAX).filter_map(|slot| had(|at| self.log(slot)[at].load(Acquire))).collect()
     }
 
@@ -213,10 +213,10 @@ impl Lanes {
 }
 
 /// What is executed of a log, of whose numbers `word` returns one.
-fn had(word: impl Fn(usize) -> u64) -> Option<Had> {
+fn had(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     let (log, base_us) = (word(LOG), word(BASE));
-    let lanes_us = std::array::from_fn(|lane| word(LINE + lane).max(base_us));
-    (log != 0).then_some(Had { log, base_us, lanes_us })
+    let partitions_us = std::array::from_fn(|lane| word(LINE + lane).max(base_us));
+    (log != 0).then_some(LogProgress { log, base_us, partitions_us })
 }
 
 fn life() -> io::Result<u64> {
@@ -296,11 +296,11 @@ mod tests {
         let read = || Lanes::read(&folder.path().join("lanes"), 10);
         assert_eq!((lanes.is_complete(), read()), (false, None));
         lanes.learn(&[(7, 10), (8, 4)]);
-        let mut lanes_us = [10; ALL_LANES];
-        lanes_us[3] = 11;
+        let mut partitions_us = [10; ALL_LANES];
+        partitions_us[3] = 11;
         let expected = vec![
-            Had { log: 7, base_us: 10, lanes_us },
-            Had { log: 8, base_us: 4, lanes_us: [4; ALL_LANES] },
+            LogProgress { log: 7, base_us: 10, partitions_us },
+            LogProgress { log: 8, base_us: 4, partitions_us: [4; ALL_LANES] },
         ];
         assert_eq!((lanes.logs(), read()), (expected.clone(), Some(expected)));
         // More than there is room for cannot be told.

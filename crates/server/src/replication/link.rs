@@ -20,8 +20,8 @@ use std::time::Instant;
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{
-    Acknowledgement, COMPRESS, FromMaster, Had, NAME_ROOTS, Position, RESUME, ROOT_LOGS_MAX,
-    Resume, SEED, SEED_IF_TOO_OLD, pairs_of,
+    Acknowledgement, COMPRESS, FromMaster, LogProgress, Position, RESUME, ROOT_LOGS_MAX, Resume,
+    SEED, SEED_IF_TOO_OLD, SEND_ROOTS, progress_pairs,
 };
 use wire::update_log::Message;
 
@@ -148,7 +148,7 @@ impl<'l> Link<'l> {
             Err(error) => return Err(error),
         }
         let from_us = self.ask.from_us;
-        if options & NAME_ROOTS != 0 {
+        if options & SEND_ROOTS != 0 {
             self.roots = Some(RootLines::from(self.log.folder(), from_us)?);
         }
         let feed = if options & SEED != 0 {
@@ -210,12 +210,17 @@ impl<'l> Link<'l> {
             log.adopt_entries()?;
         }
         // A log without entries ends at 1 for replicas.
-        let own = log.name().map(|own| Had::up_to(own, log.last_entry_us().max(1)));
+        let own = log.name().map(|own| LogProgress::up_to(own, log.last_entry_us().max(1)));
         for theirs in &resume.had {
             let Some(ours) = had.iter().chain(&own).find(|ours| ours.log == theirs.log) else {
                 return Ok(None);
             };
-            if theirs.lanes_us.iter().zip(&ours.lanes_us).any(|(theirs, ours)| theirs > ours) {
+            if theirs
+                .partitions_us
+                .iter()
+                .zip(&ours.partitions_us)
+                .any(|(theirs, ours)| theirs > ours)
+            {
                 return Err(if is_following { Failure::Behind } else { Failure::AheadOf });
             }
         }
@@ -290,13 +295,13 @@ impl<'l> Link<'l> {
     }
 
     /// Tells of which logs the replica has everything up to where.
-    fn push_had(&mut self, had: &[Had], read_us: u64) -> Result<(), Failure> {
+    fn push_had(&mut self, had: &[LogProgress], read_us: u64) -> Result<(), Failure> {
         if self.replication.followed().is_none() {
             self.log.adopt_entries()?;
         }
         match self.log.bases(had, read_us) {
             Some(bases) if bases.len() <= ROOT_LOGS_MAX => {
-                self.outlet.push(&FromMaster::Had { pairs: &pairs_of(&bases) })
+                self.outlet.push(&FromMaster::Progress { pairs: &progress_pairs(&bases) })
             }
             _ => Ok(()),
         }

@@ -41,7 +41,7 @@ use rustix::fd::OwnedFd;
 use sender::Senders;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::replication::Had;
+use wire::replication::LogProgress;
 
 /// Each end of a link says this often that it is there, also when there is nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ impl Replication {
     }
 
     /// What was executed here of each log, if that is known.
-    fn had(&self) -> Vec<Had> {
+    fn had(&self) -> Vec<LogProgress> {
         self.follower.as_ref().map_or_else(Vec::new, Follower::had)
     }
 

@@ -14,7 +14,7 @@ use client::{Address, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
-use wire::replication::{COMPRESS, FromMaster, NAME_ROOTS, RESUME, Resume, SEED, SEED_IF_TOO_OLD};
+use wire::replication::{COMPRESS, FromMaster, RESUME, Resume, SEED, SEED_IF_TOO_OLD, SEND_ROOTS};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ impl Path<'_> {
             options |= SEED_IF_TOO_OLD;
         }
         if tells_roots {
-            options |= NAME_ROOTS;
+            options |= SEND_ROOTS;
         }
         if is_other_log && options & SEED == 0 {
             match tells_roots && position.lanes().is_complete() {

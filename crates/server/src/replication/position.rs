@@ -14,7 +14,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::replication::Had;
+use wire::replication::LogProgress;
 
 /// Extension of the file with the identity of the log that the time stamp is of.
 const LOG: &str = ".log";
@@ -66,7 +66,7 @@ impl Place {
 
 /// What the replica that has its position there has executed, as the files say at present; nothing
 /// if that is not known.
-pub(super) fn had(path: &Path) -> Vec<Had> {
+pub(super) fn had(path: &Path) -> Vec<LogProgress> {
     let read = || {
         let text = std::fs::read_to_string(path).ok()?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok()?;
@@ -75,16 +75,16 @@ pub(super) fn had(path: &Path) -> Vec<Had> {
         let position = |had| with_position(had, log, place.timestamp_us);
         // After a restart of the system there is nothing else.
         let had = Lanes::read(&beside(path, ".lanes"), place.written_us).map(position);
-        Some(had.unwrap_or_else(|| vec![Had::up_to(log, place.timestamp_us)]))
+        Some(had.unwrap_or_else(|| vec![LogProgress::up_to(log, place.timestamp_us)]))
     };
     read().unwrap_or_default()
 }
 
 /// Everything of the log that a position is of was executed up to there.
-fn with_position(mut had: Vec<Had>, log: u64, timestamp_us: u64) -> Vec<Had> {
+fn with_position(mut had: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<LogProgress> {
     for had in had.iter_mut().filter(|had| had.log == log) {
         had.base_us = had.base_us.max(timestamp_us);
-        had.lanes_us.iter_mut().for_each(|lane_us| *lane_us = timestamp_us.max(*lane_us));
+        had.partitions_us.iter_mut().for_each(|lane_us| *lane_us = timestamp_us.max(*lane_us));
     }
     had
 }
@@ -148,7 +148,7 @@ impl Position {
     }
 
     /// What was executed of each log that is known.
-    pub(super) fn had(&self) -> Vec<Had> {
+    pub(super) fn had(&self) -> Vec<LogProgress> {
         let log = self.log.as_deref().map_or(0, name_of);
         with_position(self.lanes.logs(), log, self.timestamp_us)
     }

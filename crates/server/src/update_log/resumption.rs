@@ -5,7 +5,7 @@ use super::reader::first_timestamp;
 use super::roots::{RootLine, RootState, first_beyond};
 use super::{Result, Source, UpdateLog, files, identity};
 use std::collections::BTreeMap;
-use wire::replication::Had as Executed;
+use wire::replication::LogProgress as Executed;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Roots of the entries in the buffer, before they are written.

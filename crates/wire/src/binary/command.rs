@@ -1,4 +1,4 @@
-//! The command byte of each request.
+//! Command bytes of the requests.
 
 pub(super) const PUT: u8 = 0x10;
 pub(super) const PUT_KEEP: u8 = 0x11;

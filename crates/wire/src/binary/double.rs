@@ -1,9 +1,9 @@
-//! How a double travels: an integral part and a fractional one, both signed.
+//! Doubles on the wire: an integral and a fractional part, both signed.
 
-/// The fractional part counts in units of one over this.
+/// Number of units of the fractional part in 1.
 const FRACTION_UNITS: f64 = 1e12;
 
-/// Integral part and fractional part (in units of 1e-12, truncated) of a double.
+/// Returns the integral part and the fractional part (in units of 1e-12, truncated) of a double.
 ///
 /// Infinities are the largest and the smallest integral part, not-a-number is the smallest of
 /// both. A finite number beyond the range of the integral part becomes an infinity.
@@ -17,12 +17,12 @@ pub fn double_to_parts(number: f64) -> (i64, i64) {
     } else if number <= -LIMIT {
         (i64::MIN, 0)
     } else {
-        // Both casts are exact or truncate: the parts are within range by now.
+        // Both casts are exact or truncate, because the parts are within range here.
         (number.trunc() as i64, (number.fract() * FRACTION_UNITS) as i64)
     }
 }
 
-/// The double of two parts as [`double_to_parts`] makes them.
+/// Returns the double with the parts that [`double_to_parts`] returns.
 #[must_use]
 pub fn double_from_parts(integral: i64, fractional: i64) -> f64 {
     match (integral, fractional) {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_has_parts_of_its_own() {
+    fn infinities_and_nan_have_their_own_parts() {
         assert_eq!(double_to_parts(f64::INFINITY), (i64::MAX, 0));
         assert_eq!(double_to_parts(f64::NEG_INFINITY), (i64::MIN, 0));
         assert_eq!(double_to_parts(f64::NAN), (i64::MIN, i64::MIN));

@@ -1,4 +1,4 @@
-//! A request to bytes.
+//! Encoder: a request to bytes.
 
 use super::{MAGIC, Request, Strings, command};
 use crate::Invalid;
@@ -89,7 +89,7 @@ pub fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
     }
 }
 
-/// As [`encode`], for a request in an update log, where `misc` goes without its options.
+/// Encodes a request for an update log, where `misc` has no options.
 pub(crate) fn encode_logged(request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Invalid> {
     match *request {
         Request::Misc { function, options: _, arguments } => {
@@ -158,7 +158,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The common layout: sizes of the strings, other numbers, the strings.
+    /// Appends the common layout: sizes of the strings, other numbers, the strings.
     fn strings<const N: usize>(
         &mut self,
         command: u8,

@@ -1,10 +1,10 @@
-//! The functions of `misc`, by their names.
+//! Functions of `misc`, by their names.
 
 /// Declares [`Function`] with the name of each on the wire.
 macro_rules! functions {
     ($($(#[$documentation:meta])* $function:ident = $name:expr,)*) => {
-        /// A function that a `misc` request calls. Which of them a server has depends on the kind
-        /// of its database.
+        /// Function that a `misc` request calls. The kind of the database determines which
+        /// functions a server has.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Function<'a> {
             $($(#[$documentation])* $function,)*
@@ -76,9 +76,9 @@ functions! {
     Optimize = b"optimize",
     /// Remove all records.
     Vanish = b"vanish",
-    /// The last error, in words.
+    /// Text of the last error.
     Error = b"error",
-    /// Give dead space back.
+    /// Reclaim dead space.
     Defragment = b"defrag",
     /// Empty the caches.
     ClearCache = b"cacheclear",
@@ -88,9 +88,9 @@ functions! {
     Search = b"search",
     /// Answer several queries of a table together.
     MetaSearch = b"metasearch",
-    /// A number that the table has not given out before.
+    /// Generate a unique number for a table.
     GenerateUid = b"genuid",
-    /// Make a master of a replica. Tokyo Tyrant does not know it, nor those that follow.
+    /// Make a replica a master. Tokyo Tyrant does not know this function and the following ones.
     Promote = b"promote",
     /// Verify all checksums: `start`, `state` or `stop`.
     Check = b"check",

@@ -1,7 +1,7 @@
-//! The binary protocol of Tokyo Tyrant.
+//! Tokyo Tyrant's binary protocol.
 //!
-//! A request is [`MAGIC`], a command byte, big-endian sizes and numbers, then the strings the
-//! sizes announced. A response is a status byte, 0 or 1, and what the command promises.
+//! A request is [`MAGIC`], a command byte, big-endian sizes and numbers, then the strings of these
+//! sizes. A response is a status byte, 0 or 1, and the result of the command.
 
 mod command;
 mod double;
@@ -22,12 +22,12 @@ pub use strings::{Strings, StringsBuffer, StringsIter};
 /// First byte of every request.
 pub const MAGIC: u8 = 0xc8;
 
-/// Bytes of the magic and the command. A reader that goes on after
-/// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as Tokyo Tyrant did with requests
-/// that had already arrived, skips these.
+/// Length of the magic and the command, in bytes. A reader that continues after
+/// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as Tokyo Tyrant does with requests
+/// that have already arrived, skips these.
 pub const COMMAND_BYTES: usize = 2;
 
-/// A request, borrowing from the bytes it came in.
+/// Request, borrowed from the received bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
 pub enum Request<'a> {
@@ -67,7 +67,7 @@ pub enum Request<'a> {
     Optimize { parameters: &'a [u8] },
     /// Remove all records.
     Vanish,
-    /// Copy the database to a path of the server's.
+    /// Copy the database to a path on the server.
     Copy { path: &'a [u8] },
     /// Restore from an update log folder.
     Restore { path: &'a [u8], timestamp_us: u64, options: u32 },
@@ -81,9 +81,9 @@ pub enum Request<'a> {
     Stat,
     /// Call a function. `options`: 1 leaves the update log out.
     Misc { function: Function<'a>, options: u32, arguments: Strings<'a> },
-    /// Become a replica from a time stamp on.
+    /// Subscribe as a replica from a time stamp on.
     Replicate { timestamp_us: u64, server_id: u32 },
-    /// The same between two servers of this project, which Tokyo Tyrant does not know; see
+    /// Subscribe as a replica of this project, which Tokyo Tyrant does not know; see
     /// [`crate::replication`].
     Follow { timestamp_us: u64, server_id: u32, options: u32, port: u32 },
 }

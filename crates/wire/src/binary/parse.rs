@@ -1,39 +1,38 @@
-//! Bytes to a request.
+//! Parser: bytes to a request.
 
 use super::{Function, MAGIC, Request, Strings, command};
 use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
 use crate::{Invalid, Parse};
 
-/// How far the list of a request has been read that is not all there yet.
+/// Position in the list of a request that is not complete yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Strings of the list that are there as a whole.
+    /// Number of complete strings of the list.
     strings: usize,
-    /// Bytes they take, their sizes included.
+    /// Length of these strings and their sizes, in bytes.
     bytes: usize,
 }
 
 /// Parses the request at the start of `bytes`.
 ///
-/// Sizes are refused as soon as they are known, before what they announce has arrived;
-/// `Incomplete` counts everything announced so far, so that the caller can refuse more than it
-/// wants to hold.
+/// A size over a limit is refused as soon as it is known, before its string has arrived.
+/// `Incomplete` counts every announced byte, so that the caller can refuse a request that is too
+/// long for it.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(bytes, &mut Progress::default())
 }
 
-/// As [`parse`], for a request that arrives bit by bit: what a list had when it was last looked
-/// at is not looked at again, so that the work for a request of many strings does not depend on
-/// how many pieces it comes in.
+/// Parses a request that arrives in pieces. Strings of a list that were parsed before are skipped,
+/// so that the work for many strings does not depend on the number of pieces.
 ///
-/// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
+/// `progress` is a new value for each request, and `bytes` begins with the same bytes each time.
 #[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
     finish(Reader { bytes, position: 0, progress, is_logged: false })
 }
 
-/// As [`parse`], for a request in an update log, where `misc` comes without its options.
+/// Parses a request from an update log, where `misc` has no options.
 pub(crate) fn parse_logged(bytes: &[u8]) -> Parse<Request<'_>> {
     finish(Reader { bytes, position: 0, progress: &mut Progress::default(), is_logged: true })
 }
@@ -67,8 +66,8 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
             Request::PutCat { key, value }
         }
         command::PUT_SHIFT => {
-            let [key, value, width] = reader.words()?;
-            // Widths are signed on the wire, and a negative one means nothing.
+            let [key, value, width] = reader.read_u32s()?;
+            // Widths are signed on the wire, and negative ones are invalid.
             if width > i32::MAX as u32 {
                 return Err(Stop::Invalid(Invalid::BadParameters));
             }
@@ -82,25 +81,25 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
         command::OUT => Request::Out { key: reader.lone_string()? },
         command::GET => Request::Get { key: reader.lone_string()? },
         command::GET_MANY => {
-            let [count] = reader.words()?;
+            let [count] = reader.read_u32s()?;
             Request::GetMany(reader.list(count, 0)?.1)
         }
         command::VALUE_SIZE => Request::ValueSize { key: reader.lone_string()? },
         command::ITER_INIT => Request::IterInit,
         command::ITER_NEXT => Request::IterNext,
         command::KEYS_WITH_PREFIX => {
-            let [prefix, max] = reader.words()?;
+            let [prefix, max] = reader.read_u32s()?;
             let [prefix] = reader.strings([prefix])?;
             Request::KeysWithPrefix { prefix, max: max as i32 }
         }
         command::ADD_INT => {
-            let [key, addend] = reader.words()?;
+            let [key, addend] = reader.read_u32s()?;
             let [key] = reader.strings([key])?;
             Request::AddInt { key, addend: addend as i32 }
         }
         command::ADD_DOUBLE => {
             let [key, integral_high, integral_low, fractional_high, fractional_low] =
-                reader.words()?;
+                reader.read_u32s()?;
             let [key] = reader.strings([key])?;
             Request::AddDouble {
                 key,
@@ -109,7 +108,7 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
             }
         }
         command::EXT => {
-            let [name, options, key, value] = reader.words()?;
+            let [name, options, key, value] = reader.read_u32s()?;
             check_name(name)?;
             let [name, key, value] = reader.strings([name, key, value])?;
             Request::Ext { name, options, key, value }
@@ -119,12 +118,12 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
         command::VANISH => Request::Vanish,
         command::COPY => Request::Copy { path: reader.lone_string()? },
         command::RESTORE => {
-            let [path, timestamp_high, timestamp_low, options] = reader.words()?;
+            let [path, timestamp_high, timestamp_low, options] = reader.read_u32s()?;
             let [path] = reader.strings([path])?;
             Request::Restore { path, timestamp_us: long(timestamp_high, timestamp_low), options }
         }
         command::SET_MASTER => {
-            let [host, port, timestamp_high, timestamp_low, options] = reader.words()?;
+            let [host, port, timestamp_high, timestamp_low, options] = reader.read_u32s()?;
             let [host] = reader.strings([host])?;
             let timestamp_us = long(timestamp_high, timestamp_low);
             Request::SetMaster { host, port, timestamp_us, options }
@@ -134,21 +133,21 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
         command::STAT => Request::Stat,
         command::MISC => {
             let [name, options, count] = if reader.is_logged {
-                let [name, count] = reader.words()?;
+                let [name, count] = reader.read_u32s()?;
                 [name, 0, count]
             } else {
-                reader.words()?
+                reader.read_u32s()?
             };
             check_name(name)?;
             let (name, arguments) = reader.list(count, name as usize)?;
             Request::Misc { function: Function::from_name(name), options, arguments }
         }
         command::REPLICATE => {
-            let [timestamp_high, timestamp_low, server_id] = reader.words()?;
+            let [timestamp_high, timestamp_low, server_id] = reader.read_u32s()?;
             Request::Replicate { timestamp_us: long(timestamp_high, timestamp_low), server_id }
         }
         command::FOLLOW => {
-            let [timestamp_high, timestamp_low, server_id, options, port] = reader.words()?;
+            let [timestamp_high, timestamp_low, server_id, options, port] = reader.read_u32s()?;
             let timestamp_us = long(timestamp_high, timestamp_low);
             Request::Follow { timestamp_us, server_id, options, port }
         }
@@ -157,7 +156,7 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
     Ok(request)
 }
 
-/// Why parsing ends before the end of the request.
+/// Reason why parsing stops before the end of the request.
 enum Stop {
     Incomplete(usize),
     Invalid(Invalid),
@@ -185,7 +184,7 @@ struct Reader<'a, 'p> {
     bytes: &'a [u8],
     position: usize,
     progress: &'p mut Progress,
-    /// The request is in an update log.
+    /// Whether the request is in an update log.
     is_logged: bool,
 }
 
@@ -206,8 +205,8 @@ impl<'a> Reader<'a, '_> {
         Ok(*array)
     }
 
-    /// The fixed numbers of a request, all at once: none of it can be used before all is there.
-    fn words<const N: usize>(&mut self) -> Result<[u32; N], Stop> {
+    /// Reads the fixed numbers of a request at once: none is usable before all have arrived.
+    fn read_u32s<const N: usize>(&mut self) -> Result<[u32; N], Stop> {
         let bytes = self.take(N * 4)?;
         let mut words = [0; N];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -230,25 +229,25 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn lone_string(&mut self) -> Result<&'a [u8], Stop> {
-        let [size] = self.words()?;
+        let [size] = self.read_u32s()?;
         let [string] = self.strings([size])?;
         Ok(string)
     }
 
     fn key_and_value(&mut self) -> Result<[&'a [u8]; 2], Stop> {
-        let [key, value] = self.words()?;
+        let [key, value] = self.read_u32s()?;
         self.strings([key, value])
     }
 
-    /// A name of `name_bytes`, then `count` strings, each behind its size. Missing bytes count
-    /// as if the strings not yet seen were empty.
+    /// Reads a name of `name_bytes`, then `count` strings, each after its size. Missing strings
+    /// count as empty.
     fn list(&mut self, count: u32, name_bytes: usize) -> Result<(&'a [u8], Strings<'a>), Stop> {
         let count = count as usize;
         if count > BINARY_COUNT_MAX {
             return Err(Stop::Invalid(Invalid::TooLarge));
         }
         if self.bytes.len() < self.position + name_bytes + 4 * count {
-            // Sizes that are out of range may be there already; the caller hears of them soon.
+            // Sizes that are out of range may have arrived already. The next call reports them.
             return Err(Stop::Incomplete(self.position + name_bytes + 4 * count));
         }
         let name = self.take(name_bytes)?;

@@ -1,29 +1,29 @@
-//! Responses, appended to the connection's output.
+//! Responses, which are appended to an output buffer.
 //!
 //! | function | bytes | commands |
 //! |---|---|---|
 //! | [`status`] | `00` or `01` | those that only succeed or fail; every failure but `misc`'s |
 //! | [`value`] | `00 size bytes` | get, iternext, ext, stat |
 //! | [`size`] | `00 u32` | vsiz |
-//! | [`sum`] | `00 i32` | addint |
+//! | [`integer`] | `00 i32` | addint |
 //! | [`double`] | `00 i64 i64` | adddouble |
 //! | [`count`] | `00 u64` | rnum, size |
 //! | [`List`] | `00 u32` and as many strings or pairs | mget, fwmkeys, misc |
 //! | [`misc_failure`] | `01 00000000` | misc |
 
-/// The status byte of success.
+/// Status byte of success.
 pub const OK: u8 = 0;
 
-/// The status byte of failure.
+/// Status byte of failure.
 pub const FAILURE: u8 = 1;
 
-/// Success or failure and nothing more.
+/// Appends success or failure.
 #[inline]
 pub fn status(out: &mut Vec<u8>, ok: bool) {
     out.push(if ok { OK } else { FAILURE });
 }
 
-/// Success and a string.
+/// Appends success and a string.
 #[inline]
 pub fn value(out: &mut Vec<u8>, value: &[u8]) {
     out.reserve(5 + value.len());
@@ -31,21 +31,21 @@ pub fn value(out: &mut Vec<u8>, value: &[u8]) {
     string(out, value);
 }
 
-/// Success and the size of a value, in bytes.
+/// Appends success and the size of a value, in bytes.
 #[inline]
 pub fn size(out: &mut Vec<u8>, bytes: u32) {
     out.push(OK);
     out.extend_from_slice(&bytes.to_be_bytes());
 }
 
-/// Success and the sum of integers.
+/// Appends success and an integer.
 #[inline]
-pub fn sum(out: &mut Vec<u8>, sum: i32) {
+pub fn integer(out: &mut Vec<u8>, number: i32) {
     out.push(OK);
-    out.extend_from_slice(&sum.to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Success and the sum of doubles, in the parts of [`double_to_parts`](super::double_to_parts).
+/// Appends success and a double, in the parts of [`double_to_parts`](super::double_to_parts).
 pub fn double(out: &mut Vec<u8>, sum: f64) {
     let (integral, fractional) = super::double_to_parts(sum);
     out.push(OK);
@@ -53,19 +53,19 @@ pub fn double(out: &mut Vec<u8>, sum: f64) {
     out.extend_from_slice(&fractional.to_be_bytes());
 }
 
-/// Success and a number of records, or of bytes of the database.
+/// Appends success and a number of records or of bytes.
 #[inline]
 pub fn count(out: &mut Vec<u8>, count: u64) {
     out.push(OK);
     out.extend_from_slice(&count.to_be_bytes());
 }
 
-/// Failure of `misc`, which alone carries an empty list.
+/// Appends the failure of `misc`, which has an empty list.
 pub fn misc_failure(out: &mut Vec<u8>) {
     out.extend_from_slice(&[FAILURE, 0, 0, 0, 0]);
 }
 
-/// Success and a list whose length is known only at its end.
+/// Writer of success and a list whose length is known at its end.
 ///
 /// ```
 /// use wire::binary::reply::List;
@@ -84,8 +84,8 @@ pub struct List {
 }
 
 impl List {
-    /// Begins a list at the end of `out`. The same `out` goes to the other functions, and nothing
-    /// before its present end may be taken away until the list is finished.
+    /// Begins a list at the end of `out`. The other functions take the same `out`, and its present
+    /// bytes must not be removed before the list is finished.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         out.push(OK);
         let count_at = out.len();
@@ -93,13 +93,13 @@ impl List {
         Self { count_at, count: 0 }
     }
 
-    /// An element of fwmkeys or misc.
+    /// Appends an element of fwmkeys or misc.
     pub fn string(&mut self, out: &mut Vec<u8>, element: &[u8]) {
         string(out, element);
         self.count += 1;
     }
 
-    /// An element of mget: both sizes, then key and value.
+    /// Appends an element of mget: both sizes, then key and value.
     pub fn pair(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
         let (key, value) = (bounded(key), bounded(value));
         out.reserve(8 + key.len() + value.len());
@@ -110,19 +110,19 @@ impl List {
         self.count += 1;
     }
 
-    /// Number of elements so far.
+    /// Returns the number of elements so far.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.count
     }
 
-    /// Whether there is no element yet.
+    /// Returns whether there is no element yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Writes the length where it belongs.
+    /// Writes the length at the beginning of the list.
     pub fn finish(self, out: &mut [u8]) {
         out[self.count_at..self.count_at + 4].copy_from_slice(&self.count.to_be_bytes());
     }
@@ -134,8 +134,8 @@ fn string(out: &mut Vec<u8>, string: &[u8]) {
     out.extend_from_slice(string);
 }
 
-/// A size has 32 bits. No database holds a longer value; were there one, the stream would still
-/// keep its frames.
+/// Returns a string without the bytes that a 32-bit size cannot count. No database has such a
+/// value; the response would still be well-formed.
 fn bounded(string: &[u8]) -> &[u8] {
     &string[..string.len().min(u32::MAX as usize)]
 }

@@ -3,7 +3,7 @@
 use crate::Invalid;
 use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX};
 
-/// Length-prefixed strings inside a request, all known to be within its bytes.
+/// Length-prefixed strings of a request, all within its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strings<'a> {
     count: usize,
@@ -14,30 +14,31 @@ impl<'a> Strings<'a> {
     /// No strings.
     pub const EMPTY: Strings<'static> = Strings { count: 0, bytes: &[] };
 
-    /// `bytes` holds exactly `count` strings, each behind its length: the caller has checked.
+    /// Makes a list from `bytes`, which the caller has checked to have exactly `count` strings,
+    /// each after its length.
     pub(super) fn checked(count: usize, bytes: &'a [u8]) -> Self {
         Self { count, bytes }
     }
 
-    /// Number of strings.
+    /// Returns the number of strings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no string.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The strings in order.
+    /// Returns the strings in order.
     #[must_use]
     pub fn iter(&self) -> StringsIter<'a> {
         StringsIter { left: self.count, bytes: self.bytes }
     }
 
-    /// The strings with their lengths before them, as they travel, without the count.
+    /// Returns the bytes on the wire: each string after its length, without the count.
     #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
@@ -73,7 +74,7 @@ impl<'a> Iterator for StringsIter<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        // `left` ends with `bytes`, so looking at the bytes alone is enough.
+        // `left` is 0 at the end of `bytes`, so checking the bytes is enough.
         let (size, rest) = self.bytes.split_first_chunk::<4>()?;
         let (string, rest) = rest.split_at_checked(u32::from_be_bytes(*size) as usize)?;
         self.bytes = rest;
@@ -88,7 +89,7 @@ impl<'a> Iterator for StringsIter<'a> {
 
 impl ExactSizeIterator for StringsIter<'_> {}
 
-/// Strings to put into a request that is to be encoded.
+/// Builder of the strings of a request.
 ///
 /// ```
 /// use wire::binary::{Request, StringsBuffer, encode};
@@ -108,7 +109,7 @@ pub struct StringsBuffer {
 }
 
 impl StringsBuffer {
-    /// Adds a string at the end; [`Invalid::TooLarge`] where the protocol has no room for it.
+    /// Appends a string. Fails with [`Invalid::TooLarge`] over a limit of the protocol.
     pub fn push(&mut self, string: &[u8]) -> Result<(), Invalid> {
         if string.len() > BINARY_ARGUMENT_BYTES_MAX || self.count == BINARY_COUNT_MAX {
             return Err(Invalid::TooLarge);
@@ -119,7 +120,7 @@ impl StringsBuffer {
         Ok(())
     }
 
-    /// The strings, as a request holds them.
+    /// Returns the strings for a request.
     #[must_use]
     pub fn strings(&self) -> Strings<'_> {
         Strings::checked(self.count, &self.bytes)

@@ -1,8 +1,8 @@
-//! The header `Authorization`.
+//! `Authorization` header of the scheme Basic.
 
 use crate::base64;
 
-/// Longest name and password that are looked at, in bytes, the colon included.
+/// Longest name and password together with the colon, in bytes.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
 
 /// Name and password of the scheme Basic.
@@ -13,7 +13,7 @@ pub struct BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// Those that the value of a header has; `None` if it is of another scheme, or too long.
+    /// Decodes the value of a header. Returns `None` for another scheme, or if it is too long.
     #[must_use]
     pub fn decode(header: &[u8]) -> Option<Self> {
         let (scheme, text) = header.split_at_checked(b"Basic ".len())?;
@@ -26,7 +26,7 @@ impl BasicCredentials {
         Some(Self { buffer, length, colon })
     }
 
-    /// Name and password.
+    /// Returns name and password.
     #[must_use]
     pub fn parts(&self) -> (&[u8], &[u8]) {
         (&self.buffer[..self.colon], &self.buffer[self.colon + 1..self.length])
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_and_password_are_set_apart_by_the_first_colon() {
+    fn the_first_colon_separates_name_and_password() {
         for (header, name, password) in [
             (&b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="[..], "Aladdin", "open sesame"),
             (b"basic  YTpiOmM=", "a", "b:c"),
@@ -54,7 +54,7 @@ mod tests {
         for header in [&b""[..], b"Basic", b"Basic ", b"Basic YQ==", b"Basic !", b"Bearer YTpi"] {
             assert!(BasicCredentials::decode(header).is_none(), "{}", header.escape_ascii());
         }
-        // Four characters stand for three bytes.
+        // Four characters encode three bytes.
         let of = |bytes: usize| [b"Basic ", "OjpA".repeat(bytes / 3).as_bytes()].concat();
         assert!(BasicCredentials::decode(&of(CREDENTIALS_BYTES_MAX)).is_some());
         assert!(BasicCredentials::decode(&of(CREDENTIALS_BYTES_MAX + 3)).is_none());

@@ -1,4 +1,4 @@
-//! The body of a request: plain with its length known, or in chunks.
+//! Body of a request, of a given length or in chunks.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -8,19 +8,19 @@ use super::url::hex;
 use crate::limits::{HTTP_CHUNK_LINE_BYTES_MAX, HTTP_TRAILER_BYTES_MAX};
 use crate::{Invalid, Parse};
 
-/// How the end of a body is known.
+/// Length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// It has so many bytes.
+    /// Number of bytes.
     Bytes(usize),
-    /// It comes in chunks, each behind its size, until an empty one.
+    /// Chunks, each after its size, up to an empty one.
     Chunked,
 }
 
-/// A whole request: a [`Head`] and a body.
+/// Complete request: a [`Head`] and a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The head; also what the request dereferences to.
+    /// The head, to which the request dereferences.
     pub head: Head<'a>,
     body: Body<'a>,
 }
@@ -28,12 +28,12 @@ pub struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body<'a> {
     Plain(&'a [u8]),
-    /// The chunks with their lines, known to be well-formed.
+    /// Well-formed chunks with their lines.
     Chunked(&'a [u8]),
 }
 
 impl<'a> Request<'a> {
-    /// The body; chunks are joined into a copy.
+    /// Returns the body. Chunks are joined into a copy.
     #[must_use]
     pub fn body(&self) -> Cow<'a, [u8]> {
         match self.body {
@@ -55,12 +55,12 @@ impl<'a> Deref for Request<'a> {
     }
 }
 
-/// How far a request in chunks has been read that is not all there yet.
+/// Position in a request with chunks that is not complete yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Offset at which the first chunk begins; 0 as long as there is no whole head.
+    /// Offset of the first chunk, 0 before the head is complete.
     start: usize,
-    /// Offset at which the next chunk begins.
+    /// Offset of the next chunk.
     position: usize,
 }
 
@@ -72,10 +72,10 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(bytes, &mut Progress::default())
 }
 
-/// The same for a caller who tries again with each packet: of a body in chunks, the head and the
-/// chunks already seen are not read again before it is whole. So many small ones take linear time.
+/// Parses a request that arrives in pieces. The head and the chunks that were parsed before are
+/// skipped until a chunked body is complete, so that a body of many small chunks takes linear time.
 ///
-/// `progress` is a fresh one with each request, and `bytes` begins with the same bytes each time.
+/// `progress` is a new value for each request, and `bytes` begins with the same bytes each time.
 #[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
     let is_known = progress.start > 0;
@@ -128,7 +128,7 @@ impl<T> From<Stop> for Parse<T> {
 
 const BAD: Stop = Stop::Invalid(Invalid::BadParameters);
 
-/// The end of the trailer. Leaves `progress` before the last, empty chunk.
+/// Returns the end of the trailer. Leaves `progress` before the last, empty chunk.
 fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
     let mut position = progress.position;
     while chunk(bytes, &mut position)?.is_some() {
@@ -137,14 +137,13 @@ fn chunks(bytes: &[u8], progress: &mut Progress) -> Result<usize, Stop> {
     trailer(bytes, position)
 }
 
-/// The data of chunks that are known to be well-formed.
+/// Returns the data of well-formed chunks.
 fn chunks_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut position = 0;
     std::iter::from_fn(move || chunk(bytes, &mut position).ok().flatten())
 }
 
-/// The data of the chunk at `position`, which moves on to the next one; `None` for the last one,
-/// which ends with its line.
+/// Returns the data of the chunk at `position` and advances it, or `None` for the last chunk.
 fn chunk<'a>(bytes: &'a [u8], position: &mut usize) -> Result<Option<&'a [u8]>, Stop> {
     const LAST: &[u8] = b"0\r\n\r\n";
     let (size, start) = chunk_line(bytes, *position)?;
@@ -163,7 +162,7 @@ fn chunk<'a>(bytes: &'a [u8], position: &mut usize) -> Result<Option<&'a [u8]>, 
     Ok(Some(&bytes[start..end]))
 }
 
-/// The size of the chunk whose line is at `position`, and where its data begin.
+/// Returns the size of the chunk whose line is at `position`, and the offset of its data.
 pub(super) fn chunk_line(bytes: &[u8], position: usize) -> Result<(usize, usize), Stop> {
     let rest = bytes.get(position..).unwrap_or_default();
     let line_window = &rest[..rest.len().min(HTTP_CHUNK_LINE_BYTES_MAX)];
@@ -176,7 +175,7 @@ pub(super) fn chunk_line(bytes: &[u8], position: usize) -> Result<(usize, usize)
     Ok((chunk_size(&rest[..line_feed])?, position + line_feed + 1))
 }
 
-/// `line` is a size in hexadecimal, an extension that means nothing to us, and a carriage return.
+/// Parses `line`: a size in hexadecimal, an extension, which is ignored, and a carriage return.
 fn chunk_size(line: &[u8]) -> Result<usize, Stop> {
     let line = line.strip_suffix(b"\r").ok_or(BAD)?;
     let end = line.iter().position(|byte| hex(*byte).is_none()).unwrap_or(line.len());
@@ -192,7 +191,7 @@ fn chunk_size(line: &[u8]) -> Result<usize, Stop> {
     Ok(size)
 }
 
-/// The end of the lines after the last chunk, of which the last is empty. They mean nothing to us.
+/// Returns the end of the lines after the last chunk, which are ignored. The last one is empty.
 pub(super) fn trailer(bytes: &[u8], start: usize) -> Result<usize, Stop> {
     let rest = &bytes[start..];
     let window = &rest[..rest.len().min(HTTP_TRAILER_BYTES_MAX)];

@@ -1,4 +1,4 @@
-//! Conditional requests: headers that say for which version of a record a request is meant.
+//! Conditional requests: headers that name the version of a record for which a request is meant.
 
 use super::head::Head;
 use std::borrow::Cow;
@@ -6,53 +6,54 @@ use std::borrow::Cow;
 /// Conditions of `If-Match` and `If-None-Match`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions<'a> {
-    /// List of entity tags, one of which the record has to have, or `*`: it has to exist.
+    /// List of entity tags, one of which the record must have, or `*`: it must exist.
     pub matching: Option<Cow<'a, [u8]>>,
     /// List of entity tags, none of which the record may have, or `*`: it must not exist.
     pub none_matching: Option<Cow<'a, [u8]>>,
 }
 
-/// Why a request is not carried out.
+/// Condition that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmet {
+pub enum FailedCondition {
     /// `If-Match` does not hold.
     Match,
-    /// `If-None-Match` does not hold: who only reads has the record already.
+    /// `If-None-Match` does not hold: a client that reads has this version already.
     NoneMatch,
 }
 
 impl<'a> Conditions<'a> {
-    /// The conditions of a request.
+    /// Returns the conditions of a request.
     #[must_use]
     pub fn of(head: &Head<'a>) -> Self {
         Self { matching: head.list("If-Match"), none_matching: head.list("If-None-Match") }
     }
 
-    /// Whether there is no condition.
+    /// Returns whether there is no condition.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Fails if the record, of which this is the entity tag if it exists, is not as asked for.
-    pub fn check(&self, tag: Option<&str>) -> Result<(), Unmet> {
-        let lists = |list: &[u8], weakly: bool| match list {
+    /// Checks the conditions against `tag`, the entity tag of the record, or `None` if there is no
+    /// record.
+    pub fn check(&self, tag: Option<&str>) -> Result<(), FailedCondition> {
+        let is_listed = |list: &[u8], weakly: bool| match list {
             b"*" => tag.is_some(),
-            list => tag.is_some_and(|tag| lists(list, tag, weakly)),
+            list => tag.is_some_and(|tag| contains_tag(list, tag, weakly)),
         };
-        if self.matching.as_deref().is_some_and(|list| !lists(list, false)) {
-            return Err(Unmet::Match);
+        if self.matching.as_deref().is_some_and(|list| !is_listed(list, false)) {
+            return Err(FailedCondition::Match);
         }
-        if self.none_matching.as_deref().is_some_and(|list| lists(list, true)) {
-            return Err(Unmet::NoneMatch);
+        if self.none_matching.as_deref().is_some_and(|list| is_listed(list, true)) {
+            return Err(FailedCondition::NoneMatch);
         }
         Ok(())
     }
 }
 
-/// Whether a list has this tag, which is strong and in quotes. One that is marked as weak counts
-/// only where `weakly`.
-fn lists(list: &[u8], tag: &str, weakly: bool) -> bool {
+/// Returns whether a list contains a strong tag in quotes. Weak tags of the list match only if
+/// `weakly` is set.
+fn contains_tag(list: &[u8], tag: &str, weakly: bool) -> bool {
     let mut rest = list;
     loop {
         rest = rest.trim_ascii_start();
@@ -77,7 +78,11 @@ fn lists(list: &[u8], tag: &str, weakly: bool) -> bool {
 mod tests {
     use super::*;
 
-    fn check(matching: Option<&str>, none: Option<&str>, tag: Option<&str>) -> Result<(), Unmet> {
+    fn check(
+        matching: Option<&str>,
+        none: Option<&str>,
+        tag: Option<&str>,
+    ) -> Result<(), FailedCondition> {
         let conditions = Conditions {
             matching: matching.map(|list| list.as_bytes().into()),
             none_matching: none.map(|list| list.as_bytes().into()),
@@ -86,23 +91,23 @@ mod tests {
     }
 
     #[test]
-    fn a_match_needs_the_very_tag() {
+    fn if_match_compares_strongly() {
         let tag = Some("\"1f\"");
         for list in ["\"1f\"", "\"a\", \"1f\"", "\"a,\" ,\"1f\" , \"b\"", "*", "W/\"1f\",\"1f\""] {
             assert_eq!(check(Some(list), None, tag), Ok(()), "{list}");
         }
         for list in ["\"1\"", "W/\"1f\"", "1f", "", "\"1f", "\"a\" \"1f\"", "\"*\""] {
-            assert_eq!(check(Some(list), None, tag), Err(Unmet::Match), "{list}");
+            assert_eq!(check(Some(list), None, tag), Err(FailedCondition::Match), "{list}");
         }
-        assert_eq!(check(Some("*"), None, None), Err(Unmet::Match));
-        assert_eq!(check(Some("\"1f\""), None, None), Err(Unmet::Match));
+        assert_eq!(check(Some("*"), None, None), Err(FailedCondition::Match));
+        assert_eq!(check(Some("\"1f\""), None, None), Err(FailedCondition::Match));
     }
 
     #[test]
-    fn to_have_a_record_already_a_weak_tag_suffices() {
+    fn if_none_match_compares_weakly() {
         let tag = Some("\"1f\"");
         for list in ["\"1f\"", "W/\"1f\"", "\"a\", W/\"1f\"", "*"] {
-            assert_eq!(check(None, Some(list), tag), Err(Unmet::NoneMatch), "{list}");
+            assert_eq!(check(None, Some(list), tag), Err(FailedCondition::NoneMatch), "{list}");
         }
         for list in ["\"1\"", "1f", ""] {
             assert_eq!(check(None, Some(list), tag), Ok(()), "{list}");
@@ -111,10 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn both_have_to_hold() {
+    fn both_conditions_must_hold() {
         let tag = Some("\"1\"");
-        assert_eq!(check(Some("\"2\""), Some("\"1\""), tag), Err(Unmet::Match));
-        assert_eq!(check(Some("\"1\""), Some("\"1\""), tag), Err(Unmet::NoneMatch));
+        assert_eq!(check(Some("\"2\""), Some("\"1\""), tag), Err(FailedCondition::Match));
+        assert_eq!(check(Some("\"1\""), Some("\"1\""), tag), Err(FailedCondition::NoneMatch));
         assert_eq!(check(Some("\"1\""), Some("\"2\""), tag), Ok(()));
         assert_eq!(check(None, None, None), Ok(()));
     }
@@ -127,7 +132,7 @@ mod tests {
         };
         let conditions = Conditions::of(&head);
         for tag in ["\"1\"", "\"2\"", "\"3\""] {
-            assert_eq!(conditions.check(Some(tag)), Err(Unmet::NoneMatch), "{tag}");
+            assert_eq!(conditions.check(Some(tag)), Err(FailedCondition::NoneMatch), "{tag}");
         }
         assert_eq!(conditions.check(Some("\"4\"")), Ok(()));
     }

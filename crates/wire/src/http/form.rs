@@ -1,4 +1,4 @@
-//! Forms: arguments and results of a function called by POST.
+//! Forms: arguments and results of a function that is called by POST.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,10 +10,10 @@ use crate::limits::HTTP_FORM_FIELDS_MAX;
 /// Media type of a form.
 pub const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// The values of a form in the order of their names' first appearance. Names do not matter, but
-/// values of one name are a single argument, joined by NUL.
+/// Returns the values of a form in the order in which their names first appear. Names are ignored,
+/// but values of one name are a single argument, joined by NUL.
 ///
-/// [`Invalid::TooLarge`] above [`HTTP_FORM_FIELDS_MAX`] fields.
+/// Fails with [`Invalid::TooLarge`] above [`HTTP_FORM_FIELDS_MAX`] fields.
 pub fn arguments(body: &[u8]) -> Result<Vec<Vec<u8>>, Invalid> {
     let mut values: Vec<Vec<u8>> = Vec::new();
     let mut index_by_name = HashMap::new();
@@ -42,7 +42,7 @@ pub fn arguments(body: &[u8]) -> Result<Vec<Vec<u8>>, Invalid> {
     Ok(values)
 }
 
-/// Appends `res1=..&res2=..` and so on.
+/// Appends the results as `res1=..&res2=..` and so on.
 pub fn results<'r>(out: &mut Vec<u8>, results: impl IntoIterator<Item = &'r [u8]>) {
     for (number, result) in (1u64..).zip(results) {
         if number > 1 {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_in_order_and_names_do_not_matter() {
+    fn values_keep_their_order_and_names_are_ignored() {
         assert_eq!(arguments(b"a=hk%20a&b=no").unwrap(), [b"hk a".to_vec(), b"no".to_vec()]);
         assert_eq!(arguments(b"z=1&a=2&m=").unwrap(), [b"1".to_vec(), b"2".to_vec(), vec![]]);
     }

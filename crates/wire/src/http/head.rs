@@ -1,4 +1,4 @@
-//! The head of a request: its first line and its headers.
+//! Head of a request: its first line and its headers.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use super::url;
 use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX};
 use crate::{Invalid, Parse, decimal};
 
-/// A method that means something to the server.
+/// Method that the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of HTTP are the documentation")]
 pub enum Method {
@@ -18,14 +18,14 @@ pub enum Method {
     Post,
     Delete,
     Options,
-    /// One of WebDAV's own.
+    /// Method of WebDAV.
     Dav,
-    /// Any other.
+    /// Any other method.
     Other,
 }
 
 impl Method {
-    /// The method of that name, if it is one of those that mean something.
+    /// Returns the method of a name, if the server knows it.
     pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
         match name {
             b"GET" => Some(Method::Get),
@@ -42,34 +42,34 @@ impl Method {
     }
 }
 
-/// The head of a request.
+/// Head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
     /// The method.
     pub method: Method,
-    /// The target as sent; see [`Head::key`].
+    /// Target as sent, see [`Head::key`].
     pub target: &'a [u8],
-    /// 0 or 1.
+    /// Minor version, 0 or 1.
     pub minor_version: u8,
-    /// Whether the connection stays open after the response: the default of the version unless
-    /// the `Connection` header says otherwise.
+    /// Whether the connection stays open after the response: the default of the version, unless the
+    /// `Connection` header changes it.
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// How the end of the body is known.
+    /// Length of the body.
     pub body: BodyLength,
-    /// All header lines, known to be well-formed.
+    /// Well-formed header lines.
     lines: &'a [u8],
 }
 
 impl<'a> Head<'a> {
-    /// Value of the first header of that name, whatever the case of its letters.
+    /// Returns the value of the first header of a name, in upper or lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers(name).next()
     }
 
-    /// Value of a header that is a list, which may come in several lines.
+    /// Returns the value of a header that is a list, which may have several lines.
     #[must_use]
     pub fn list(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let mut lines = self.headers(name);
@@ -94,13 +94,13 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The same header as a decimal number, if it is one.
+    /// Returns the value of a header as a decimal number, if it is one.
     #[must_use]
     pub fn header_number(&self, name: &str) -> Option<i64> {
         decimal::signed(self.header(name)?)
     }
 
-    /// The key the target stands for: without `http://host` and one leading `/`, decoded. A query
+    /// Returns the key of the target: without `http://host` and one leading `/`, decoded. A query
     /// is part of the key.
     #[must_use]
     pub fn key(&self) -> Cow<'a, [u8]> {
@@ -115,14 +115,13 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Parses the head at the start of `bytes`; the length in `Complete` is that of the head alone.
+/// Parses the head at the start of `bytes`. The length in `Complete` is that of the head only.
 ///
 /// Heads beyond [`HTTP_HEAD_BYTES_MAX`] or with more than [`HTTP_HEADERS_MAX`] lines are
-/// `TooLarge`. A head whose body has two possible ends is refused.
+/// `TooLarge`. A head whose body has two possible lengths is refused.
 #[must_use]
 pub fn head(bytes: &[u8]) -> Parse<Head<'_>> {
-    // The head's own limit is for complete heads too: whether one is taken must not depend on how
-    // it was cut into packets.
+    // The limit applies to complete heads too: the result must not depend on the packets.
     let window = &bytes[..bytes.len().min(HTTP_HEAD_BYTES_MAX)];
     let mut storage = [const { MaybeUninit::uninit() }; HTTP_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut []);
@@ -185,7 +184,7 @@ fn interpret<'a>(
         }
     }
     let body = match (chunked, content_length) {
-        // Two ends: a proxy before us may have taken the other one.
+        // A proxy before the server may have taken the other length.
         (true, Some(_)) => return Err(Invalid::BadParameters),
         (true, None) => BodyLength::Chunked,
         (false, length) => BodyLength::Bytes(length.unwrap_or(0)),

@@ -1,13 +1,13 @@
-//! HTTP/1.x requests and responses as Tokyo Tyrant has them.
+//! HTTP/1.x requests and responses in Tokyo Tyrant's form.
 //!
-//! The target of a request is a key, its body a value; what else there is to say stands in
-//! `X-TT-` headers. The head of a request is readable before its body has come ([`head`]), since
-//! a client that expects `100 Continue` sends no body before it has it.
+//! The target of a request is a key, its body a value. Other parameters are in `X-TT-` headers. The
+//! head of a request can be parsed before its body has arrived ([`head`]), because a client that
+//! expects `100 Continue` sends no body before it has it.
 //!
-//! How to answer [`Invalid`](crate::Invalid): `BadParameters` with [`Status::BadRequest`],
-//! `TooLarge` with [`Status::PayloadTooLarge`], `UnknownCommand` (a transfer coding other than
-//! chunked) with [`Status::NotImplemented`]; and then close, for the end of the request is
-//! unknown.
+//! Responses to [`Invalid`](crate::Invalid): [`Status::BadRequest`] to `BadParameters`,
+//! [`Status::PayloadTooLarge`] to `TooLarge`, and [`Status::NotImplemented`] to `UnknownCommand`,
+//! which is a transfer coding other than chunked. The connection is closed afterwards, because the
+//! end of the request is unknown.
 
 mod authorization;
 mod body;
@@ -22,7 +22,7 @@ mod url;
 
 pub use authorization::BasicCredentials;
 pub use body::{BodyLength, Progress, Request, parse, parse_resuming};
-pub use condition::{Conditions, Unmet};
+pub use condition::{Conditions, FailedCondition};
 pub use head::{Head, Method, head};
 pub use reply::Status;
 pub use rest::RestOfBody;

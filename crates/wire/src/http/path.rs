@@ -1,27 +1,27 @@
-//! Paths: targets and keys where records are files in folders.
+//! Paths: targets and keys of records that are files in folders.
 //!
-//! A path is the target without scheme, host and query. Its parts are percent-decoded; a `+`
-//! is a plus sign. Empty parts and `.` are left out, and `..` takes the part before it away.
+//! A path is the target without scheme, host and query. Its parts are percent-decoded; a `+` is a
+//! plus sign. Empty parts and `.` are removed, and `..` removes the part before it.
 
 use super::url::{encode, unescape};
 
-/// A target that is no path: it has a slash or a zero byte within a part, leads above the top, does
-/// not begin with a slash, or has a fragment, which clients are to keep for themselves.
+/// Error of a target that is not a path: it has a slash or a zero byte within a part, leads above
+/// the top, does not begin with a slash, or has a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoPath;
+pub struct NotAPath;
 
-/// Returns the key of the file at a target, or that of a folder, which ends in a slash; of the top
-/// it is empty.
+/// Returns the key of the file or of the folder at a target. The key of a folder ends in a slash,
+/// that of the top is empty.
 ///
 /// # Errors
 ///
-/// If the target is no path.
-pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NoPath> {
+/// If the target is not a path.
+pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NotAPath> {
     let authority = authority(target);
     let path =
         authority.map_or(target, |authority| &target[end_of_scheme(target) + authority.len()..]);
     if path.contains(&b'#') {
-        return Err(NoPath);
+        return Err(NotAPath);
     }
     let end = path.iter().position(|byte| *byte == b'?').unwrap_or(path.len());
     let path = match &path[..end] {
@@ -29,12 +29,12 @@ pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NoPath> {
         path => path,
     };
     let mut parts = Vec::new();
-    for part in path.strip_prefix(b"/").ok_or(NoPath)?.split(|byte| *byte == b'/') {
+    for part in path.strip_prefix(b"/").ok_or(NotAPath)?.split(|byte| *byte == b'/') {
         let part = unescape(part);
         match &*part {
             b"" | b"." => {}
-            b".." => drop(parts.pop().ok_or(NoPath)?),
-            part if part.contains(&b'/') || part.contains(&0) => return Err(NoPath),
+            b".." => drop(parts.pop().ok_or(NotAPath)?),
+            part if part.contains(&b'/') || part.contains(&0) => return Err(NotAPath),
             _ => parts.push(part),
         }
     }
@@ -45,7 +45,7 @@ pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NoPath> {
     Ok(key)
 }
 
-/// Returns the one target of a key that every reader of targets takes for the same.
+/// Returns the target of a key in a form that every parser of targets reads alike.
 #[must_use]
 pub fn path_target(key: &[u8]) -> String {
     let mut target = Vec::with_capacity(key.len() + 1);
@@ -57,7 +57,7 @@ pub fn path_target(key: &[u8]) -> String {
     String::from_utf8_lossy(&target).into_owned()
 }
 
-/// Returns the authority of a target or of a reference in a header, if it has one: host, and port.
+/// Returns the authority (host and port) of a target or of a reference in a header, if it has one.
 #[must_use]
 pub fn authority(target: &[u8]) -> Option<&[u8]> {
     let start = end_of_scheme(target);
@@ -66,7 +66,7 @@ pub fn authority(target: &[u8]) -> Option<&[u8]> {
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
-/// 0 if there is none.
+/// Returns the end of the scheme, 0 if there is none.
 fn end_of_scheme(target: &[u8]) -> usize {
     let is = |scheme: &&str| {
         let begin = target.get(..scheme.len());
@@ -108,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn other_targets_are_no_paths() {
+    fn other_targets_are_not_paths() {
         for target in ["", "*", "a", "/..", "/a/../..", "/a%2Fb", "/%00", "/a#b", "ftp://host/a"] {
-            assert_eq!(path_key(target.as_bytes()), Err(NoPath), "{target}");
+            assert_eq!(path_key(target.as_bytes()), Err(NotAPath), "{target}");
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_what_is_before_the_path() {
+    fn the_authority_precedes_the_path() {
         for (target, found) in [
             ("http://a:1/b", Some("a:1")),
             ("https://a", Some("a")),

@@ -1,26 +1,26 @@
-//! Parts of a value, by `Range`.
+//! `Range` header: selects bytes of a value.
 
 use crate::decimal;
 
-/// Bytes that a `Range` header asks for.
+/// Bytes of a value that a `Range` header selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it. Several ranges at once, other units, and what is no range are answered so too, as
-    /// they may be.
+pub enum ByteRange {
+    /// The whole value, also for several ranges, other units and malformed headers, as the standard
+    /// allows.
     Whole,
-    /// Bytes from the first one up to, but without, the second.
+    /// The bytes from the first offset up to the second, exclusive.
     Bytes(u64, u64),
-    /// Nothing that is there.
+    /// No byte of the value.
     Beyond,
 }
 
-/// The part of a value of `length` bytes that the header asks for.
+/// Returns the bytes that a header selects from a value of `length` bytes.
 #[must_use]
-pub fn part(header: &[u8], length: u64) -> Part {
-    parse(header, length).unwrap_or(Part::Whole)
+pub fn select_range(header: &[u8], length: u64) -> ByteRange {
+    parse(header, length).unwrap_or(ByteRange::Whole)
 }
 
-fn parse(header: &[u8], length: u64) -> Option<Part> {
+fn parse(header: &[u8], length: u64) -> Option<ByteRange> {
     let (unit, range) = header.split_at_checked(b"bytes=".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes=") {
         return None;
@@ -29,7 +29,7 @@ fn parse(header: &[u8], length: u64) -> Option<Part> {
     let dash = memchr::memchr(b'-', range)?;
     let (first, last) = (&range[..dash], &range[dash + 1..]);
     let number = |text: &[u8]| {
-        // More than there can be is as good as the most there can be.
+        // A number beyond `u64` selects as much as the largest one.
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         digits.then(|| decimal::unsigned(text).unwrap_or(u64::MAX))
     };
@@ -44,7 +44,7 @@ fn parse(header: &[u8], length: u64) -> Option<Part> {
             (first, last.saturating_add(1).min(length))
         }
     };
-    Some(if start < end { Part::Bytes(start, end) } else { Part::Beyond })
+    Some(if start < end { ByteRange::Bytes(start, end) } else { ByteRange::Beyond })
 }
 
 #[cfg(test)]
@@ -52,27 +52,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_a_part_of_what_is_there() {
+    fn a_range_selects_present_bytes() {
         for (range, expected) in [
-            ("bytes=0-0", Part::Bytes(0, 1)),
-            ("bytes=2-5", Part::Bytes(2, 6)),
-            ("BYTES=2-", Part::Bytes(2, 10)),
-            ("bytes= 2-5 ", Part::Bytes(2, 6)),
-            ("bytes=-3", Part::Bytes(7, 10)),
-            ("bytes=-30", Part::Bytes(0, 10)),
-            ("bytes=9-99999999999999999999999", Part::Bytes(9, 10)),
-            ("bytes=10-", Part::Beyond),
-            ("bytes=10-11", Part::Beyond),
-            ("bytes=-0", Part::Beyond),
-            ("bytes=99999999999999999999999-", Part::Beyond),
+            ("bytes=0-0", ByteRange::Bytes(0, 1)),
+            ("bytes=2-5", ByteRange::Bytes(2, 6)),
+            ("BYTES=2-", ByteRange::Bytes(2, 10)),
+            ("bytes= 2-5 ", ByteRange::Bytes(2, 6)),
+            ("bytes=-3", ByteRange::Bytes(7, 10)),
+            ("bytes=-30", ByteRange::Bytes(0, 10)),
+            ("bytes=9-99999999999999999999999", ByteRange::Bytes(9, 10)),
+            ("bytes=10-", ByteRange::Beyond),
+            ("bytes=10-11", ByteRange::Beyond),
+            ("bytes=-0", ByteRange::Beyond),
+            ("bytes=99999999999999999999999-", ByteRange::Beyond),
         ] {
-            assert_eq!(part(range.as_bytes(), 10), expected, "{range}");
+            assert_eq!(select_range(range.as_bytes(), 10), expected, "{range}");
         }
-        assert_eq!(part(b"bytes=0-", 0), Part::Beyond);
+        assert_eq!(select_range(b"bytes=0-", 0), ByteRange::Beyond);
     }
 
     #[test]
-    fn what_is_no_single_range_of_bytes_is_passed_over() {
+    fn headers_without_a_single_byte_range_select_the_whole_value() {
         for range in [
             "",
             "bytes",
@@ -85,7 +85,7 @@ mod tests {
             "bytes=+1-2",
             "bytes=0 - 1",
         ] {
-            assert_eq!(part(range.as_bytes(), 10), Part::Whole, "{range}");
+            assert_eq!(select_range(range.as_bytes(), 10), ByteRange::Whole, "{range}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Responses, appended to the connection's output: a status line, `Content-Type`,
-//! `Content-Length`, and nothing else, as with Tokyo Tyrant.
+//! Responses, which are appended to an output buffer: a status line, `Content-Type` and
+//! `Content-Length`, as in Tokyo Tyrant.
 
 use crate::decimal;
 
-/// Interim response for a client that expects it before it sends a body.
+/// Interim response to a client that waits for it before it sends a body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Media type of a value.
@@ -39,7 +39,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The code and the reason, as in the status line.
+    /// Returns the code and the reason of the status line.
     #[must_use]
     pub fn code_and_reason(self) -> (&'static str, &'static str) {
         match self {
@@ -67,20 +67,20 @@ impl Status {
     }
 }
 
-/// A whole response.
+/// Appends a whole response.
 pub fn response(out: &mut Vec<u8>, status: Status, content_type: &str, body: &[u8]) {
     out.reserve(body.len() + 128);
     headers(out, status, content_type, body.len() as u64);
     out.extend_from_slice(body);
 }
 
-/// Has a browser take a value for what its media type says, and not for what it looks like: a value
-/// that anybody may have stored must not become a page with scripts.
+/// Appends a header that stops a browser from guessing the media type: a stored value must not
+/// become a page with scripts.
 pub fn no_sniffing(out: &mut Vec<u8>) {
     header(out, "X-Content-Type-Options", "nosniff");
 }
 
-/// A response of a media type that Tokyo Tyrant does not have.
+/// Appends a response of a media type that Tokyo Tyrant does not have.
 pub fn document(out: &mut Vec<u8>, content_type: &str, body: &[u8]) {
     out.reserve(body.len() + 128);
     open_headers(out, Status::Ok, content_type, body.len() as u64);
@@ -89,26 +89,26 @@ pub fn document(out: &mut Vec<u8>, content_type: &str, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// A response whose body is its reason and a line feed.
+/// Appends a response whose body is its reason and a line feed.
 pub fn message(out: &mut Vec<u8>, status: Status) {
     let (_, reason) = status.code_and_reason();
-    explained(out, status, reason);
+    plain_text(out, status, reason);
 }
 
-/// A response whose body is a text and a line feed.
-pub fn explained(out: &mut Vec<u8>, status: Status, text: &str) {
+/// Appends a response whose body is a text and a line feed.
+pub fn plain_text(out: &mut Vec<u8>, status: Status, text: &str) {
     headers(out, status, TEXT, text.len() as u64 + 1);
     out.extend_from_slice(text.as_bytes());
     out.push(b'\n');
 }
 
-/// All of a response but its body: what answers HEAD where there is a record.
+/// Appends a response without its body, as to HEAD of a present record.
 pub fn headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
     open_headers(out, status, content_type, content_length);
     end_of_headers(out);
 }
 
-/// The same, to be followed by more headers.
+/// Appends a status line and the first headers; the caller appends further ones.
 pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
     status_line(out, status);
     header(out, "Content-Type", content_type);
@@ -117,13 +117,13 @@ pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, conte
     out.extend_from_slice(b"\r\n");
 }
 
-/// A response that asks for a name and a password, and ends the connection.
+/// Appends a response that asks for a name and a password, and closes the connection.
 pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
     let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
     closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), is_head);
 }
 
-/// A response that asks to try again in some seconds, and ends the connection.
+/// Appends a response that asks to repeat the request after `seconds`, and closes the connection.
 pub fn retry_after(out: &mut Vec<u8>, seconds: u64, is_head: bool) {
     closing(out, Status::TooManyRequests, ("Retry-After", &seconds.to_string()), is_head);
 }
@@ -142,13 +142,13 @@ fn closing(out: &mut Vec<u8>, status: Status, (name, value): (&str, &str), is_he
     }
 }
 
-/// A response without any header: what answers HEAD where there is none.
+/// Appends a response without any header, as to HEAD of a missing record.
 pub fn bare(out: &mut Vec<u8>, status: Status) {
     status_line(out, status);
     end_of_headers(out);
 }
 
-/// The first line of a response put together piece by piece, as that to OPTIONS is.
+/// Appends the first line of a response that is made of parts, as that to OPTIONS.
 pub fn status_line(out: &mut Vec<u8>, status: Status) {
     let (code, reason) = status.code_and_reason();
     for part in ["HTTP/1.1 ", code, " ", reason, "\r\n"] {
@@ -156,7 +156,7 @@ pub fn status_line(out: &mut Vec<u8>, status: Status) {
     }
 }
 
-/// One header. Control characters in the value become spaces, as they could end it early.
+/// Appends a header. Control characters in the value become spaces, because they could end it.
 pub fn header(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");

@@ -1,28 +1,28 @@
-//! A body that is taken piece by piece, as it comes.
+//! Rest of a body: parses a body piece by piece as it arrives.
 
 use super::body::{BodyLength, Stop, chunk_line, trailer};
 use crate::{Invalid, Parse};
 
-/// Rest of a body that is still to come. It is small and copied freely: a piece can be looked at
-/// before it is taken.
+/// Rest of a body that has not been parsed. It is cheap to copy, so that a piece can be parsed
+/// tentatively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestOfBody(State);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(usize),
-    /// The line of a chunk.
+    /// Line of a chunk.
     ChunkLine,
-    /// So many bytes of a chunk, and then the end of its line.
+    /// Number of bytes of a chunk, before the end of its line.
     Chunk(usize),
-    /// The lines behind the last chunk.
+    /// Lines after the last chunk.
     Trailer,
     Nothing,
 }
 
 impl RestOfBody {
-    /// A whole body.
+    /// Makes the rest of a body of which no byte has been parsed.
     #[must_use]
     pub fn of(length: BodyLength) -> Self {
         Self(match length {
@@ -32,14 +32,14 @@ impl RestOfBody {
         })
     }
 
-    /// Whether nothing is to come.
+    /// Returns whether the body is complete.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0 == State::Nothing
     }
 
-    /// Takes what stands at the beginning of `bytes`: data, or what is around them, which is
-    /// answered as no data. The length in `Complete` is that of all that was taken.
+    /// Parses data or framing at the start of `bytes`. Framing is returned as no data. The length
+    /// in `Complete` is that of everything parsed.
     pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Parse<&'a [u8]> {
         match self.next(bytes) {
             Ok((data, length)) => Parse::Complete(data, length),
@@ -47,11 +47,11 @@ impl RestOfBody {
         }
     }
 
-    /// How much of `bytes` can be taken now, piece by piece.
+    /// Returns how many of `bytes` can be parsed now, in bytes.
     #[must_use]
     pub fn bytes_in(mut self, bytes: &[u8]) -> usize {
         let mut length = 0;
-        while !self.is_nothing()
+        while !self.is_empty()
             && let Parse::Complete(_, taken) = self.take(&bytes[length..])
         {
             length += taken;

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-/// The bytes `text` stands for: `+` is a space, `%` and two hexadecimal digits a byte. A `%`
-/// without them stands for itself.
+/// Decodes `text`: `+` is a space, `%` and two hexadecimal digits are a byte. A `%` without them is
+/// itself.
 #[must_use]
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     decode_with(text, b' ')
 }
 
-/// The same, where `+` is a plus sign.
+/// Decodes `text`, in which `+` is a plus sign.
 pub(super) fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     decode_with(text, b'+')
 }
@@ -35,7 +35,7 @@ fn decode_with(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
     Cow::Owned(decoded)
 }
 
-/// Appends `bytes` with all but letters, digits and `-._~` percent-encoded.
+/// Appends `bytes`, with everything except letters, digits and `-._~` percent-encoded.
 pub(super) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {
@@ -50,7 +50,7 @@ pub(super) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit.
 pub(super) fn hex(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percent_sign_without_digits_stands_for_itself() {
+    fn a_percent_sign_without_digits_is_itself() {
         assert_eq!(*decode(b"%"), *b"%");
         assert_eq!(*decode(b"%4"), *b"%4");
         assert_eq!(*decode(b"%g1%%41"), *b"%g1%A");

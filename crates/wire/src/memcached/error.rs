@@ -1,56 +1,55 @@
-//! Why a line is not a request, and what is said about it.
+//! Errors of a line, and their replies.
 
 use super::reply;
 
-/// Why a line is not a request.
+/// Reason why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// No such verb.
+    /// Unknown verb.
     UnknownCommand,
-    /// Too few tokens, to Tokyo Tyrant, which closed the connection after its answer.
+    /// Too few tokens in the dialect of Tokyo Tyrant, which closes the connection after its reply.
     MissingArguments,
-    /// Too few tokens, a token that should be a number and is none, or is out of range, or a key
-    /// that is too long.
+    /// Too few tokens, a token that is not a number or out of range, or a key that is too long.
     BadLine,
-    /// A key that is too long, in a line of `get` and its like. memcached ends its answer with an
+    /// A key that is too long, in `get` and similar commands. memcached ends its reply with an
     /// empty line.
     KeyTooLongToGet,
-    /// A time that is no number.
+    /// A time that is not a number.
     BadExptime,
-    /// An amount to add or to subtract that is no number.
+    /// An amount to add or to subtract that is not a number.
     BadDelta,
-    /// The block of data does not end where the line said.
+    /// A block of data of another length than announced.
     BadDataChunk,
-    /// A meta command with more flags than memcached takes: `mg`.
+    /// An `mg` with more flags than memcached accepts.
     TooManyFlagsOfGet,
-    /// The same of the others.
+    /// Another meta command with more flags than memcached accepts.
     TooManyFlags,
-    /// A flag that there is not.
+    /// An unknown flag.
     InvalidFlag,
-    /// A flag for the second time.
+    /// A repeated flag.
     DuplicateFlag,
-    /// Any fault of a flag, in the words of `md` and `ma`.
+    /// Any error of a flag, in the text of `md` and `ma`.
     InvalidOrDuplicateFlag,
-    /// A flag whose token is no number.
+    /// A flag whose token is not a number.
     BadToken,
-    /// A key that is no base64.
+    /// A key that is not base64.
     BadBase64,
-    /// A token of flag `D` that is no number.
+    /// A token of flag `D` that is not a number.
     BadDeltaToken,
-    /// A token of flag `J` that is no number.
+    /// A token of flag `J` that is not a number.
     BadInitialToken,
     /// A token of flag `M` that is not one character.
     BadModeLength,
-    /// A mode that `ms` has not.
+    /// An unknown mode of `ms`.
     BadSetMode,
-    /// A mode that `ma` has not.
+    /// An unknown mode of `ma`.
     BadArithmeticMode,
     /// A token of flag `O` that is too long.
     OpaqueTooLong,
 }
 
 impl Error {
-    /// The line that answers it.
+    /// Returns the line of the reply.
     #[must_use]
     pub fn reply(self) -> &'static [u8] {
         match self {

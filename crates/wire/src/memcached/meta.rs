@@ -1,4 +1,4 @@
-//! The meta commands: two letters, a key, and flags of one letter with or without a token.
+//! Meta commands: two letters, a key, and flags of one letter with or without a token.
 
 use super::tokens::next;
 use super::{Error, MetaVerb as Verb};
@@ -7,7 +7,7 @@ use crate::limits::{
 };
 use crate::{base64, decimal};
 
-/// Which command.
+/// Verb of a meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaVerb {
     /// `mg`.
@@ -20,75 +20,75 @@ pub enum MetaVerb {
     Arithmetic,
 }
 
-/// When `ms` stores, and how.
+/// Mode of `ms`: condition and operation of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetaMode {
-    /// In any case.
+    /// Store unconditionally.
     #[default]
     Set,
-    /// If there is no record.
+    /// Store if the record is missing.
     Add,
-    /// If there is a record.
+    /// Store if the record is present.
     Replace,
-    /// Behind the value that is there.
+    /// Append to the present value.
     Append,
-    /// Before the value that is there.
+    /// Prepend to the present value.
     Prepend,
 }
 
-/// Operation of `ma` on the number.
+/// Mode of `ma`: operation on the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArithmeticMode {
-    /// Adds, and begins again at 0 above 2^64 - 1.
+    /// Add, modulo 2^64.
     #[default]
     Increment,
-    /// Subtracts, down to 0.
+    /// Subtract, down to 0.
     Decrement,
 }
 
-/// A key as it was sent.
+/// Key as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'a> {
     /// The token.
     pub token: &'a [u8],
-    /// It is the key in base64, which has been found to be valid.
+    /// Whether the token is the key in base64, which has been validated.
     pub is_base64: bool,
 }
 
-/// A meta command. A field is `None` if its flag was not given.
+/// Meta command. A field is `None` if its flag was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// Which one.
+    /// Verb of the command.
     pub verb: MetaVerb,
     /// The key.
     pub key: MetaKey<'a>,
-    /// The flags in their order, for the answer.
+    /// The flags in order, for the reply.
     pub flags: MetaFlags<'a>,
-    /// `q`: the answer that is expected most is left out.
+    /// `q`: suppress the most expected reply.
     pub is_quiet: bool,
-    /// `v`: the value is wanted.
+    /// `v`: return the value.
     pub wants_value: bool,
-    /// `C`: only if the record has this number.
+    /// `C`: cas number that the record must have.
     pub compare: Option<u64>,
-    /// `E`: the number that the record gets.
+    /// `E`: cas number that the record gets.
     pub assign: Option<u64>,
-    /// `F`: the client's flags.
+    /// `F`: flags of the client.
     pub client_flags: u32,
-    /// `I`: mark as stale, or take a number that is too old.
+    /// `I`: mark the record as stale, or accept an older cas number.
     pub invalidate: bool,
-    /// `x`: remove the value only.
+    /// `x`: remove only the value.
     pub removes_value: bool,
-    /// `u`: leave no trace of having read.
+    /// `u`: do not record the access.
     pub leaves_no_trace: bool,
-    /// `T`: expiry, as classic commands have it.
+    /// `T`: expiry, as in the classic commands.
     pub exptime: Option<i64>,
-    /// `N`: make a record where none is, with this expiry.
+    /// `N`: create a missing record, with this expiry.
     pub vivify: Option<i64>,
-    /// `R`: seconds that are too few to be left.
+    /// `R`: remaining seconds below which the client should refresh the record.
     pub recache: Option<i64>,
-    /// `D`: what `ma` adds or subtracts.
+    /// `D`: amount that `ma` adds or subtracts.
     pub delta: u64,
-    /// `J`: what `ma` begins with.
+    /// `J`: initial value of `ma`.
     pub initial: u64,
     /// `M` of `ms`.
     pub mode: MetaMode,
@@ -98,7 +98,7 @@ pub struct Meta<'a> {
     pub value: &'a [u8],
 }
 
-/// The flags of a command, each with its token: an iterator.
+/// Iterator over the flags of a command, each with its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaFlags<'a> {
     line: &'a [u8],
@@ -114,13 +114,13 @@ impl<'a> Iterator for MetaFlags<'a> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// The key itself, in `buffer` where it was sent in base64.
+    /// Returns the decoded key, in `buffer` if it was sent in base64.
     pub fn bytes<'b>(&self, buffer: &'b mut [u8; MEMCACHED_KEY_BYTES_MAX]) -> &'b [u8]
     where
         'a: 'b,
     {
         if self.is_base64 {
-            // It was valid when it was parsed.
+            // The parser has validated it.
             base64::decode(self.token, buffer).unwrap_or_default()
         } else {
             self.token
@@ -139,8 +139,8 @@ impl<'a> MetaKey<'a> {
     }
 }
 
-/// The line of `ms` behind the verb, and its length of data. An error before that is known
-/// is told alone; a later one is told when the data have been taken off.
+/// Parses the line of `ms` after the verb. Returns it with its length of data. An error before that
+/// length is reported at once, a later one after the data have been consumed.
 pub(super) struct SetLine<'a> {
     pub(super) size: usize,
     pub(super) meta: Result<Meta<'a>, Error>,
@@ -151,7 +151,7 @@ pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
     let key = MetaKey { token, is_base64: false }.check()?;
     let size = next(&mut line).ok_or(Error::BadLine)?;
     let (count, meta) = meta(Verb::Set, key, line);
-    // The length is one token of those that there may be.
+    // The length counts as one of the tokens.
     if count >= META_FLAGS_MAX {
         return Err(Error::TooManyFlags);
     }
@@ -160,7 +160,7 @@ pub(super) fn set(mut line: &[u8]) -> Result<SetLine<'_>, Error> {
     Ok(SetLine { size, meta })
 }
 
-/// The other commands, from behind the verb.
+/// Parses the other commands, after the verb.
 pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> {
     let token = next(&mut line).ok_or(Error::BadLine)?;
     let key = MetaKey { token, is_base64: false }.check()?;
@@ -174,10 +174,10 @@ pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> 
     meta
 }
 
-/// The key of the `mg` at the start of `bytes`, as it was sent, and the length of its line; `None`
-/// if there is none, or it is not all there.
+/// Returns the key of the `mg` at the start of `bytes` as it was sent, and the length of its line.
+/// Returns `None` if there is no complete `mg`.
 ///
-/// This is for looking ahead: whether the line is a good one is not looked at.
+/// This is for prefetching: the line is not validated.
 #[must_use]
 pub fn meta_get_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     if !bytes.starts_with(b"mg ") {
@@ -188,13 +188,13 @@ pub fn meta_get_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     Some((next(&mut line)?, end + 1))
 }
 
-/// `me`, from behind the verb.
+/// Parses `me`, after the verb.
 pub(super) fn debug(mut line: &[u8]) -> Result<MetaKey<'_>, Error> {
     let token = next(&mut line).ok_or(Error::BadLine)?;
     MetaKey { token, is_base64: next(&mut line) == Some(b"b") }.check().map_err(|_| Error::BadLine)
 }
 
-/// The number of flags, and the command unless one of them is wrong.
+/// Returns the number of flags, and the command unless one of them is wrong.
 fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<Meta<'a>, Error>) {
     let mut meta = Meta {
         verb,
@@ -218,8 +218,8 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<
         value: &[],
     };
     let (mut count, mut seen) = (0, 0u128);
-    // A flag that there is not, or twice, counts before any token, and the first one of them; of
-    // tokens that are wrong the last, but one of `F` only if there is no other.
+    // An unknown or repeated flag takes precedence over any token, and the first one of them. Among
+    // wrong tokens the last takes precedence, one of `F` only if there is no other.
     let (mut unknown, mut fault) = (None, None);
     let (mut opaque, mut mode): (&[u8], _) = (&[], None);
     for (flag, token) in meta.flags {
@@ -255,11 +255,11 @@ fn meta<'a>(verb: MetaVerb, key: MetaKey<'a>, line: &'a [u8]) -> (usize, Result<
     (count, result)
 }
 
-/// Bytes that memcached takes for the letter of a flag.
+/// Bytes that memcached accepts as the letter of a flag.
 const FLAG_RANGE: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 
-/// All commands accept the flags of all, but `E` and `x`, which are of later versions than the
-/// others, only where they mean something.
+/// Returns whether a command accepts a flag. All commands accept the flags of all, except `E` and
+/// `x` of later versions, which are accepted only if they have a meaning.
 fn is_known(verb: MetaVerb, flag: u8) -> bool {
     match flag {
         b'x' => verb == Verb::Delete,
@@ -267,7 +267,7 @@ fn is_known(verb: MetaVerb, flag: u8) -> bool {
     }
 }
 
-/// memcached looks at the mode once it has seen all flags.
+/// Sets the mode. memcached checks it after all flags.
 fn take_mode(meta: &mut Meta<'_>, mode: Option<&u8>) -> Result<(), Error> {
     match (meta.verb, mode) {
         (Verb::Set, Some(mode)) => {

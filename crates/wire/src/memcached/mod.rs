@@ -1,7 +1,7 @@
-//! The memcached text protocol, with its meta commands.
+//! memcached's text protocol, with its meta commands.
 //!
-//! A request is a line of tokens, and for the storing verbs a block of data. Lines end in CRLF or
-//! a bare LF; tokens are set apart by spaces and tabs. Keys are any bytes but these.
+//! A request is a line of tokens, and for stores a block of data. Lines end in CRLF or a bare LF;
+//! tokens are separated by spaces and tabs. Keys are any other bytes.
 
 mod error;
 mod meta;
@@ -15,17 +15,17 @@ pub(crate) use parse::is_verb;
 pub use parse::parse;
 pub use tokens::{Keys, KeysIter};
 
-/// Whose rules requests follow, and whose words answer them.
+/// Rules of requests and replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// memcached 1.6.
     #[default]
     Memcached,
-    /// Tokyo Tyrant, which took more for a request, and counted in signed numbers.
+    /// Tokyo Tyrant, which accepts more requests and counts in signed numbers.
     TokyoTyrant,
 }
 
-/// A request, borrowing from the bytes it came in.
+/// Request, borrowed from the received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
 pub enum Request<'a> {
@@ -35,7 +35,7 @@ pub enum Request<'a> {
     Get { keys: Keys<'a>, cas: bool },
     /// `gat`, and with `cas` `gats`: get and set the expiry.
     GetAndTouch { keys: Keys<'a>, exptime: i64, cas: bool },
-    /// Remove a record. The time some clients send is ignored.
+    /// Remove a record. The time that some clients send is ignored.
     Delete { key: &'a [u8], noreply: bool },
     /// Add to a decimal number: memcached any `u64`, Tokyo Tyrant any `i64`.
     Increment { key: &'a [u8], amount: i128, noreply: bool },
@@ -43,21 +43,21 @@ pub enum Request<'a> {
     Decrement { key: &'a [u8], amount: i128, noreply: bool },
     /// Set the expiry.
     Touch { key: &'a [u8], exptime: i64, noreply: bool },
-    /// `mg`, `ms`, `md`, `ma`. In a box, so that the others need not be so long.
+    /// `mg`, `ms`, `md`, `ma`. Boxed, so that the other variants are smaller.
     Meta(Box<Meta<'a>>),
-    /// `me`: what is known of a record, its value left out.
+    /// `me`: the properties of a record, without its value.
     MetaDebug { key: MetaKey<'a> },
-    /// `mn`: an answer that tells that everything before was executed.
+    /// `mn`: a reply, which proves that all earlier requests were executed.
     MetaNoOp,
     /// Remove all records, after `delay` seconds.
     FlushAll { delay: i64, noreply: bool },
     /// Accepted and ignored.
     Verbosity { noreply: bool },
-    /// Statistics: the argument, empty if there is none, and what follows it.
+    /// Stats: the argument, empty if there is none, and the rest of the line.
     Stats { argument: &'a [u8], rest: &'a [u8] },
     /// Cap the memory, in MiB.
     CacheMemoryLimit { mebibytes: u64, noreply: bool },
-    /// A command to memcached's crawler of keys, and its argument, empty if there is none.
+    /// Command to memcached's LRU crawler, and its argument, empty if there is none.
     Crawler { command: &'a [u8], argument: &'a [u8] },
     /// Stop the server; the argument is empty if there is none.
     Shutdown { argument: &'a [u8] },
@@ -65,41 +65,41 @@ pub enum Request<'a> {
     Version,
     /// Close the connection.
     Quit,
-    /// Not a request. It has been taken out of the bytes as far as its end can be told.
+    /// Malformed request. It has been consumed up to its end, as far as that is known.
     Bad { error: Error, noreply: bool },
 }
 
-/// A request with a block of data.
+/// Request with a block of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// Which verb.
+    /// Verb of the request.
     pub mode: Mode,
     /// The key.
     pub key: &'a [u8],
-    /// Flags the client wants back with the value.
+    /// Flags of the client, which are returned with the value.
     pub flags: u32,
-    /// Expiry as sent: 0 never, negative at once, up to 30 days in seconds from now, above that
-    /// in seconds since 1970.
+    /// Expiry as sent: 0 never, negative at once, up to 30 days in seconds from now, above that in
+    /// seconds since 1970.
     pub exptime: i64,
     /// The value.
     pub value: &'a [u8],
-    /// Whether the client wants no answer.
+    /// Whether the reply is suppressed.
     pub noreply: bool,
 }
 
-/// When a value is stored, and how.
+/// Condition and operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In any case.
+    /// Store unconditionally.
     Set,
-    /// If there is no record.
+    /// Store if the record is missing.
     Add,
-    /// If there is a record.
+    /// Store if the record is present.
     Replace,
-    /// Behind the value that is there.
+    /// Append to the present value.
     Append,
-    /// Before the value that is there.
+    /// Prepend to the present value.
     Prepend,
-    /// If the version of the record is still this.
+    /// Store if the record still has this version.
     CompareAndSwap(u64),
 }

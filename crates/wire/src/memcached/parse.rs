@@ -1,4 +1,4 @@
-//! Bytes to a request.
+//! Parser: bytes to a request.
 
 use super::tokens::next;
 use super::{Dialect, Error, Keys, MetaVerb, Mode, Request, Store, meta};
@@ -8,9 +8,8 @@ use std::ops::RangeInclusive;
 
 /// Parses the request at the start of `bytes`.
 ///
-/// A line that is no request is a [`Request::Bad`] of the line's length, so that the caller can
-/// answer it and go on. `Invalid` is left for lines longer than [`LINE_BYTES_MAX`], whose end
-/// cannot be waited for.
+/// A malformed line is a [`Request::Bad`] of the line's length, so that the caller can reply and
+/// continue. `Invalid` is only for lines longer than [`LINE_BYTES_MAX`], whose end is not awaited.
 #[must_use]
 pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
     let Some(line_feed) = memchr::memchr(b'\n', bytes) else {
@@ -73,7 +72,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         }
         b"version" => Ok(Request::Version),
         b"quit" => Ok(Request::Quit),
-        // memcached calls a line without room for a command malformed, not unknown.
+        // memcached reports a line that is too short for a command as malformed, not as unknown.
         _ if verb.len() < VERB_BYTES_MIN && dialect == Dialect::Memcached => Err(Error::BadLine),
         _ => Err(Error::UnknownCommand),
     };
@@ -90,7 +89,7 @@ fn boxed(meta: super::Meta<'_>) -> Request<'_> {
     Request::Meta(Box::new(meta))
 }
 
-/// Whether `verb` begins a request of this protocol.
+/// Returns whether `verb` begins a request of this protocol.
 pub(crate) fn is_verb(verb: &[u8]) -> bool {
     matches!(
         verb,
@@ -142,7 +141,7 @@ fn complete<'a>(
     }
 }
 
-/// Whether the client wants no answer to a line that is refused.
+/// Returns whether the reply to a refused line is suppressed.
 fn is_silent(dialect: Dialect, mut arguments: &[u8]) -> bool {
     let mut last = false;
     while let Some(token) = next(&mut arguments) {
@@ -157,7 +156,7 @@ fn is_silent(dialect: Dialect, mut arguments: &[u8]) -> bool {
 /// Most arguments that a verb has.
 const ARGUMENTS_MAX: usize = 6;
 
-/// The tokens behind a verb.
+/// Tokens after a verb.
 struct Arguments<'a> {
     tokens: [&'a [u8]; ARGUMENTS_MAX],
     count: usize,
@@ -165,8 +164,8 @@ struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Fails if there are too few. Those beyond the most are ignored, but for a `noreply`:
-    /// memcached takes it as the last token only, Tokyo Tyrant anywhere among them.
+    /// Splits a line. Fails if there are too few tokens. Surplus tokens are ignored except
+    /// `noreply`, which memcached accepts as the last token only, Tokyo Tyrant at any position.
     #[inline]
     fn new(
         dialect: Dialect,
@@ -188,7 +187,7 @@ impl<'a> Arguments<'a> {
         Ok(arguments)
     }
 
-    /// The first of them, as a key.
+    /// Returns the first token as a key.
     #[inline]
     fn key(&self, dialect: Dialect) -> Result<&'a [u8], Error> {
         check_key(dialect, self.tokens[0])
@@ -216,7 +215,7 @@ fn keys(dialect: Dialect, line: &[u8]) -> Result<Option<Keys<'_>>, Error> {
     Ok(keys)
 }
 
-/// The error of a line with too few tokens.
+/// Returns the error of a line with too few tokens.
 fn missing(dialect: Dialect) -> Error {
     match dialect {
         Dialect::Memcached => Error::BadLine,
@@ -242,8 +241,8 @@ fn seconds(dialect: Dialect, token: &[u8]) -> Result<i64, Error> {
     exptime(dialect, token).ok_or(Error::BadExptime)
 }
 
-/// A time in seconds. memcached keeps the low 32 bits, as a signed number: clients that send -1
-/// as 4294967295 mean a record that has expired.
+/// Parses a time in seconds. memcached keeps the low 32 bits, as a signed number: clients that send
+/// -1 as 4294967295 mean an expired record.
 #[inline]
 fn exptime(dialect: Dialect, token: &[u8]) -> Option<i64> {
     match dialect {
@@ -318,12 +317,12 @@ enum Verb {
     CompareAndSwap,
 }
 
-/// The line of a storing verb, once its size is known.
+/// Line of a store with a valid size.
 struct Header<'a> {
     key: &'a [u8],
     size: usize,
     noreply: bool,
-    /// Mode, flags and expiry, or why the line is refused after its data have been taken off.
+    /// Mode, flags and expiry, or the error that is reported once the data have been consumed.
     rest: Result<(Mode, u32, i64), Error>,
 }
 
@@ -380,14 +379,14 @@ fn header(dialect: Dialect, line: &[u8], verb: Verb) -> Result<Header<'_>, Error
         Dialect::Memcached => {
             let size = usize::try_from(size).ok().filter(|size| *size <= MEMCACHED_VALUE_BYTES_MAX);
             let size = size.ok_or(Error::BadLine)?;
-            // The data of a line that is refused for another reason are known to follow.
+            // Data follow a line that is refused for another reason.
             let key = arguments.key(dialect);
             let flags = decimal::low_32_bits(flags).ok_or(Error::BadLine);
             let rest = mode.and_then(|mode| Ok((mode, flags?, exptime?)));
             Ok(Header { key: tokens[0], size, noreply, rest: key.and(rest) })
         }
         Dialect::TokyoTyrant => {
-            // A negative size is none.
+            // A negative size is not a size.
             let size = usize::try_from(size).unwrap_or(0);
             let flags = decimal::unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
             let flags = flags.ok_or(Error::BadLine);
@@ -397,11 +396,11 @@ fn header(dialect: Dialect, line: &[u8], verb: Verb) -> Result<Header<'_>, Error
     }
 }
 
-/// A block of data that ends in CRLF; `None` if it does not, and then what stands in its place has
-/// been taken off.
+/// Parses a block of data that ends in CRLF. Returns `None` if it ends otherwise; these bytes are
+/// consumed.
 #[inline]
 fn data(bytes: &[u8], start: usize, size: usize) -> Parse<Option<&[u8]>> {
-    // A size is far below the end of the range.
+    // A size is far below the limit of the type.
     let (end, length) = (start + size, start + size + 2);
     match bytes.get(end..length) {
         None => Parse::Incomplete(length),
@@ -410,8 +409,8 @@ fn data(bytes: &[u8], start: usize, size: usize) -> Parse<Option<&[u8]>> {
     }
 }
 
-/// A block of data that ends in CRLF or LF. If it goes on where it should have ended, the rest of
-/// its line goes too, which is where the next request most likely begins.
+/// Parses a block of data that ends in CRLF or LF. If it is longer, the rest of its line is
+/// consumed too: the next request most likely begins after it.
 fn lenient_data(bytes: &[u8], start: usize, size: usize) -> Parse<Option<&[u8]>> {
     let Some(end) = start.checked_add(size).filter(|end| *end < usize::MAX - 2) else {
         return Parse::Invalid(Invalid::TooLarge);
@@ -441,7 +440,7 @@ fn meta_set<'a>(bytes: &'a [u8], line: &'a [u8], start: usize) -> Parse<Request<
     };
     match data(bytes, start, line.size) {
         Parse::Complete(value, length) => {
-            // memcached throws the data of a line it refuses away without looking at their end.
+            // memcached discards the data of a refused line without checking their end.
             let request = line
                 .meta
                 .and_then(|meta| Ok((meta, value.ok_or(Error::BadDataChunk)?)))

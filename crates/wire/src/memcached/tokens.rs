@@ -1,6 +1,6 @@
-//! Splitting a line.
+//! Tokens of a line.
 
-/// Takes the first token off `line`.
+/// Removes and returns the first token of `line`.
 #[inline]
 pub(crate) fn next<'a>(line: &mut &'a [u8]) -> Option<&'a [u8]> {
     let start = line.iter().position(|byte| !is_blank(*byte))?;
@@ -16,19 +16,19 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// The keys of a line, at least one.
+/// Keys of a line, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys<'a> {
     line: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    /// `None` if there is no token in the line.
+    /// Returns the keys of a line, or `None` if it has no token.
     pub(super) fn new(line: &'a [u8]) -> Option<Self> {
         line.iter().any(|byte| !is_blank(*byte)).then_some(Self { line })
     }
 
-    /// The keys in order.
+    /// Returns the keys in order.
     #[must_use]
     pub fn iter(&self) -> KeysIter<'a> {
         KeysIter { line: self.line }
@@ -66,7 +66,7 @@ impl<'a> Iterator for KeysIter<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let start = self.line.iter().position(|byte| !is_blank(*byte))?;
         let rest = &self.line[start..];
-        // Keys are longer than other tokens: here a vectored search pays.
+        // Keys are longer than other tokens, so a vectored search is faster.
         let end = memchr::memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
         let (key, rest) = rest.split_at(end);
         self.line = rest;

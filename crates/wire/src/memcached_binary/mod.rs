@@ -1,4 +1,4 @@
-//! The memcached binary protocol.
+//! memcached's binary protocol.
 //!
 //! A request is a header of [`HEADER_BYTES`] bytes, which begins with [`MAGIC`], and a body: extras
 //! of a length that the command fixes, a key and a value. Numbers are big-endian.
@@ -30,17 +30,17 @@ pub const MAGIC: u8 = 0x80;
 /// Bytes before the body, of requests and responses.
 pub const HEADER_BYTES: usize = 24;
 
-/// A request, borrowing from the bytes it came in.
+/// Request, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Fields that its responses repeat.
     pub echo: Echo,
-    /// Whether the response that is expected most is not wanted: a miss of a get, the success of
-    /// anything else.
+    /// Whether the most expected response is suppressed: a miss of a get, the success of any other
+    /// command.
     pub is_quiet: bool,
-    /// The number that the record must have; `None` if it does not matter.
+    /// The cas number that the record must have; `None` if any.
     pub compare: Option<u64>,
-    /// Command that it asks for.
+    /// Command of the request.
     pub command: Command<'a>,
 }
 
@@ -49,12 +49,12 @@ pub struct Request<'a> {
 pub struct Echo {
     /// The opcode, quiet or not.
     pub opcode: u8,
-    /// Bytes that mean something to the client.
+    /// Bytes chosen by the client.
     pub opaque: [u8; 4],
 }
 
 impl Echo {
-    /// That of the header at the start of `bytes`, if it is there.
+    /// Returns the fields of the header at the start of `bytes`, if it is there.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
@@ -64,21 +64,21 @@ impl Echo {
     }
 }
 
-/// Command of a request. Expiries are seconds as memcached means them, but never negative.
+/// Command of a request. Expiries are in seconds, in memcached's form, but never negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]
 pub enum Command<'a> {
     /// `get`, `getk`: the value of a record, and with `wants_key` its key.
     Get { key: &'a [u8], wants_key: bool },
-    /// `gat`, `gatk`: the same, and set the expiry.
+    /// `gat`, `gatk`: the value as by `get`, and set the expiry.
     GetAndTouch { key: &'a [u8], expiry: u32, wants_key: bool },
     /// Set the expiry.
     Touch { key: &'a [u8], expiry: u32 },
     /// `set`, `add`, `replace`.
     Store { mode: Mode, key: &'a [u8], flags: u32, expiry: u32, value: &'a [u8] },
-    /// Add behind the value that is there.
+    /// Append to the present value.
     Append { key: &'a [u8], value: &'a [u8] },
-    /// Add before the value that is there.
+    /// Prepend to the present value.
     Prepend { key: &'a [u8], value: &'a [u8] },
     /// Remove a record.
     Delete { key: &'a [u8] },
@@ -88,7 +88,7 @@ pub enum Command<'a> {
     Decrement(Arithmetic<'a>),
     /// Remove all records, after `delay` seconds.
     Flush { delay: u32 },
-    /// A response, which tells that everything before was executed.
+    /// Respond, which proves that all earlier requests were executed.
     NoOp,
     /// Version of the server.
     Version,
@@ -98,29 +98,29 @@ pub enum Command<'a> {
     Verbosity,
     /// Close the connection.
     Quit,
-    /// The names of the mechanisms of authentication.
+    /// List the mechanisms of authentication.
     SaslMechanisms,
     /// Begin authentication.
     SaslAuthenticate { mechanism: &'a [u8], data: &'a [u8] },
-    /// Go on with it.
+    /// Continue authentication.
     SaslStep { mechanism: &'a [u8], data: &'a [u8] },
-    /// Not a command.
+    /// Unknown opcode.
     Unknown,
-    /// A command whose key, extras or value are not what it has. The header alone has been taken
-    /// off, and the connection is of no use afterwards.
+    /// Command whose key, extras or value have wrong lengths. Only the header has been parsed, and
+    /// the connection is unusable afterwards.
     Malformed,
-    /// A header whose key and extras are longer than the body, likewise.
+    /// Header whose key and extras are longer than the body. The connection is unusable afterwards.
     BadLengths,
 }
 
-/// When a value is stored.
+/// Condition of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In any case.
+    /// None.
     Set,
-    /// If there is no record.
+    /// The record is missing.
     Add,
-    /// If there is a record.
+    /// The record is present.
     Replace,
 }
 
@@ -131,6 +131,6 @@ pub struct Arithmetic<'a> {
     pub key: &'a [u8],
     /// Number that is added or subtracted.
     pub amount: u64,
-    /// Value that a new record begins with, and its expiry; without it none is made.
+    /// Initial value and expiry of a new record; `None` creates no record.
     pub create: Option<(u64, u32)>,
 }

@@ -1,4 +1,4 @@
-//! Opcodes.
+//! Opcodes of the commands.
 
 pub(super) const GET: u8 = 0x00;
 pub(super) const SET: u8 = 0x01;
@@ -37,10 +37,10 @@ pub(super) const SASL_STEP: u8 = 0x22;
 pub(super) const GET_KEY_AND_TOUCH: u8 = 0x23;
 pub(super) const GET_KEY_AND_TOUCH_QUIET: u8 = 0x24;
 
-/// The loud opcode that does the same, and whether this one is quiet.
+/// Returns the opcode of the same command that is not quiet, and whether this one is quiet.
 #[inline]
-pub(super) fn loud(opcode: u8) -> (u8, bool) {
-    let loud = match opcode {
+pub(super) fn without_quiet(opcode: u8) -> (u8, bool) {
+    let base = match opcode {
         GET_QUIET => GET,
         GET_KEY_QUIET => GET_KEY,
         SET_QUIET => SET,
@@ -57,5 +57,5 @@ pub(super) fn loud(opcode: u8) -> (u8, bool) {
         GET_KEY_AND_TOUCH_QUIET => GET_KEY_AND_TOUCH,
         opcode => return (opcode, false),
     };
-    (loud, true)
+    (base, true)
 }

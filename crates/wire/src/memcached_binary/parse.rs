@@ -1,17 +1,17 @@
-//! Bytes to a request.
+//! Parser: bytes to a request.
 
 use super::{Arithmetic, Command, Echo, HEADER_BYTES, MAGIC, Mode, Request, opcode};
 use crate::limits::MEMCACHED_KEY_BYTES_MAX;
 use crate::{Invalid, Parse};
 
-/// An expiry of increment and decrement that means: make no record.
+/// Expiry of increment and decrement that means: create no record.
 const CREATE_NOTHING: u32 = u32::MAX;
 
 /// Parses the request at the start of `bytes`.
 ///
-/// A faulty request is recognised by its header and told as soon as that is there, by
-/// [`Command::BadLengths`] or [`Command::Malformed`]. `Incomplete` counts the body as announced, up
-/// to 4 GiB, so that the caller can refuse more than it wants to hold.
+/// A faulty request is reported as soon as its header has arrived, by [`Command::BadLengths`] or
+/// [`Command::Malformed`]. `Incomplete` counts the announced body, up to 4 GiB, so that the caller
+/// can refuse a request that is too long for it.
 #[inline]
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
@@ -27,29 +27,29 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     let sizes = Sizes {
         extras: extras_bytes.into(),
         key: u16::from_be_bytes([header[2], header[3]]).into(),
-        body: word(header, 8) as usize,
+        body: u32_at(header, 8) as usize,
     };
-    let (loud, is_quiet) = opcode::loud(sent_opcode);
+    let (opcode, is_quiet) = opcode::without_quiet(sent_opcode);
     let request = |command| Request {
-        echo: Echo { opcode: sent_opcode, opaque: word(header, 12).to_be_bytes() },
+        echo: Echo { opcode: sent_opcode, opaque: u32_at(header, 12).to_be_bytes() },
         is_quiet,
-        compare: Some(long(header, 16)).filter(|number| *number != 0),
+        compare: Some(u64_at(header, 16)).filter(|number| *number != 0),
         command,
     };
     if sizes.extras + sizes.key > sizes.body {
         return Parse::Complete(request(Command::BadLengths), HEADER_BYTES);
     }
-    if !sizes.fit(loud) {
+    if !sizes.fit(opcode) {
         return Parse::Complete(request(Command::Malformed), HEADER_BYTES);
     }
     let length = HEADER_BYTES + sizes.body;
     let Some(body) = rest.get(..sizes.body) else { return Parse::Incomplete(length) };
     let (extras, body) = body.split_at(sizes.extras);
     let (key, value) = body.split_at(sizes.key);
-    Parse::Complete(request(command(loud, extras, key, value)), length)
+    Parse::Complete(request(command(opcode, extras, key, value)), length)
 }
 
-/// How long the parts of a request are, in bytes.
+/// Lengths of the parts of a request, in bytes.
 #[derive(Clone, Copy)]
 struct Sizes {
     extras: usize,
@@ -59,15 +59,15 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Whether the command has such parts.
+    /// Returns whether the command has parts of these lengths.
     #[inline]
-    fn fit(self, loud: u8) -> bool {
+    fn fit(self, opcode: u8) -> bool {
         let Self { extras, key, body } = self;
         let has_value = body > extras + key;
         if key > MEMCACHED_KEY_BYTES_MAX {
             return false;
         }
-        match loud {
+        match opcode {
             opcode::GET | opcode::GET_KEY | opcode::DELETE => key > 0 && extras == 0 && !has_value,
             opcode::SET | opcode::ADD | opcode::REPLACE => key > 0 && extras == 8,
             opcode::APPEND | opcode::PREPEND => key > 0 && extras == 0,
@@ -85,10 +85,10 @@ impl Sizes {
     }
 }
 
-/// The command of parts whose sizes are its.
+/// Returns the command of parts whose lengths have been checked.
 #[inline]
-fn command<'a>(loud: u8, extras: &[u8], key: &'a [u8], value: &'a [u8]) -> Command<'a> {
-    match loud {
+fn command<'a>(opcode: u8, extras: &[u8], key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    match opcode {
         opcode::GET => Command::Get { key, wants_key: false },
         opcode::GET_KEY => Command::Get { key, wants_key: true },
         opcode::SET => store(Mode::Set, extras, key, value),
@@ -99,14 +99,14 @@ fn command<'a>(loud: u8, extras: &[u8], key: &'a [u8], value: &'a [u8]) -> Comma
         opcode::DELETE => Command::Delete { key },
         opcode::INCREMENT => Command::Increment(arithmetic(extras, key)),
         opcode::DECREMENT => Command::Decrement(arithmetic(extras, key)),
-        opcode::TOUCH => Command::Touch { key, expiry: word(extras, 0) },
+        opcode::TOUCH => Command::Touch { key, expiry: u32_at(extras, 0) },
         opcode::GET_AND_TOUCH => {
-            Command::GetAndTouch { key, expiry: word(extras, 0), wants_key: false }
+            Command::GetAndTouch { key, expiry: u32_at(extras, 0), wants_key: false }
         }
         opcode::GET_KEY_AND_TOUCH => {
-            Command::GetAndTouch { key, expiry: word(extras, 0), wants_key: true }
+            Command::GetAndTouch { key, expiry: u32_at(extras, 0), wants_key: true }
         }
-        opcode::FLUSH => Command::Flush { delay: word(extras, 0) },
+        opcode::FLUSH => Command::Flush { delay: u32_at(extras, 0) },
         opcode::NO_OP => Command::NoOp,
         opcode::VERSION => Command::Version,
         opcode::STAT => Command::Stat { argument: key },
@@ -120,22 +120,22 @@ fn command<'a>(loud: u8, extras: &[u8], key: &'a [u8], value: &'a [u8]) -> Comma
 }
 
 fn store<'a>(mode: Mode, extras: &[u8], key: &'a [u8], value: &'a [u8]) -> Command<'a> {
-    Command::Store { mode, key, flags: word(extras, 0), expiry: word(extras, 4), value }
+    Command::Store { mode, key, flags: u32_at(extras, 0), expiry: u32_at(extras, 4), value }
 }
 
 fn arithmetic<'a>(extras: &[u8], key: &'a [u8]) -> Arithmetic<'a> {
-    let expiry = word(extras, 16);
-    let create = (expiry != CREATE_NOTHING).then(|| (long(extras, 8), expiry));
-    Arithmetic { key, amount: long(extras, 0), create }
+    let expiry = u32_at(extras, 16);
+    let create = (expiry != CREATE_NOTHING).then(|| (u64_at(extras, 8), expiry));
+    Arithmetic { key, amount: u64_at(extras, 0), create }
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }
 
-/// The number at a place, 0 where there is none.
+/// Returns the number at an offset, 0 if there is none.
 #[inline]
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }

@@ -1,35 +1,35 @@
-//! Responses, appended to the connection's output.
+//! Responses, which are appended to an output buffer.
 
 use super::{Echo, HEADER_BYTES};
 
 /// First byte of every response.
 const MAGIC: u8 = 0x81;
 
-/// How a request ended.
+/// Status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// As it should.
+    /// Success.
     Ok = 0x00,
-    /// There is no such record.
+    /// The record is missing.
     NotFound = 0x01,
-    /// There is such a record, or it has another number.
+    /// The record is present, or has another cas number.
     Exists = 0x02,
-    /// The value is longer than the server takes.
+    /// The value is longer than the server accepts.
     TooLarge = 0x03,
-    /// The parts of the request are not those of its command.
+    /// The parts of the request do not fit its command.
     InvalidArguments = 0x04,
     /// A condition of append or prepend was not met.
     NotStored = 0x05,
-    /// The value to add to is no number.
+    /// The value is not a number.
     NotNumeric = 0x06,
-    /// The client has not said who it is, or is not who it says, or may not do this.
+    /// The client has not authenticated, its credentials are wrong, or it may not do this.
     NotAuthenticated = 0x20,
-    /// Authentication takes a further step.
-    AuthenticationGoesOn = 0x21,
-    /// There is no such command.
+    /// Authentication needs a further step.
+    AuthenticationContinues = 0x21,
+    /// The command is unknown.
     UnknownCommand = 0x81,
-    /// The server has no room.
+    /// The server has no space.
     OutOfMemory = 0x82,
     /// The server failed.
     InternalError = 0x84,
@@ -40,7 +40,7 @@ impl Status {
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {
-            Status::Ok | Status::AuthenticationGoesOn => "",
+            Status::Ok | Status::AuthenticationContinues => "",
             Status::NotFound => "Not found",
             Status::Exists => "Data exists for key.",
             Status::TooLarge => "Too large.",
@@ -55,59 +55,59 @@ impl Status {
     }
 }
 
-/// Success and nothing more; `number` is that of the record, or 0.
+/// Appends success. `cas` is the cas number of the record, or 0.
 #[inline]
-pub fn done(out: &mut Vec<u8>, to: Echo, number: u64) {
-    response(out, to, Status::Ok, number, [&[], &[], &[]]);
+pub fn done(out: &mut Vec<u8>, to: Echo, cas: u64) {
+    response(out, to, Status::Ok, cas, [&[], &[], &[]]);
 }
 
-/// A record: its flags, its key unless it is empty, and its value.
+/// Appends a record: its flags, its key unless it is empty, and its value.
 #[inline]
-pub fn record(out: &mut Vec<u8>, to: Echo, number: u64, flags: u32, key: &[u8], value: &[u8]) {
-    response(out, to, Status::Ok, number, [&flags.to_be_bytes(), key, value]);
+pub fn record(out: &mut Vec<u8>, to: Echo, cas: u64, flags: u32, key: &[u8], value: &[u8]) {
+    response(out, to, Status::Ok, cas, [&flags.to_be_bytes(), key, value]);
 }
 
-/// The sum of increment or decrement.
+/// Appends the result of increment or decrement.
 #[inline]
-pub fn sum(out: &mut Vec<u8>, to: Echo, number: u64, sum: u64) {
-    response(out, to, Status::Ok, number, [&[], &[], &sum.to_be_bytes()]);
+pub fn counter(out: &mut Vec<u8>, to: Echo, cas: u64, counter: u64) {
+    response(out, to, Status::Ok, cas, [&[], &[], &counter.to_be_bytes()]);
 }
 
-/// Success and a text.
+/// Appends success and a text.
 pub fn text(out: &mut Vec<u8>, to: Echo, text: &[u8]) {
     response(out, to, Status::Ok, 0, [&[], &[], text]);
 }
 
-/// One figure of the statistics; [`done`] goes after the last.
+/// Appends one of the stats. [`done`] follows the last.
 pub fn stat(out: &mut Vec<u8>, to: Echo, name: &str, value: &str) {
     response(out, to, Status::Ok, 0, [&[], name.as_bytes(), value.as_bytes()]);
 }
 
-/// Authentication takes a further step of the client's.
-pub fn authentication_goes_on(out: &mut Vec<u8>, to: Echo) {
-    failure(out, to, Status::AuthenticationGoesOn);
+/// Appends that authentication needs a further step of the client.
+pub fn authentication_continues(out: &mut Vec<u8>, to: Echo) {
+    failure(out, to, Status::AuthenticationContinues);
 }
 
-/// There is no record under a key, which is shown.
+/// Appends that the record under `key` is missing.
 pub fn missing_key(out: &mut Vec<u8>, to: Echo, key: &[u8]) {
     response(out, to, Status::NotFound, 0, [&[], key, &[]]);
 }
 
-/// A failure in the words that memcached has for it.
+/// Appends a failure with memcached's text.
 #[inline]
 pub fn failure(out: &mut Vec<u8>, to: Echo, status: Status) {
     failure_with(out, to, status, status.message());
 }
 
-/// A failure in other words.
+/// Appends a failure with another text.
 pub fn failure_with(out: &mut Vec<u8>, to: Echo, status: Status, message: &str) {
     response(out, to, status, 0, [&[], &[], message.as_bytes()]);
 }
 
-/// A whole response. Its parts are extras, key and value; a key has at most 2^16 - 1 bytes and all
-/// together at most 2^32 - 1, which no record exceeds.
+/// Appends a whole response. Its parts are extras, key and value. A key has at most 2^16 - 1 bytes
+/// and all parts at most 2^32 - 1, which no record exceeds.
 #[inline]
-fn response(out: &mut Vec<u8>, to: Echo, status: Status, number: u64, parts: [&[u8]; 3]) {
+fn response(out: &mut Vec<u8>, to: Echo, status: Status, cas: u64, parts: [&[u8]; 3]) {
     let [extras, key, value] = parts;
     let body = extras.len() + key.len() + value.len();
     let mut header = [0; HEADER_BYTES];
@@ -118,7 +118,7 @@ fn response(out: &mut Vec<u8>, to: Echo, status: Status, number: u64, parts: [&[
     header[6..8].copy_from_slice(&(status as u16).to_be_bytes());
     header[8..12].copy_from_slice(&(body as u32).to_be_bytes());
     header[12..16].copy_from_slice(&to.opaque);
-    header[16..].copy_from_slice(&number.to_be_bytes());
+    header[16..].copy_from_slice(&cas.to_be_bytes());
     out.reserve(HEADER_BYTES + body);
     out.extend_from_slice(&header);
     for part in parts {

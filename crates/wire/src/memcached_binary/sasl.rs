@@ -1,7 +1,7 @@
-//! The message of SASL's mechanism PLAIN.
+//! Message of the SASL mechanism PLAIN.
 
-/// Name and password of a message: what to be called, name and password, with zero bytes between.
-/// `None` if it is something else, or the client wants to be called other than its name.
+/// Returns name and password of a message: authorization name, name and password, separated by zero
+/// bytes. Returns `None` if it is malformed, or if the authorization name is another one.
 #[must_use]
 pub fn plain_credentials(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = message.split(|byte| *byte == 0);

@@ -1,4 +1,4 @@
-//! A record of a file of the update log.
+//! Entry of a file of the update log.
 
 use crate::limits::UPDATE_BODY_BYTES_MAX;
 use crate::{Invalid, Parse};
@@ -6,17 +6,17 @@ use crate::{Invalid, Parse};
 /// First byte of every entry, in files and on the wire.
 pub const ENTRY_MAGIC: u8 = 0xc9;
 
-/// Bytes before the body: magic, time stamp, two server ids, size of the body.
+/// Length of the header: magic, time stamp, two server ids, size of the body; in bytes.
 pub const ENTRY_HEADER_BYTES: usize = 17;
 
-/// A record of a file of the update log, borrowing from the bytes it was read from.
+/// Entry of a file of the update log, borrowed from the bytes it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Microseconds since 1970 at which it was written here.
+    /// Time at which it was written here, in microseconds since 1970.
     pub timestamp_us: u64,
-    /// Server on which the operation was first executed.
+    /// Id of the server that executed the operation first.
     pub origin: u16,
-    /// Server that the operation was received from; 0 if it was executed here first.
+    /// Id of the server the operation was received from; 0 if it was executed here first.
     pub master: u16,
     /// The [`Operation`](super::Operation), as bytes.
     pub body: &'a [u8],
@@ -50,8 +50,8 @@ impl<'a> Entry<'a> {
         Parse::Complete(entry, end)
     }
 
-    /// Appends it to `out`, as [`Entry::parse`] reads it; [`Invalid::TooLarge`] with `out` as it
-    /// was if the body is over [`UPDATE_BODY_BYTES_MAX`].
+    /// Appends the entry to `out`, as [`Entry::parse`] reads it. Fails with [`Invalid::TooLarge`]
+    /// and leaves `out` as it was if the body is over [`UPDATE_BODY_BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         let size = body_size(self.body)?;
         out.push(ENTRY_MAGIC);
@@ -64,7 +64,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The size that a header announces, if it is within the limit.
+/// Returns the size that a header announces, if it is within the limit.
 pub(crate) fn checked_size(size: u32) -> Result<usize, Invalid> {
     match size as usize {
         size if size <= UPDATE_BODY_BYTES_MAX => Ok(size),
@@ -72,7 +72,7 @@ pub(crate) fn checked_size(size: u32) -> Result<usize, Invalid> {
     }
 }
 
-/// The size of a body, if it is within the limit.
+/// Returns the size of a body, if it is within the limit.
 pub(crate) fn body_size(body: &[u8]) -> Result<u32, Invalid> {
     match u32::try_from(body.len()) {
         Ok(size) if body.len() <= UPDATE_BODY_BYTES_MAX => Ok(size),

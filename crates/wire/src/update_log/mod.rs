@@ -1,8 +1,8 @@
-//! The update log of Tokyo Tyrant, and the stream in which a master sends it to its replicas.
+//! Update log of Tokyo Tyrant, and the stream in which a master sends it to its replicas.
 //!
-//! An [`Entry`] is a record of the log's files, a [`Message`] is what comes over the wire. Both
-//! carry the same body, which is an [`Operation`]: a request of the binary protocol and whether it
-//! succeeded. `docs/formats/update-log.md` draws the bytes.
+//! An [`Entry`] is in the files of the log, a [`Message`] is on the wire. Both have the same body,
+//! an [`Operation`]: a request of the binary protocol and whether it succeeded.
+//! `docs/formats/update-log.md` draws the bytes.
 //!
 //! ```
 //! use wire::Parse;

@@ -1,12 +1,12 @@
-//! Operations: the body of an entry.
+//! Operation: the body of an entry.
 
 use crate::binary::{Request, encode_logged, parse_logged};
 use crate::{Invalid, Parse};
 
-/// A request that changes something, and whether it did what it should.
+/// Request that changes records, and whether it succeeded.
 ///
-/// The log also has requests that failed, as Tokyo Tyrant writes them: whoever executes the log
-/// again finds out whether they fail there too.
+/// The log also has requests that failed, as in Tokyo Tyrant: a server that executes the log finds
+/// out whether they fail there too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation<'a> {
     /// Request that was executed. The options of `misc` are not in the log, and read as 0.
@@ -37,8 +37,8 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Appends it to `out`, as [`Operation::parse`] reads it. Operations that would be refused
-    /// there are refused here too, with `out` as it was.
+    /// Appends the operation to `out`, as [`Operation::parse`] reads it. Operations that `parse`
+    /// refuses are refused here too, and `out` stays as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         if !is_logged(&self.request) {
             return Err(Invalid::UnknownCommand);
@@ -49,7 +49,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Whether a request can be in an update log. `putnr` is there as `put`.
+/// Returns whether a request can be in an update log, where `putnr` is logged as `put`.
 fn is_logged(request: &Request<'_>) -> bool {
     matches!(
         request,

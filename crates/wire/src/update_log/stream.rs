@@ -1,24 +1,24 @@
-//! Stream from a master to a replica, after its server id of four bytes.
+//! Stream from a master to a replica, after the server id of four bytes.
 
 use super::entry::{ENTRY_MAGIC, body_size, checked_size};
 use crate::{Invalid, Parse};
 
-/// Says that the master is there, and has nothing.
+/// First byte of the heartbeat of a master without new entries.
 pub const NO_OPERATION: u8 = 0xca;
 
-/// Bytes before the body of an update: magic, time stamp, server id, size of the body.
+/// Length of the header of an update: magic, time stamp, server id, size of the body; in bytes.
 const UPDATE_HEADER_BYTES: usize = 17;
 
-/// One message of a master's, borrowing from the bytes it came in.
+/// Message of a master, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Nothing happened for about a second.
+    /// Heartbeat: no entry for about a second.
     NoOperation,
     /// An entry of the master's update log.
     Update {
-        /// Microseconds since 1970 at which the master wrote it to its log.
+        /// Time at which the master wrote it to its log, in microseconds since 1970.
         timestamp_us: u64,
-        /// Server on which the operation was first executed.
+        /// Id of the server that executed the operation first.
         origin: u32,
         /// The [`Operation`](super::Operation), as bytes.
         body: &'a [u8],
@@ -54,8 +54,8 @@ impl<'a> Message<'a> {
         Parse::Complete(message, end)
     }
 
-    /// Appends it to `out`, as [`Message::parse`] reads it; [`Invalid::TooLarge`] with `out` as it
-    /// was if the body is over the limit.
+    /// Appends the message to `out`, as [`Message::parse`] reads it. Fails with
+    /// [`Invalid::TooLarge`] and leaves `out` as it was if the body is over the limit.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
         match *self {
             Self::NoOperation => out.push(NO_OPERATION),

@@ -59,7 +59,7 @@ pub(super) fn batch(
     let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     if lines().nth(LINES_MAX).is_some() {
         let what = format!("more than {LINES_MAX} lines");
-        reply::explained(output, Status::PayloadTooLarge, &what);
+        reply::plain_text(output, Status::PayloadTooLarge, &what);
         return Ok(());
     }
     let mut charge = Charge::none(&context.shared.served.budget);

@@ -50,7 +50,7 @@ pub(super) fn list(
     let wanted = match Wanted::parse(query) {
         Ok(wanted) => wanted,
         Err(what) => {
-            reply::explained(output, Status::BadRequest, &what);
+            reply::plain_text(output, Status::BadRequest, &what);
             return Ok(());
         }
     };

@@ -233,7 +233,7 @@ fn execute(
 /// What became of a write; where only reading is allowed, with the reason.
 fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
     match context.shared.served.gate.reason().filter(|_| status == Status::Forbidden) {
-        Some(reason) => reply::explained(output, status, &reason),
+        Some(reason) => reply::plain_text(output, status, &reason),
         None => reply::message(output, status),
     }
 }
@@ -338,7 +338,7 @@ fn allowed(context: &Context<'_>) -> String {
 /// Answers with what went wrong in the database.
 fn explained(output: &mut Vec<u8>, error: &Error) {
     match error {
-        Error::Corrupted { .. } => reply::explained(output, status_of(error), DAMAGED),
+        Error::Corrupted { .. } => reply::plain_text(output, status_of(error), DAMAGED),
         error => reply::message(output, status_of(error)),
     }
 }

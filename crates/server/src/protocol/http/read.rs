@@ -8,8 +8,8 @@ use crate::ops::media_types;
 use crate::protocol::{Context, Next, or_absent};
 use cabinet::{Entry, Error, LongValue, Meta, Version};
 use std::borrow::Cow;
-use wire::http::range::{Part, part};
-use wire::http::{Conditions, Head, Method, Status, Unmet, reply};
+use wire::http::range::{ByteRange, select_range};
+use wire::http::{Conditions, FailedCondition, Head, Method, Status, reply};
 use wire::memcached::Dialect;
 
 /// A value that is being sent.
@@ -63,13 +63,13 @@ impl<'a> Answer<'a> {
     ) -> (u64, u64) {
         let nothing = (0, 0);
         match self.conditions.check(Some(tag)) {
-            Err(Unmet::NoneMatch) => {
+            Err(FailedCondition::NoneMatch) => {
                 reply::status_line(output, Status::NotModified);
                 self.describe(output, found, tag);
                 reply::end_of_headers(output);
                 return nothing;
             }
-            Err(Unmet::Match) => {
+            Err(FailedCondition::Match) => {
                 self.fail(output, Status::PreconditionFailed);
                 return nothing;
             }
@@ -82,18 +82,18 @@ impl<'a> Answer<'a> {
                 .is_ok()
         };
         let range = self.range.filter(|_| self.if_range.is_none_or(same));
-        let (status, start, end) = match range.map_or(Part::Whole, |range| part(range, found.bytes))
-        {
-            Part::Whole => (Status::Ok, 0, found.bytes),
-            Part::Bytes(start, end) => (Status::PartialContent, start, end),
-            Part::Beyond => {
-                let status = Status::RangeNotSatisfiable;
-                reply::open_headers(output, status, reply::TEXT, 0);
-                reply::header(output, "Content-Range", &format!("bytes */{}", found.bytes));
-                reply::end_of_headers(output);
-                return nothing;
-            }
-        };
+        let (status, start, end) =
+            match range.map_or(ByteRange::Whole, |range| select_range(range, found.bytes)) {
+                ByteRange::Whole => (Status::Ok, 0, found.bytes),
+                ByteRange::Bytes(start, end) => (Status::PartialContent, start, end),
+                ByteRange::Beyond => {
+                    let status = Status::RangeNotSatisfiable;
+                    reply::open_headers(output, status, reply::TEXT, 0);
+                    reply::header(output, "Content-Range", &format!("bytes */{}", found.bytes));
+                    reply::end_of_headers(output);
+                    return nothing;
+                }
+            };
         let media_type = if self.tells { media_type } else { reply::OCTET_STREAM };
         reply::open_headers(output, status, media_type, end - start);
         if status == Status::PartialContent {

@@ -104,7 +104,7 @@ pub(super) fn receive(
         }
         upload.rest = rest;
         taken += bytes;
-        if rest.is_nothing() {
+        if rest.is_empty() {
             return store(context, upload, taken, output);
         }
     };

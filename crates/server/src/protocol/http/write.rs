@@ -62,7 +62,7 @@ pub(super) fn put(
     let meta = match meta(context, head)? {
         Ok(meta) => meta,
         Err(Refusal::Time(what)) => {
-            reply::explained(output, Status::BadRequest, what);
+            reply::plain_text(output, Status::BadRequest, what);
             return Ok(());
         }
         Err(Refusal::Database(error)) => {
@@ -136,7 +136,7 @@ pub(super) fn put(
         return Ok(());
     }
     if let Err(Error::BadColumn(what)) = &written {
-        reply::explained(output, Status::BadRequest, what);
+        reply::plain_text(output, Status::BadRequest, what);
         return Ok(());
     }
     let status = status(context, "do_http_put", Status::Created, written);

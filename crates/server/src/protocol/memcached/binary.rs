@@ -318,7 +318,7 @@ fn count(
     })?;
     match counted? {
         Counted::Yes(number) => {
-            reply::sum(output, request.echo, number.cas_number, number.number);
+            reply::counter(output, request.echo, number.cas_number, number.number);
             Ok(())
         }
         Counted::Missing => Err(Status::NotFound.into()),

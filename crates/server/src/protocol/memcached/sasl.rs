@@ -35,7 +35,7 @@ pub(super) fn authenticate(
     let users = begin(context, mechanism)?;
     context.session.expects_credentials = mechanism == MECHANISM && data.is_empty();
     if context.session.expects_credentials {
-        reply::authentication_goes_on(output, echo);
+        reply::authentication_continues(output, echo);
         return Ok(());
     }
     let credentials = plain_credentials(data).filter(|_| mechanism == MECHANISM);

@@ -117,7 +117,7 @@ fn operate(
         (_, outcome) => {
             let output = reply.cancel();
             match outcome {
-                Some(Outcome::Sum(sum)) => encode::sum(output, sum),
+                Some(Outcome::Sum(sum)) => encode::integer(output, sum),
                 Some(Outcome::DoubleSum(sum)) if !sum.is_nan() => encode::double(output, sum),
                 Some(Outcome::Size(bytes)) => {
                     encode::size(output, u32::try_from(bytes).unwrap_or(u32::MAX));

@@ -92,9 +92,10 @@ pub trait Ordered: Engine {
     }
 
     /// Has the owner of the engine remove the records of a range of keys that were neither read nor
-    /// written lately. The calls of several threads wait for each other.
-    fn evict(&self, _eviction: Eviction<'_>) -> Result<()> {
-        Ok(())
+    /// written lately. The calls of several threads wait for each other. False if nothing was tried
+    /// because the last call was in vain, and there is hardly more in excess now.
+    fn evict(&self, _eviction: Eviction<'_>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Changes the place of the duplicate number `index` of a key; says whether there is one.

@@ -57,12 +57,12 @@ impl Table {
     fn evict_rows(&self, ordered: &dyn Ordered) -> Result<()> {
         let excess_bytes = || self.excess_bytes(ordered, bytes_kept);
         let end = [keys::ROWS + 1];
-        ordered.evict(Eviction {
+        let is_tried = ordered.evict(Eviction {
             keys: &[keys::ROWS]..&end,
             excess_bytes: &excess_bytes,
             remove: &mut |key, version| self.evict_row(&key[1..], version),
         })?;
-        if excess_bytes() > 0 {
+        if is_tried && excess_bytes() > 0 {
             // There are few rows left, and blocks of those that were.
             self.entries.flush()?;
         }

@@ -18,6 +18,10 @@
 //! through the rows only and names them to the table ([`crate::Ordered::evict`]), which removes
 //! each with its entries. Then the hand's lock comes before those of the table.
 //!
+//! If the hand has come around and found too little that can go, as where leaves are damaged, it
+//! rests until the excess has changed by about as much as eviction leaves free. So writers far over
+//! the cap do not each go through all leaves in vain.
+//!
 //! The redo is bounded, too: where checkpoints cannot keep up, a writer waits for one or writes it.
 
 use super::leaf::{GONE, Handle, State};
@@ -78,6 +82,8 @@ struct Hand {
     at: Option<Vec<u8>>,
     /// What was written with this version and later ones is spared in this round.
     horizon: Version,
+    /// Bytes in excess when all rounds were done.
+    left_bytes: Option<u64>,
 }
 
 impl ByteCap {
@@ -146,7 +152,12 @@ impl ByteCap {
 
 /// Bytes down to which eviction goes.
 pub(crate) fn bytes_kept(bytes_max: u64) -> u64 {
-    bytes_max - (bytes_max / FREE_OF_CAP).min(FREE_BYTES_MAX)
+    bytes_max - bytes_free(bytes_max)
+}
+
+/// Bytes that eviction leaves free.
+fn bytes_free(bytes_max: u64) -> u64 {
+    (bytes_max / FREE_OF_CAP).min(FREE_BYTES_MAX)
 }
 
 /// Most bytes of the records of a key, or of a batch.
@@ -164,6 +175,7 @@ impl Shared {
     pub(super) fn set_cap(&self, bytes_max: u64) -> Result<()> {
         let was_capped = self.cap.is_capped();
         self.cap.bytes_max.store(bytes_max.max(CAPACITY_BYTES_MIN), Ordering::Relaxed);
+        self.cap.hand.lock().left_bytes = None;
         if !was_capped {
             // Those that change meanwhile count themselves.
             let _structure = self.structure.lock();
@@ -310,28 +322,34 @@ impl Shared {
         if !self.cap.is_over() {
             return Ok(());
         }
-        self.turn(hand, &|| self.cap.excess_bytes(), None)
+        self.turn(hand, &|| self.cap.excess_bytes(), None).map(drop)
     }
 
     /// As [`crate::Ordered::evict`].
-    pub(super) fn evict_for_owner(&self, eviction: Eviction<'_>) -> Result<()> {
+    pub(super) fn evict_for_owner(&self, eviction: Eviction<'_>) -> Result<bool> {
         let hand = self.cap.hand.lock();
         let Eviction { keys, excess_bytes, remove } = eviction;
         let before = excess_bytes();
         if before == 0 {
-            return Ok(());
+            return Ok(true);
         }
-        self.turn(hand, excess_bytes, Some((keys, remove)))?;
-        self.give_back(before.saturating_sub(excess_bytes()))
+        let is_tried = self.turn(hand, excess_bytes, Some((keys, remove)))?;
+        self.give_back(before.saturating_sub(excess_bytes()))?;
+        Ok(is_tried)
     }
 
-    /// Moves the hand on until nothing is in excess.
+    /// Moves the hand on until nothing is in excess. False if it rests.
     fn turn(
         &self,
         mut hand: MutexGuard<'_, Hand>,
         excess_bytes: &dyn Fn() -> u64,
         mut owner: Option<(Range<&[u8]>, &mut Remove<'_>)>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let excess = excess_bytes();
+        let step = bytes_free(self.cap.bytes_max.load(Ordering::Relaxed));
+        if hand.left_bytes.is_some_and(|left| excess.abs_diff(left) < step) {
+            return Ok(false);
+        }
         let keys = owner.as_ref().map(|(keys, _)| keys.clone());
         if hand.horizon == u64::MAX {
             // The last resort is for the call that had to take it.
@@ -379,7 +397,9 @@ impl Shared {
             hand.at = upper.filter(|upper| keys.as_ref().is_none_or(|keys| upper[..] < *keys.end));
             self.evict();
         }
-        Ok(())
+        let left = excess_bytes();
+        hand.left_bytes = Some(left).filter(|left| *left > 0 && rounds == ROUNDS_MAX);
+        Ok(true)
     }
 
     /// The version before which the older half of all bytes was written, or as much as has to go,

@@ -540,7 +540,7 @@ impl Ordered for TreeDatabase {
         self.shared.cap.owned()
     }
 
-    fn evict(&self, eviction: Eviction<'_>) -> Result<()> {
+    fn evict(&self, eviction: Eviction<'_>) -> Result<bool> {
         self.shared.evict_for_owner(eviction)
     }
 

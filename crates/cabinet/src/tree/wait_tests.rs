@@ -38,6 +38,33 @@ fn is_loaded(tree: &TreeDatabase, number: u32) -> bool {
 }
 
 #[test]
+fn eviction_in_vain_is_tried_again_when_there_is_more_to_evict() {
+    let tree = open(&FaultyStorage::new(), &Options::default());
+    for number in 0..1000_u32 {
+        tree.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
+    }
+    let asked_at = |excess_bytes: u64| {
+        let mut asked = 0;
+        let mut remove = |_: &[u8], _| {
+            asked += 1;
+            Ok(false)
+        };
+        let keys = &[][..]..&[u8::MAX][..];
+        let excess_bytes = &|| excess_bytes;
+        let eviction = Eviction { keys, excess_bytes, remove: &mut remove };
+        tree.shared.evict_for_owner(eviction).unwrap();
+        asked
+    };
+    let many = 8 << 20;
+    assert!(asked_at(many) >= 1000);
+    for excess_bytes in [many, many + 1000, many - 1000] {
+        assert_eq!(asked_at(excess_bytes), 0, "{excess_bytes}");
+    }
+    assert!(asked_at(many + (1 << 20)) >= 1000);
+    assert!(asked_at(many) >= 1000);
+}
+
+#[test]
 fn a_leaf_that_is_held_is_not_waited_for() {
     let (clock, time) = Clock::manual(1000);
     let options = Options { clock, ..Options::default() };

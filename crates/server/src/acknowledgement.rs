@@ -1,4 +1,4 @@
-//! Acknowledgement: what a reply waits for, and why it may be refused.
+//! Acknowledgement: the point that a reply waits for, and the reasons of a refusal.
 
 use cabinet::LogPosition;
 

@@ -1,4 +1,4 @@
-//! Load of an event loop, as other threads see it.
+//! Load of an event loop, which other threads read.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -54,11 +54,11 @@ pub(crate) struct Shared {
     pub(crate) cas_numbers: CasNumbers,
     pub(crate) started: Instant,
     pub(crate) counters: AllCounters,
-    /// Removes all records later, once the server runs.
+    /// Scheduler for removing all records later, set once the server runs.
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
 }
 
-/// Removes all records at a later time.
+/// Scheduler for removing all records at a later time.
 pub(crate) trait Scheduler: Send + Sync {
     /// Schedules the removal of all records at `at`, or cancels it.
     fn clear_at(&self, at: Option<Instant>);
@@ -140,7 +140,7 @@ impl Shared {
         }))
     }
 
-    /// The state of a server that nobody serves, for tests.
+    /// Makes the state of a server that does not run, for tests.
     #[cfg(test)]
     pub(crate) fn for_test(config: Config, database: Database) -> Arc<Self> {
         Self::new(config, database, Arc::new([]), || ()).expect("a server's state")

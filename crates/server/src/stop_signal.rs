@@ -1,4 +1,4 @@
-//! Stop signal: tells all threads of a server to stop.
+//! Stop signal: stops all threads of a server.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,8 +16,7 @@ impl StopSignal {
         Ok(Self { is_set: AtomicBool::new(false), waker })
     }
 
-    /// Tells the threads to stop. Takes no lock and allocates nothing, so a signal handler may call
-    /// it.
+    /// Stops the threads. Takes no lock and allocates nothing, so a signal handler may call it.
     pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         wake(&self.waker);

@@ -1,4 +1,4 @@
-//! Access: who may use the server, and which paths its clients may name.
+//! Access: users and their logins, and the paths that clients may name.
 
 pub(crate) mod client_paths;
 pub(crate) mod logins;

@@ -1,4 +1,4 @@
-//! Administration: users, the command mask, snapshots, verification and the stats of the server.
+//! Administration: snapshots, the stats of the server, and the list of its sockets.
 
 pub(crate) mod server_stats;
 pub(crate) mod snapshot;

@@ -1,4 +1,4 @@
-//! Hub: the event loops and the pool of a server, as they find each other.
+//! Hub: the mailboxes of the event loops and the worker pool, which reach each other through it.
 
 use crate::loop_load::LoopLoad;
 use crate::net::mailbox::Mailbox;
@@ -9,7 +9,7 @@ use cabinet::Database;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The event loops and the pool of a server.
+/// Mailboxes of the event loops and the worker pool of a server.
 pub(crate) struct Hub {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailboxes: Arc<[Mailbox]>,

@@ -200,7 +200,7 @@ impl UpdateLog {
         let roots = (is_broken, has_lost, own_us);
         let mut roots = Roots::open(&settings.folder, last_timestamp_us, roots)?;
         let mut own_us = 0;
-        if roots.had().is_none() && last_timestamp_us > 0 {
+        if roots.state().is_none() && last_timestamp_us > 0 {
             let is_first_foreign;
             // An unreadable log counts as begun by another server.
             (is_first_foreign, own_us) = first_own(&settings.folder).unwrap_or((true, 1));
@@ -208,13 +208,13 @@ impl UpdateLog {
                 roots.assume(RootState { own_us, ..RootState::default() });
             }
         }
-        let had = roots.had();
-        let floor_us = had.and_then(|had| had.floor_us);
+        let root_state = roots.state();
+        let floor_us = root_state.and_then(|root_state| root_state.floor_us);
         let lines = PendingRootLines {
             is_recording: floor_us.is_some(),
-            is_broken: had.is_some() && floor_us.is_none(),
-            own_us: had.map_or(own_us, |had| had.own_us),
-            since_us: had.map_or(0, |had| had.since_us),
+            is_broken: root_state.is_some() && floor_us.is_none(),
+            own_us: root_state.map_or(own_us, |root_state| root_state.own_us),
+            since_us: root_state.map_or(0, |root_state| root_state.since_us),
             ..PendingRootLines::default()
         };
         let log = Self {

@@ -5,7 +5,7 @@ use super::reader::first_timestamp;
 use super::roots::{RootLine, RootState, first_beyond};
 use super::{Result, Source, UpdateLog, files, identity};
 use std::collections::BTreeMap;
-use wire::replication::LogProgress as Executed;
+use wire::replication::LogProgress;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Roots of the entries in the buffer, before they are written.
@@ -129,12 +129,12 @@ impl UpdateLog {
             let lines = &self.buffer.lock().lines;
             (lines.is_broken, lines.own_us, lines.since_us)
         };
-        match roots.had() {
-            Some(had)
-                if is_broken && had.floor_us.is_some()
-                    || (had.own_us, had.since_us) != (own_us, since_us) =>
+        match roots.state() {
+            Some(state)
+                if is_broken && state.floor_us.is_some()
+                    || (state.own_us, state.since_us) != (own_us, since_us) =>
             {
-                let before = if is_broken { RootState::default() } else { had.clone() };
+                let before = if is_broken { RootState::default() } else { state.clone() };
                 roots.save(RootState { own_us, since_us, ..before })?;
             }
             None if is_broken => {
@@ -159,52 +159,57 @@ impl UpdateLog {
     }
 
     /// Returns the logs in which entries of this log were first made, each with the time stamp up
-    /// to which the database has executed all of its entries, according to `had`. Returns `None` if
+    /// to which the database has executed all of its entries, according to `executed`. Returns `None` if
     /// that is unknown. This log is among them, with `own_us`, if it has own entries.
-    pub(crate) fn bases(&self, had: &[Executed], own_us: u64) -> Option<Vec<(u64, u64)>> {
+    pub(crate) fn bases(&self, executed: &[LogProgress], own_us: u64) -> Option<Vec<(u64, u64)>> {
         let own = (self.name()?, own_us.max(1));
         let roots = self.roots.lock();
         if self.buffer.lock().lines.is_broken {
             return None;
         }
-        let Some(noted) = roots.had() else { return Some(vec![own]) };
-        noted.floor_us?;
-        let is_had =
-            |log: u64, at_us: u64| had.iter().any(|had| had.log == log && had.base_us >= at_us);
-        let mut logs = noted.logs.iter().filter(|(log, _)| *log != own.0);
-        let is_whole =
-            logs.all(|(log, at_us)| is_had(*log, *at_us)) && roots.logs().all(|log| is_had(log, 0));
-        let others = had.iter().map(|had| (had.log, had.base_us)).filter(|(log, _)| *log != own.0);
+        let Some(state) = roots.state() else { return Some(vec![own]) };
+        state.floor_us?;
+        let is_executed = |log: u64, at_us: u64| {
+            executed.iter().any(|progress| progress.log == log && progress.base_us >= at_us)
+        };
+        let mut logs = state.logs.iter().filter(|(log, _)| *log != own.0);
+        let is_whole = logs.all(|(log, at_us)| is_executed(*log, *at_us))
+            && roots.logs().all(|log| is_executed(log, 0));
+        let others = executed
+            .iter()
+            .map(|progress| (progress.log, progress.base_us))
+            .filter(|(log, _)| *log != own.0);
         let has_own = self.buffer.lock().lines.own_us > 0;
         is_whole.then(|| others.chain(has_own.then_some(own)).collect())
     }
 
     /// Returns the time stamp up to which this log has no entry that a replica lacks, if the
-    /// replica has executed `had`. Returns `None` if that is unknown. All entries so far are in the
+    /// replica has executed `executed`. Returns `None` if that is unknown. All entries so far are in the
     /// files afterwards.
-    pub(crate) fn resumption(&self, had: &[Executed]) -> Result<Option<u64>> {
+    pub(crate) fn resumption(&self, executed: &[LogProgress]) -> Result<Option<u64>> {
         let (Some(own), true) = (self.name(), self.write()) else { return Ok(None) };
         let tail_us = self.tail().timestamp_us;
-        let bases: BTreeMap<u64, u64> = had.iter().map(|had| (had.log, had.base_us)).collect();
+        let bases: BTreeMap<u64, u64> =
+            executed.iter().map(|progress| (progress.log, progress.base_us)).collect();
         let base_of = |log: u64| bases.get(&log).copied().unwrap_or_default();
         let own_base_us = base_of(own);
         // Writers wait for this lock, so it is released before files are read.
-        let (noted, is_broken, own_us, since_us) = {
+        let (state, is_broken, own_us, since_us) = {
             let roots = self.roots.lock();
             let lines = &self.buffer.lock().lines;
-            (roots.had().cloned(), lines.is_broken, lines.own_us, lines.since_us)
+            (roots.state().cloned(), lines.is_broken, lines.own_us, lines.since_us)
         };
         if is_broken {
             return Ok(None);
         }
-        let Some(noted) = noted else {
+        let Some(state) = state else {
             return Ok((own_base_us > 0).then_some(own_base_us.min(tail_us)));
         };
-        let Some(floor_us) = noted.floor_us else { return Ok(None) };
+        let Some(floor_us) = state.floor_us else { return Ok(None) };
         // Other servers do not have the own entries from before a master was followed.
         let has_old =
             own_base_us == 0 || own_us == 0 || own_us > floor_us || own_base_us >= floor_us;
-        if !has_old || noted.logs.iter().any(|(log, at_us)| base_of(*log) < *at_us) {
+        if !has_old || state.logs.iter().any(|(log, at_us)| base_of(*log) < *at_us) {
             return Ok(None);
         }
         let own_first_us = match own_base_us {
@@ -254,7 +259,7 @@ mod tests {
 
     /// Returns where a replica resumes that has executed the other log up to `base_us`.
     fn resumed(log: &UpdateLog, base_us: u64) -> Option<u64> {
-        log.resumption(&[Executed::up_to(7, base_us)]).expect("files")
+        log.resumption(&[LogProgress::up_to(7, base_us)]).expect("files")
     }
 
     #[test]
@@ -271,8 +276,8 @@ mod tests {
         let own_us = append(&log, OWN);
         append(&log, at(14));
         assert_eq!(resumed(&log, 14), Some(own_us - 1));
-        let own = Executed::up_to(log.name().expect("an identity"), own_us);
-        let both = [Executed::up_to(7, 14), own];
+        let own = LogProgress::up_to(log.name().expect("an identity"), own_us);
+        let both = [LogProgress::up_to(7, 14), own];
         assert_eq!(log.resumption(&both).expect("files"), Some(own_us));
         drop(log);
         assert_eq!(resumed(&open(folder.path()).0, 14), Some(own_us - 1));
@@ -307,7 +312,7 @@ mod tests {
             .expect("a pipe");
         let (written, is_written) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let searching = scope.spawn(|| log.resumption(&[Executed::up_to(7, 11)]).is_err());
+            let searching = scope.spawn(|| log.resumption(&[LogProgress::up_to(7, 11)]).is_err());
             std::thread::sleep(std::time::Duration::from_millis(100));
             assert!(!searching.is_finished());
             scope.spawn(|| {
@@ -337,16 +342,16 @@ mod tests {
         log.record_roots(vec![(8, 5)]).expect("no failure");
         let other = Source { root: Some(Root { log: 8, timestamp_us: 6 }), ..UNKNOWN };
         let known = Some(vec![(8, 6)]);
-        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        assert_eq!(log.bases(&[LogProgress::up_to(8, 6)], 5), known);
         drop(log);
         let (log, _) = open(folder.path());
-        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        assert_eq!(log.bases(&[LogProgress::up_to(8, 6)], 5), known);
         append(&log, other);
-        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        assert_eq!(log.bases(&[LogProgress::up_to(8, 6)], 5), known);
         assert!(log.write());
         drop(log);
         let (log, _) = open(folder.path());
-        assert_eq!(log.bases(&[Executed::up_to(8, 6)], 5), known);
+        assert_eq!(log.bases(&[LogProgress::up_to(8, 6)], 5), known);
     }
 
     #[test]
@@ -355,17 +360,17 @@ mod tests {
         let (log, _) = open(folder.path());
         log.record_roots(vec![(7, 10)]).expect("no failure");
         append(&log, at(11));
-        let had = [Executed::up_to(7, 11)];
-        assert!(resumed(&log, 11).is_some() && log.bases(&had, 5).is_some());
+        let executed = [LogProgress::up_to(7, 11)];
+        assert!(resumed(&log, 11).is_some() && log.bases(&executed, 5).is_some());
         let last_us = append(&log, UNKNOWN);
         assert!(!log.is_recording());
-        assert_eq!((resumed(&log, 11), log.bases(&had, 5)), (None, None));
+        assert_eq!((resumed(&log, 11), log.bases(&executed, 5)), (None, None));
         drop(log);
         let (log, _) = open(folder.path());
-        assert_eq!((resumed(&log, 11), log.bases(&had, 5)), (None, None));
+        assert_eq!((resumed(&log, 11), log.bases(&executed, 5)), (None, None));
         log.adopt_entries().expect("no failure");
         assert_eq!(resumed(&log, 11), None);
-        let own = Executed::up_to(log.name().expect("an identity"), last_us);
+        let own = LogProgress::up_to(log.name().expect("an identity"), last_us);
         assert_eq!(log.resumption(&[own]).expect("files"), Some(last_us));
     }
 
@@ -381,8 +386,8 @@ mod tests {
         assert_ne!(log.name(), name);
         log.record_roots(vec![(7, 10)]).expect("no failure");
         // The own entries are gone.
-        assert_eq!(log.bases(&[Executed::up_to(7, 12)], 5), Some(vec![(7, 12)]));
-        assert_eq!(log.bases(&[Executed::up_to(7, 9)], 5), None);
+        assert_eq!(log.bases(&[LogProgress::up_to(7, 12)], 5), Some(vec![(7, 12)]));
+        assert_eq!(log.bases(&[LogProgress::up_to(7, 9)], 5), None);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl RootState {
 #[derive(Debug)]
 pub(super) struct Roots {
     folder: PathBuf,
-    had: Option<RootState>,
+    state: Option<RootState>,
     number: u64,
     file: Option<File>,
     /// Length of the present file, in bytes.
@@ -136,10 +136,10 @@ impl Roots {
         (is_broken, has_lost, own_us): (bool, bool, u64),
     ) -> Result<Self> {
         let folder = folder.to_owned();
-        let had = RootState::read(&folder)?;
+        let state = RootState::read(&folder)?;
         let highest_us = BTreeMap::new();
-        let mut roots = Self { folder, had, number: 0, file: None, bytes: 0, highest_us };
-        let mut end_us = roots.had.as_ref().and_then(|had| had.floor_us).unwrap_or(0);
+        let mut roots = Self { folder, state, number: 0, file: None, bytes: 0, highest_us };
+        let mut end_us = roots.state.as_ref().and_then(|state| state.floor_us).unwrap_or(0);
         if let Some((number, path)) = parts(&roots.folder)?.pop() {
             let failed = |source| Error::Io { operation: "open", path: path.clone(), source };
             let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
@@ -158,18 +158,18 @@ impl Roots {
                 roots.begin_part();
             }
         }
-        if let Some(had) = &roots.had
+        if let Some(state) = &roots.state
             && own_us > 0
-            && (had.own_us == 0 || had.since_us == 0)
+            && (state.own_us == 0 || state.since_us == 0)
         {
             let first = |noted_us| if noted_us == 0 { own_us } else { noted_us };
-            let (own_us, since_us) = (first(had.own_us), first(had.since_us));
-            roots.assume(RootState { own_us, since_us, ..had.clone() });
+            let (own_us, since_us) = (first(state.own_us), first(state.since_us));
+            roots.assume(RootState { own_us, since_us, ..state.clone() });
         }
         // Lines are written before their entries: a line without one means that the log has lost
         // its end.
-        if is_broken || end_us > last_us || has_lost && roots.had.is_some() {
-            let own_us = roots.had.as_ref().map_or(u64::from(last_us > 0), |had| had.own_us);
+        if is_broken || end_us > last_us || has_lost && roots.state.is_some() {
+            let own_us = roots.state.as_ref().map_or(u64::from(last_us > 0), |state| state.own_us);
             roots.assume(RootState { own_us, ..RootState::default() });
         }
         Ok(roots)
@@ -187,8 +187,8 @@ impl Roots {
         self.file = None;
     }
 
-    pub(super) fn had(&self) -> Option<&RootState> {
-        self.had.as_ref()
+    pub(super) fn state(&self) -> Option<&RootState> {
+        self.state.as_ref()
     }
 
     /// Returns the logs in any line.
@@ -197,26 +197,26 @@ impl Roots {
     }
 
     /// Saves the state, if it has changed.
-    pub(super) fn save(&mut self, had: RootState) -> Result<()> {
-        if self.had.as_ref() != Some(&had) {
-            had.write(&self.folder)?;
-            let floor_us = self.had.as_ref().and_then(|had| had.floor_us);
-            if had.floor_us.is_some() && had.floor_us != floor_us {
+    pub(super) fn save(&mut self, state: RootState) -> Result<()> {
+        if self.state.as_ref() != Some(&state) {
+            state.write(&self.folder)?;
+            let floor_us = self.state.as_ref().and_then(|state| state.floor_us);
+            if state.floor_us.is_some() && state.floor_us != floor_us {
                 self.begin_part();
             }
-            self.had = Some(had);
+            self.state = Some(state);
         }
         Ok(())
     }
 
     /// Saves the state, or clears the file if that fails, as on a full disk: the next process then
     /// takes the roots as unknown.
-    pub(super) fn assume(&mut self, had: RootState) {
-        if let Err(error) = self.save(had.clone()) {
+    pub(super) fn assume(&mut self, state: RootState) {
+        if let Err(error) = self.save(state.clone()) {
             tracing::warn!("update log: {error}");
             // Clearing the file needs no space.
             let _ = fs::write(self.folder.join(STATE), "");
-            self.had = Some(had);
+            self.state = Some(state);
         }
     }
 
@@ -512,7 +512,7 @@ mod tests {
         );
         drop(roots);
         let mut roots = reopened(folder.path(), 9, false);
-        assert_eq!(roots.had(), Some(&STATE_AFTER_5()));
+        assert_eq!(roots.state(), Some(&STATE_AFTER_5()));
         roots.write(&encoded([(10, 12)])).expect("no failure");
         lines.poll_again();
         assert_eq!(lines.root_of(10).expect("files"), root(12));
@@ -528,7 +528,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             begun(folder.path()).write(&encoded([(8, 12)])).expect("no failure");
             assert_eq!(
-                reopened(folder.path(), last_us, is_broken).had(),
+                reopened(folder.path(), last_us, is_broken).state(),
                 Some(&RootState::default())
             );
         }
@@ -564,7 +564,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             fs::write(folder.path().join(STATE), text).expect("no failure");
             let roots = reopened(folder.path(), 8, false);
-            assert_eq!(roots.had().map(|had| had.floor_us), Some(None), "{text}");
+            assert_eq!(roots.state().map(|state| state.floor_us), Some(None), "{text}");
         }
     }
 }

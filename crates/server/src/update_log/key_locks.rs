@@ -129,8 +129,8 @@ impl KeyLocks {
     }
 }
 
-/// Whether a key of a fixed-length database means a record that depends on which there are: `next`,
-/// `prev`, `min`, `max`.
+/// Returns whether a key of a fixed-length database is relative to the present ids: `next`, `prev`,
+/// `min`, `max`.
 pub(crate) fn is_relative(key: &[u8]) -> bool {
     !key.iter().any(u8::is_ascii_digit)
 }

@@ -159,8 +159,8 @@ impl UpdateLog {
     }
 
     /// Returns the logs in which entries of this log were first made, each with the time stamp up
-    /// to which the database has executed all of its entries, according to `executed`. Returns `None` if
-    /// that is unknown. This log is among them, with `own_us`, if it has own entries.
+    /// to which the database has executed all of its entries, according to `executed`. Returns
+    /// `None` if that is unknown. This log is among them, with `own_us`, if it has own entries.
     pub(crate) fn bases(&self, executed: &[LogProgress], own_us: u64) -> Option<Vec<(u64, u64)>> {
         let own = (self.name()?, own_us.max(1));
         let roots = self.roots.lock();
@@ -184,8 +184,8 @@ impl UpdateLog {
     }
 
     /// Returns the time stamp up to which this log has no entry that a replica lacks, if the
-    /// replica has executed `executed`. Returns `None` if that is unknown. All entries so far are in the
-    /// files afterwards.
+    /// replica has executed `executed`. Returns `None` if that is unknown. All entries so far are
+    /// in the files afterwards.
     pub(crate) fn resumption(&self, executed: &[LogProgress]) -> Result<Option<u64>> {
         let (Some(own), true) = (self.name(), self.write()) else { return Ok(None) };
         let tail_us = self.tail().timestamp_us;

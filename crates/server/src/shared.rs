@@ -5,6 +5,7 @@ use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::counters::AllCounters;
 use crate::loop_load::LoopLoad;
 use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::conditional::Writer;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
@@ -13,6 +14,7 @@ use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::replication::{Ask, Replication, SemiSync};
 use crate::stop_signal::StopSignal;
+use crate::store::Store;
 use crate::store::gate::WriteCondition;
 use crate::update_log::UpdateLog;
 use crate::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
@@ -151,6 +153,12 @@ impl Shared {
         if let Some(scheduler) = self.scheduler.get() {
             scheduler.clear_at(at);
         }
+    }
+
+    /// Returns the writer of records in `store`, which is a handle on this server's database.
+    #[inline]
+    pub(crate) fn writer<'a>(&'a self, store: &'a Store) -> Writer<'a> {
+        Writer { store, cas_numbers: &self.cas_numbers, entity_tags: self.entity_tags }
     }
 
     /// Serves the client of this socket as a replica from now on.

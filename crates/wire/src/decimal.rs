@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_numbers_are_refused() {
+    fn what_is_not_a_number_is_none() {
         for text in [&b""[..], b"-", b"+", b"1x", b" 1", b"--1", b"0x1", b"1.0"] {
             assert_eq!(signed(text), None, "{text:?}");
         }

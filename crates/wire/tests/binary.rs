@@ -92,7 +92,7 @@ fn replies_are_those_captured() {
 }
 
 #[test]
-fn parameters_are_parsed_in_tokyo_tyrants_order() {
+fn parameters_are_found_where_the_original_puts_them() {
     let bytes = unhex("c8 61 00000001 fffffffffffffffd ffffffc5cad6bc00 64");
     let expected = Request::AddDouble { key: b"d", integral: -3, fractional: -250_000_000_000 };
     assert_eq!(parse(&bytes), Parse::Complete(expected, bytes.len()));
@@ -332,7 +332,7 @@ fn requests(parts: &Parts) -> Vec<Request<'_>> {
 
 proptest! {
     #[test]
-    fn encoded_requests_parse_to_themselves(parts in parts(), packet in 1usize..9) {
+    fn what_is_encoded_parses_to_the_same(parts in parts(), packet in 1usize..9) {
         for request in requests(&parts) {
             let mut bytes = Vec::new();
             encode(&request, &mut bytes).unwrap();

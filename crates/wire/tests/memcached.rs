@@ -12,7 +12,7 @@ fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     memcached::parse(Dialect::Memcached, bytes)
 }
 
-fn parse_as_tokyo_tyrant(bytes: &[u8]) -> Parse<Request<'_>> {
+fn parse_original(bytes: &[u8]) -> Parse<Request<'_>> {
     memcached::parse(Dialect::TokyoTyrant, bytes)
 }
 
@@ -24,8 +24,8 @@ fn whole(bytes: &[u8]) -> Request<'_> {
     only(bytes, parse(bytes))
 }
 
-fn whole_as_tokyo_tyrant(bytes: &[u8]) -> Request<'_> {
-    only(bytes, parse_as_tokyo_tyrant(bytes))
+fn whole_original(bytes: &[u8]) -> Request<'_> {
+    only(bytes, parse_original(bytes))
 }
 
 fn only<'a>(bytes: &[u8], parsed: Parse<Request<'a>>) -> Request<'a> {
@@ -51,9 +51,9 @@ fn captured_requests_are_taken_apart_without_a_rest() {
         }
         let mut rest = &exchange.request[..];
         while !rest.is_empty() {
-            match parse_as_tokyo_tyrant(rest) {
+            match parse_original(rest) {
                 Parse::Complete(request, length) => {
-                    let outcome = |bytes: &[u8]| parse_as_tokyo_tyrant(bytes).map(drop);
+                    let outcome = |bytes: &[u8]| parse_original(bytes).map(drop);
                     assert_is_one_request(&rest[..length], outcome);
                     if let Request::Bad { error, .. } = request {
                         refused.push((exchange.what.clone(), error));
@@ -102,7 +102,7 @@ fn replies_are_those_captured() {
 }
 
 #[test]
-fn replies_unknown_to_tokyo_tyrant_are_memcacheds() {
+fn replies_the_original_lacked_are_memcacheds() {
     let mut out = Vec::new();
     reply::value(&mut out, b"k", u32::MAX, b"", Some(u64::MAX));
     reply::stat(&mut out, "pid", "1");
@@ -139,10 +139,7 @@ fn every_verb_is_understood() {
     let max = i128::from(u64::MAX);
     let incr = whole(b"incr k 18446744073709551615\r\n");
     assert_eq!(incr, Request::Increment { key, amount: max, noreply });
-    assert_eq!(
-        whole_as_tokyo_tyrant(b"incr k -5\r\n"),
-        Request::Increment { key, amount: -5, noreply }
-    );
+    assert_eq!(whole_original(b"incr k -5\r\n"), Request::Increment { key, amount: -5, noreply });
     assert_eq!(whole(b"decr k 5\r\n"), Request::Decrement { key, amount: 5, noreply });
     assert_eq!(whole(b"touch k 5\r\n"), Request::Touch { key, exptime: 5, noreply });
     assert_eq!(whole(b"flush_all\r\n"), Request::FlushAll { delay: 0, noreply });
@@ -201,8 +198,8 @@ fn lines_may_end_in_a_bare_line_feed_and_have_tabs() {
 }
 
 #[test]
-fn data_may_end_in_a_bare_line_feed_only_in_tokyo_tyrants_dialect() {
-    let Request::Store(store) = whole_as_tokyo_tyrant(b"set k 1 2 3\nabc\n") else { panic!() };
+fn data_may_end_in_a_bare_line_feed_only_in_the_originals_dialect() {
+    let Request::Store(store) = whole_original(b"set k 1 2 3\nabc\n") else { panic!() };
     assert_eq!(store.value, b"abc");
     assert_eq!(parse(b"set k 1 2 3\nabc\n"), Parse::Incomplete(17));
     assert_eq!(whole(b"set k 1 2 3\nabc\nx"), bad(Error::BadDataChunk));
@@ -215,9 +212,9 @@ fn data_may_hold_any_bytes() {
 }
 
 #[test]
-fn a_negative_size_is_refused_and_counts_as_zero_in_tokyo_tyrants_dialect() {
+fn a_negative_size_is_refused_and_zero_to_the_original() {
     assert_eq!(whole(b"set a 0 0 -5\r\n"), bad(Error::BadLine));
-    let Request::Store(store) = whole_as_tokyo_tyrant(b"set a 0 0 -5\r\n\r\n") else { panic!() };
+    let Request::Store(store) = whole_original(b"set a 0 0 -5\r\n\r\n") else { panic!() };
     assert_eq!(store.value, b"");
 }
 
@@ -227,9 +224,9 @@ fn a_large_value_is_asked_for_as_soon_as_it_is_announced() {
     assert_eq!(parse(b"ms k 1000000\r\n"), Parse::Incomplete(14 + 1_000_000 + 2));
     let line = format!("set k 0 0 {}\r\n", i64::MAX);
     let needed = Parse::Incomplete(line.len() + i64::MAX as usize + 1);
-    assert_eq!(parse_as_tokyo_tyrant(line.as_bytes()), needed);
+    assert_eq!(parse_original(line.as_bytes()), needed);
     let too_long = format!("set k 0 0 {}\r\n", i64::MAX as u64 + 1);
-    assert_eq!(whole_as_tokyo_tyrant(too_long.as_bytes()), bad(Error::BadLine));
+    assert_eq!(whole_original(too_long.as_bytes()), bad(Error::BadLine));
 }
 
 #[test]
@@ -246,7 +243,7 @@ fn values_have_a_limit() {
 }
 
 #[test]
-fn keys_have_a_limit_except_in_tokyo_tyrants_dialect() {
+fn keys_have_a_limit_that_the_original_had_not() {
     for shape in
         ["get {}", "get a {} b", "delete {}", "incr {} 1", "touch {} 1", "mg {} v", "me {}"]
     {
@@ -260,16 +257,13 @@ fn keys_have_a_limit_except_in_tokyo_tyrants_dialect() {
         let error = if is_get { Error::KeyTooLongToGet } else { Error::BadLine };
         assert_eq!(whole(over.as_bytes()), bad(error), "{over}");
         if !shape.starts_with('m') {
-            assert!(
-                !matches!(whole_as_tokyo_tyrant(over.as_bytes()), Request::Bad { .. }),
-                "{over}"
-            );
+            assert!(!matches!(whole_original(over.as_bytes()), Request::Bad { .. }), "{over}");
         }
     }
 }
 
 #[test]
-fn data_of_another_length_get_one_reply_and_the_rest_is_parsed() {
+fn data_of_another_length_are_answered_once_and_what_is_left_is_read_on() {
     let refused = |noreply, length| {
         let error = Error::BadDataChunk;
         Parse::Complete(Request::Bad { error, noreply }, length)
@@ -281,33 +275,33 @@ fn data_of_another_length_get_one_reply_and_the_rest_is_parsed() {
 }
 
 #[test]
-fn tokyo_tyrants_dialect_consumes_overlong_data_with_their_line() {
-    assert_eq!(whole_as_tokyo_tyrant(b"set a 0 0 1\r\nxyz\r\n"), bad(Error::BadDataChunk));
-    assert_eq!(whole_as_tokyo_tyrant(b"set a 0 0 1\r\nx\ry\n"), bad(Error::BadDataChunk));
+fn the_original_takes_overlong_data_with_their_line() {
+    assert_eq!(whole_original(b"set a 0 0 1\r\nxyz\r\n"), bad(Error::BadDataChunk));
+    assert_eq!(whole_original(b"set a 0 0 1\r\nx\ry\n"), bad(Error::BadDataChunk));
     let silent = Request::Bad { error: Error::BadDataChunk, noreply: true };
-    assert_eq!(whole_as_tokyo_tyrant(b"set a 0 0 1 noreply\r\nxyz\r\n"), silent);
-    assert_eq!(parse_as_tokyo_tyrant(b"set a 0 0 1\r\nxyz"), Parse::Incomplete(17));
+    assert_eq!(whole_original(b"set a 0 0 1 noreply\r\nxyz\r\n"), silent);
+    assert_eq!(parse_original(b"set a 0 0 1\r\nxyz"), Parse::Incomplete(17));
 }
 
 #[test]
 fn overlong_data_are_not_searched_for_their_end_for_ever() {
     let start = b"set a 0 0 1\r\nx".to_vec();
     let overlong = |length: usize| [start.clone(), vec![b'y'; length]].concat();
-    assert!(matches!(parse_as_tokyo_tyrant(&overlong(LINE_BYTES_MAX - 1)), Parse::Incomplete(_)));
+    assert!(matches!(parse_original(&overlong(LINE_BYTES_MAX - 1)), Parse::Incomplete(_)));
     let too_large = Parse::Invalid(Invalid::TooLarge);
-    assert_eq!(parse_as_tokyo_tyrant(&overlong(LINE_BYTES_MAX)), too_large);
-    assert_eq!(parse_as_tokyo_tyrant(&overlong(LINE_BYTES_MAX + 1)), too_large);
+    assert_eq!(parse_original(&overlong(LINE_BYTES_MAX)), too_large);
+    assert_eq!(parse_original(&overlong(LINE_BYTES_MAX + 1)), too_large);
 }
 
 #[test]
-fn tokyo_tyrants_dialect_consumes_the_data_after_a_bad_number() {
+fn the_original_takes_the_data_behind_a_bad_number() {
     let bad_number = bad(Error::BadLine);
-    assert_eq!(whole_as_tokyo_tyrant(b"set a x 0 9\r\nflush_all\r\n"), bad_number);
-    assert_eq!(whole_as_tokyo_tyrant(b"set a 0 x 9\r\nflush_all\r\n"), bad_number);
-    assert_eq!(whole_as_tokyo_tyrant(b"cas a 0 0 9 x\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole_original(b"set a x 0 9\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole_original(b"set a 0 x 9\r\nflush_all\r\n"), bad_number);
+    assert_eq!(whole_original(b"cas a 0 0 9 x\r\nflush_all\r\n"), bad_number);
     let missing = bad(Error::MissingArguments);
-    assert_eq!(whole_as_tokyo_tyrant(b"cas a 0 0 9\r\nflush_all\r\n"), missing);
-    assert_eq!(whole_as_tokyo_tyrant(b"set a 0 0 x\r\n"), bad_number);
+    assert_eq!(whole_original(b"cas a 0 0 9\r\nflush_all\r\n"), missing);
+    assert_eq!(whole_original(b"set a 0 0 x\r\n"), bad_number);
 }
 
 #[test]
@@ -353,9 +347,7 @@ fn times_are_the_low_32_bits_with_a_sign() {
         assert_eq!(meta.exptime, Some(seconds), "{text}");
     }
     // Tokyo Tyrant reads all of the number.
-    let Request::Store(store) = whole_as_tokyo_tyrant(b"set k 0 4294967295 0\r\n\r\n") else {
-        panic!()
-    };
+    let Request::Store(store) = whole_original(b"set k 0 4294967295 0\r\n\r\n") else { panic!() };
     assert_eq!(store.exptime, 4_294_967_295);
 }
 
@@ -367,10 +359,10 @@ fn numbers_are_taken_up_to_their_limits_and_no_further() {
     }
     // memcached takes the low bits.
     assert!(matches!(whole(flags(1 << 32).as_bytes()), Request::Store(Store { flags: 0, .. })));
-    assert_eq!(whole_as_tokyo_tyrant(flags(1 << 32).as_bytes()), bad(Error::BadLine));
+    assert_eq!(whole_original(flags(1 << 32).as_bytes()), bad(Error::BadLine));
     assert_eq!(whole(b"incr k 18446744073709551616\r\n"), bad(Error::BadDelta));
-    assert_eq!(whole_as_tokyo_tyrant(b"incr k 9223372036854775808\r\n"), bad(Error::BadDelta));
-    let incr = whole_as_tokyo_tyrant(b"incr k 9223372036854775807\r\n");
+    assert_eq!(whole_original(b"incr k 9223372036854775808\r\n"), bad(Error::BadDelta));
+    let incr = whole_original(b"incr k 9223372036854775807\r\n");
     assert!(matches!(incr, Request::Increment { .. }));
     assert_eq!(whole(b"incr k x\r\n"), bad(Error::BadDelta));
     assert_eq!(whole(b"incr k -1\r\n"), bad(Error::BadDelta));
@@ -399,7 +391,7 @@ fn missing_tokens_are_told() {
     ] {
         let line = format!("{line}\r\n");
         assert_eq!(whole(line.as_bytes()), bad(Error::BadLine), "{line}");
-        assert_eq!(whole_as_tokyo_tyrant(line.as_bytes()), bad(Error::MissingArguments), "{line}");
+        assert_eq!(whole_original(line.as_bytes()), bad(Error::MissingArguments), "{line}");
     }
     assert_eq!(whole(b"cache_memlimit\r\n"), bad(Error::UnknownCommand));
 }
@@ -421,7 +413,7 @@ fn tokens_too_many_are_ignored() {
     }
     assert_eq!(whole(b"lru_crawler metadump all x\r\n"), bad(Error::UnknownCommand));
     let delete = Request::Delete { key: b"k", noreply: true };
-    assert_eq!(whole_as_tokyo_tyrant(b"delete k 0 noreply x\r\n"), delete);
+    assert_eq!(whole_original(b"delete k 0 noreply x\r\n"), delete);
 }
 
 #[test]
@@ -432,7 +424,7 @@ fn verbs_are_told_from_their_prefixes_and_other_cases() {
     // memcached calls these malformed.
     for line in ["\0\r\n", "y\r\n", " \r\n", "\n"] {
         assert_eq!(whole(line.as_bytes()), bad(Error::BadLine), "{line}");
-        assert_eq!(whole_as_tokyo_tyrant(line.as_bytes()), bad(Error::UnknownCommand), "{line}");
+        assert_eq!(whole_original(line.as_bytes()), bad(Error::UnknownCommand), "{line}");
     }
 }
 
@@ -440,7 +432,7 @@ fn verbs_are_told_from_their_prefixes_and_other_cases() {
 fn a_key_of_64_kib_fits_into_a_line_of_the_original() {
     let key = vec![b'k'; 64 << 10];
     let bytes = [b"set ".to_vec(), key.clone(), b" 0 0 1\r\nx\r\n".to_vec()].concat();
-    let Request::Store(store) = whole_as_tokyo_tyrant(&bytes) else { panic!() };
+    let Request::Store(store) = whole_original(&bytes) else { panic!() };
     assert_eq!(store.key, key);
 }
 
@@ -512,7 +504,7 @@ proptest! {
         rest in prop::collection::vec(prop::sample::select(&b" \t\r\n019-+kxbCTOM=\xc8"[..]), 0..40),
     ) {
         let bytes = [verb.as_bytes(), &rest].concat();
-        for parsed in [parse(&bytes), parse_as_tokyo_tyrant(&bytes)] {
+        for parsed in [parse(&bytes), parse_original(&bytes)] {
             match parsed {
                 Parse::Complete(_, length) => prop_assert!(length > 0 && length <= bytes.len()),
                 Parse::Incomplete(needed) => prop_assert!(needed > bytes.len()),

@@ -39,7 +39,7 @@ fn flags_come_in_their_order_with_their_tokens() {
 }
 
 #[test]
-fn tokens_are_parsed_by_their_flags() {
+fn tokens_are_taken_for_what_they_are() {
     let found = meta("mg k T100 N-5 R30 E7 u\r\n");
     assert_eq!((found.exptime, found.vivify, found.recache), (Some(100), Some(-5), Some(30)));
     assert_eq!((found.assign, found.leaves_no_trace), (Some(7), true));
@@ -120,7 +120,7 @@ fn wrong_flags_are_refused_in_the_words_of_the_command() {
 }
 
 #[test]
-fn missing_arguments_are_reported() {
+fn what_is_missing_is_told() {
     for verb in ["mg", "ms", "md", "ma", "me", "m"] {
         assert_refused(&format!("{verb}\r\n"), Error::BadLine);
     }

@@ -110,7 +110,7 @@ fn an_acknowledgement_is_read_as_it_was_written() {
 }
 
 #[test]
-fn the_progress_of_a_replica_survives_encoding_and_is_limited() {
+fn what_a_replica_has_executed_is_read_as_it_was_written_and_limited() {
     let of =
         |count: u64| Resume { had: (1..=count).map(|log| LogProgress::up_to(log, 7)).collect() };
     let mut bytes = Vec::new();
@@ -124,7 +124,7 @@ fn the_progress_of_a_replica_survives_encoding_and_is_limited() {
     bytes[4] += 1;
     assert_eq!(Resume::parse(&bytes), Parse::Invalid(Invalid::TooLarge));
     assert_eq!(Resume::parse(b"\xd1"), Parse::Invalid(Invalid::UnknownCommand));
-    // An earlier version sends less.
+    // An earlier version says less.
     let earlier = b"\xd2\0\0\0\0\0\0\0\x07\0\0\0\x03log";
     assert_is_one_request(earlier, |bytes| Resume::parse(bytes).map(|_| ()));
     assert_eq!(Resume::parse(earlier), Parse::Complete(Resume::default(), earlier.len()));
@@ -133,7 +133,7 @@ fn the_progress_of_a_replica_survives_encoding_and_is_limited() {
 }
 
 #[test]
-fn malformed_messages_of_a_master_are_refused() {
+fn what_no_master_says_is_refused() {
     assert_eq!(FromMaster::parse(b"\xc8\x10"), Parse::Invalid(Invalid::UnknownCommand));
     let mut bytes = encoded(&FromMaster::Position(POSITION));
     *bytes.last_mut().unwrap() = 2;

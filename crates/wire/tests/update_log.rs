@@ -111,7 +111,7 @@ impl Records {
     }
 
     fn assert_are_the_masters(mut self) {
-        // It was stored with the flag that excludes it from the log.
+        // It was stored with the flag that keeps it out of the log.
         self.0.insert(b"unlogged".to_vec(), b"1".to_vec());
         let mut text = Vec::new();
         for (key, value) in &self.0 {
@@ -131,7 +131,7 @@ impl Records {
 }
 
 #[test]
-fn tokyo_tyrants_logs_parse_to_its_own_export() {
+fn the_originals_logs_are_read_as_the_original_exported_them() {
     for (bytes, text) in [
         (MASTER.concat(), include_str!("captured/update-log.tsv")),
         (REPLICA.to_vec(), include_str!("captured/update-log-replica.tsv")),
@@ -145,7 +145,7 @@ fn tokyo_tyrants_logs_parse_to_its_own_export() {
 }
 
 #[test]
-fn tokyo_tyrants_logs_are_encoded_again_byte_for_byte() {
+fn the_originals_logs_are_written_again_byte_for_byte() {
     for bytes in [MASTER[0], MASTER[1], REPLICA] {
         let mut written = Vec::new();
         for entry in entries(bytes) {
@@ -158,7 +158,7 @@ fn tokyo_tyrants_logs_are_encoded_again_byte_for_byte() {
 }
 
 #[test]
-fn tokyo_tyrants_stream_is_parsed_and_encoded_again_byte_for_byte() {
+fn the_originals_stream_is_read_and_written_again_byte_for_byte() {
     let (server_id, stream) = STREAM.split_first_chunk::<4>().unwrap();
     assert_eq!(u32::from_be_bytes(*server_id), 3);
     let mut written = server_id.to_vec();
@@ -172,7 +172,7 @@ fn tokyo_tyrants_stream_is_parsed_and_encoded_again_byte_for_byte() {
 }
 
 #[test]
-fn the_stream_has_the_entries_of_the_log() {
+fn the_stream_carries_what_is_in_the_log() {
     let log = MASTER.concat();
     let logged: Vec<_> = entries(&log)
         .into_iter()
@@ -189,7 +189,7 @@ fn the_stream_has_the_entries_of_the_log() {
 }
 
 #[test]
-fn the_logs_and_the_stream_make_the_records_of_tokyo_tyrant() {
+fn the_logs_and_the_stream_make_the_records_that_the_original_had() {
     let mut by_log = Records::default();
     for entry in entries(&MASTER.concat()) {
         by_log.apply_body(entry.body);
@@ -223,7 +223,7 @@ fn an_entry_and_an_update_are_taken_when_they_are_whole() {
 }
 
 #[test]
-fn another_first_byte_begins_no_entry_and_no_message() {
+fn what_begins_with_another_byte_is_no_entry_and_no_message() {
     assert_eq!(Entry::parse(b"\xca"), Parse::Invalid(Invalid::UnknownCommand));
     assert_eq!(Entry::parse(&[0; 100]), Parse::Invalid(Invalid::UnknownCommand));
     assert_eq!(Message::parse(b"\xc8\x10"), Parse::Invalid(Invalid::UnknownCommand));
@@ -247,7 +247,7 @@ fn a_size_over_the_limit_is_refused_before_the_body_has_come() {
 }
 
 #[test]
-fn malformed_operations_are_refused() {
+fn what_is_no_operation_is_refused() {
     let put = unhex("C8 10 00 00 00 01 00 00 00 01 6B 76");
     for (status, expected) in [(0, Some(true)), (1, Some(false)), (2, None)] {
         let body = [&put[..], &[status]].concat();

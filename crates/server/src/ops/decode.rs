@@ -3,6 +3,7 @@
 //! The functions of `misc` mean different things in different kinds of database. After decoding
 //! they do not.
 
+use super::number::leading_number;
 use super::operation::{Columns, Model, Operation};
 use crate::store::{RowMode, meta_in};
 use cabinet::name::Kind;
@@ -252,40 +253,5 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
             kind == Table
         }
         Function::Unknown(_) => false,
-    }
-}
-
-/// Returns the number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign,
-/// digits; the rest is ignored, and nothing at all is 0. Wraps.
-pub(crate) fn leading_number(text: &[u8]) -> i64 {
-    let text = text.trim_ascii_start();
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    let number = digits
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
-    if negative { number.wrapping_neg() } else { number }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    #[test]
-    fn numbers_are_read_as_tokyo_tyrant_reads_them() {
-        for (text, number) in [
-            ("12", 12),
-            (" -7x", -7),
-            ("+5", 5),
-            ("abc", 0),
-            ("", 0),
-            ("9223372036854775807", i64::MAX),
-            ("9223372036854775808", i64::MIN),
-        ] {
-            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
-        }
     }
 }

@@ -3,15 +3,18 @@
 
 pub(crate) mod cas_numbers;
 pub(crate) mod command_mask;
+pub(crate) mod conditional;
 pub(crate) mod decode;
 pub(crate) mod entity_tag;
 pub(crate) mod execute;
+pub(crate) mod expiry;
 pub(crate) mod failure;
 pub(crate) mod hits;
 pub(crate) mod iterator;
 mod lists;
 pub(crate) mod long;
 pub(crate) mod media_types;
+pub(crate) mod number;
 pub(crate) mod operation;
 pub(crate) mod prefetch;
 pub(crate) mod replay;

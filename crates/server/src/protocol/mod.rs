@@ -21,7 +21,7 @@ pub(crate) use http::Exchange as HttpExchange;
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
-pub(crate) use crate::ops::decode::leading_number;
+use crate::ops::conditional::Writer;
 use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
@@ -126,7 +126,7 @@ pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
-#[inline]
+#[inline(always)]
 fn dispatch(
     context: &mut Context<'_>,
     protocol: Option<wire::Protocol>,
@@ -217,6 +217,12 @@ impl<'a> Context<'a> {
         self.shared.config.mask.refuses(command, protocol)
     }
 
+    /// Returns the writer of this request's records.
+    #[inline]
+    fn writer(&self) -> Writer<'a> {
+        self.shared.writer(self.database)
+    }
+
     /// Ends the request on a thread that must not wait.
     #[inline]
     fn wait(&self) -> Result<(), Halt> {
@@ -291,12 +297,17 @@ impl<'a> Context<'a> {
     ) -> Result<Result<T, Error>, Halt> {
         match result {
             Ok(done) => Ok(Ok(done)),
-            Err(Error::WouldBlock) => Err(Halt::Blocked),
-            Err(error) => {
-                self.note_failure(operation, &error);
-                Ok(Err(error))
-            }
+            Err(error) => self.sort(operation, error).map(Err),
         }
+    }
+
+    #[cold]
+    fn sort(&mut self, operation: &'static str, error: Error) -> Result<Error, Halt> {
+        if let Error::WouldBlock = error {
+            return Err(Halt::Blocked);
+        }
+        self.note_failure(operation, &error);
+        Ok(error)
     }
 
     /// The same for an operation that writes.
@@ -306,10 +317,9 @@ impl<'a> Context<'a> {
         operation: &'static str,
         result: cabinet::Result<T>,
     ) -> Result<Result<T, Error>, Halt> {
-        let done = self.attempt(operation, result)?;
         // What has failed has changed nothing, and can be said at once.
-        self.mutated |= done.is_ok();
-        Ok(done)
+        self.mutated |= result.is_ok();
+        self.attempt(operation, result)
     }
 
     /// Remembers why an operation failed. `operation` is its name in Tokyo Tyrant's log.

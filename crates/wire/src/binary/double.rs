@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_equal_those_of_tokyo_tyrant() {
+    fn parts_are_those_the_original_sent() {
         assert_eq!(double_to_parts(1.5), (1, 0x74_6a52_8800));
         assert_eq!(double_to_parts(-3.25), (-3, 0xffff_ffc5_cad6_bc00_u64 as i64));
         assert_eq!(double_to_parts(-1.75), (-1, 0xffff_ff51_6084_3400_u64 as i64));

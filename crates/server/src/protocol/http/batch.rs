@@ -6,10 +6,11 @@ use super::{Halt, freshness, json, status_of};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
+use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
 use crate::ops::media_types;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::Context;
-use cabinet::{Change, Meta, Version};
+use cabinet::Meta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use wire::http::{Conditions, Head, Method, Request, Status, reply};
@@ -214,31 +215,28 @@ fn write(
     conditions: Conditions<'_>,
     value: Option<(&[u8], Meta)>,
 ) -> Result<Result<Facts, &'static str>, Halt> {
-    context.counters.count(if value.is_some() { Count::Put } else { Count::Out });
-    let tags = context.shared.entity_tags;
-    let written: cabinet::Result<(Result<(), &'static str>, Version)> =
-        context.database.modify_versioned(key, |entry| {
-            let tag = entry.map(|entry| tags.of(entry.version));
-            if conditions.check(tag.as_deref()).is_err() {
-                return (Change::Keep, Err("precondition failed"));
-            }
-            match value {
-                Some((value, meta)) => (Change::Put(value.to_vec(), meta), Ok(())),
-                None if entry.is_none() => (Change::Keep, Err("not found")),
-                None => (Change::Remove, Ok(())),
-            }
-        });
-    Ok(match context.attempt_write("do_http_post", written)? {
-        Ok((Ok(()), version)) if value.is_some() => {
-            Ok(vec![("etag".to_owned(), tags.of(version).into())])
+    let (count, miss, action) = match value {
+        Some((value, meta)) => {
+            (Count::Put, Count::PutMiss, Action::put(Presence::Any, value, meta))
         }
-        Ok((Ok(()), _)) => Ok(vec![("removed".to_owned(), true.into())]),
-        Ok((Err(what), _)) => {
-            context.counters.count(if value.is_some() { Count::PutMiss } else { Count::OutMiss });
-            Err(what)
+        None => (Count::Out, Count::OutMiss, Action::Remove),
+    };
+    context.counters.count(count);
+    let write = Write { precondition: (&conditions).into(), ..Write::new(key, action) };
+    let mut written = Written::default();
+    let done = context.writer().write(write, Some(&mut written));
+    let what = match context.attempt_write("do_http_post", done)? {
+        Ok(Outcome::Done) if value.is_some() => {
+            let tag = context.shared.entity_tags.of(written.version);
+            return Ok(Ok(vec![("etag".to_owned(), tag.into())]));
         }
-        Err(error) => Err(status_of(&error).code_and_reason().1),
-    })
+        Ok(Outcome::Done) => return Ok(Ok(vec![("removed".to_owned(), true.into())])),
+        Ok(Outcome::Missing) => "not found",
+        Ok(_) => "precondition failed",
+        Err(error) => return Ok(Err(status_of(&error).code_and_reason().1)),
+    };
+    context.counters.count(miss);
+    Ok(Err(what))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How long a value is good: `X-TT-XT` and `Cache-Control`.
 
-use crate::protocol::memcached::expiry::{expires_at_ms, now_ms, seconds_left, unix_seconds};
+use crate::ops::expiry::{expires_at_ms, now_ms, seconds_left, unix_seconds};
 use std::time::{Duration, UNIX_EPOCH};
 use wire::http::{Head, reply};
 

@@ -1,29 +1,16 @@
 //! PUT and DELETE, of any version of a record or of one.
 
 use super::{Halt, answer, freshness, status_of};
-use crate::budget::Charge;
 use crate::counters::Count;
 use crate::ops::command_mask::Command;
+use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
 use crate::ops::failure::Failure;
-use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::media_types;
 use crate::protocol::{Context, or_absent};
-use cabinet::{Change, Entry, Error, Meta, Version};
+use cabinet::{Error, Meta};
 use std::borrow::Cow;
 use wire::http::{Conditions, Head, Status, reply};
 use wire::memcached::Dialect;
-
-/// How a write ended.
-enum Written {
-    /// Done. The record has this version, where that is known.
-    Done(Option<Version>),
-    /// The record is not as it was to be.
-    Unmet,
-    /// There is a record already.
-    Exists,
-    /// There is none.
-    Missing,
-}
 
 /// The command of a PUT.
 pub(super) fn put_command(head: &Head<'_>) -> Command {
@@ -70,66 +57,41 @@ pub(super) fn put(
             return Ok(());
         }
     };
-    let is_plain = command == Command::Put && conditions.is_empty();
-    // The database makes a copy for all but a plain put.
-    let mut charge = Charge::none(&context.shared.served.budget);
-    if !is_plain && value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
+    let (count, action) = match command {
+        Command::PutKeep => (Count::PutKeep, Action::put(Presence::Absent, value, meta)),
+        Command::PutCat => {
+            let create = Some(meta);
+            let part = value;
+            (Count::PutCat, Action::Extend { part, is_front: false, create, unmarks: false })
+        }
+        _ => (Count::Put, Action::put(Presence::Any, value, meta)),
+    };
+    let write = Write { precondition: (&conditions).into(), ..Write::new(&key, action) };
+    let Some(_charge) = write.charge(&context.shared.served.budget) else {
         reply::message(output, Status::ServiceUnavailable);
         return Ok(());
-    }
-    let database = context.database;
-    let tags = context.shared.entity_tags;
-    let mut is_there = false;
-    let (count, written) = match command {
-        Command::PutKeep if conditions.is_empty() => (Count::PutKeep, {
-            let kept = database.put_keep(&key, value, meta);
-            kept.map(|stored| if stored { Written::Done(None) } else { Written::Exists })
-        }),
-        // If there is no record yet, it gets a type and a time.
-        Command::PutCat if conditions.is_empty() && meta == Meta::NONE => {
-            (Count::PutCat, database.put_cat(&key, value).map(|()| Written::Done(None)))
-        }
-        Command::Put if conditions.is_empty() => {
-            let version = database.put_with(&key, value, meta);
-            (Count::Put, version.map(|version| Written::Done(Some(version))))
-        }
-        _ => (count_of(command), {
-            let changed = database.modify_versioned(&key, |entry| {
-                is_there = entry.is_some();
-                let tag = entry.map(|entry| tags.of(entry.version));
-                if conditions.check(tag.as_deref()).is_err() {
-                    return (Change::Keep, Written::Unmet);
-                }
-                if command == Command::PutKeep && entry.is_some() {
-                    return (Change::Keep, Written::Exists);
-                }
-                (replacement(command, entry, value, meta), Written::Done(None))
-            });
-            changed.map(|(written, version)| match written {
-                Written::Done(_) => Written::Done(Some(version)),
-                written => written,
-            })
-        }),
     };
-    let written = context.attempt_write("do_http_put", written)?;
+    let mut record = Written::default();
+    let asked = (!conditions.is_empty()).then_some(&mut record);
+    let written = context.attempt_write("do_http_put", context.writer().write(write, asked))?;
     context.counters.count(count);
-    if !matches!(written, Ok(Written::Done(_))) {
+    if !matches!(written, Ok(Outcome::Done)) {
         context.counters.count(Count::PutMiss);
     }
     if conditions.matching.as_deref().is_some_and(|list| list != b"*") {
         match written {
-            Ok(Written::Done(_)) => context.counters.count(Count::CasHit),
-            Ok(Written::Unmet) if is_there => context.counters.count(Count::CasBadValue),
-            Ok(Written::Unmet) => context.counters.count(Count::CasMiss),
+            Ok(Outcome::Done) => context.counters.count(Count::CasHit),
+            Ok(Outcome::Unmet) => context.counters.count(Count::CasBadValue),
+            Ok(Outcome::UnmetByAbsence) => context.counters.count(Count::CasMiss),
             _ => {}
         }
     }
-    if let Ok(Written::Done(Some(version))) = written
+    if let Ok(Outcome::Done) = written
         && !conditions.is_empty()
     {
         let (_, reason) = Status::Created.code_and_reason();
         reply::open_headers(output, Status::Created, reply::TEXT, reason.len() as u64 + 1);
-        reply::header(output, "ETag", &tags.of(version));
+        reply::header(output, "ETag", &context.shared.entity_tags.of(record.version));
         reply::end_of_headers(output);
         output.extend_from_slice(reason.as_bytes());
         output.push(b'\n');
@@ -142,24 +104,6 @@ pub(super) fn put(
     let status = status(context, "do_http_put", Status::Created, written);
     answer(context, status, output);
     Ok(())
-}
-
-fn count_of(command: Command) -> Count {
-    match command {
-        Command::PutKeep => Count::PutKeep,
-        Command::PutCat => Count::PutCat,
-        _ => Count::Put,
-    }
-}
-
-/// What becomes of a record that is as it was to be.
-fn replacement(command: Command, entry: Option<Entry<'_>>, value: &[u8], meta: Meta) -> Change {
-    match entry {
-        Some(entry) if command == Command::PutCat => {
-            Change::Put([entry.value, value].concat(), entry.meta)
-        }
-        _ => Change::Put(value.to_vec(), meta),
-    }
 }
 
 /// Removes a record.
@@ -176,23 +120,11 @@ pub(super) fn remove(
         }
     };
     let conditions = Conditions::of(head);
-    let tags = context.shared.entity_tags;
-    let done = |removed: bool| if removed { Written::Done(None) } else { Written::Missing };
-    let removed = if conditions.is_empty() {
-        context.database.remove(&key).map(done)
-    } else {
-        context.database.modify(&key, |entry| {
-            let tag = entry.map(|entry| tags.of(entry.version));
-            if conditions.check(tag.as_deref()).is_err() {
-                return (Change::Keep, Written::Unmet);
-            }
-            (Change::Remove, done(entry.is_some()))
-        })
-    };
-    let removed = context.attempt_write("do_http_delete", removed)?;
-    let removed = or_absent(removed, Written::Missing);
+    let write = Write { precondition: (&conditions).into(), ..Write::new(&key, Action::Remove) };
+    let removed = context.attempt_write("do_http_delete", context.writer().write(write, None))?;
+    let removed = or_absent(removed, Outcome::Missing);
     context.counters.count(Count::Out);
-    if matches!(removed, Ok(Written::Missing)) {
+    if matches!(removed, Ok(Outcome::Missing)) {
         context.counters.count(Count::OutMiss);
     }
     let status = status(context, "do_http_delete", Status::Ok, removed);
@@ -204,16 +136,16 @@ fn status(
     context: &mut Context<'_>,
     operation: &'static str,
     done: Status,
-    written: Result<Written, Error>,
+    written: Result<Outcome, Error>,
 ) -> Status {
     match written {
-        Ok(Written::Done(_)) => done,
-        Ok(Written::Unmet) => Status::PreconditionFailed,
-        Ok(Written::Exists) => {
+        Ok(Outcome::Done) => done,
+        Ok(Outcome::Unmet | Outcome::UnmetByAbsence) => Status::PreconditionFailed,
+        Ok(Outcome::Exists | Outcome::NotNumeric) => {
             context.fail(operation, Failure::ExistingRecord);
             Status::Conflict
         }
-        Ok(Written::Missing) => {
+        Ok(Outcome::Missing) => {
             context.fail(operation, Failure::NoRecord);
             Status::NotFound
         }

@@ -1,15 +1,14 @@
 //! memcached's binary protocol.
 
-use super::conditional::{self, Counted, Removed, Stored};
-use super::number::Operation;
-use super::{admin, expiry, note, one_line, sasl, stats, touch};
+use super::{admin, expiry, note, one_line, sasl, stats, touch, write};
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::command_mask;
+use crate::ops::conditional::{self as ops, Action, Outcome, Presence, Write, Written};
+use crate::ops::number::Operation;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
-use cabinet::{Entry, Error, Meta};
+use cabinet::{Entry, Error};
 use wire::Parse;
-use wire::memcached::MetaMode;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Arithmetic, Command, Echo, Mode, Request, parse};
 
@@ -139,26 +138,26 @@ fn perform(
             touched?.ok_or(Status::NotFound)?;
         }
         Command::Store { mode, key, flags, expiry, value } => {
-            let fresh = expiry::meta(context, flags, expiry.into());
+            let fresh = expiry::meta(context.shared.config.ignores_expiry, flags, expiry.into());
             // A number to compare with takes the place of every other condition.
-            let (mode, missed) = match (mode, request.compare) {
-                (Mode::Set, _) | (_, Some(_)) => (MetaMode::Set, Status::NotStored),
-                (Mode::Add, None) => (MetaMode::Add, Status::Exists),
-                (Mode::Replace, None) => (MetaMode::Replace, Status::NotFound),
+            let presence = match (mode, request.compare) {
+                (Mode::Set, None) => Presence::Any,
+                (Mode::Add, None) => Presence::Absent,
+                (Mode::Replace, None) | (_, Some(_)) => Presence::Present,
             };
-            store(context, request, Value { mode, key, value, fresh, missed }, output)?;
+            let put = Action::put(presence, value, fresh);
+            store(context, request, key, put, Status::NotFound, output)?;
         }
-        Command::Append { key, value } => {
-            extend(context, request, MetaMode::Append, key, value, output)?;
+        Command::Append { key, value } => extend(context, request, key, value, false, output)?,
+        Command::Prepend { key, value } => extend(context, request, key, value, true, output)?,
+        Command::Delete { key } => {
+            let write = Write::new(key, Action::Remove);
+            match write::remove(context, write, request.compare)?? {
+                Outcome::Done => reply::done(output, echo, 0),
+                Outcome::Missing => return Err(Status::NotFound.into()),
+                _ => return Err(Status::Exists.into()),
+            }
         }
-        Command::Prepend { key, value } => {
-            extend(context, request, MetaMode::Prepend, key, value, output)?;
-        }
-        Command::Delete { key } => match conditional::remove(context, key, request.compare)?? {
-            Removed::Yes => reply::done(output, echo, 0),
-            Removed::Changed => return Err(Status::Exists.into()),
-            Removed::Missing => return Err(Status::NotFound.into()),
-        },
         Command::Increment(sum) => {
             count(context, request, &sum, Operation::Add(sum.amount), output)?;
         }
@@ -248,39 +247,22 @@ fn missing(wants_key: bool) -> Stop {
     if wants_key { Stop::Missing } else { Stop::Status(Status::NotFound) }
 }
 
-/// A value to be stored, and what is said if the condition of its mode is not met.
-struct Value<'a> {
-    mode: MetaMode,
-    key: &'a [u8],
-    value: &'a [u8],
-    fresh: Meta,
-    missed: Status,
-}
-
+/// Stores a value or a part of one. `missing` is the status where there has to be a record.
 #[inline]
 fn store(
     context: &mut Context<'_>,
     request: &Request<'_>,
-    value: Value<'_>,
+    key: &[u8],
+    action: Action<'_>,
+    missing: Status,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let Value { mode, key, value, fresh, missed } = value;
-    let compare = request.compare;
-    let store = conditional::Store {
-        mode,
-        key,
-        value,
-        fresh,
-        compare,
-        takes_stale: false,
-        vivify: None,
-        assign: None,
-    };
-    match conditional::store(context, &store)?? {
-        Stored::Yes { number, .. } => reply::done(output, request.echo, number),
-        Stored::No => return Err(missed.into()),
-        Stored::Changed => return Err(Status::Exists.into()),
-        Stored::Missing => return Err(Status::NotFound.into()),
+    let mut written = Written::default();
+    let write = Write::new(key, action);
+    match write::store(context, write, request.compare, Some(&mut written))?? {
+        Outcome::Done => reply::done(output, request.echo, written.version),
+        Outcome::Missing => return Err(missing.into()),
+        _ => return Err(Status::Exists.into()),
     }
     Ok(())
 }
@@ -289,13 +271,13 @@ fn store(
 fn extend(
     context: &mut Context<'_>,
     request: &Request<'_>,
-    mode: MetaMode,
     key: &[u8],
-    value: &[u8],
+    part: &[u8],
+    is_front: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let value = Value { mode, key, value, fresh: Meta::NONE, missed: Status::NotStored };
-    store(context, request, value, output)
+    let action = Action::Extend { part, is_front, create: None, unmarks: true };
+    store(context, request, key, action, Status::NotStored, output)
 }
 
 fn count(
@@ -305,25 +287,20 @@ fn count(
     operation: Operation,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let arithmetic = conditional::Arithmetic {
-        key: sum.key,
-        operation,
-        compare: request.compare,
-        initial: sum.create.map(|(initial, _)| initial),
-        assign: None,
-    };
-    let fresh = sum.create.map(|(_, expiry)| expiry::meta(context, 0, expiry.into()));
-    let counted = conditional::count(context, &arithmetic, |expires_at_ms, is_new| {
-        fresh.filter(|_| is_new).map_or(expires_at_ms, |fresh| fresh.expires_at_ms)
-    })?;
-    match counted? {
-        Counted::Yes(number) => {
-            reply::counter(output, request.echo, number.cas_number, number.number);
+    let config = &context.shared.config;
+    let create = sum.create.map(|(initial, expiry)| {
+        (initial, expiry::meta(config.ignores_expiry, 0, expiry.into()).expires_at_ms)
+    });
+    let count = Action::Count(ops::Arithmetic { operation, create, expires_at_ms: None });
+    let mut written = Written::default();
+    match write::count(context, Write::new(sum.key, count), request.compare, &mut written)?? {
+        Outcome::Done => {
+            reply::counter(output, request.echo, written.version, written.number);
             Ok(())
         }
-        Counted::Missing => Err(Status::NotFound.into()),
-        Counted::Changed => Err(Status::Exists.into()),
-        Counted::NoNumber => Err(Status::NotNumeric.into()),
+        Outcome::Missing => Err(Status::NotFound.into()),
+        Outcome::NotNumeric => Err(Status::NotNumeric.into()),
+        _ => Err(Status::Exists.into()),
     }
 }
 

@@ -2,27 +2,23 @@
 
 mod admin;
 pub(super) mod binary;
-mod conditional;
-pub(super) mod expiry;
 mod meta;
-mod number;
 mod sasl;
 mod stats;
-mod store;
-mod sum;
+mod write;
 
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
+use crate::ops::conditional::{Action, Outcome, Write};
+use crate::ops::expiry;
 use crate::ops::failure::Failure;
 use crate::ops::hits::Hit;
+use crate::ops::number::Operation;
 use crate::ops::prefetch::Grouped;
-use cabinet::{Change, Entry, Error, Meta, Version};
-use conditional::Removed;
-use number::Operation;
+use cabinet::{Change, Entry, Error, Meta};
 use std::time::Instant;
-use store::{extended, store};
 use wire::Parse;
 use wire::memcached::reply::{self, DELETED, END, NOT_FOUND, OK, TOUCHED};
 use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, parse};
@@ -67,7 +63,7 @@ fn execute(
         Request::Get { keys, cas } => get(context, keys, cas, output)?,
         Request::Store(request) => {
             let start = output.len();
-            store(context, &request, output)?;
+            write::store_text(context, &request, output)?;
             if request.noreply {
                 output.truncate(start);
             }
@@ -82,25 +78,25 @@ fn execute(
             get_and_touch(context, keys, exptime, cas, output)?;
         }
         Request::Delete { key, noreply } => {
-            let removed = conditional::remove(context, key, None)?;
+            let removed = write::remove(context, Write::new(key, Action::Remove), None)?;
             conclude(output, noreply, removed, |output, removed| {
-                let is_removed = removed == Removed::Yes;
+                let is_removed = removed == Outcome::Done;
                 output.extend_from_slice(if is_removed { DELETED } else { NOT_FOUND });
             });
         }
-        Request::Increment { key, amount, noreply } if is_original => {
-            let amount = amount as i64; // In this dialect it is one.
-            sum::add(context, key, |number| number.wrapping_add(amount), noreply, output)?;
-        }
-        Request::Decrement { key, amount, noreply } if is_original => {
-            let amount = amount as i64; // In this dialect it is one.
-            sum::add(context, key, |number| number.wrapping_sub(amount), noreply, output)?;
-        }
         Request::Increment { key, amount, noreply } => {
-            sum::count(context, key, Operation::Add(amount as u64), noreply, output)?;
+            let operation = match is_original {
+                true => Operation::AddToLeading(amount as i64), // In this dialect it is one.
+                false => Operation::Add(amount as u64),
+            };
+            write::count_text(context, key, operation, noreply, output)?;
         }
         Request::Decrement { key, amount, noreply } => {
-            sum::count(context, key, Operation::Subtract(amount as u64), noreply, output)?;
+            let operation = match is_original {
+                true => Operation::AddToLeading((amount as i64).wrapping_neg()),
+                false => Operation::Subtract(amount as u64),
+            };
+            write::count_text(context, key, operation, noreply, output)?;
         }
         Request::Touch { key, exptime, noreply } => {
             let touched = touch(context, "do_mc_touch", key, exptime, |_, _| Ok(()))?;
@@ -229,7 +225,7 @@ fn touch<T>(
     visit: impl FnOnce(&mut Context<'_>, Entry<'_>) -> Result<T, Halt>,
 ) -> Result<Result<Option<T>, Error>, Halt> {
     let shared = context.shared;
-    let at_ms = expiry::meta(context, 0, exptime).expires_at_ms;
+    let at_ms = expiry::meta(context.shared.config.ignores_expiry, 0, exptime).expires_at_ms;
     let mut visit = Some(visit);
     let mut number = 0;
     let touched = context.database.modify_versioned(key, |entry| {
@@ -258,14 +254,6 @@ fn touch<T>(
         context.counters.count(Count::TouchMiss);
     }
     Ok(Ok(touched))
-}
-
-/// The number for compare-and-swap of what was just stored: the version, unless the client has
-/// said another.
-fn shown(context: &Context<'_>, version: Version, assigned: Option<u64>) -> u64 {
-    let number = assigned.unwrap_or(version);
-    context.shared.cas_numbers.set(version, number);
-    number
 }
 
 /// Notes that a record was stored or read, if anybody may ask for it.

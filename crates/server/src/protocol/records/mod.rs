@@ -10,6 +10,7 @@ pub(crate) mod value;
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, Protocol};
+use crate::ops::conditional::{Action, Outcome, Precondition, Presence, Write, Written};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::ops::media_types;
 use crate::ops::reserved::{PREFIX, is_reserved};
@@ -257,42 +258,38 @@ impl Records {
                 Meta { flags, expires_at_ms: 0 }
             }
         };
-        let expected = base.map(|base| base.version);
-        let version = self.store(key, fair.value(), meta, expected, saying)?;
+        let version = self.store(key, fair.value(), meta, base, saying)?;
         self.commit()?;
         self.facts_of(bytes, meta, version)
     }
 
-    /// Stores a value where the record has the version that is expected, if one is.
+    /// Stores a value if the record is still the base of its draft, if that has one, and meets the
+    /// conditions.
     fn store(
         &self,
         key: &[u8],
         value: &[u8],
         meta: Meta,
-        expected: Option<Version>,
+        base: Option<Base>,
         saying: &Saying,
     ) -> Result<Version> {
         let conditions = saying.conditions();
-        if conditions.is_empty() && expected.is_none() {
-            return Ok(self.shared.served.database.put_with(key, value, meta)?);
-        }
-        // The database makes a copy of it.
-        let mut charge = Charge::none(&self.shared.served.budget);
-        if value.len() >= LONG_BYTES_MIN && !charge.set(value.len()) {
-            return Err(RecordsError::NoRoom);
-        }
-        let tags = self.shared.entity_tags;
-        let (met, version) = self.shared.served.database.modify_versioned(key, |entry| {
-            let version = entry.map(|entry| entry.version);
-            let tag = version.map(|version| tags.of(version));
-            let is_expected = expected.is_none() || expected == version;
-            if is_expected && conditions.check(tag.as_deref()).is_ok() {
-                (Change::Put(value.to_vec(), meta), true)
-            } else {
-                (Change::Keep, false)
+        let mut write = Write::new(key, Action::put(Presence::Any, value, meta));
+        write.precondition = (&conditions).into();
+        if let Some(Base { version, .. }) = base {
+            // A record of this version has this tag.
+            if conditions.check(Some(&self.shared.entity_tags.of(version))).is_err() {
+                return Err(RecordsError::Unmet);
             }
-        })?;
-        if met { Ok(version) } else { Err(RecordsError::Unmet) }
+            write.action = Action::put(Presence::Present, value, meta);
+            write.precondition = Precondition::Version(version);
+        }
+        let _charge = write.charge(&self.shared.served.budget).ok_or(RecordsError::NoRoom)?;
+        let mut written = Written::default();
+        match self.shared.writer(&self.shared.served.database).write(write, Some(&mut written))? {
+            Outcome::Done => Ok(written.version),
+            _ => Err(RecordsError::Unmet),
+        }
     }
 
     /// Stores an empty value if there is no record; says whether it did.
@@ -340,11 +337,10 @@ impl Records {
         self.check_single(from)?;
         for _ in 0..RENAMES_MAX {
             let Some(version) = self.copy_here(from, to)? else { return Ok(false) };
-            let is_removed = self.shared.served.database.modify(from, |entry| match entry {
-                Some(entry) if entry.version != version => (Change::Keep, false),
-                _ => (Change::Remove, true),
-            })?;
-            if is_removed {
+            let precondition = Precondition::Version(version);
+            let write = Write { precondition, ..Write::new(from, Action::Remove) };
+            let writer = self.shared.writer(&self.shared.served.database);
+            if let Outcome::Done | Outcome::Missing = writer.write(write, None)? {
                 return Ok(true);
             }
         }

@@ -2,9 +2,10 @@
 
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::decode::{NoOperation, Sender, decode_function, leading_number};
+use crate::ops::decode::{NoOperation, Sender, decode_function};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
+use crate::ops::number::leading_number;
 use crate::ops::operation::Operation;
 use crate::ops::scrub;
 use crate::protocol::{Context, Halt};

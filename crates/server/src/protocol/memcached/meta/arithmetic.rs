@@ -1,9 +1,10 @@
 //! `ma`.
 
 use super::{answer, begin, expiry_after, write_time, write_token};
-use crate::protocol::memcached::conditional::{self, Arithmetic, Counted, Number};
-use crate::protocol::memcached::failure;
-use crate::protocol::memcached::number::Operation;
+use crate::ops::conditional::{Action, Arithmetic, Outcome, Write, Written};
+use crate::ops::expiry;
+use crate::ops::number::Operation;
+use crate::protocol::memcached::{failure, write};
 use crate::protocol::{Context, Halt};
 use wire::memcached::reply::{self, CODE_EXISTS, CODE_NOT_FOUND, CODE_OK};
 use wire::memcached::{ArithmeticMode, Meta};
@@ -15,42 +16,43 @@ pub(super) fn arithmetic(
     key: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let arithmetic = Arithmetic {
-        key,
+    let expiry_of_new = || {
+        meta.flags.fold(0, |expires_at_ms, (flag, _)| expiry_after(flag, meta, true, expires_at_ms))
+    };
+    let count = Action::Count(Arithmetic {
         operation: match meta.arithmetic {
             ArithmeticMode::Increment => Operation::Add(meta.delta),
             ArithmeticMode::Decrement => Operation::Subtract(meta.delta),
         },
-        compare: meta.compare,
-        initial: meta.vivify.map(|_| meta.initial),
-        assign: meta.assign,
-    };
-    let counted = conditional::count(context, &arithmetic, |expires_at_ms, is_new| {
-        meta.flags.fold(expires_at_ms, |expires_at_ms, (flag, _)| {
-            expiry_after(flag, meta, is_new, expires_at_ms)
-        })
-    })?;
-    match counted {
-        Ok(Counted::Yes(_)) if meta.is_quiet => {}
-        Ok(Counted::Yes(number)) => write_number(output, meta, &number),
-        Ok(Counted::Missing) => answer(output, CODE_NOT_FOUND, meta, None),
-        Ok(Counted::Changed) => answer(output, CODE_EXISTS, meta, None),
-        Ok(Counted::NoNumber) => output.extend_from_slice(reply::NOT_NUMERIC),
+        create: meta.vivify.map(|_| (meta.initial, expiry_of_new())),
+        expires_at_ms: meta.exptime.map(expiry::expires_at_ms),
+    });
+    let write = Write { assign: meta.assign, ..Write::new(key, count) };
+    let mut written = Written::default();
+    match write::count(context, write, meta.compare, &mut written)? {
+        Ok(Outcome::Done) if meta.is_quiet => {}
+        Ok(Outcome::Done) => write_number(output, meta, &written),
+        Ok(Outcome::Missing) => answer(output, CODE_NOT_FOUND, meta, None),
+        Ok(Outcome::NotNumeric) => output.extend_from_slice(reply::NOT_NUMERIC),
+        Ok(_) => answer(output, CODE_EXISTS, meta, None),
         Err(error) => failure(output, &error),
     }
     Ok(())
 }
 
-fn write_number(output: &mut Vec<u8>, meta: &Meta<'_>, number: &Number) {
-    let text = number.number.to_string();
+fn write_number(output: &mut Vec<u8>, meta: &Meta<'_>, written: &Written) {
+    let text = written.number.to_string();
     begin(output, CODE_OK, meta.wants_value.then_some(text.len()));
-    let mut expires_at_ms = number.expires_at_ms;
+    let mut expires_at_ms = written.old_expires_at_ms;
     for (flag, token) in meta.flags {
-        expires_at_ms = expiry_after(flag, meta, number.is_new, expires_at_ms);
+        expires_at_ms = expiry_after(flag, meta, written.is_new, expires_at_ms);
         match flag {
             b'O' => reply::meta_flag(output, flag, token),
             b'k' => write_token(output, meta.key),
-            b'c' => reply::meta_number(output, flag, number.cas_number),
+            b'c' => {
+                let number = meta.assign.unwrap_or(written.version);
+                reply::meta_number(output, flag, number);
+            }
             b't' => write_time(output, flag, expires_at_ms),
             _ => {}
         }

@@ -2,8 +2,8 @@
 
 use super::{answer, begin, expiry_after, seconds_since, write_key, write_time};
 use crate::counters::Count;
+use crate::ops::expiry::{self, Marks};
 use crate::ops::hits::Hit;
-use crate::protocol::memcached::expiry::{self, Marks};
 use crate::protocol::memcached::{failure, note};
 use crate::protocol::{Context, Halt, or_absent};
 use cabinet::{Change, Entry, Version};

@@ -1,12 +1,11 @@
-//! Expiry as clients of memcached mean it, and the marks that meta commands leave on a record.
+//! Expiry as clients name it, and the marks that memcached's meta commands leave on a record.
 //!
-//! memcached's times are whole seconds, the database's milliseconds. A record that is stale, that a
+//! Clients' times are whole seconds, the database's milliseconds. A record that is stale, that a
 //! client has won the right to renew, or whose key was sent in base64 carries these marks in the
 //! thousandths of a second of its expiry: 1 to 7, the sum of the marks. They are as durable as the
 //! record, change in one step with it, and cost nothing where there are none. Unmarked expiries
 //! keep clear of these thousandths; a marked record that never expires does so at the end of time.
 
-use crate::protocol::Context;
 use cabinet::Meta;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,26 +20,26 @@ const WON: u64 = 2;
 const BASE64: u64 = 4;
 const MARKS_MAX: u64 = STALE | WON | BASE64;
 
-/// What meta commands note on a record.
+/// Marks that meta commands leave on a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks {
-    /// It was invalidated, and stays as long as nobody renews it.
-    pub(super) is_stale: bool,
+pub(crate) struct Marks {
+    /// It was invalidated, and stays until a client renews it.
+    pub(crate) is_stale: bool,
     /// A client was told to renew it.
-    pub(super) is_won: bool,
-    /// Its key was sent in base64, and is to be answered so.
-    pub(super) is_base64: bool,
+    pub(crate) is_won: bool,
+    /// Its key was sent in base64, and is shown in base64.
+    pub(crate) is_base64: bool,
 }
 
-/// Now, in milliseconds since 1970.
-pub(in crate::protocol) fn now_ms() -> u64 {
+/// Returns the time now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The point in time that an expiry of the protocol means, as [`cabinet::Meta`] has it.
-pub(in crate::protocol) fn expires_at_ms(exptime: i64) -> u64 {
+/// Returns the time that a client's expiry means, as [`cabinet::Meta`] has it.
+pub(crate) fn expires_at_ms(exptime: i64) -> u64 {
     match exptime {
         0 => 0,
         // Long past.
@@ -55,17 +54,18 @@ pub(in crate::protocol) fn expires_at_ms(exptime: i64) -> u64 {
     }
 }
 
-/// Flags and expiry of what a client stores, as the server keeps them.
-pub(super) fn meta(context: &Context<'_>, flags: u32, exptime: i64) -> Meta {
-    match context.shared.config.ignores_expiry {
+/// Returns flags and expiry of a client's value, as the server stores them.
+#[inline]
+pub(crate) fn meta(ignores_expiry: bool, flags: u32, exptime: i64) -> Meta {
+    match ignores_expiry {
         true => Meta::NONE,
         false => Meta { flags, expires_at_ms: expires_at_ms(exptime) },
     }
 }
 
-/// Seconds until then, rounded up; `None` if that is never. The clock is read here: an expiry that
-/// was just set must not seem to lie further off than it was set.
-pub(in crate::protocol) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
+/// Returns the seconds until then, rounded up; `None` if that is never. The clock is read here: an
+/// expiry that was just set must not seem further off than it was set.
+pub(crate) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
     seconds_left_at(expires_at_ms, now_ms())
 }
 
@@ -73,8 +73,8 @@ fn seconds_left_at(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then(|| expires_at_ms.saturating_sub(now_ms).div_ceil(1000))
 }
 
-/// Seconds since 1970 at that time; `None` if that is never.
-pub(in crate::protocol) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
+/// Returns the seconds since 1970 at that time; `None` if that is never.
+pub(crate) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then_some(expires_at_ms / 1000)
 }
 
@@ -82,8 +82,8 @@ fn is_never(expires_at_ms: u64) -> bool {
     expires_at_ms == 0 || expires_at_ms >= NEVER_MS
 }
 
-/// The marks in an expiry.
-pub(super) fn marks(expires_at_ms: u64) -> Marks {
+/// Returns the marks in an expiry.
+pub(crate) fn marks(expires_at_ms: u64) -> Marks {
     let bits = expires_at_ms % 1000;
     if bits > MARKS_MAX {
         return Marks::default();
@@ -91,8 +91,8 @@ pub(super) fn marks(expires_at_ms: u64) -> Marks {
     Marks { is_stale: bits & STALE != 0, is_won: bits & WON != 0, is_base64: bits & BASE64 != 0 }
 }
 
-/// The same expiry with these marks in place of those it has.
-pub(super) fn marked(expires_at_ms: u64, marks: Marks) -> u64 {
+/// Returns the same expiry with these marks in place of those it has.
+pub(crate) fn marked(expires_at_ms: u64, marks: Marks) -> u64 {
     let bits = u64::from(marks.is_stale) * STALE
         + u64::from(marks.is_won) * WON
         + u64::from(marks.is_base64) * BASE64;
@@ -104,8 +104,8 @@ pub(super) fn marked(expires_at_ms: u64, marks: Marks) -> u64 {
     }
 }
 
-/// The same expiry without marks.
-pub(super) fn unmarked(expires_at_ms: u64) -> u64 {
+/// Returns the same expiry without marks.
+pub(crate) fn unmarked(expires_at_ms: u64) -> u64 {
     marked(expires_at_ms, Marks::default())
 }
 

@@ -1,31 +1,36 @@
-//! incr, decr and `ma`: arithmetic on decimal text, as memcached does it.
+//! Arithmetic on decimal text, as memcached and Tokyo Tyrant do it.
 
 /// A sum, and the text that takes the place of the old one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) number: u64,
-    pub(super) text: Vec<u8>,
-    /// The text has the old one's length, which memcached changes in its place: everything else
-    /// about the record stays.
-    pub(super) is_in_place: bool,
+pub(crate) struct Sum {
+    pub(crate) number: u64,
+    pub(crate) text: Vec<u8>,
+    /// The text is written over the old one, so that everything else about the record stays.
+    /// memcached does so where the length stays, Tokyo Tyrant always.
+    pub(crate) is_in_place: bool,
 }
 
-/// What to do with the number.
+/// Arithmetic operation on the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// Beyond 2^64 - 1 it begins again at 0.
+pub(crate) enum Operation {
+    /// memcached's; above 2^64 - 1 it begins again at 0.
     Add(u64),
-    /// It stops at 0.
+    /// memcached's; it stops at 0.
     Subtract(u64),
+    /// Tokyo Tyrant's: text that is no number counts as 0, and a sum below 0 is 0.
+    AddToLeading(i64),
 }
 
 impl Operation {
-    /// `None` if the value is no number of 64 bits.
-    pub(super) fn apply(self, value: &[u8]) -> Option<Sum> {
-        let number = parse(value)?;
+    /// Returns the sum; `None` if the value is no number of 64 bits.
+    pub(crate) fn apply(self, value: &[u8]) -> Option<Sum> {
         let number = match self {
-            Self::Add(amount) => number.wrapping_add(amount),
-            Self::Subtract(amount) => number.saturating_sub(amount),
+            Self::Add(amount) => parse(value)?.wrapping_add(amount),
+            Self::Subtract(amount) => parse(value)?.saturating_sub(amount),
+            Self::AddToLeading(amount) => {
+                let number = leading_number(value).wrapping_add(amount).max(0).unsigned_abs();
+                return Some(Sum { number, text: number.to_string().into(), is_in_place: true });
+            }
         };
         let mut text = number.to_string().into_bytes();
         let is_in_place = text.len() <= value.len();
@@ -37,7 +42,7 @@ impl Operation {
     }
 }
 
-/// A number between white space, behind which anything may stand.
+/// Returns the number between white space; anything may follow.
 fn parse(value: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let start = value.iter().position(|byte| !is_space(byte))?;
@@ -51,6 +56,22 @@ fn parse(value: &[u8]) -> Option<u64> {
         let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
         number.checked_mul(10)?.checked_add(u64::from(digit))
     })
+}
+
+/// Returns the number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign,
+/// digits. The rest is ignored, and no digit at all is 0. Wraps.
+pub(crate) fn leading_number(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if negative { number.wrapping_neg() } else { number }
 }
 
 #[cfg(test)]
@@ -86,6 +107,21 @@ mod tests {
     fn what_is_no_number_of_64_bits_is_refused() {
         for text in ["", " ", "x", "12x", "-1", "+", "18446744073709551616", "1.0"] {
             assert_eq!(apply(Operation::Add(0), text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn leading_numbers_are_read_as_tokyo_tyrant_reads_them() {
+        for (text, number) in [
+            ("12", 12),
+            (" -7x", -7),
+            ("+5", 5),
+            ("abc", 0),
+            ("", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(leading_number(text.as_bytes()), number, "{text}");
         }
     }
 }

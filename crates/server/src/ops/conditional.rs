@@ -1,0 +1,344 @@
+//! Writes of one record under a precondition: one value and one function for all protocols.
+//!
+//! A protocol decodes a request into a [`Write`] and encodes the [`Outcome`]. A write that looks at
+//! nothing of the record calls the store's own method. Every other write is decided under the
+//! record's lock.
+
+use crate::budget::{Budget, Charge};
+use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::entity_tag::EntityTags;
+use crate::ops::expiry::{Marks, marked, marks, unmarked};
+use crate::ops::long::LONG_BYTES_MIN;
+use crate::ops::number::{Operation, Sum};
+use crate::store::Store;
+use cabinet::{Change, Entry, Meta, Result, Swap, Version};
+use std::sync::Arc;
+use wire::http::Conditions;
+
+/// A write of one record under a precondition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) action: Action<'a>,
+    pub(crate) precondition: Precondition<'a>,
+    /// CAS number that the record gets, in place of its version.
+    pub(crate) assign: Option<u64>,
+}
+
+/// The change of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action<'a> {
+    Put {
+        value: &'a [u8],
+        meta: Meta,
+        presence: Presence,
+        /// Whether a value for an older CAS number is stored too, as a stale one.
+        takes_stale: bool,
+    },
+    /// Adds to the end or the front of the value.
+    Extend {
+        part: &'a [u8],
+        is_front: bool,
+        /// Flags and expiry of a record that is made where there is none.
+        create: Option<Meta>,
+        /// Whether the record loses the marks of the meta commands.
+        unmarks: bool,
+    },
+    Count(Arithmetic),
+    /// Marks the record as stale, with another expiry if there is one here.
+    Invalidate {
+        expires_at_ms: Option<u64>,
+    },
+    Remove,
+}
+
+/// Whether a record must be there for a value to be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Any,
+    Absent,
+    Present,
+}
+
+/// Arithmetic on a number in decimal text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arithmetic {
+    pub(crate) operation: Operation,
+    /// Number and expiry of a record that is made where there is none.
+    pub(crate) create: Option<(u64, u64)>,
+    /// Expiry that a present record gets.
+    pub(crate) expires_at_ms: Option<u64>,
+}
+
+/// A condition on the record before the write. An absent record has no number and no version: it
+/// meets a condition on these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Precondition<'a> {
+    None,
+    CasNumber(u64),
+    Version(Version),
+    EntityTags(&'a Conditions<'a>),
+}
+
+/// The end of a write that has not failed. It is a word so that results stay in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Outcome {
+    /// The record is written, or removed.
+    Done,
+    /// The record is absent.
+    Missing,
+    /// The record is present, and should be absent.
+    Exists,
+    /// The record does not meet the precondition.
+    Unmet,
+    /// The absence of a record does not meet the precondition.
+    UnmetByAbsence,
+    /// The value is no number.
+    NotNumeric,
+}
+
+/// The record that was written. All is 0 if none was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) version: Version,
+    /// Length of the whole value.
+    pub(crate) value_bytes: usize,
+    /// The number, after arithmetic.
+    pub(crate) number: u64,
+    /// Expiry before arithmetic, 0 of a new record.
+    pub(crate) old_expires_at_ms: u64,
+    /// Whether arithmetic made the record.
+    pub(crate) is_new: bool,
+    /// Whether arithmetic left everything but the value as it was, see [`Sum`].
+    pub(crate) is_in_place: bool,
+}
+
+/// Executes writes, with what they depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) cas_numbers: &'a CasNumbers,
+    pub(crate) entity_tags: EntityTags,
+}
+
+impl<'a> Write<'a> {
+    /// Returns a write without a precondition.
+    #[inline(always)]
+    pub(crate) fn new(key: &'a [u8], action: Action<'a>) -> Self {
+        Self { key, action, precondition: Precondition::None, assign: None }
+    }
+
+    /// Charges the budget for the database's copy of a long value; `None` if there is no room.
+    pub(crate) fn charge(&self, budget: &Arc<Budget>) -> Option<Charge> {
+        let copied = match (self.precondition, self.action) {
+            (Precondition::None, Action::Put { presence: Presence::Any, .. }) => b"",
+            (_, Action::Put { value, .. } | Action::Extend { part: value, .. }) => value,
+            _ => b"",
+        };
+        let mut charge = Charge::none(budget);
+        (copied.len() < LONG_BYTES_MIN || charge.set(copied.len())).then_some(charge)
+    }
+}
+
+impl<'a> Action<'a> {
+    /// Returns the action that stores a value of the client's.
+    #[inline(always)]
+    pub(crate) fn put(presence: Presence, value: &'a [u8], meta: Meta) -> Self {
+        Self::Put { value, meta, presence, takes_stale: false }
+    }
+}
+
+impl<'a> From<&'a Conditions<'a>> for Precondition<'a> {
+    fn from(conditions: &'a Conditions<'a>) -> Self {
+        if conditions.is_empty() { Self::None } else { Self::EntityTags(conditions) }
+    }
+}
+
+impl Writer<'_> {
+    /// Executes a write, and fills in `written`, which costs the store's quickest methods.
+    #[inline(always)]
+    pub(crate) fn write(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+        match write.assign {
+            None => self.execute(write, written),
+            Some(number) => self.assign(write, number, written),
+        }
+    }
+
+    /// Executes a write, and gives the record that was put a number in place of its version.
+    #[cold]
+    fn assign(
+        self,
+        write: Write<'_>,
+        number: u64,
+        written: Option<&mut Written>,
+    ) -> Result<Outcome> {
+        let mut own = Written::default();
+        let written = written.unwrap_or(&mut own);
+        let outcome = self.execute(write, Some(written))?;
+        if written.version != 0 {
+            self.cas_numbers.set(written.version, number);
+        }
+        Ok(outcome)
+    }
+
+    #[inline(always)]
+    fn execute(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+        let store = self.store;
+        let Write { key, action, precondition, .. } = write;
+        let done_if = |is_done, otherwise| if is_done { Outcome::Done } else { otherwise };
+        let stored = |written: Option<&mut Written>, version, value: &[u8]| {
+            if let Some(written) = written {
+                *written = Written { version, value_bytes: value.len(), ..Written::default() };
+            }
+            Outcome::Done
+        };
+        match (precondition, action) {
+            (Precondition::None, Action::Put { value, meta, presence, .. }) => match presence {
+                Presence::Any => Ok(stored(written, store.put_with(key, value, meta)?, value)),
+                Presence::Absent if written.is_none() => {
+                    Ok(done_if(store.put_keep(key, value, meta)?, Outcome::Exists))
+                }
+                Presence::Present if written.is_none() => {
+                    Ok(done_if(store.replace(key, value, meta)?, Outcome::Missing))
+                }
+                _ => self.modify(write, written),
+            },
+            (
+                Precondition::CasNumber(number),
+                Action::Put { value, meta, presence: Presence::Present, takes_stale: false },
+            ) if !self.cas_numbers.is_used() => {
+                Ok(match store.compare_and_swap(key, number, value, meta)? {
+                    Swap::Stored(version) => stored(written, version, value),
+                    Swap::Changed => Outcome::Unmet,
+                    Swap::Missing => Outcome::Missing,
+                })
+            }
+            (
+                Precondition::None,
+                Action::Extend { part, is_front, create: None, unmarks: false },
+            ) if written.is_none() => {
+                Ok(done_if(store.extend(key, part, is_front)?, Outcome::Missing))
+            }
+            (
+                Precondition::None,
+                Action::Extend { part, is_front: false, create: Some(Meta::NONE), unmarks: false },
+            ) if written.is_none() => store.put_cat(key, part).map(|()| Outcome::Done),
+            (Precondition::None, Action::Remove) => {
+                Ok(done_if(store.remove(key)?, Outcome::Missing))
+            }
+            _ => self.modify(write, written),
+        }
+    }
+
+    /// Decides a write under the record's lock.
+    #[inline(never)]
+    fn modify(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+        let mut own = Written::default();
+        let written = written.unwrap_or(&mut own);
+        let decide = |entry: Option<Entry<'_>>| self.decide(&write, entry, written);
+        let (outcome, version) = self.store.modify_versioned(write.key, decide)?;
+        written.version = version;
+        Ok(outcome)
+    }
+
+    /// Returns the change of a record, and the outcome. Fills in all of `written` but the version.
+    fn decide(
+        self,
+        write: &Write<'_>,
+        entry: Option<Entry<'_>>,
+        written: &mut Written,
+    ) -> (Change, Outcome) {
+        let keep = |outcome| (Change::Keep, outcome);
+        let mut put = |value: Vec<u8>, meta| {
+            written.value_bytes = value.len();
+            (Change::Put(value, meta), Outcome::Done)
+        };
+        if !self.is_met(write, entry.as_ref()) {
+            return match (write.action, write.precondition, entry) {
+                (
+                    Action::Put { value, meta, takes_stale: true, .. },
+                    Precondition::CasNumber(number),
+                    Some(entry),
+                ) if number != 0 && number < self.cas_numbers.number(entry.version) => {
+                    put(value.to_vec(), stale(entry.meta, meta))
+                }
+                (.., Some(_)) => keep(Outcome::Unmet),
+                (.., None) => keep(Outcome::UnmetByAbsence),
+            };
+        }
+        match (write.action, entry) {
+            (Action::Put { presence: Presence::Absent, .. }, Some(_)) => keep(Outcome::Exists),
+            (Action::Put { presence: Presence::Present, .. }, None) => keep(Outcome::Missing),
+            (Action::Put { value, meta, .. }, _) => put(value.to_vec(), meta),
+            (Action::Extend { part, create: Some(meta), .. }, None) => put(part.to_vec(), meta),
+            (Action::Extend { part, is_front, unmarks, .. }, Some(entry)) => {
+                let (first, second) =
+                    if is_front { (part, entry.value) } else { (entry.value, part) };
+                let mut meta = entry.meta;
+                if unmarks {
+                    meta.expires_at_ms = unmarked(meta.expires_at_ms);
+                }
+                put([first, second].concat(), meta)
+            }
+            (Action::Count(arithmetic), entry) => count(arithmetic, entry, written),
+            (Action::Invalidate { expires_at_ms }, Some(Entry { value, meta, .. })) => {
+                let marks = Marks { is_stale: true, is_won: false, ..marks(meta.expires_at_ms) };
+                let expires_at_ms = marked(expires_at_ms.unwrap_or(meta.expires_at_ms), marks);
+                put(value.to_vec(), Meta { expires_at_ms, ..meta })
+            }
+            (Action::Remove, Some(_)) => (Change::Remove, Outcome::Done),
+            (_, None) => keep(Outcome::Missing),
+        }
+    }
+
+    /// Returns whether the precondition is met.
+    fn is_met(self, write: &Write<'_>, entry: Option<&Entry<'_>>) -> bool {
+        match write.precondition {
+            Precondition::None => true,
+            Precondition::CasNumber(number) => entry.is_none_or(|entry| {
+                // memcached finds that an empty value is no number before it compares.
+                let is_empty = entry.value.is_empty() && matches!(write.action, Action::Count(_));
+                is_empty || self.cas_numbers.matches(entry.version, number)
+            }),
+            Precondition::Version(version) => entry.is_none_or(|entry| entry.version == version),
+            Precondition::EntityTags(conditions) => {
+                let tag = entry.map(|entry| self.entity_tags.of(entry.version));
+                conditions.check(tag.as_deref()).is_ok()
+            }
+        }
+    }
+}
+
+/// Returns flags and expiry of a value that comes too late: the record keeps its time, and the
+/// client that has the right to renew it.
+fn stale(old: Meta, new: Meta) -> Meta {
+    let is_won = marks(old.expires_at_ms).is_won;
+    let is_base64 = marks(new.expires_at_ms).is_base64;
+    let marks = Marks { is_stale: true, is_won, is_base64 };
+    Meta { expires_at_ms: marked(old.expires_at_ms, marks), ..new }
+}
+
+/// Returns the change of a number, and the outcome.
+fn count(
+    arithmetic: Arithmetic,
+    entry: Option<Entry<'_>>,
+    written: &mut Written,
+) -> (Change, Outcome) {
+    let Some(entry) = entry else {
+        let Some((number, expires_at_ms)) = arithmetic.create else {
+            return (Change::Keep, Outcome::Missing);
+        };
+        *written = Written { number, is_new: true, ..Written::default() };
+        let meta = Meta { flags: 0, expires_at_ms };
+        return (Change::Put(number.to_string().into_bytes(), meta), Outcome::Done);
+    };
+    let Some(Sum { number, text, is_in_place }) = arithmetic.operation.apply(entry.value) else {
+        return (Change::Keep, Outcome::NotNumeric);
+    };
+    let old = entry.meta.expires_at_ms;
+    let old = if is_in_place { old } else { unmarked(old) };
+    *written = Written { number, old_expires_at_ms: old, is_in_place, ..Written::default() };
+    let expires_at_ms = arithmetic.expires_at_ms.map_or(old, |new| marked(new, marks(old)));
+    (Change::Put(text, Meta { expires_at_ms, ..entry.meta }), Outcome::Done)
+}

@@ -17,7 +17,7 @@ use super::manifest::{Contents, State};
 use super::record::Record;
 use super::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, Visit};
 use super::segment::{MARGIN_BYTES, SEGMENT_HEADER_BYTES};
-use crate::io::{File, can_write_part};
+use crate::io::{File, can_write_part, read_around};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -140,14 +140,21 @@ impl Promise {
 
     /// What is at the end of the log, in a file of this length, if no process leaves it that is
     /// killed. It appends only where the file has room, so a record that is cut is none; and behind
-    /// the last record there is a margin.
-    pub(super) fn beyond_a_kill(&self, stop: &Stop, length: u64) -> Option<&'static str> {
-        let Self::Killed { has_margin, .. } = *self else { return None };
-        match stop.what {
+    /// the last record, be that torn, there is a margin.
+    pub(super) fn beyond_a_kill(
+        &self,
+        stop: &Stop,
+        file: &dyn File,
+        length: u64,
+    ) -> io::Result<Option<&'static str>> {
+        let Self::Killed { has_margin, .. } = *self else { return Ok(None) };
+        Ok(match stop.what {
             Some(CUT | UNREADABLE) => stop.what,
-            None if has_margin && length < stop.offset + MARGIN_BYTES as u64 => Some(CUT_OFF),
+            _ if !has_margin => None,
+            None if length < stop.offset + MARGIN_BYTES as u64 => Some(CUT_OFF),
+            Some(_) if !ends_with_margin(file, length)? => Some(CUT_OFF),
             _ => None,
-        }
+        })
     }
 
     /// Whether this segment had been promised.
@@ -270,7 +277,8 @@ impl Walk {
         if extent.is_last {
             let (mut fate, mut end) = (Fate::Torn, length);
             let mut stop = stop.clone();
-            if let Some(what) = self.promise.beyond_a_kill(&stop, extent.length) {
+            let beyond = self.promise.beyond_a_kill(&stop, &*extent.file, extent.length)?;
+            if let Some(what) = beyond {
                 fate = Fate::Damaged;
                 stop.what = Some(what);
             } else if self.promise.covers(place, false, true) {
@@ -311,6 +319,14 @@ impl Walk {
         }
         Ok(())
     }
+}
+
+/// Whether the last bytes of a file of this length are a margin.
+fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
+    let Some(start) = length.checked_sub(MARGIN_BYTES as u64) else { return Ok(false) };
+    let mut margin = [0; MARGIN_BYTES];
+    read_around(file, &mut margin, start, &mut Vec::new())?;
+    Ok(margin == [0; MARGIN_BYTES])
 }
 
 /// The greatest place that sync marks between these offsets of a segment tell of.

@@ -290,7 +290,10 @@ impl<'s> Remains<'s> {
         };
         if part.is_last
             && part.told.is_none()
-            && let Some(what) = self.promise.and_then(|one| one.beyond_a_kill(&last, *length))
+            && let Some(promise) = self.promise
+            && let Some(what) = promise
+                .beyond_a_kill(&last, &*part.segment.file, *length)
+                .map_err(|error| failed(error.into()))?
         {
             report(last.offset, what.into());
         }

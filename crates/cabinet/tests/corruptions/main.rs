@@ -16,12 +16,10 @@ mod ordered;
 const SEEDS: u64 = 40;
 
 /// Seeds above these that have found defects; they are tried in addition.
-const FOUND: [u64; 2] = [
-    // A file that was cut within a record, of which the beginning is zeros.
-    839,
-    // A tree whose list of leaves and newest page of a leaf are lost.
-    1450,
-];
+///
+/// - 839: a file that was cut within a record, of which the beginning is zeros.
+/// - 1450: a tree whose list of leaves and newest page of a leaf are lost.
+const FOUND: [u64; 2] = [839, 1450];
 
 /// Returns the seeds to try.
 pub(crate) fn seeds() -> Vec<u64> {

@@ -1,23 +1,23 @@
-//! Numbers for compare-and-swap that differ from a record's version.
+//! CAS overrides: numbers for compare-and-swap that differ from a record's version.
 //!
-//! To clients of memcached the number of a record is the database's version of it. But a touch
-//! changes the version and not what the client calls the record's number, and with flag `E` of the
-//! meta commands a client says itself what the number shall be. The versions for which this is so
-//! are in a table of a fixed size. What is pushed out of it makes the next compare-and-swap fail,
-//! after which its client reads the number again: no swap succeeds that should not.
+//! memcached's clients see the database's version of a record as its CAS number. A touch changes
+//! the version but not the CAS number, and with flag `E` of the meta commands a client sets the
+//! number itself. Versions with a CAS number of their own are in a table of a fixed size. After an
+//! override is evicted, the next compare-and-swap fails, and its client reads the number again. No
+//! swap succeeds that should fail.
 
 use cabinet::Version;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Parts of the table, each with a lock.
+/// Shards of the table, each with a lock.
 const SHARDS: usize = 16;
 
-/// Most versions in one part.
+/// Most versions in a shard.
 const SHARD_VERSIONS_MAX: usize = 4096;
 
-/// The table.
+/// The table of overrides.
 #[derive(Debug, Default)]
 pub(crate) struct CasNumbers {
     is_used: AtomicBool,
@@ -32,25 +32,25 @@ struct Shard {
 }
 
 impl CasNumbers {
-    /// The number of the record that has this version.
+    /// Returns the CAS number of the record that has this version.
     #[inline]
     pub(crate) fn number(&self, version: Version) -> u64 {
         if self.is_used() { self.find(version) } else { version }
     }
 
-    /// Whether a client that means the record of this version would name this number.
+    /// Returns whether `number` is the CAS number of the record that has this version.
     #[inline]
     pub(crate) fn matches(&self, version: Version, number: u64) -> bool {
         number == version || self.is_used() && self.find(version) == number
     }
 
-    /// Whether there are numbers that differ.
+    /// Returns whether there are overrides.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Gives the record of a version a number.
+    /// Sets the CAS number of the record that has this version.
     pub(crate) fn set(&self, version: Version, number: u64) {
         if version == number {
             return;

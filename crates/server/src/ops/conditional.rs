@@ -1,7 +1,7 @@
 //! Writes of one record under a precondition: one value and one function for all protocols.
 //!
-//! A protocol decodes a request into a [`Write`] and encodes the [`Outcome`]. A write that looks at
-//! nothing of the record calls the store's own method. Every other write is decided under the
+//! A protocol decodes a request into a [`Write`] and encodes the [`Outcome`]. A write that depends
+//! on nothing in the record calls the store's own method. Every other write is decided under the
 //! record's lock.
 
 use crate::budget::{Budget, Charge};
@@ -39,7 +39,7 @@ pub(crate) enum Action<'a> {
     Extend {
         part: &'a [u8],
         is_front: bool,
-        /// Flags and expiry of a record that is made where there is none.
+        /// Flags and expiry of the record that is made if there is none.
         create: Option<Meta>,
         /// Whether the record loses the marks of the meta commands.
         unmarks: bool,
@@ -64,7 +64,7 @@ pub(crate) enum Presence {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arithmetic {
     pub(crate) operation: Operation,
-    /// Number and expiry of a record that is made where there is none.
+    /// Number and expiry of the record that is made if there is none.
     pub(crate) create: Option<(u64, u64)>,
     /// Expiry that a present record gets.
     pub(crate) expires_at_ms: Option<u64>,
@@ -142,7 +142,7 @@ impl<'a> Write<'a> {
 }
 
 impl<'a> Action<'a> {
-    /// Returns the action that stores a value of the client's.
+    /// Returns the action that stores a client's value.
     #[inline(always)]
     pub(crate) fn put(presence: Presence, value: &'a [u8], meta: Meta) -> Self {
         Self::Put { value, meta, presence, takes_stale: false }
@@ -156,7 +156,8 @@ impl<'a> From<&'a Conditions<'a>> for Precondition<'a> {
 }
 
 impl Writer<'_> {
-    /// Executes a write, and fills in `written`, which costs the store's quickest methods.
+    /// Executes a write, and fills in `written`. With `written` the store's quickest methods cannot
+    /// be used.
     #[inline(always)]
     pub(crate) fn write(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         match write.assign {
@@ -165,7 +166,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Executes a write, and gives the record that was put a number in place of its version.
+    /// Executes a write, and sets the CAS number of the record that was put.
     #[cold]
     fn assign(
         self,
@@ -310,8 +311,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns flags and expiry of a value that comes too late: the record keeps its time, and the
-/// client that has the right to renew it.
+/// Returns flags and expiry of a value that comes too late. The record keeps its expiry, and the
+/// right of a client to renew it.
 fn stale(old: Meta, new: Meta) -> Meta {
     let is_won = marks(old.expires_at_ms).is_won;
     let is_base64 = marks(new.expires_at_ms).is_base64;

@@ -1,7 +1,7 @@
-//! Tokyo Tyrant's requests as operations: those of its clients, and those that update logs keep.
+//! Decoder of Tokyo Tyrant's requests into operations: requests of clients, and those in update
+//! logs.
 //!
-//! The functions of `misc` mean different things in different kinds of database. After decoding
-//! they do not.
+//! The functions of `misc` depend on the kind of database. Operations do not.
 
 use super::number::leading_number;
 use super::operation::{Columns, Model, Operation};
@@ -14,19 +14,19 @@ use wire::binary::{Function, Request, Strings, double_from_parts};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Client,
-    /// Another server has executed and logged it: what Tokyo Tyrant accepts is accepted, though a
-    /// client would be refused.
+    /// Another server has executed and logged it. Everything that Tokyo Tyrant accepts is accepted,
+    /// even if a client would be refused.
     Log,
 }
 
-/// Why a request is no operation on records.
+/// Reason why a request is no operation on records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoOperation {
-    /// It is about the server.
+    /// The request is about the server.
     OfServer,
     /// The database has no such function, or arguments are missing.
     Invalid,
-    /// It would store a row where records are not rows.
+    /// The request would store a row in a database without rows.
     RowOutsideTable,
 }
 
@@ -174,7 +174,7 @@ fn decode_put<'a>(
             Function::PutCat => RowMode::Merge,
             _ => RowMode::Replace,
         };
-        // Tokyo Tyrant drops a last name without a value; a client is told.
+        // Tokyo Tyrant drops a last name without a value. A client gets an error.
         let count = match sender {
             Sender::Log => words.len() / 2 * 2,
             Sender::Client => words.len(),
@@ -184,7 +184,7 @@ fn decode_put<'a>(
     let value = words.next().ok_or(NoOperation::Invalid)?;
     if let Some(third) = words.next() {
         match (sender, function, meta_in(third)) {
-            // Clients do not send it, though nothing would be lost.
+            // Clients do not send this, though nothing would be lost.
             (Sender::Log, Function::Put, Some(meta)) if words.next().is_none() => {
                 return Ok(Operation::Put { key, value, meta });
             }

@@ -1,4 +1,4 @@
-//! Entity tags: versions of records, as HTTP knows them.
+//! Entity tags: versions of records, in HTTP's form.
 
 use cabinet::Version;
 use cabinet::name::Kind;
@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Makes the entity tags of a database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntityTags {
-    /// Versions of a database in memory begin again with each start, which this tells apart.
+    /// Start time, which is part of the tags of a database in memory: its versions begin again with
+    /// each start.
     start_us: Option<u64>,
 }
 
@@ -19,7 +20,7 @@ impl EntityTags {
         Self { start_us: forgets.then_some(now_us) }
     }
 
-    /// The strong entity tag of a version, in quotes.
+    /// Returns the strong entity tag of a version, in quotes.
     pub(crate) fn of(self, version: Version) -> String {
         match self.start_us {
             None => format!("\"{version:x}\""),

@@ -11,16 +11,16 @@ use crate::store::{RowMode, Store};
 use cabinet::{Entry, Error, Meta};
 use std::sync::Arc;
 
-/// Most keys that an operation looks up on an event loop; a longer one is left to the pool, so
-/// that the other connections of the loop get their turn.
+/// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
+/// the other connections of the loop get their turn.
 const INLINE_KEYS_MAX: usize = 1024;
 
-/// Length of a reply, in bytes, above which an operation on many keys is left to the pool, for the
+/// Length of a reply, in bytes, above which an operation on many keys goes to the pool, for the
 /// same reason.
 const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Length of a reply, in bytes, above which it counts against the memory of all connections while
-/// it is made, and the steps in which it does.
+/// Length of a reply, in bytes, above which the reply counts against the memory of all connections
+/// while it is made. It is counted in steps of the same length.
 const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
 /// The encoder of a protocol, which appends to its output.
@@ -31,13 +31,13 @@ pub(crate) trait Reply {
     /// Appends a key, a number, or another part of the result.
     fn element(&mut self, element: &[u8]);
 
-    /// Appends the one value that was asked for.
+    /// Appends the one requested value.
     #[inline]
     fn value(&mut self, record: &Entry<'_>) {
         self.element(record.value);
     }
 
-    /// Appends a record of many, which was asked for by `key`.
+    /// Appends one record of many, requested by `key`.
     #[inline]
     fn record(&mut self, key: &[u8], value: &[u8]) {
         self.element(key);
@@ -45,7 +45,7 @@ pub(crate) trait Reply {
     }
 }
 
-/// The reply that nobody reads.
+/// A reply that is discarded.
 pub(crate) struct NoReply;
 
 impl Reply for NoReply {
@@ -56,36 +56,37 @@ impl Reply for NoReply {
     fn element(&mut self, _element: &[u8]) {}
 }
 
-/// How an operation ended that was carried out.
+/// Result of an operation that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// It did what it should.
+    /// The operation succeeded.
     Done,
     /// There is no such record, or no further one.
     NoRecord,
     /// There is a record already.
     RecordExists,
-    /// The value ends before the part that was asked for.
+    /// The value ends before the requested part.
     NoPart,
-    /// The integer that is there now.
+    /// The new value of an integer.
     Sum(i32),
-    /// The fixed-point number that is there now; with NaN nothing was added.
+    /// The new value of a fixed-point number. With NaN nothing was added.
     DoubleSum(f64),
     /// Length of the value, in bytes.
     Size(usize),
 }
 
-/// Why an operation has no outcome.
+/// Reason why an operation has no outcome.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// It would have to wait. Nothing has been changed that would be changed a second time.
+    /// The operation would have to wait. It has changed nothing that would be changed a second
+    /// time.
     Blocked,
-    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
+    /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
     /// The database has failed.
     Failed(Error),
-    /// It means nothing, for this reason.
+    /// The operation is invalid, for this reason.
     Invalid(Box<str>),
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct ReplyLimit<'a> {
     pub(crate) bytes_max: usize,
     /// Memory of all connections.
     pub(crate) budget: &'a Arc<Budget>,
-    /// What the reply takes of it.
+    /// Memory that the reply takes from the budget.
     pub(crate) charge: &'a mut Option<Charge>,
 }
 
@@ -124,7 +125,7 @@ impl ReplyLimit<'_> {
         charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
     }
 
-    /// Has `append` add a part of `bytes` to a reply, if there is memory for it.
+    /// Calls `append` to add a part of `bytes` to a reply, if there is memory for it.
     #[inline]
     pub(crate) fn append<R: Reply>(
         &mut self,
@@ -132,14 +133,14 @@ impl ReplyLimit<'_> {
         bytes: usize,
         append: impl FnOnce(&mut R),
     ) -> Result<(), Stop> {
-        // Before it is copied.
+        // The memory is charged before the part is copied.
         self.check(reply.len() + bytes)?;
         append(reply);
         self.check(reply.len())
     }
 }
 
-/// What carrying out an operation needs beside the operation.
+/// Context of an operation.
 pub(crate) struct Executor<'a> {
     pub(crate) store: &'a Store,
     /// Whether this thread may wait.
@@ -156,8 +157,8 @@ impl<'a> Executor<'a> {
         if self.may_wait { Ok(()) } else { Err(Stop::Blocked) }
     }
 
-    /// Fails if an operation on many keys has become too much for an event loop, with so many keys
-    /// and so many bytes of its reply done.
+    /// Fails if an operation on many keys has become too long for an event loop, after so many keys
+    /// and so many bytes of its reply.
     #[inline]
     pub(super) fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Stop> {
         let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
@@ -245,7 +246,7 @@ pub(crate) fn execute(
             Outcome::Done
         }
         Operation::AddInt { key, addend } => Outcome::Sum(store.add_int(key, addend)?),
-        // Tokyo Tyrant has no other sign of failure than a sum that is not a number.
+        // Tokyo Tyrant's only sign of failure is a sum that is not a number.
         Operation::AddDouble { addend, .. } if addend.is_nan() => Outcome::DoubleSum(addend),
         Operation::AddDouble { key, addend } => Outcome::DoubleSum(store.add_double(key, addend)?),
         Operation::GetRow { key } => rows::get_row(executor, key, reply)?,
@@ -298,7 +299,7 @@ pub(crate) fn execute(
     Ok(outcome)
 }
 
-/// Returns the outcome of a look for a record.
+/// Returns the outcome of a lookup.
 #[inline]
 pub(super) fn if_found(found: Option<()>) -> Outcome {
     found.map_or(Outcome::NoRecord, |()| Outcome::Done)

@@ -1,18 +1,18 @@
-//! Expiry as clients name it, and the marks that memcached's meta commands leave on a record.
+//! Expiry in the units of clients, and the marks that memcached's meta commands leave on a record.
 //!
-//! Clients' times are whole seconds, the database's milliseconds. A record that is stale, that a
-//! client has won the right to renew, or whose key was sent in base64 carries these marks in the
-//! thousandths of a second of its expiry: 1 to 7, the sum of the marks. They are as durable as the
-//! record, change in one step with it, and cost nothing where there are none. Unmarked expiries
-//! keep clear of these thousandths; a marked record that never expires does so at the end of time.
+//! Clients' times are whole seconds, the database's milliseconds. The milliseconds of an expiry
+//! carry the sum of the record's marks, from 1 to 7. A record is marked if it is stale, if a client
+//! has won the right to renew it, or if its key was sent in base64. Marks are as durable as the
+//! record, change in one step with it, and cost nothing otherwise. Unmarked expiries avoid these
+//! milliseconds. A marked record that never expires does so at the end of time.
 
 use cabinet::Meta;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Longest expiry that counts from now, in seconds; above it comes an absolute time.
+/// Longest relative expiry, in seconds. Greater numbers are absolute times.
 const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// The last whole second that there is: of records that are marked and never expire.
+/// The last whole second, which is the expiry of records that are marked and never expire.
 const NEVER_MS: u64 = u64::MAX - u64::MAX % 1000;
 
 const STALE: u64 = 1;
@@ -38,17 +38,17 @@ pub(crate) fn now_ms() -> u64 {
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns the time that a client's expiry means, as [`cabinet::Meta`] has it.
+/// Returns the time that a client's expiry stands for, in the unit of [`cabinet::Meta`].
 pub(crate) fn expires_at_ms(exptime: i64) -> u64 {
     match exptime {
         0 => 0,
-        // Long past.
+        // The record has expired long ago.
         i64::MIN..0 => 1000,
         _ => {
             let begin_ms = if exptime <= RELATIVE_SECONDS_MAX { now_ms() } else { 0 };
             let at_ms = begin_ms.saturating_add(exptime.unsigned_abs().saturating_mul(1000));
             let thousandths = at_ms % 1000;
-            // Earlier by less than a hundredth of a second, rather than marked.
+            // The expiry is a few milliseconds earlier, so that it is not taken for a mark.
             if thousandths <= MARKS_MAX { at_ms - thousandths } else { at_ms }
         }
     }
@@ -63,8 +63,8 @@ pub(crate) fn meta(ignores_expiry: bool, flags: u32, exptime: i64) -> Meta {
     }
 }
 
-/// Returns the seconds until then, rounded up; `None` if that is never. The clock is read here: an
-/// expiry that was just set must not seem further off than it was set.
+/// Returns the seconds until an expiry, rounded up, or `None` if there is none. The clock is read
+/// here: an expiry that was just set must not seem further off than it was set.
 pub(crate) fn seconds_left(expires_at_ms: u64) -> Option<u64> {
     seconds_left_at(expires_at_ms, now_ms())
 }
@@ -73,7 +73,7 @@ fn seconds_left_at(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then(|| expires_at_ms.saturating_sub(now_ms).div_ceil(1000))
 }
 
-/// Returns the seconds since 1970 at that time; `None` if that is never.
+/// Returns an expiry in seconds since 1970, or `None` if there is none.
 pub(crate) fn unix_seconds(expires_at_ms: u64) -> Option<u64> {
     (!is_never(expires_at_ms)).then_some(expires_at_ms / 1000)
 }

@@ -1,4 +1,4 @@
-//! Why operations fail, in Tokyo Tyrant's numbers and words.
+//! Failures of operations, with Tokyo Tyrant's numbers and texts.
 
 use cabinet::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ impl Failure {
         Self::Miscellaneous,
     ];
 
-    /// What Tokyo Tyrant said.
+    /// Returns Tokyo Tyrant's text.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Invalid => "invalid operation",
@@ -49,12 +49,13 @@ impl Failure {
         }
     }
 
-    /// Whether it follows from what is in the database, so that every copy of it fails alike.
+    /// Returns whether the failure follows from the records, so that every copy of the database
+    /// fails alike.
     pub(crate) fn is_of_the_data(self) -> bool {
         matches!(self, Self::Invalid | Self::ExistingRecord | Self::NoRecord)
     }
 
-    /// The answer to `misc error`.
+    /// Returns the reply to `misc error`.
     pub(crate) fn text(failure: Option<Self>) -> String {
         match failure {
             Some(failure) => format!("{}: {}", failure as u32, failure.message()),
@@ -76,7 +77,7 @@ impl From<&Error> for Failure {
             Error::ReadOnly(_) => Self::NoPermission,
             Error::NoSpace { .. } | Error::NoMemory { .. } | Error::Poisoned(_) => Self::Write,
             Error::InUse { .. } | Error::Conflict => Self::Lock,
-            // The record that is no number is in the way.
+            // The present value is not a number.
             Error::NotANumber { .. } | Error::IndexExists => Self::ExistingRecord,
             Error::NoIndex => Self::NoRecord,
             Error::KeyTooLong { .. }
@@ -93,13 +94,13 @@ impl From<&Error> for Failure {
     }
 }
 
-/// The last failure of any connection: for those who ask for it on a new one.
+/// The last failure of any connection, for clients that request it on a new connection.
 #[derive(Debug, Default)]
 pub(crate) struct LastFailure(AtomicU32);
 
 impl LastFailure {
     pub(crate) fn set(&self, failure: Failure) {
-        // Misses may be many, and a line of memory that nobody writes is shared at no cost.
+        // Misses may be frequent, and a cache line that is only read is shared at no cost.
         if self.0.load(Ordering::Relaxed) != failure as u32 {
             self.0.store(failure as u32, Ordering::Relaxed);
         }

@@ -1,10 +1,11 @@
-//! Which keys were asked for lately, and when: for the flags `h` and `l` of the meta commands.
+//! Access statistics: which keys were read lately, and when, for the flags `h` and `l` of the meta
+//! commands.
 //!
-//! One table of a fixed size for all keys. A key has one of the eight cells of its bucket, and
-//! loses it to one that was noted later, so that what is forgotten is what was not asked for in a
-//! long time. Cells are plain atomics, written without a lock: two threads that note keys of one
-//! bucket at once may lose one of the notes, which is worth less than a lock would cost. Nothing is
-//! noted, and no memory taken, before a client has used a meta command.
+//! One table of a fixed size covers all keys. A key takes one of the eight cells of its bucket, and
+//! evicts the key that was noted longest ago. Cells are plain atomics, written without a lock. If
+//! two threads note keys of one bucket at once, one note may be lost; a lock would cost more than
+//! the note is worth. Before a client has used a meta command nothing is noted, and no memory is
+//! taken.
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
@@ -12,22 +13,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Keys that are remembered; 8 bytes each.
+/// Number of cells, of 8 bytes each.
 const CELLS: usize = 1 << 17;
 
-/// Cells that a key can be in.
+/// Number of cells that a key can be in.
 const BUCKET_CELLS: usize = 8;
 
-/// A line of the processor's cache.
+/// One cache line of the processor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU64; BUCKET_CELLS]);
 
-/// Bits of a cell below the key's: the second of the last access, and whether it was one.
+/// Low bits of a cell: the second of the last access. The bit above them is set once the record was
+/// read.
 const SECOND_BITS: u32 = 32;
 const TAG_SHIFT: u32 = SECOND_BITS + 1;
 
-/// The table.
+/// The table of accesses.
 #[derive(Debug)]
 pub(crate) struct Hits {
     buckets: OnceLock<Box<[Bucket]>>,
@@ -40,28 +42,28 @@ impl Default for Hits {
     }
 }
 
-/// What is known of a key.
+/// The last access to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
-    /// It was read since it was stored.
+    /// The record was read since it was stored.
     pub(crate) is_read: bool,
-    /// When it was last stored or read, in seconds since the server started.
+    /// Time at which the record was last stored or read, in seconds since the server started.
     pub(crate) second: u64,
 }
 
 impl Hits {
-    /// Has it note keys from now on.
+    /// Begins to note keys.
     pub(crate) fn activate(&self) {
         self.buckets.get_or_init(|| (0..CELLS / BUCKET_CELLS).map(|_| Bucket::default()).collect());
     }
 
-    /// Whether keys are noted.
+    /// Returns whether keys are noted.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.buckets.get().is_some()
     }
 
-    /// Has the cells of keys on their way to the processor before they are noted.
+    /// Prefetches the cells of keys that are about to be noted.
     #[inline]
     pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
         if !self.is_active() {
@@ -69,7 +71,7 @@ impl Hits {
         }
         for key in keys {
             if let Some((bucket, _)) = self.bucket(key) {
-                // The processor does not wait for it and goes on with the next.
+                // The processor starts the next load without waiting for this one.
                 black_box(bucket[0].load(Ordering::Relaxed));
             }
         }
@@ -78,7 +80,7 @@ impl Hits {
     /// Notes that a record was stored, or read.
     pub(crate) fn note(&self, key: &[u8], hit: Hit) {
         let Some((bucket, tag)) = self.bucket(key) else { return };
-        // 0 is a cell that nobody has.
+        // The value 0 marks a free cell.
         let second = (hit.second + 1).min(u64::from(u32::MAX));
         let noted = tag << TAG_SHIFT | u64::from(hit.is_read) << SECOND_BITS | second;
         let oldest = bucket.iter().min_by_key(|cell| {
@@ -90,7 +92,7 @@ impl Hits {
         }
     }
 
-    /// What is known of a key, unless it was never noted or is forgotten.
+    /// Returns the last access to a key, unless it was never noted or has been evicted.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Hit> {
         let (bucket, tag) = self.bucket(key)?;
         let cells = bucket.iter().map(|cell| cell.load(Ordering::Relaxed));
@@ -145,7 +147,7 @@ mod tests {
             hits.note(key, Hit { is_read: true, second: second as u64 });
         }
         let known = |keys: &[[u8; 8]]| keys.iter().filter(|key| hits.find(*key).is_some()).count();
-        // The last thousandth of all keys hardly lost one of the eight places of a bucket.
+        // The last thousandth of all keys is rarely evicted from the eight cells of a bucket.
         assert!(known(&keys[keys.len() - CELLS / 1000..]) > CELLS / 1000 * 9 / 10);
         assert!(known(&keys[..CELLS]) < CELLS / 10);
         assert!(known(&keys) <= CELLS + CELLS / 10);

@@ -1,20 +1,22 @@
-//! The iterator: goes through all keys of the database, as often as it is asked for the next one.
+//! The iterator: returns all keys of the database, one per request.
 
 use crate::store::view::View;
 use cabinet::{Error, Position, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 
-/// The iterators that a client may use: its own, and the one of the clients that have started none.
+/// The iterators that a client may use: its own, and the one shared by the clients that have
+/// started none.
 pub(crate) struct Iterators<'a> {
     pub(crate) own: &'a mut Option<Box<Cursor>>,
     pub(crate) shared: &'a Mutex<Cursor>,
-    /// Whether this thread may wait for another that has the shared one.
+    /// Whether this thread may wait for another that uses the shared iterator.
     pub(crate) may_wait: bool,
 }
 
 impl Iterators<'_> {
-    /// Starts both iterators, at a key if one is given. Returns whether there is a record there.
+    /// Starts both iterators, at a key if one is given. Returns whether there is a record at the
+    /// start.
     pub(crate) fn begin(&mut self, database: &View, from: Option<&[u8]>) -> Result<bool> {
         let cursor = match from {
             None => Cursor::start(),
@@ -49,7 +51,7 @@ impl Iterators<'_> {
     }
 }
 
-/// What an iteration comes to.
+/// A key of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) key: Vec<u8>,
@@ -57,32 +59,32 @@ pub(crate) struct Place {
     pub(crate) duplicate: usize,
 }
 
-/// An iteration over the keys of a database, each as often as it has values. It costs nothing while
-/// nobody asks for the next key.
+/// An iteration over the keys of a database. Each key is returned once per value. An idle iteration
+/// costs nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor {
-    /// Where to go on; `None` at the end.
+    /// Position of the next read; `None` at the end.
     position: Option<Position>,
-    /// Keys read ahead, those of one step of the engine, and how many values each has.
+    /// Keys that one step of the engine has read ahead, with their numbers of values.
     ahead: VecDeque<(Vec<u8>, usize)>,
-    /// How many of the first key's values were gone through.
+    /// Number of values of the first key that were returned.
     duplicate: usize,
-    /// Bytes of them when they were read, which is no less than there are now.
+    /// Length of the keys when they were read ahead, an upper bound of their present length.
     ahead_bytes: usize,
 }
 
 impl Cursor {
-    /// At the first key.
+    /// Returns an iteration from the first key on.
     pub(crate) fn start() -> Self {
         Self { position: Some(Position::Start), ..Self::default() }
     }
 
-    /// At `key`, or in a tree or among ids at the first one not before it. `None` if nothing is
-    /// there.
+    /// Returns an iteration from `key` on. In a tree or among ids it begins at the first key that
+    /// is not before `key`. Returns `None` if there is no such record.
     pub(crate) fn start_at(database: &View, key: &[u8]) -> Result<Option<Self>> {
         let position = database.position_of(key);
         let ordered = matches!(position, Position::Key(_) | Position::Id(_));
-        // As Tokyo Tyrant, whose tables are in no order.
+        // Tokyo Tyrant requires the record in tables, which have no order.
         if database.has_rows() && database.value_size(key)?.is_none() {
             return Ok(None);
         }
@@ -92,7 +94,7 @@ impl Cursor {
             match cursor.ahead.front() {
                 None => return Ok(None),
                 Some((found, _)) if ordered || found == key => return Ok(Some(cursor)),
-                // Keys whose hash is the same may come before it.
+                // Keys with the same hash may come before it.
                 Some(_) => match cursor.ahead.iter().position(|(found, _)| found == key) {
                     Some(before) => {
                         cursor.ahead.drain(..before);
@@ -105,18 +107,18 @@ impl Cursor {
         }
     }
 
-    /// Returns the memory that it takes, in bytes, as far as a client can make it grow.
+    /// Returns the memory that a client can make the iteration take, in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.ahead_bytes
     }
 
-    /// Whether the next key takes no look at the database.
+    /// Returns whether the next key is read without access to the database.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ahead.is_empty() || self.position.is_none()
     }
 
-    /// The next key, `None` at the end.
+    /// Returns the next key, `None` at the end.
     pub(crate) fn next(&mut self, database: &View) -> Result<Option<Place>> {
         self.fill(database)?;
         let duplicate = self.duplicate;

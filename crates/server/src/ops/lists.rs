@@ -20,8 +20,8 @@ pub(super) fn get_all(
     Ok(if values.is_empty() { Outcome::NoRecord } else { Outcome::Done })
 }
 
-/// Appends the records under those of the keys that have one. Keys that the database cannot have
-/// are passed over.
+/// Appends the records under those of the keys that have one. Keys that are invalid in the database
+/// are skipped.
 pub(super) fn get_many(
     executor: &mut Executor<'_>,
     keys: Strings<'_>,
@@ -68,7 +68,7 @@ fn get(executor: &mut Executor<'_>, key: &[u8], reply: &mut impl Reply) -> Resul
     found.unwrap_or(Ok(()))
 }
 
-/// Returns whether a record is there, but could not be read.
+/// Returns whether a record is present, but could not be read.
 pub(crate) fn is_read_failure(error: &Error) -> bool {
     matches!(error, Error::Corrupted { .. } | Error::Io { .. })
 }

@@ -1,7 +1,7 @@
-//! What counts as a long value, wherever values come, go and are copied.
+//! Limits of long values, wherever values are received, sent and copied.
 
-/// Length from which a value goes through a file, is read in pieces, and counts against the
-/// server's memory where it is held after all; in bytes.
+/// Length in bytes from which a value is received into a file and read in pieces. If it is held in
+/// memory nevertheless, it counts against the server's memory.
 pub(crate) const LONG_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes of a long value that are read, sent or copied at once.

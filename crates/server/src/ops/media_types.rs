@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! 24..32  0xc7: the flags name a media type
-//! 16..24  which: 1 to 63 from a list that is always the same; 64 more for the same in UTF-8;
-//!         128 to 255 from a record of the database, where clients have named others
-//!  0..16  zeros: where clients of memcached have their own marks, so that none of them takes
-//!         a value for something that it made
+//! 16..24  number: 1 to 63 from a fixed list; 64 more for the same in UTF-8;
+//!         128 to 255 from a record of the database, for other types of clients
+//!  0..16  zeros: clients of memcached mark their own values here, so none of them takes
+//!         the value for one of its own
 //! ```
 //!
-//! So a type takes no room of its own, changes in one step with its value, and goes wherever flags
-//! go: into copies, update logs, replicas and exports.
+//! Therefore a type takes no space of its own, changes in one step with its value, and is copied
+//! with the flags: into copies, update logs, replicas and exports.
 
 use crate::ops::reserved::MEDIA_TYPES;
 use crate::store::Store;
@@ -22,7 +22,7 @@ pub(crate) const UNKNOWN: &str = wire::http::reply::OCTET_STREAM;
 /// Longest name of a media type that is kept, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 127;
 
-/// Most media types of a database that are in no list.
+/// Most media types that a database adds to the list.
 pub(crate) const NAMED_MAX: usize = 128;
 
 const MARK: u32 = 0xc700_0000;
@@ -31,7 +31,7 @@ const UTF_8: u32 = 64;
 const FIRST_NAMED: u32 = 128;
 const UTF_8_PARAMETER: &str = "; charset=utf-8";
 
-/// The list. A type keeps its place for ever, since that is what records have; places begin at 1.
+/// The list. Records contain the number of a type, so a type never moves in it. Numbers begin at 1.
 const LIST: &[&str] = &[
     "application/octet-stream",
     "text/plain",
@@ -99,8 +99,8 @@ const LIST: &[&str] = &[
 
 const _: () = assert!(LIST.len() < UTF_8 as usize);
 
-/// The flags of a value of this media type. Those of a name that is too long, or for which a
-/// database has no room, say nothing.
+/// Returns the flags of a value of this media type. They are 0 if the name is too long, or if the
+/// database has no more numbers.
 pub(crate) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
     let name = match std::str::from_utf8(name).map(str::trim) {
         Ok(name) if is_name(name) => name,
@@ -111,14 +111,14 @@ pub(crate) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
     }
     let number = match listed(name) {
         Some(number) => Some(number),
-        // Its keys are ids, so there is no record for names.
+        // Keys are ids, so no record can hold the names.
         None if store.as_numbered().is_some() => None,
         None => named(store, name)?,
     };
     Ok(number.map_or(0, |number| MARK | number << SHIFT))
 }
 
-/// The media type that the flags of a record name, as far as that takes no look into the database.
+/// Returns the media type that the flags of a record name, unless its name is in the database.
 pub(crate) fn known_name(flags: u32) -> Option<Cow<'static, str>> {
     let Some(number) = number(flags) else { return Some(UNKNOWN.into()) };
     if number >= FIRST_NAMED {
@@ -129,7 +129,7 @@ pub(crate) fn known_name(flags: u32) -> Option<Cow<'static, str>> {
     Some(if number > UTF_8 { [name, UTF_8_PARAMETER].concat().into() } else { name.into() })
 }
 
-/// The media type that the flags of a record name.
+/// Returns the media type that the flags of a record name.
 pub(crate) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
     if let Some(name) = known_name(flags) {
         return Ok(name);
@@ -142,7 +142,7 @@ pub(crate) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
     Ok(name.flatten().map_or(UNKNOWN.into(), Cow::from))
 }
 
-/// The number that flags have for a media type, if they are of that form.
+/// Returns the number of a media type in flags, if they have that form.
 fn number(flags: u32) -> Option<u32> {
     let number = flags >> SHIFT & 0xff;
     (flags == MARK | number << SHIFT && number > 0).then_some(number)
@@ -166,7 +166,7 @@ fn listed(name: &str) -> Option<u32> {
     u32::try_from(place + 1).ok().map(|number| number + utf_8)
 }
 
-/// The number of a name in the database's own list, to which it is added unless that is full.
+/// Returns the number of a name in the database's own list. Adds the name unless the list is full.
 fn named(store: &Store, name: &str) -> Result<Option<u32>> {
     let find = |names: &[u8]| {
         let mut lines = names.split(|byte| *byte == b'\n').take(NAMED_MAX);
@@ -188,7 +188,7 @@ fn named(store: &Store, name: &str) -> Result<Option<u32>> {
             (Change::Put(names, Meta::NONE), Some(count))
         });
         place = match added {
-            // There is no room for anything: the value itself may still find some.
+            // The list has no space, but the value itself may still have some.
             Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => None,
             added => added?,
         };

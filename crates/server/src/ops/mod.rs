@@ -1,5 +1,4 @@
-//! Operations on records beyond a single put or get of the database: sessions, long values, media
-//! types, and the numbers that clients compare.
+//! Operations on records: decoding and execution, sessions, long values, media types, CAS numbers.
 
 pub(crate) mod cas_numbers;
 pub(crate) mod command_mask;

@@ -1,23 +1,23 @@
-//! Arithmetic on decimal text, as memcached and Tokyo Tyrant do it.
+//! Arithmetic on decimal text, as in memcached and Tokyo Tyrant.
 
-/// A sum, and the text that takes the place of the old one.
+/// A sum, and the text that replaces the old one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) number: u64,
     pub(crate) text: Vec<u8>,
-    /// The text is written over the old one, so that everything else about the record stays.
-    /// memcached does so where the length stays, Tokyo Tyrant always.
+    /// The text overwrites the old one, and everything else about the record stays. memcached does
+    /// so if the length stays, Tokyo Tyrant always.
     pub(crate) is_in_place: bool,
 }
 
 /// Arithmetic operation on the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// memcached's; above 2^64 - 1 it begins again at 0.
+    /// Adds as memcached does: above 2^64 - 1 the sum begins again at 0.
     Add(u64),
-    /// memcached's; it stops at 0.
+    /// Subtracts as memcached does: the sum stops at 0.
     Subtract(u64),
-    /// Tokyo Tyrant's: text that is no number counts as 0, and a sum below 0 is 0.
+    /// Adds as Tokyo Tyrant does: text that is no number counts as 0, and a sum below 0 is 0.
     AddToLeading(i64),
 }
 
@@ -35,7 +35,7 @@ impl Operation {
         let mut text = number.to_string().into_bytes();
         let is_in_place = text.len() <= value.len();
         if is_in_place {
-            // A number that has become shorter is filled up with blanks.
+            // A shorter number is padded with blanks.
             text.resize(value.len(), b' ');
         }
         Some(Sum { number, text, is_in_place })
@@ -59,7 +59,7 @@ fn parse(value: &[u8]) -> Option<u64> {
 }
 
 /// Returns the number at the beginning of `text`, as Tokyo Tyrant reads one: blanks, a sign,
-/// digits. The rest is ignored, and no digit at all is 0. Wraps.
+/// digits. The rest is ignored, and text without digits is 0. Wraps.
 pub(crate) fn leading_number(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_64_bits_is_refused() {
+    fn values_that_are_no_number_of_64_bits_are_refused() {
         for text in ["", " ", "x", "12x", "-1", "+", "18446744073709551616", "1.0"] {
             assert_eq!(apply(Operation::Add(0), text), None, "{text}");
         }

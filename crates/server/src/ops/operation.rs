@@ -1,8 +1,8 @@
-//! Operations: a request on records as a value, whichever protocol or log it came from.
+//! Operations: a request on records as a value, from any protocol or log.
 //!
-//! A request is decoded once ([`super::decode`]). The mask looks at the value, the event loop asks
-//! it whether it may wait, [`super::execute()`] carries it out, and a replica spreads it over its
-//! workers by [`Operation::scope`].
+//! A request is decoded once ([`super::decode`]). The mask and the event loop inspect the
+//! operation, [`super::execute()`] carries it out, and a replica assigns it to a worker by
+//! [`Operation::scope`].
 
 use super::decode::Sender;
 use crate::ops::command_mask::Command;
@@ -17,10 +17,10 @@ use wire::binary::{Strings, StringsIter};
 /// Names and values of the columns of a row in turn.
 pub(crate) type Columns<'a> = Take<StringsIter<'a>>;
 
-/// How a database keeps records, as far as that changes the meaning of a request.
+/// Properties of a database that change the meaning of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Model {
-    /// A hash for an engine from elsewhere.
+    /// Kind of the engine. An engine from outside of `cabinet` counts as a hash.
     pub(crate) kind: Kind,
     /// A key may have several values.
     pub(crate) has_duplicates: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Returns how `database` keeps records.
+    /// Returns the properties of `database`.
     pub(crate) fn of(database: &Database) -> Self {
         Self {
             kind: Kind::of_path(&database.path()).unwrap_or(Kind::Hash),
@@ -53,10 +53,10 @@ pub(crate) enum Operation<'a> {
     GetRow { key: &'a [u8] },
     /// Returns at most `length` bytes of a value from byte `start` on.
     GetPart { key: &'a [u8], start: usize, length: usize },
-    /// Returns the records under those of the keys that have one; keys that the database cannot
-    /// have are passed over.
+    /// Returns the records under those of the keys that have one. Keys that are invalid in the
+    /// database are skipped.
     GetMany { keys: Strings<'a> },
-    /// Does the same, but fails on a key that the database cannot have.
+    /// Returns the records under keys, but fails on a key that is invalid in the database.
     GetList { keys: Strings<'a>, every_value: bool },
     /// Returns the length of a value, in bytes.
     ValueSize { key: &'a [u8] },
@@ -66,14 +66,14 @@ pub(crate) enum Operation<'a> {
     PutKeep { key: &'a [u8], value: &'a [u8] },
     /// Adds to the end of a value, or stores it.
     Append { key: &'a [u8], value: &'a [u8] },
-    /// Does the same and keeps the last `width` bytes.
+    /// Adds to the end of a value, and keeps the last `width` bytes.
     AppendShift { key: &'a [u8], value: &'a [u8], width: usize },
     /// Adds a value beside those that the key has.
     PutDuplicate { key: &'a [u8], value: &'a [u8], side: Side },
     /// Stores a row. Under an empty key it gets the next identifier.
     PutRow { key: &'a [u8], columns: Columns<'a>, mode: RowMode },
-    /// Stores records, given as keys and values in turn; where `adds`, beside the values that their
-    /// keys have. `rows` is the sender of values that are rows.
+    /// Stores records, given as keys and values in turn. With `adds`, they are stored beside the
+    /// values that their keys have. `rows` is the sender of values that are rows.
     PutList { pairs: Strings<'a>, adds: bool, rows: Option<Sender> },
     /// Removes a record, the first value if there are several.
     Remove { key: &'a [u8] },
@@ -97,19 +97,19 @@ pub(crate) enum Operation<'a> {
     Range { begin: Option<&'a [u8]>, max: usize, end: Option<&'a [u8]> },
     /// Sets or removes indexes: names of columns and kinds of index in turn.
     SetIndices { pairs: Strings<'a> },
-    /// Searches rows. With `is_replayed`, parts that mean nothing are passed over.
+    /// Searches rows. With `is_replayed`, invalid parts are skipped.
     Search { arguments: Strings<'a>, is_replayed: bool },
-    /// Returns a number that the table has not given out before.
+    /// Returns an identifier that the table has not generated before.
     GenerateUid,
-    /// Makes durable what was changed so far.
+    /// Makes all changes so far durable.
     Sync,
-    /// Changes tuning.
+    /// Changes the tuning.
     Retune { tuning: &'a [u8] },
     /// Removes all records.
     Clear,
     /// Does nothing: the database compacts itself.
     Defragment,
-    /// Does nothing: the database looks after its caches itself.
+    /// Does nothing: the database manages its caches itself.
     ClearCache,
 }
 
@@ -230,7 +230,7 @@ impl<'a> Operation<'a> {
         !self.is_read() && !matches!(self, Self::Sync | Self::Retune { .. })
     }
 
-    /// Returns whether part of the changes may have been made where the operation fails.
+    /// Returns whether a failed operation may have made part of its changes.
     pub(crate) fn changes_in_steps(&self) -> bool {
         matches!(
             self,
@@ -242,8 +242,8 @@ impl<'a> Operation<'a> {
         )
     }
 
-    /// Returns whether the operation belongs to the pool in any case: it goes through many records,
-    /// or waits for the disk, or could not be begun a second time.
+    /// Returns whether the operation always goes to the pool: it reads many records, waits for the
+    /// disk, or cannot be begun a second time.
     #[inline]
     pub(crate) fn needs_pool(&self) -> bool {
         match self {
@@ -264,8 +264,8 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the command that does the same, by which a mask refuses the operation; `None` where
-    /// no command stands for it.
+    /// Returns the command that does the same, by which a mask refuses the operation, or `None` if
+    /// there is none.
     pub(crate) fn access(&self) -> Option<Command> {
         Some(match self {
             Self::Put { .. }

@@ -1,12 +1,12 @@
-//! Groups of keys, named to the database before the first of them is looked up, so that the cache
-//! misses of finding them overlap.
+//! Prefetch of groups of keys: the database gets all keys of a group before the first lookup, so
+//! that their cache misses overlap.
 
 use crate::store::view::View;
 
-/// Most keys that are named at once.
+/// Most keys of a group.
 pub(crate) const KEYS_AHEAD_MAX: usize = 16;
 
-/// The keys of one request, each group of them named to the database before its first key.
+/// The keys of one request, each group of them prefetched before the lookup of its first key.
 pub(crate) struct Grouped<'d, 'k, I> {
     database: &'d View,
     keys: I,

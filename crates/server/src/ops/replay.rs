@@ -1,4 +1,4 @@
-//! Replaying: executes what another server has executed and logged, whatever the mask says.
+//! Replay: executes operations that another server has executed and logged, whatever the mask.
 
 use super::decode::{NoOperation, Sender, decode};
 use super::execute::{Executor, NoReply, Outcome, ReplyLimit, Stop, execute};
@@ -14,10 +14,10 @@ use wire::binary::Request;
 
 /// An operation of a log.
 pub(crate) struct Logged<'a> {
-    /// As it is in the log.
+    /// The request, as logged.
     request: Request<'a>,
     operation: Result<Operation<'a>, NoOperation>,
-    /// Whether it did what it should where it was logged.
+    /// Whether the operation succeeded on the server that logged it.
     pub(crate) succeeded: bool,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Logged<'a> {
         Self { request, operation, succeeded }
     }
 
-    /// Returns which records it changes.
+    /// Returns which records the operation changes.
     pub(crate) fn scope(&self) -> Scope<'a> {
         self.operation.as_ref().map_or(Scope::Nothing, Operation::scope)
     }
@@ -43,20 +43,20 @@ impl<'a> Logged<'a> {
 /// Replays operations of logs, one after the other.
 pub(crate) struct Replayer<'a> {
     budget: &'a Arc<Budget>,
-    /// Logs them here too.
+    /// Store that logs the operations here too.
     store: Store,
-    /// Does what they say.
+    /// Store that executes the operations.
     unlogged: Store,
 }
 
 impl<'a> Replayer<'a> {
-    /// A replayer for the database of `store`. Changes do not have to pass its gate.
+    /// Returns a replayer for the database of `store`. Changes bypass its gate.
     pub(crate) fn new(store: &Store, budget: &'a Arc<Budget>) -> Self {
         Self { budget, store: store.ungated(), unlogged: store.ungated().unlogged() }
     }
 
-    /// Replays an operation. Returns whether it succeeded here; an error means that it has to be
-    /// tried again.
+    /// Replays an operation. Returns whether it succeeded here. After an error it has to be tried
+    /// again.
     pub(crate) fn replay(&mut self, source: Source, logged: &Logged<'_>) -> Result<bool, Error> {
         self.store.set_source(source);
         let execute = || self.execute(logged);
@@ -71,7 +71,7 @@ impl<'a> Replayer<'a> {
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
-        // The master has removed what had expired, or stores something else.
+        // The master has removed an expired record, or is about to store another.
         if let Scope::Key(key) = operation.scope()
             && self.unlogged.remove_expired(key)?
             && matches!(operation, Operation::Remove { .. })
@@ -91,7 +91,7 @@ impl<'a> Replayer<'a> {
             Ok(Outcome::Done | Outcome::Sum(_) | Outcome::Size(_)) => Ok(true),
             Ok(Outcome::NoRecord | Outcome::RecordExists | Outcome::NoPart) => Ok(false),
             Err(Stop::Invalid(_)) => Ok(false),
-            // There is no client to read a long answer.
+            // No client reads a long result.
             Err(Stop::TooLong) => Ok(true),
             Err(Stop::Blocked) => Err(Error::WouldBlock),
             // Every copy of the data fails alike.
@@ -100,8 +100,8 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Returns a digest of the records that an operation changes, where executing it a second time
-    /// would show; `None` where it would not.
+    /// Returns a digest of the records that an operation changes, if a second execution would be
+    /// harmful, or `None` if it would not.
     pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
         let Ok(operation) = &logged.operation else { return None };
         let database = &self.unlogged;
@@ -116,7 +116,7 @@ impl<'a> Replayer<'a> {
             | Operation::PutRow { key, mode: crate::store::RowMode::Merge, .. } => {
                 self.digest_record(key, &mut digest);
             }
-            // Another record each time.
+            // The operation makes another record each time.
             Operation::Put { key, .. }
             | Operation::PutKeep { key, .. }
             | Operation::Remove { key }
@@ -124,7 +124,7 @@ impl<'a> Replayer<'a> {
             {
                 self.digest_record(key, &mut digest);
             }
-            // One of the values of a key.
+            // The operation concerns one of the values of a key.
             Operation::Remove { key } if database.has_duplicates() => {
                 self.digest_record(key, &mut digest);
             }
@@ -161,7 +161,8 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// FNV-1a, with the length of each part after it. It is in a file, so it must stay the same.
+/// FNV-1a, with the length of each part after it. Digests are stored in a file, so the function
+/// must not change.
 struct Digest(u64);
 
 impl Default for Digest {
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tokyo_tyrant_took_is_taken_from_its_log() {
+    fn requests_that_tokyo_tyrant_accepted_are_accepted_from_its_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("casket.tct");
         let database = Database::open(path.to_str().expect("a name")).expect("a database");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_another_record_of_a_fixed_length_database_each_time_shows() {
+    fn a_repeated_operation_that_would_make_another_record_of_a_fixed_length_database_is_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("casket.tcf");
         let database = Database::open(path.to_str().expect("a name")).expect("a database");
@@ -243,7 +244,7 @@ mod tests {
         }
         let shared = Shared::for_test(Config::default(), database);
         let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
-        // The digest before an operation, and whether it is another one then.
+        // Returns the digest before an operation, and whether it differs after the operation.
         let mut looked = |request: &Request<'_>| {
             let logged = Logged::new(request.clone(), true, shared.served.model);
             let before = replayer.state(&logged);
@@ -272,7 +273,7 @@ mod tests {
             (b"outlist", &[b"50", b"min"], true),
             (b"putlist", &[b"50", b"v", b"next", b"v"], true),
             (b"outlist", &[b"50", b"51"], false),
-            // These are values.
+            // The arguments are values.
             (b"putlist", &[b"50", b"next", b"51", b"next"], false),
         ];
         for (name, list, shows) in lists {

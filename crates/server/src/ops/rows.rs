@@ -7,7 +7,7 @@ use cabinet::Meta;
 use cabinet::table::{IndexChange, Row, SearchRequest};
 use wire::binary::Strings;
 
-/// Bytes of a kind of index that is not understood, as far as an error shows it.
+/// Longest part of an invalid kind of index that an error shows, in bytes.
 const SHOWN_KIND_BYTES_MAX: usize = 40;
 
 /// Appends names and values of a row in turn.
@@ -26,7 +26,7 @@ pub(super) fn get_row(
     Ok(if_found(found))
 }
 
-/// Stores a row: as any record, where its columns can be joined, which may not have to wait;
+/// Stores a row: as an ordinary record if its columns can be joined, which avoids waiting,
 /// otherwise as a row. Returns whether it was stored.
 pub(super) fn put_row(
     executor: &Executor<'_>,
@@ -36,7 +36,7 @@ pub(super) fn put_row(
 ) -> Result<bool, Stop> {
     let store = executor.store;
     let parts: Vec<&[u8]> = columns.clone().collect();
-    // No column and one without a name and value would be joined to the same.
+    // A row without columns and a row of one empty column would be joined to the same bytes.
     let is_plain = parts.len() != 1 && parts.iter().all(|part| !part.contains(&0));
     if is_plain {
         let value = parts.join(&0);
@@ -51,7 +51,7 @@ pub(super) fn put_row(
     Ok(store.put_row(key, &parts, &row, mode)?)
 }
 
-/// Sets or removes indexes, up to the first that fails. Does nothing if any kind is not understood.
+/// Sets or removes indexes, up to the first that fails. Does nothing if any kind is invalid.
 pub(super) fn set_indices(store: &Store, pairs: Strings<'_>) -> Result<Outcome, Stop> {
     let parts: Vec<&[u8]> = pairs.iter().collect();
     let mut changes = Vec::new();
@@ -68,7 +68,7 @@ pub(super) fn set_indices(store: &Store, pairs: Strings<'_>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Appends what a search finds, or removes it.
+/// Appends the results of a search, or removes them.
 pub(super) fn search(
     executor: &mut Executor<'_>,
     arguments: Strings<'_>,

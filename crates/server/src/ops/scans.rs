@@ -1,4 +1,4 @@
-//! Operations that go through many records.
+//! Operations that scan many records.
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop};
 use super::iterator::Place;
@@ -6,11 +6,11 @@ use crate::store::Store;
 use cabinet::{Numbered, Position};
 use std::ops::ControlFlow;
 
-/// Counts what a scan has found.
+/// Counts the results of a scan.
 struct Found {
     count: usize,
     max: usize,
-    /// Whether it is within what a reply may hold.
+    /// Whether the results are within the limits of a reply.
     length: Result<(), Stop>,
 }
 
@@ -19,8 +19,8 @@ impl Found {
         Self { count: 0, max, length: Ok(()) }
     }
 
-    /// Has `append` add the next one of `bytes`. Breaks if it is the last that is wanted, or the
-    /// reply is too long.
+    /// Calls `append` to add the next result of `bytes`. Breaks at the last wanted result, or if
+    /// the reply is too long.
     fn add<R: Reply>(
         &mut self,
         limit: &mut ReplyLimit<'_>,
@@ -38,7 +38,7 @@ impl Found {
     }
 }
 
-/// Appends the keys that begin with a prefix; where keys are ids, those within an interval.
+/// Appends the keys that begin with a prefix. If keys are ids, appends those within an interval.
 pub(super) fn keys_with_prefix(
     executor: &mut Executor<'_>,
     prefix: &[u8],
@@ -80,7 +80,7 @@ pub(super) fn matches(
     Ok(Outcome::Done)
 }
 
-/// Appends the records from a key on, until another: only where keys are in order.
+/// Appends the records from one key on until another, if the keys are ordered.
 pub(super) fn range(
     executor: &mut Executor<'_>,
     begin: Option<&[u8]>,
@@ -121,8 +121,8 @@ pub(super) fn range(
     Ok(Outcome::Done)
 }
 
-/// Appends the records from an id on, until another. Nothing begins at a key that is no id, and an
-/// end without digits ends nothing.
+/// Appends the records from one id on until another. No record begins at a key that is no id, and
+/// an end without digits is no limit.
 fn range_of_ids(
     numbered: &dyn Numbered,
     begin: Option<&[u8]>,
@@ -149,7 +149,8 @@ pub(super) fn next_record(
     executor: &mut Executor<'_>,
     reply: &mut impl Reply,
 ) -> Result<Outcome, Stop> {
-    // Taking a key off the iterator cannot be taken back: this runs where it may wait.
+    // A key that was taken off the iterator cannot be put back, so this runs on a thread that may
+    // wait.
     while let Some(Place { key, duplicate }) = next_place(executor)? {
         let limit = &mut executor.limit;
         let show = |entry: cabinet::Entry<'_>| {
@@ -160,7 +161,7 @@ pub(super) fn next_record(
         } else {
             executor.store.read(&key, show)?
         };
-        // Without one, the record was removed after its key was read ahead.
+        // Without a record, it was removed after its key was read ahead.
         if let Some(appended) = found {
             return appended.map(|()| Outcome::Done);
         }

@@ -5,7 +5,7 @@ use crate::budget::Budget;
 use crate::stop_signal::StopSignal;
 use crate::store::Store;
 use crate::store::gate::{Gate, WriteCondition};
-use crate::store::settle::settle;
+use crate::store::resolve::resolve;
 use crate::update_log::{Unfinished, UpdateLog};
 use cabinet::Database;
 use cabinet::name::Kind;
@@ -19,13 +19,13 @@ const TICKS_OF_SEARCH: u32 = 10;
 /// Settings of a served database.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServedSettings {
-    /// 0 for a server that neither logs nor follows.
+    /// Id of the server, 0 if it neither logs nor follows.
     pub(crate) server_id: u32,
     /// Port at which replicas reach the server, 0 if there is none.
     pub(crate) port: u16,
     /// Number of threads that may execute operations of a log.
     pub(crate) threads: usize,
-    /// Whether clients may write whatever closes the gate.
+    /// Whether clients may write even if the gate is closed.
     pub(crate) is_writable: bool,
     /// Memory of all requests and replies, in bytes.
     pub(crate) buffer_bytes_max: usize,
@@ -37,21 +37,21 @@ pub(crate) struct ServedSettings {
     pub(crate) upload_bytes_max: usize,
 }
 
-/// A database that is served.
+/// A served database.
 pub(crate) struct Served {
     pub(crate) settings: ServedSettings,
     /// Handle for threads that may wait. Neither handle waits for durability.
     pub(crate) database: Store,
     /// Handle for event loops.
     pub(crate) nonblocking: Store,
-    /// Both handles without the update log, for requests that ask for that.
+    /// Both handles without the update log, for requests that bypass it.
     unlogged: [Store; 2],
     pub(crate) update_log: Option<Arc<UpdateLog>>,
     /// Open unless this is a read-only replica.
     pub(crate) gate: Arc<Gate>,
     /// Kind of the database, or `None` for an engine from outside of `cabinet`.
     pub(crate) kind: Option<Kind>,
-    /// How the database keeps records.
+    /// Properties of the database that change the meaning of requests.
     pub(crate) model: Model,
     pub(crate) budget: Arc<Budget>,
     /// Budget of the files into which large values are received, in bytes.
@@ -73,7 +73,7 @@ impl Served {
         let (update_log, unfinished) = log.unzip();
         let database = Store::new(database, update_log.clone(), settings.server_id as u16);
         if let (Some(log), Some(unfinished)) = (&update_log, unfinished) {
-            settle(&database, log, &unfinished)?;
+            resolve(&database, log, &unfinished)?;
         }
         let gate = Arc::new(Gate::new(settings.is_writable, condition));
         let database = database.gated(&gate);
@@ -98,8 +98,8 @@ impl Served {
         &self.unlogged[usize::from(may_block)]
     }
 
-    /// Returns the longest value that is received into a file, in bytes. An update log takes at
-    /// most Tokyo Tyrant's longest values. A tree holds the values in memory that it changes.
+    /// Returns the longest value that is received into a file, in bytes. An update log limits it to
+    /// Tokyo Tyrant's longest value, and a tree holds changed values in memory.
     pub(crate) fn upload_bytes_max(&self) -> usize {
         let mut max = self.settings.upload_bytes_max;
         if matches!(self.kind, Some(Kind::Tree | Kind::Table)) {
@@ -114,11 +114,11 @@ impl Served {
         self.update_log.as_ref().is_none_or(|log| log.flush())
     }
 
-    /// Logs the results of the changes that were pending when the process was killed, now that the
+    /// Logs the results of the changes that were pending when the process was killed, once the
     /// update log can be written.
     pub(crate) fn resolve(&self, unfinished: &[Unfinished]) {
         if let Some(log) = &self.update_log
-            && let Err(error) = settle(&self.database.ungated(), log, unfinished)
+            && let Err(error) = resolve(&self.database.ungated(), log, unfinished)
         {
             tracing::error!(
                 "update log: cannot log the changes that a killed process left pending: {error}"

@@ -1,4 +1,4 @@
-//! A file for a value that is on its way, so that it takes no memory until it is complete.
+//! Spool: a file for a value that is being received, so that it takes no memory.
 
 use crate::budget::{Budget, Charge};
 use crate::store::view::View;
@@ -8,27 +8,27 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are sent to the disk at a time where memory is limited.
+/// Bytes that are written back to the disk at a time if memory is limited.
 const WRITTEN_BACK_BYTES: u64 = 2 << 20;
 
-/// A file without a name, in the folder of the database. It is gone when this is.
+/// A file without a name, in the folder of the database. It is removed when this is dropped.
 pub(crate) struct Spool {
     file: Arc<dyn File>,
     bytes: u64,
-    /// How much of it was sent to the disk.
+    /// Length of the part that was written back.
     written_back: u64,
     charge: Charge,
 }
 
-/// A spooled value, in the memory of the file.
+/// A complete spooled value, in the memory of the file.
 pub(crate) struct Spooled {
     map: Option<Map>,
-    /// What it takes of the disk counts until it is gone.
+    /// Charge for the space on disk.
     _charge: Charge,
 }
 
 impl Spool {
-    /// An empty one, if the database has a folder. What it takes of the disk counts against
+    /// Returns an empty spool, if the database has a folder. Its space on disk counts against
     /// `budget`.
     pub(crate) fn new(database: &View, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
         let folder: PathBuf = Some(database.path()).filter(|path| path.is_dir())?;
@@ -41,18 +41,18 @@ impl Spool {
         }))
     }
 
-    /// Bytes that were written.
+    /// Returns the length so far, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds to its end.
+    /// Appends a piece.
     pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         self.write_at(piece, self.bytes)
     }
 
-    /// Puts a piece in its place, with zeros before it if it was shorter. Fails with
-    /// [`io::ErrorKind::QuotaExceeded`] if all spools together would come to more than they may.
+    /// Writes a piece at `offset`, after zeros if the file was shorter. Fails with
+    /// [`io::ErrorKind::QuotaExceeded`] if all spools together would exceed the budget.
     pub(crate) fn write_at(&mut self, piece: &[u8], offset: u64) -> io::Result<()> {
         let bytes = self.bytes.max(offset.saturating_add(piece.len() as u64));
         if !self.charge.set(usize::try_from(bytes).unwrap_or(usize::MAX)) {
@@ -64,22 +64,21 @@ impl Spool {
         Ok(())
     }
 
-    /// Has what was written on its way to the disk, and its pages given up once they are there.
-    /// Where memory is limited they count, and those that have changed cannot be taken from a
-    /// process.
+    /// Starts writing pages back to the disk, and drops those that are clean. With limited memory
+    /// pages count, and dirty ones cannot be reclaimed.
     fn write_back(&mut self, upto: u64) {
         if UsableMemory::of_process().is_limited && upto >= self.written_back + WRITTEN_BACK_BYTES {
-            // The pieces before are mostly on the disk by now.
+            // The earlier pieces are mostly on the disk by now.
             let from = self.written_back.saturating_sub(4 * WRITTEN_BACK_BYTES);
             self.file.write_back(from, upto - from);
             self.written_back = upto;
         }
     }
 
-    /// The whole value.
+    /// Returns the complete value.
     pub(crate) fn finish(self) -> io::Result<Spooled> {
         let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        // There is no mapping of nothing.
+        // An empty file cannot be mapped.
         let map = (bytes > 0).then(|| self.file.map(bytes, bytes)).transpose()?;
         if let Some(map) = &map {
             map.expect_reading_in_order();
@@ -89,7 +88,7 @@ impl Spool {
 }
 
 impl Spooled {
-    /// The value.
+    /// Returns the value.
     pub(crate) fn value(&self) -> &[u8] {
         self.map.as_ref().and_then(|map| map.get(0, map.written())).unwrap_or_default()
     }

@@ -1,13 +1,13 @@
-//! Looking ahead in a pipeline: the keys of the next requests are named to the database before
-//! the first of them is executed, so that the cache misses of finding them overlap.
+//! Lookahead in a pipeline: prefetches the keys of the next requests before the first of them is
+//! executed, so that the cache misses of their lookups overlap.
 
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::shared::Shared;
 use wire::memcached::Dialect;
 use wire::{Parse, Protocol, binary, memcached, memcached_binary};
 
-/// Names the keys of the whole requests at the beginning of `input`; answers how many bytes of
-/// requests that was. Requests with several keys see to it themselves.
+/// Prefetches the keys of the whole requests at the beginning of `input`. Returns the length of
+/// these requests in bytes. Requests with several keys prefetch their keys themselves.
 pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
     let mut keys = [&[][..]; KEYS_AHEAD_MAX];
     let mut count = 0;
@@ -26,12 +26,12 @@ pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
     seen
 }
 
-/// The one key of the request at the beginning of `input`, and the request's length.
+/// Returns the only key of the request at the beginning of `input`, and the request's length.
 fn next_key(dialect: Dialect, input: &[u8]) -> Option<(&[u8], usize)> {
     if input.is_empty() {
         return None;
     }
-    // All of its flags need not be gone through twice.
+    // Its flags need not be parsed twice.
     if let Some(key) = memcached::meta_get_key(input) {
         return Some(key);
     }

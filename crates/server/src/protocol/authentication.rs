@@ -1,9 +1,9 @@
 //! Authentication: decides who may use a server that has users.
 //!
-//! A connection is its user's from the moment on that memcached's protocols have taken a name and
-//! a password: the text protocol in a `set` that must be its first command, the binary one by SASL.
-//! Then it speaks all protocols but HTTP, of which every request carries its own, since a proxy
-//! may send those of several users over one connection. Tokyo Tyrant's protocol has no passwords.
+//! memcached's protocols take a name and a password once per connection: the text protocol in a
+//! `set` that must be its first command, the binary protocol by SASL. After that the connection
+//! speaks all protocols but HTTP. Each HTTP request carries its own credentials, since a proxy may
+//! send requests of several users over one connection. Tokyo Tyrant's protocol has no passwords.
 
 use super::{Context, Next, Step, dispatch};
 use crate::access::logins::Login;
@@ -15,17 +15,17 @@ use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
 use wire::{Parse, Protocol, http, memcached};
 
-/// Answers a login over memcached's text protocol that is not looked at.
+/// Reply to a login over memcached's text protocol that is refused without a check.
 const TOO_MANY_FAILURES: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
 
 impl Context<'_> {
-    /// Whether the connection may do what it asks for.
+    /// Returns whether the connection may execute its requests.
     #[inline]
     pub(super) fn is_authenticated(&self) -> bool {
         self.session.is_authenticated || self.shared.config.users.is_none()
     }
 
-    /// Gives the connection to the user of this name and password, if there is one.
+    /// Authenticates the connection as the user of this name and password, if there is one.
     pub(super) fn authenticate(
         &mut self,
         users: &Users,
@@ -42,7 +42,7 @@ impl Context<'_> {
     }
 }
 
-/// Executes the request at the beginning of `input`, if its client may.
+/// Executes the request at the beginning of `input`, if its client is authorized.
 pub(super) fn step(
     context: &mut Context<'_>,
     users: &Users,
@@ -61,13 +61,13 @@ pub(super) fn step(
                 } else {
                     challenge(context, &head, login, input, output)
                 };
-                // Others are looked at again.
+                // Other requests are parsed again.
                 if matches!(step, Step::Executed { .. }) {
                     login.count(context.counters);
                 }
                 return step;
             }
-            // What is no head is nobody's request.
+            // A request without a valid head has no user.
             _ => true,
         },
         Some(Protocol::Binary) if context.shared.config.opens_tokyo_tyrant => true,
@@ -99,7 +99,7 @@ pub(super) fn step(
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
-/// The first command of memcached's text protocol. `None` if it will never end.
+/// Executes the first command of memcached's text protocol. Returns `None` if it will never end.
 fn introduce(
     context: &mut Context<'_>,
     users: &Users,
@@ -114,7 +114,7 @@ fn introduce(
     let mut next = Next::GoOn;
     output.extend_from_slice(match request {
         Request::Store(store) if store.mode == Mode::Set => {
-            // As with memcached, more of them do not count.
+            // memcached ignores further words, too.
             let words: Vec<&[u8]> = store
                 .value
                 .split(|byte| *byte == b' ')
@@ -141,8 +141,8 @@ fn introduce(
     Some(Step::Executed { bytes, next })
 }
 
-/// Asks for a name and a password, or for patience. The body that may follow is not read, so the
-/// connection ends.
+/// Requests a name and a password, or a later retry. The connection ends, as the body that may
+/// follow is not read.
 fn challenge(
     context: &Context<'_>,
     head: &Head<'_>,

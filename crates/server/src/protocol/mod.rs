@@ -1,9 +1,10 @@
-//! From the bytes of a request to those of its reply: one file for each protocol.
+//! Protocols: from the bytes of a request to the bytes of its reply, in one file per protocol.
 //!
-//! All protocols turn into the same operations of [`cabinet::Database`]. On an event loop nothing
-//! waits for the disk: a request that would have to is rolled back and [`Step::Blocked`], and then
-//! executed from its first byte by a thread that may wait. Until that point it has changed nothing
-//! that changes a second time: what changes several records one by one begins where it may wait.
+//! All protocols decode requests into the same operations. An event loop never waits for the disk.
+//! A request that would have to wait is rolled back and is [`Step::Blocked`]. A thread that may
+//! wait then executes it from its first byte. Until then the request has changed nothing that would
+//! be changed a second time: requests that change several records one by one begin on such a
+//! thread.
 
 mod ahead;
 mod authentication;
@@ -33,22 +34,22 @@ use crate::store::Store;
 use cabinet::{Entry, Error};
 use wire::Parse;
 
-/// Most keys that a request may look up on an event loop; longer ones are left to the pool, so
-/// that the other connections of the loop get their turn.
+/// Most keys that a request may look up on an event loop. Longer requests go to the pool, so that
+/// the other connections of the loop get their turn.
 const INLINE_KEYS_MAX: usize = 1024;
 
-/// Length of a reply, in bytes, above which a request on many keys is left to the pool, for the
-/// same reason.
+/// Length of a reply, in bytes, above which a request on many keys goes to the pool, for the same
+/// reason.
 const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Length of a reply, in bytes, above which it counts against the memory of all connections while
-/// it is made, and the steps in which it does.
+/// Length of a reply, in bytes, above which the reply counts against the memory of all connections
+/// while it is made. It is counted in steps of the same length.
 const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
-/// What executing a request needs beside its bytes.
+/// Context of a request.
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
-    /// Waits for the disk only if `may_block`.
+    /// Handle that waits for the disk only if `may_block`.
     pub(crate) database: &'a Store,
     /// Whether this thread may wait.
     pub(crate) may_block: bool,
@@ -56,65 +57,65 @@ pub(crate) struct Context<'a> {
     pub(crate) session: &'a mut Session,
     /// File descriptor of the connection.
     pub(crate) descriptor: i32,
-    /// Set once something may have been written: the reply has to wait for the log.
+    /// Set once something may have been written, so that the reply has to wait for the log.
     pub(crate) mutated: bool,
-    /// For the bytes of a long reply.
+    /// Charge for the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
 }
 
-/// What was done with the bytes at the beginning of the input.
+/// Result for the bytes at the beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// They were a request, which is answered.
+    /// The bytes were a request, which is executed.
     Executed {
         /// Length of the request.
         bytes: usize,
-        /// What becomes of the connection.
+        /// Disposition of the connection.
         next: Next,
     },
-    /// They are not a whole request.
+    /// The request is incomplete.
     Incomplete {
-        /// Length from which looking again makes sense.
+        /// Length from which another parse makes sense.
         needed: usize,
     },
-    /// They are a request that this thread must not execute. Nothing has been answered.
+    /// This thread must not execute the request. Nothing was appended to the output.
     Blocked {
         /// Length of the request.
         bytes: usize,
     },
 }
 
-/// What becomes of a connection after a request.
+/// Disposition of a connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The next request is executed.
     GoOn,
-    /// It is closed, unless more requests have arrived already: then the last of them counts, as
-    /// with Tokyo Tyrant.
+    /// The connection is closed, unless more requests have arrived. Then the last of them decides,
+    /// as in Tokyo Tyrant.
     CloseIfQuiet,
-    /// It is closed.
+    /// The connection is closed.
     Close,
-    /// It is closed, after the client was given time to read why.
+    /// The connection is closed after the client had time to read the reply.
     Refuse,
-    /// It is handed over, with this request, which has not been looked at: see
+    /// The connection is handed over with this request, which was not parsed: see
     /// [`crate::ConnectionUpgrade`].
     Upgrade,
-    /// It belongs to a replica from now on.
+    /// The connection belongs to a replica from now on.
     Replicate(Ask),
 }
 
-/// Why a request ends before its reply.
+/// Reason why a request ends before its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Halt {
-    /// It would have to wait.
+    /// The request would have to wait.
     Blocked,
-    /// Its reply would be longer than [`crate::Config::reply_bytes_max`], or than there is room
+    /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
 }
 
-/// Executes the request at the beginning of `input`, or what is there of one that is under way, and
-/// appends its reply. `input` is empty only where a long reply is to be gone on with.
+/// Executes the request at the beginning of `input`, or the part of an incomplete one, and appends
+/// its reply. `input` is empty only if a long reply is to be continued.
 #[inline]
 pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     if context.session.http.is_under_way() {
@@ -149,7 +150,7 @@ impl<'a> Context<'a> {
         self.shared.config.mask != CommandMask::NONE
     }
 
-    /// Carries out an operation, and remembers why it failed: then there is no outcome.
+    /// Executes an operation. After a failure, remembers the reason and returns no outcome.
     #[inline]
     fn execute(
         &mut self,
@@ -181,7 +182,7 @@ impl<'a> Context<'a> {
                 Ok(Some(outcome))
             }
             Err(stop) => {
-                // What has failed in one step has changed nothing, and can be said at once.
+                // A failed operation of one step has changed nothing, so its reply need not wait.
                 self.mutated |= operation.changes_in_steps();
                 self.note_stop(operation.name(), stop).map(|()| None)
             }
@@ -211,7 +212,7 @@ impl<'a> Context<'a> {
         tracing::debug!("{operation}: {error}");
     }
 
-    /// Whether a command is masked.
+    /// Returns whether a command is masked.
     #[inline]
     fn refuses(&self, command: Command, protocol: Protocol) -> bool {
         self.shared.config.mask.refuses(command, protocol)
@@ -223,14 +224,14 @@ impl<'a> Context<'a> {
         self.shared.writer(self.database)
     }
 
-    /// Ends the request on a thread that must not wait.
+    /// Ends the request if this thread must not wait.
     #[inline]
     fn wait(&self) -> Result<(), Halt> {
         if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
     }
 
-    /// Ends a request that changes so many records one by one, if it may have to wait between two
-    /// of them: what it had changed by then would be changed, or removed, once more.
+    /// Ends a request that changes this many records one by one, if it may have to wait between
+    /// them. A second execution would repeat its changes.
     #[inline]
     fn wait_before_changing(&self, records: usize) -> Result<(), Halt> {
         if records > 1 { self.wait() } else { Ok(()) }
@@ -244,22 +245,23 @@ impl<'a> Context<'a> {
         if is_within { Ok(()) } else { Err(Halt::TooLong) }
     }
 
-    /// Says whether there is room for a reply.
+    /// Returns whether there is memory for a reply.
     #[cold]
     fn charge_for(&mut self, bytes: usize) -> bool {
         let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.served.budget));
         charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
     }
 
-    /// Ends a request on many keys that has become too much for an event loop, with so many of them
-    /// and so many bytes of its reply done.
+    /// Ends a request on many keys that has become too long for an event loop, after so many keys
+    /// and so many bytes of its reply.
     #[inline]
     fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Halt> {
         let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
         if is_within { Ok(()) } else { self.wait() }
     }
 
-    /// Has `write` append a record to a reply that began at `start`, if there is room for it.
+    /// Calls `write` to append a record to a reply that began at `start`, if there is memory for
+    /// it.
     #[inline]
     fn append(
         &mut self,
@@ -267,13 +269,13 @@ impl<'a> Context<'a> {
         entry: Entry<'_>,
         write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
     ) -> Result<(), Halt> {
-        // Before it is copied.
+        // The memory is charged before the record is copied.
         self.check_length(output.len() - start + entry.value.len())?;
         write(output, entry);
         self.check_length(output.len() - start)
     }
 
-    /// The same with the record under a key, if there is one.
+    /// Appends the record under a key, if there is one, as [`Self::append`] does.
     #[inline]
     fn read_into(
         &mut self,
@@ -288,7 +290,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Sorts a failure of the database from the need to wait, and remembers it.
+    /// Ends the request if it has to wait. Remembers other failures of the database.
     #[inline]
     fn attempt<T>(
         &mut self,
@@ -310,14 +312,14 @@ impl<'a> Context<'a> {
         Ok(error)
     }
 
-    /// The same for an operation that writes.
+    /// Does the same as [`Self::attempt`] for an operation that writes.
     #[inline]
     fn attempt_write<T>(
         &mut self,
         operation: &'static str,
         result: cabinet::Result<T>,
     ) -> Result<Result<T, Error>, Halt> {
-        // What has failed has changed nothing, and can be said at once.
+        // A failed operation has changed nothing, so its reply need not wait.
         self.mutated |= result.is_ok();
         self.attempt(operation, result)
     }
@@ -330,21 +332,21 @@ impl<'a> Context<'a> {
         self.shared.last_failure.set(failure);
     }
 
-    /// The same with what was wrong, in words for `misc error`.
+    /// Remembers why an operation failed, with a text for `misc error`.
     fn fail_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
         self.fail(operation, Failure::Invalid);
         self.session.last_reason = Some(reason.into());
     }
 
-    /// Counts and remembers that there is no such record.
+    /// Counts and remembers a miss.
     fn miss(&mut self, operation: &'static str, count: Count) {
         self.counters.count(count);
         self.fail(operation, Failure::NoRecord);
     }
 }
 
-/// Ends a request. What it has answered is taken back if it has to be executed again, or to be
-/// answered otherwise by `too_long`.
+/// Ends a request. Takes back its reply if the request is to be executed again, or replaces it with
+/// that of `too_long`.
 #[inline]
 fn finish(
     output: &mut Vec<u8>,
@@ -367,7 +369,7 @@ fn finish(
     }
 }
 
-/// To a client that asks for a record, a key under which there can be none is one without.
+/// Returns `absent` for a key that is invalid in the database: for a client it has no record.
 #[inline]
 fn or_absent<T>(result: Result<T, Error>, absent: T) -> Result<T, Error> {
     match result {
@@ -376,8 +378,8 @@ fn or_absent<T>(result: Result<T, Error>, absent: T) -> Result<T, Error> {
     }
 }
 
-/// A request longer than the limit counts as one that never ends, so that whether it is taken does
-/// not depend on how it was cut into packets.
+/// Makes a request over the limit one that never ends. Whether it is accepted must not depend on
+/// how it was cut into packets.
 #[inline]
 fn within_limit<T>(context: &Context<'_>, parsed: Parse<T>) -> Parse<T> {
     match parsed {
@@ -388,8 +390,7 @@ fn within_limit<T>(context: &Context<'_>, parsed: Parse<T>) -> Parse<T> {
     }
 }
 
-/// A request of which more is needed: waits for it, unless that is more than the limit, which
-/// `refuse` answers.
+/// Waits for more of an incomplete request, unless it exceeds the limit; then `refuse` replies.
 fn incomplete(context: &Context<'_>, input: &[u8], needed: usize, refuse: impl FnOnce()) -> Step {
     if needed <= context.shared.config.request_bytes_max {
         return Step::Incomplete { needed };

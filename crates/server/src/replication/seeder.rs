@@ -13,7 +13,7 @@ use super::feed::Feed;
 use super::link::Link;
 use super::replica::Phase;
 use super::sender::{Failure, keeps};
-use crate::store::as_is::as_is;
+use crate::store::record_operations::record_operations;
 use crate::store::strings;
 use crate::update_log::Scope;
 use cabinet::Position;
@@ -131,7 +131,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let stand = replication.served.database.lock_keys(log, Scope::Key(key));
         let at_us = stand.timestamp_us();
         let mut taken = Ok(());
-        as_is(&replication.served.database, key, &mut |request| {
+        record_operations(&replication.served.database, key, &mut |request| {
             if taken.is_ok() {
                 taken = self.take(at_us, request);
             }

@@ -1,7 +1,7 @@
-//! Whether clients may write: those of a read-only replica may not, and those who wait for replicas
-//! not while there are too few.
+//! Write gate: refuses the writes of clients on a read-only replica, and while too few replicas
+//! acknowledge.
 //!
-//! [`crate::store::Store`] asks at each change. What comes from the master goes around it.
+//! [`crate::store::Store`] checks it at each change. Changes from the master bypass it.
 
 use cabinet::{Error, Result};
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Open, or closed with the reason.
+/// The gate is open, or closed with a reason.
 #[derive(Debug)]
 pub(crate) struct Gate {
     stays_open: bool,
@@ -25,7 +25,7 @@ pub(crate) trait WriteCondition: fmt::Debug + Send + Sync {
 }
 
 impl Gate {
-    /// An open one, which cannot be closed if it `stays_open`.
+    /// Returns an open gate. With `stays_open` it cannot be closed.
     pub(crate) fn new(stays_open: bool, condition: Option<Arc<dyn WriteCondition>>) -> Self {
         let is_closed = AtomicBool::new(false);
         Self { stays_open, is_closed, reason: Mutex::default(), condition }
@@ -45,7 +45,7 @@ impl Gate {
         self.is_closed.store(false, Ordering::Release);
     }
 
-    /// Why writes are refused, if they are.
+    /// Returns why writes are refused, if they are.
     pub(crate) fn reason(&self) -> Option<String> {
         self.is_closed.load(Ordering::Acquire).then(|| self.reason.lock().clone())
     }

@@ -1,35 +1,40 @@
-//! The one place where records change: the database, and its update log if there is one.
+//! Store: the one place where records change. It consists of the database and its update log, if
+//! any.
 //!
-//! It has a method for everything of [`Database`] that changes something, under the same name; what
-//! only reads is the database's own. With a log each change is made and logged under the lock of
-//! its key, as the request of the binary protocol that does the same. Without one nothing is added.
+//! It has each method of [`Database`] that changes something, under the same name; methods that
+//! only read are those of [`View`]. With a log, each change is made and logged under the lock of
+//! its key, as the equivalent request of the binary protocol. Without a log the store adds nothing.
 //!
-//! As Tokyo Tyrant does, an operation is logged that found a record where there should be none, or
-//! none, or no number; one that failed otherwise has changed nothing here and must not be repeated
-//! elsewhere. What the protocol cannot say is logged as the record that came of it; one with flags
-//! or an expiry as `misc put` with a third argument, which Tokyo Tyrant ignores. In a database with
-//! a cap every change is logged as the record that came of it, and what the cap evicts is not
-//! logged: replicas keep to caps of their own. So is what is added to a record that will expire:
-//! whoever executes that later finds nothing to add to, and would keep what was added for good.
+//! As in Tokyo Tyrant, an operation is logged with its success if it only found a record, no record
+//! or no number. Any other failure has changed nothing here, and is not logged.
+//!
+//! A change that the protocol cannot express is logged as the resulting record. Flags and expiry
+//! follow the value in a third argument of `misc put`, which Tokyo Tyrant ignores.
+//!
+//! In a database with a cap, every change is logged as the resulting record. Evictions are not
+//! logged: replicas have caps of their own. An addition to a record that will expire is logged as
+//! the resulting record too. A later replay would find no record, and would store the addition for
+//! ever.
 
-pub(crate) mod as_is;
 pub(crate) mod gate;
+mod log_entries;
 pub(crate) mod position_file;
-pub(crate) mod settle;
+pub(crate) mod record_operations;
+pub(crate) mod resolve;
 #[cfg(test)]
 mod tests;
 pub(crate) mod view;
-mod words;
 
-pub(crate) use words::{meta_in, put_request, strings};
+pub(crate) use log_entries::{meta_in, put_request, strings};
 
-use crate::store::as_is::as_is;
 use crate::store::gate::Gate;
+use crate::store::record_operations::record_operations;
 use crate::update_log::{
     ChangeGuard, KeyLockGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us,
 };
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
+use log_entries::{added_to, appended, with_key};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
@@ -37,28 +42,27 @@ use std::sync::Arc;
 use view::View;
 use wire::binary::{Function, Request, double_to_parts};
 use wire::update_log::Operation;
-use words::{added_to, appended, with_key};
 
-/// How a row meets the one that is there.
+/// Effect of a new row on the row that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowMode {
-    /// It takes its place.
+    /// The new row replaces it.
     Replace,
-    /// Nothing is stored.
+    /// The new row is not stored.
     Keep,
-    /// Its columns are added to that row.
+    /// The columns of the new row are added to it.
     Merge,
 }
 
-/// A database whose changes are logged. Everything that only reads is its [`View`]'s.
+/// A database whose changes are logged. The methods that only read are those of its [`View`].
 #[derive(Clone)]
 pub(crate) struct Store {
     view: View,
-    /// Whether the handle waits for the disk.
+    /// Whether the thread may wait for the disk.
     may_wait: bool,
     log: Option<Arc<UpdateLog>>,
     source: Source,
-    /// Gate of clients' changes.
+    /// Write gate, for the handles of clients.
     gate: Option<Arc<Gate>>,
 }
 
@@ -71,29 +75,29 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// A store whose changes are logged as those of the server `id`.
+    /// Returns a store that logs its changes as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
         let source = Source { origin: id, master: 0, root: None };
         Self { view: View { database }, may_wait: true, log, source, gate: None }
     }
 
-    /// The same for clients, whose changes have to pass the gate.
+    /// Returns the store for clients, whose changes have to pass the gate.
     pub(crate) fn gated(&self, gate: &Arc<Gate>) -> Self {
         Self { gate: Some(Arc::clone(gate)), ..self.clone() }
     }
 
-    /// The same for changes that come from elsewhere.
+    /// Returns the store for changes that bypass the gate.
     pub(crate) fn ungated(&self) -> Self {
         Self { gate: None, ..self.clone() }
     }
 
-    /// Fails if nothing may be changed.
+    /// Fails if the gate is closed.
     #[inline]
     fn pass(&self) -> Result<()> {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.pass())
     }
 
-    /// The same for threads that must not wait for the disk.
+    /// Returns the store for threads that must not wait for the disk.
     pub(crate) fn nonblocking(&self) -> Self {
         Self {
             view: View { database: self.view.database.nonblocking() },
@@ -102,12 +106,12 @@ impl Store {
         }
     }
 
-    /// The same without the log.
+    /// Returns the store without the log.
     pub(crate) fn unlogged(&self) -> Self {
         Self { log: None, ..self.clone() }
     }
 
-    /// Changes from now on are logged as coming from there.
+    /// Sets the source with which further changes are logged.
     pub(crate) fn set_source(&mut self, source: Source) {
         self.source = source;
     }
@@ -116,85 +120,86 @@ impl Store {
         log.begin(&self.view.database, self.source, scope, self.may_wait)
     }
 
-    fn append(&self, held: &ChangeGuard<'_>, request: Request<'_>, succeeded: bool) {
-        held.append(self.source, &Operation { request, succeeded });
+    fn append(&self, guard: &ChangeGuard<'_>, request: Request<'_>, succeeded: bool) {
+        guard.append(self.source, &Operation { request, succeeded });
     }
 
-    /// Begins a change of the record under a key. Returns also the key to change and to log: of a
-    /// fixed-length database, the id that `next`, `prev`, `min` or `max` means now, so that it
-    /// means the same record wherever the entry is executed.
+    /// Begins a change of the record under a key. Returns also the key to change and to log. In a
+    /// fixed-length database, that is the id that `next`, `prev`, `min` or `max` means now, so that
+    /// it means the same record wherever the operation is replayed.
     fn begin_record<'s, 'k>(
         &'s self,
         log: &'s UpdateLog,
         key: &'k [u8],
     ) -> Result<(ChangeGuard<'s>, Cow<'k, [u8]>)> {
         if self.view.database.as_numbered().is_none() || !is_relative(key) {
-            let held = self.begin(log, Scope::Key(key))?;
-            self.expire(&held, key)?;
-            return Ok((held, Cow::Borrowed(key)));
+            let guard = self.begin(log, Scope::Key(key))?;
+            self.expire(&guard, key)?;
+            return Ok((guard, Cow::Borrowed(key)));
         }
         loop {
             let id = self.resolve(key)?;
             let resolved = id.map_or(Cow::Borrowed(key), |id| id.to_string().into_bytes().into());
-            let held = self.begin(log, Scope::Key(&resolved))?;
-            // Another change may have taken the id before this one had its lock.
+            let guard = self.begin(log, Scope::Key(&resolved))?;
+            // Another change may have taken the id before this one got its lock.
             if self.resolve(key)? == id {
-                self.expire(&held, &resolved)?;
-                return Ok((held, resolved));
+                self.expire(&guard, &resolved)?;
+                return Ok((guard, resolved));
             }
         }
     }
 
-    /// Removes what has expired under a key that is about to be changed, and logs that: whoever
-    /// executes the change may know nothing of expiry, or have another time.
-    fn expire(&self, held: &ChangeGuard<'_>, key: &[u8]) -> Result<()> {
+    /// Removes an expired record before its key is changed, and logs the removal: a replica may
+    /// ignore expiry, or have another clock.
+    fn expire(&self, guard: &ChangeGuard<'_>, key: &[u8]) -> Result<()> {
         if self.view.database.expired_keys().is_some() && self.view.database.remove_expired(key)? {
-            // Removing it is logged so that it succeeds also where there is nothing any more.
+            // The removal is logged as an operation that also succeeds on a replica without the
+            // record.
             let database = View { database: self.view.database.blocking() };
-            as_is(&database, key, &mut |request| self.append(held, request, true))?;
+            record_operations(&database, key, &mut |request| self.append(guard, request, true))?;
         }
         Ok(())
     }
 
-    /// Removes an expired record, without logging that. Returns whether it was there.
+    /// Removes an expired record without logging. Returns whether it was present.
     pub(crate) fn remove_expired(&self, key: &[u8]) -> Result<bool> {
         self.view.database.remove_expired(key)
     }
 
-    /// Looks for expired records, where only writes do so by themselves.
+    /// Searches for expired records, in engines that otherwise search only during writes.
     pub(crate) fn find_expired(&self) {
         self.view.database.find_expired();
     }
 
-    /// Has the table give out only numbers after `last_uid`.
+    /// Makes the table generate only identifiers above `last_uid`.
     pub(crate) fn set_last_uid(&self, last_uid: u64) -> Result<()> {
         self.rows().map_or(Ok(()), |table| table.set_uid_seed(last_uid))
     }
 
-    /// Keeps others from changing the record under a key, or all of them, while the guard lives.
+    /// Locks the key, or all keys, until the guard is dropped.
     pub(crate) fn lock_keys<'l>(&self, log: &'l UpdateLog, scope: Scope<'_>) -> KeyLockGuard<'l> {
         log.lock_keys(&self.view.database, scope)
     }
 
-    /// Removes the records that have expired as far as the database has named them, and logs that,
-    /// until a master decides what has expired, as `is_over` returns.
+    /// Removes the expired records that the database has reported, and logs the removals. Stops
+    /// once `is_over` returns true, when a master decides what has expired.
     pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
         let (Some(log), Some(expired)) = (&self.log, self.view.database.expired_keys()) else {
             return Ok(());
         };
         for key in expired.take() {
-            let held = self.begin(log, Scope::Key(&key))?;
-            // Waiting for the lock may have taken long.
+            let guard = self.begin(log, Scope::Key(&key))?;
+            // A master may have been set while this thread waited for the lock.
             if is_over() {
                 break;
             }
-            self.expire(&held, &key)?;
+            self.expire(&guard, &key)?;
         }
         Ok(())
     }
 
-    /// The id that a word of a fixed-length database means now; `None` if there is none, so that
-    /// the change fails, or finds no record.
+    /// Returns the id that a keyword of a fixed-length database means now. It is `None` if there is
+    /// none, so that the change fails, or finds no record.
     fn resolve(&self, key: &[u8]) -> Result<Option<u64>> {
         let Some(numbered) = self.view.database.as_numbered() else { return Ok(None) };
         let id = match key {
@@ -208,8 +213,7 @@ impl Store {
         Ok(id.filter(|id| (1..=numbered.id_max()).contains(id)))
     }
 
-    /// Makes a change of the record under a key; logs `request` with whether it did what it should,
-    /// as `outcome` sees it.
+    /// Changes the record under a key. Logs `request` with its success, as `outcome` derives it.
     fn change_record<T>(
         &self,
         key: &[u8],
@@ -219,25 +223,25 @@ impl Store {
     ) -> Result<T> {
         self.pass()?;
         let Some(log) = &self.log else { return change(&self.view.database, key) };
-        let (held, key) = self.begin_record(log, key)?;
+        let (guard, key) = self.begin_record(log, key)?;
         let request = with_key(request, &key);
-        let mut is_as_is = self.view.database.evicts();
+        let mut logs_record = self.view.database.evicts();
         if let Some((added, width)) = added_to(&request) {
             let (bytes, expires) = self.present(&key)?;
             log.check_value((bytes + added).min(width))?;
-            is_as_is |= expires;
+            logs_record |= expires;
         }
         let result = change(&self.view.database, &key);
         match &result {
-            Ok(_) if is_as_is => self.log_what_is(&held, &key),
-            Ok(done) => self.append(&held, request, outcome(done)),
-            Err(Error::NotANumber { .. }) if !is_as_is => self.append(&held, request, false),
+            Ok(_) if logs_record => self.log_result(&guard, &key),
+            Ok(done) => self.append(&guard, request, outcome(done)),
+            Err(Error::NotANumber { .. }) if !logs_record => self.append(&guard, request, false),
             Err(_) => {}
         }
         result
     }
 
-    /// Makes a change that is not of one record; logs `request` if it succeeds.
+    /// Makes a change that is not of one record. Logs `request` if it succeeds.
     fn change(
         &self,
         scope: Scope<'_>,
@@ -249,14 +253,14 @@ impl Store {
             self.pass()?;
         }
         let Some(log) = &self.log else { return change(&self.view.database) };
-        let held = self.begin(log, scope)?;
+        let guard = self.begin(log, scope)?;
         change(&self.view.database)?;
-        self.append(&held, request, true);
+        self.append(&guard, request, true);
         Ok(())
     }
 
-    /// Length of the value that is there, in bytes, and whether it will expire. For rows neither
-    /// counts: they do not expire, and their columns are logged one by one.
+    /// Returns the length of the present value in bytes, and whether it will expire. Both are 0 for
+    /// rows: these do not expire, and their columns are logged one by one.
     fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
         if self.view.database.table().is_some() {
             return Ok((0, false));
@@ -270,24 +274,24 @@ impl Store {
         }
     }
 
-    /// Logs what has become of a record. A replica may have a record that was evicted or has
-    /// expired here, or the other way round, and then the same operation would come to something
-    /// else there.
-    fn log_what_is(&self, held: &ChangeGuard<'_>, key: &[u8]) {
-        // The change is made: it is too late to be executed again by somebody who may wait.
+    /// Logs the resulting record. A replica may have a record that was evicted or has expired here,
+    /// or lack one, so that the same operation would have another result there.
+    fn log_result(&self, guard: &ChangeGuard<'_>, key: &[u8]) {
+        // The change is made, so a thread that may wait cannot execute it again.
         if self.logs_whole() {
-            return self.log_whole(held, key);
+            return self.log_whole(guard, key);
         }
         let database = self.view.database.blocking();
-        let logged = database.read(key, |entry| self.log_put(held, key, entry.value, entry.meta));
-        // If it cannot be read, it is better gone there than old.
+        let logged = database.read(key, |entry| self.log_put(guard, key, entry.value, entry.meta));
+        // A record that cannot be read is removed from the replicas, rather than left outdated
+        // there.
         if !matches!(logged, Ok(Some(()))) {
-            self.append(held, Request::Out { key }, true);
+            self.append(guard, Request::Out { key }, true);
         }
     }
 
-    /// Has `execute` replay an operation that was logged elsewhere, and logs its request with
-    /// whether it succeeded.
+    /// Calls `execute` to replay an operation that was logged elsewhere. Logs its request with its
+    /// success here.
     pub(crate) fn replay(
         &self,
         request: &Request<'_>,
@@ -295,9 +299,9 @@ impl Store {
         execute: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
         let Some(log) = &self.log else { return execute() };
-        let held = self.begin(log, scope)?;
+        let guard = self.begin(log, scope)?;
         let succeeded = execute()?;
-        self.append(&held, request.clone(), succeeded);
+        self.append(&guard, request.clone(), succeeded);
         Ok(succeeded)
     }
 
@@ -308,27 +312,27 @@ impl Store {
     pub(crate) fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.put_with(key, value, meta) };
-        let key = self.given(key)?;
+        let key = self.row_key(key)?;
         log.check_value(value.len())?;
-        let (held, key) = self.begin_record(log, &key)?;
+        let (guard, key) = self.begin_record(log, &key)?;
         let version = self.view.database.put_with(&key, value, meta)?;
-        self.log_put(&held, &key, value, meta);
+        self.log_put(&guard, &key, value, meta);
         Ok(version)
     }
 
     pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.put_keep(key, value, meta) };
-        let key = self.given(key)?;
+        let key = self.row_key(key)?;
         log.check_value(value.len())?;
-        let (held, key) = self.begin_record(log, &key)?;
+        let (guard, key) = self.begin_record(log, &key)?;
         let (_, expires) = self.present(&key)?;
-        let is_as_is = self.view.database.evicts() || expires;
+        let logs_record = self.view.database.evicts() || expires;
         let stored = self.view.database.put_keep(&key, value, meta)?;
-        if stored && (meta != Meta::NONE || is_as_is) {
-            self.log_put(&held, &key, value, meta);
-        } else if !is_as_is {
-            self.append(&held, Request::PutKeep { key: &key, value }, stored);
+        if stored && (meta != Meta::NONE || logs_record) {
+            self.log_put(&guard, &key, value, meta);
+        } else if !logs_record {
+            self.append(&guard, Request::PutKeep { key: &key, value }, stored);
         }
         Ok(stored)
     }
@@ -337,17 +341,17 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.replace(key, value, meta) };
         log.check_value(value.len())?;
-        let (held, key) = self.begin_record(log, key)?;
+        let (guard, key) = self.begin_record(log, key)?;
         let key = &*key;
         let stored = self.view.database.replace(key, value, meta)?;
         if stored {
-            self.log_put(&held, key, value, meta);
+            self.log_put(&guard, key, value, meta);
         }
         Ok(stored)
     }
 
     pub(crate) fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-        let key = self.given(key)?;
+        let key = self.row_key(key)?;
         let request = Request::PutCat { key: &key, value: suffix };
         self.change_record(&key, request, |()| true, |database, key| database.put_cat(key, suffix))
     }
@@ -363,22 +367,22 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.extend(key, part, front) };
         if front {
-            // The protocol has no word for it.
+            // The protocol has no operation that prepends.
             return self.modify(key, |entry| match entry {
                 None => (Change::Keep, false),
                 Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
             });
         }
-        let (held, key) = self.begin_record(log, key)?;
+        let (guard, key) = self.begin_record(log, key)?;
         let key = &*key;
         let (bytes, expires) = self.present(key)?;
         log.check_value(bytes + part.len())?;
-        let is_as_is = self.view.database.evicts() || expires || !self.has_plain_values();
+        let logs_record = self.view.database.evicts() || expires || !self.has_plain_values();
         let extended = self.view.database.extend(key, part, front)?;
-        if extended && is_as_is {
-            self.log_what_is(&held, key);
+        if extended && logs_record {
+            self.log_result(&guard, key);
         } else if extended {
-            self.append(&held, Request::PutCat { key, value: part }, true);
+            self.append(&guard, Request::PutCat { key, value: part }, true);
         }
         Ok(extended)
     }
@@ -389,15 +393,15 @@ impl Store {
     }
 
     pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
-        let key = self.given(key)?;
+        let key = self.row_key(key)?;
         let request = Request::AddInt { key: &key, addend };
-        // With this sum Tokyo Tyrant says that it has failed, though it is stored.
+        // Tokyo Tyrant reports this sum as a failure, though it is stored.
         let outcome = |sum: &i32| *sum != i32::MIN;
         self.change_record(&key, request, outcome, |database, key| database.add_int(key, addend))
     }
 
     pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
-        let key = self.given(key)?;
+        let key = self.row_key(key)?;
         let (integral, fractional) = double_to_parts(addend);
         let request = Request::AddDouble { key: &key, integral, fractional };
         let add = |database: &Database, key: &[u8]| database.add_double(key, addend);
@@ -416,11 +420,11 @@ impl Store {
             return self.view.database.compare_and_swap(key, version, value, meta);
         };
         log.check_value(value.len())?;
-        let (held, key) = self.begin_record(log, key)?;
+        let (guard, key) = self.begin_record(log, key)?;
         let key = &*key;
         let swap = self.view.database.compare_and_swap(key, version, value, meta)?;
         if matches!(swap, Swap::Stored(_)) {
-            self.log_put(&held, key, value, meta);
+            self.log_put(&guard, key, value, meta);
         }
         Ok(swap)
     }
@@ -440,7 +444,7 @@ impl Store {
     ) -> Result<(T, Version)> {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.modify_versioned(key, decide) };
-        let (held, key) = self.begin_record(log, key)?;
+        let (guard, key) = self.begin_record(log, key)?;
         let key = &*key;
         let mut changed = Change::Keep;
         let mut appended_from = None;
@@ -466,11 +470,11 @@ impl Store {
         match (changed, appended_from) {
             (Change::Keep, _) => {}
             (Change::Put(value, _), Some(from)) => {
-                self.append(&held, Request::PutCat { key, value: &value[from..] }, true);
+                self.append(&guard, Request::PutCat { key, value: &value[from..] }, true);
             }
-            (Change::Put(value, meta), None) => self.log_put(&held, key, &value, meta),
-            (Change::Remove, _) if self.logs_whole() => self.log_whole(&held, key),
-            (Change::Remove, _) => self.append(&held, Request::Out { key }, true),
+            (Change::Put(value, meta), None) => self.log_put(&guard, key, &value, meta),
+            (Change::Remove, _) if self.logs_whole() => self.log_whole(&guard, key),
+            (Change::Remove, _) => self.append(&guard, Request::Out { key }, true),
         }
         Ok(answer)
     }
@@ -498,14 +502,14 @@ impl Store {
         if let Some(log) = &self.log
             && !log.sync()
         {
-            return Err(Error::Poisoned("update log: it cannot be made durable".into()));
+            return Err(Error::Poisoned("update log: cannot be made durable".into()));
         }
         Ok(())
     }
 
-    /// Copies the database to `path` as it is at some moment of the call, which it answers in
-    /// microseconds since 1970. With a log, all that this has up to then is in the copy, and
-    /// nothing else; the last time stamp is noted in it, see [`crate::POSITION_FILE`].
+    /// Copies the database to `path` as of some moment of the call. Returns that moment in
+    /// microseconds since 1970. With a log, the copy contains exactly the changes logged by then,
+    /// and a file with the last time stamp, see [`crate::POSITION_FILE`].
     pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
         let Some(log) = &self.log else {
             self.view.database.copy_to(path)?;
@@ -513,7 +517,7 @@ impl Store {
         };
         let mut mark = Mark::default();
         self.view.database.copy_at(path, &mut |cut| {
-            let Some(_held) = log.block_changes() else { return Ok(false) };
+            let Some(_guard) = log.block_changes() else { return Ok(false) };
             cut()?;
             mark = log.mark();
             Ok(true)
@@ -526,19 +530,19 @@ impl Store {
 
     pub(crate) fn retune(&self, tuning: &str) -> Result<()> {
         let request = Request::Optimize { parameters: tuning.as_bytes() };
-        // A cap that is lowered removes records.
+        // A lower cap removes records.
         self.pass()?;
         self.change(Scope::Nothing, request, |database| database.retune(tuning))
     }
 
-    /// Returns a number that the table has not given out before.
+    /// Returns an identifier that the table has not generated before.
     pub(crate) fn generate_uid(&self) -> Result<u64> {
         let table = self.rows()?;
         self.function(Scope::Nothing, Function::GenerateUid, &[], |_| true, || table.generate_uid())
     }
 
-    /// Stores `row`, of these columns; under the next identifier where the key is empty. Returns
-    /// whether it was stored.
+    /// Stores `row`, which has these columns, under the next identifier if the key is empty.
+    /// Returns whether it was stored.
     pub(crate) fn put_row(
         &self,
         key: &[u8],
@@ -565,15 +569,15 @@ impl Store {
         })
     }
 
-    /// Sets or removes the index of a column, as the name of its kind says.
+    /// Sets or removes the index of a column. `kind` is the name of the change.
     pub(crate) fn set_index(&self, column: &[u8], kind: &[u8], change: IndexChange) -> Result<()> {
         let table = self.rows()?;
         let set = || table.set_index(column, change);
         self.function(Scope::Nothing, Function::SetIndex, &[column, kind], |()| true, set)
     }
 
-    /// Returns what a search finds, or removes it if the request says so. The rows that it removes
-    /// are logged one by one: a replica may find others.
+    /// Returns the results of a search, or removes them if the request says so. Removed rows are
+    /// logged one by one, since a replica may find others.
     pub(crate) fn search(&self, request: &SearchRequest) -> Result<SearchAnswer> {
         let table = self.rows()?;
         if !request.out {
@@ -581,19 +585,18 @@ impl Store {
         }
         self.pass()?;
         let Some(log) = &self.log else { return table.answer(request) };
-        // It may find any row, so nothing else may change meanwhile.
-        let held = self.begin(log, Scope::All)?;
-        table.answer_removing(request, |key| self.append(&held, Request::Out { key }, true))
+        // The search may find any row, so no other change may be made meanwhile.
+        let guard = self.begin(log, Scope::All)?;
+        table.answer_removing(request, |key| self.append(&guard, Request::Out { key }, true))
     }
 
     /// Returns the table.
     fn rows(&self) -> Result<&Table> {
-        let missing = || Error::NotSupported("rows, in a database that is not a table".into());
+        let missing = || Error::NotSupported("rows in a database that is not a table".into());
         self.view.database.table().ok_or_else(missing)
     }
 
-    /// Makes a change that is logged as the call of a versatile function, which did what it should
-    /// if `outcome` says so.
+    /// Makes a change that is logged as a call of `misc`, with its success as `outcome` derives it.
     pub(crate) fn function<T>(
         &self,
         scope: Scope<'_>,
@@ -605,34 +608,36 @@ impl Store {
         self.pass()?;
         let Some(log) = &self.log else { return call() };
         let Some(strings) = strings(arguments) else {
-            return Err(Error::NotSupported("so long an argument, in an update log".into()));
+            return Err(Error::NotSupported(
+                "an argument above the longest of an update log".into(),
+            ));
         };
-        let held = self.begin(log, scope)?;
+        let guard = self.begin(log, scope)?;
         if let Scope::Key(key) = scope {
-            self.expire(&held, key)?;
+            self.expire(&guard, key)?;
         }
         let done = call()?;
         if let Scope::Key(key) = scope
             && self.logs_whole()
         {
-            self.log_whole(&held, key);
+            self.log_whole(&guard, key);
             return Ok(done);
         }
         let arguments = strings.strings();
-        self.append(&held, Request::Misc { function, options: 0, arguments }, outcome(&done));
+        self.append(&guard, Request::Misc { function, options: 0, arguments }, outcome(&done));
         Ok(done)
     }
 
-    /// Logs that a record is what it is.
-    pub(crate) fn log_as_is(&self, key: &[u8]) -> Result<()> {
+    /// Logs the operations that restore a record.
+    pub(crate) fn log_record(&self, key: &[u8]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let held = self.begin(log, Scope::Key(key))?;
-        as_is(&self.view, key, &mut |request| self.append(&held, request, true))
+        let guard = self.begin(log, Scope::Key(key))?;
+        record_operations(&self.view, key, &mut |request| self.append(&guard, request, true))
     }
 
-    /// The key that a row is stored under: in a table the next identifier in place of an empty one,
-    /// so that the log says which.
-    fn given<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+    /// Returns the key to store a row under. In a table an empty key becomes the next identifier,
+    /// so that the log contains it.
+    fn row_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
         if !key.is_empty() || self.log.is_none() {
             return Ok(Cow::Borrowed(key));
         }
@@ -643,35 +648,40 @@ impl Store {
         }
     }
 
-    /// Whether `putcat` adds to the end of a value; in a table it adds columns to a row.
+    /// Returns whether `putcat` appends to a value. In a table it adds columns to a row.
     fn has_plain_values(&self) -> bool {
         self.view.database.table().is_none()
     }
 
-    /// Whether a change of a duplicate or of columns is logged as all duplicates of the key, or as
-    /// the row. A replica may have some that were evicted here, with which the same change would be
-    /// another.
+    /// Returns whether a change of a duplicate or of columns is logged as all duplicates of the
+    /// key, or as the whole row. A replica may have parts that were evicted here, so that the same
+    /// change would have another result there.
     fn logs_whole(&self) -> bool {
         let has_parts = self.view.database.has_duplicates() || self.view.database.table().is_some();
         self.view.database.evicts() && has_parts
     }
 
     /// Logs all duplicates of a key, or its row.
-    fn log_whole(&self, held: &ChangeGuard<'_>, key: &[u8]) {
-        // The change is made: it is too late to be executed again by a thread that may wait.
+    fn log_whole(&self, guard: &ChangeGuard<'_>, key: &[u8]) {
+        // The change is made, so a thread that may wait cannot execute it again.
         let database = View { database: self.view.database.blocking() };
-        if let Err(error) = as_is(&database, key, &mut |request| self.append(held, request, true)) {
-            // What cannot be read is better gone there than old.
-            tracing::error!("the update log has a key without what it has here: {error}");
+        if let Err(error) =
+            record_operations(&database, key, &mut |request| self.append(guard, request, true))
+        {
+            // An error leaves the key without a record in the log, rather than with an outdated
+            // one.
+            tracing::error!(
+                "update log: cannot read a changed record, so replicas will lack it: {error}"
+            );
         }
     }
 
-    fn log_put(&self, held: &ChangeGuard<'_>, key: &[u8], value: &[u8], meta: Meta) {
+    fn log_put(&self, guard: &ChangeGuard<'_>, key: &[u8], value: &[u8], meta: Meta) {
         if self.logs_whole() {
-            return self.log_whole(held, key);
+            return self.log_whole(guard, key);
         }
         // A row has neither flags nor an expiry; the argument that carries them would be a column.
         let meta = if self.has_plain_values() { meta } else { Meta::NONE };
-        put_request(key, value, meta, |request| self.append(held, request, true));
+        put_request(key, value, meta, |request| self.append(guard, request, true));
     }
 }

@@ -1,4 +1,4 @@
-//! The position file: the place in the log up to which a snapshot has what was logged.
+//! Position file: the time stamp up to which a snapshot contains the log.
 
 use cabinet::{Error, Result};
 use std::fs::File;

@@ -2,10 +2,10 @@ use super::*;
 use crate::update_log::Settings;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest value that the logs of these tests have room for, in bytes.
+/// Longest value that the logs of these tests accept, in bytes.
 const MAX: usize = 300;
 
-/// A database with a log of little room, and one record.
+/// Returns a database with one record, and with a log that accepts only short values.
 fn store(folder: &Path, value: &[u8]) -> Store {
     let path = folder.join("casket.tch");
     let database = Database::open(path.to_str().expect("a name")).expect("a database");
@@ -63,7 +63,7 @@ fn a_value_that_could_not_be_logged_is_refused_before_it_is_stored() {
                 }
                 Err(error) => panic!("{name}: {error}"),
             }
-            // Other changes go on.
+            // Other changes are still accepted.
             store.put(b"other", b"v").expect("room");
         }
     }
@@ -80,7 +80,7 @@ fn a_longer_value_may_get_shorter() {
 }
 
 #[test]
-fn what_has_expired_is_the_masters_matter_from_the_moment_that_one_is_followed() {
+fn expired_records_are_left_to_the_master_once_one_is_followed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (clock, time) = cabinet::Clock::manual(1000);
     let mut options = cabinet::Options::default();
@@ -95,16 +95,16 @@ fn what_has_expired_is_the_masters_matter_from_the_moment_that_one_is_followed()
         store.put_with(key, b"v", meta).expect("room");
     }
     time.set(3000);
-    // Two rounds find all there are.
+    // Two rounds find all expired records.
     (0..2).for_each(|_| store.find_expired());
     let has_master = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let held = store.begin(&log, Scope::Key(b"a")).expect("no failure");
+        let guard = store.begin(&log, Scope::Key(b"a")).expect("no failure");
         let collecting =
             scope.spawn(|| store.collect_expired(|| has_master.load(Ordering::Relaxed)));
         std::thread::sleep(std::time::Duration::from_millis(50));
         has_master.store(true, Ordering::Relaxed);
-        drop(held);
+        drop(guard);
         collecting.join().expect("no panic").expect("no failure");
     });
     assert_eq!(store.len(), 2);

@@ -1,4 +1,4 @@
-//! View of a database: everything that reads it, and nothing that changes a record.
+//! View of a database: all methods that read, and none that changes a record.
 
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
@@ -9,7 +9,7 @@ use cabinet::{
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// A database that can only be read. The methods are those of [`Database`] by the same name.
+/// A read-only database. The methods are those of [`Database`] by the same name.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(super) database: Database,
@@ -21,7 +21,7 @@ impl From<Database> for View {
     }
 }
 
-/// Declares methods that call those of the database by the same name.
+/// Declares methods that call the methods of the database by the same name.
 macro_rules! forward {
     ($(fn $name:ident $(<$($generic:tt),*>)? (&self $(, $argument:ident: $type:ty)*) -> $result:ty;)*) => {
         $(
@@ -86,12 +86,12 @@ impl View {
         fn figures(&self) -> Vec<(&'static str, String)>;
     }
 
-    /// Returns how keys are told apart.
+    /// Returns how keys are partitioned.
     pub(crate) fn partitioning(&self) -> KeyPartitioning {
         KeyPartitioning::of(&self.database)
     }
 
-    /// Returns the number of the partition of a key, if keys can be told apart.
+    /// Returns the partition of a key, if keys can be partitioned.
     pub(crate) fn partition_of(&self, key: &[u8], count: usize) -> Option<usize> {
         self.partitioning().partition(&self.database, key, count)
     }
@@ -101,7 +101,7 @@ impl View {
         self.database.table().is_some()
     }
 
-    /// Returns the last number that the table has given out, 0 for what is no table.
+    /// Returns the last identifier that the table has generated, 0 for other engines.
     pub(crate) fn last_uid(&self) -> u64 {
         self.database.table().map_or(0, Table::last_uid)
     }
@@ -111,7 +111,7 @@ impl View {
         self.database.table().map_or_else(Vec::new, Table::indices)
     }
 
-    /// Makes durable what was changed so far.
+    /// Makes all changes so far durable.
     pub(crate) fn make_durable(&self) -> Result<()> {
         self.database.sync()
     }

@@ -1,4 +1,5 @@
-//! Many gets, puts and removals in one request: a line of JSON for each, and one for its answer.
+//! Batch: many gets, puts and removals in one HTTP request. A line of JSON for each, and one for
+//! its result.
 
 use super::json::Bytes;
 use super::read::read_record;
@@ -18,13 +19,13 @@ use wire::http::{Conditions, Head, Method, Request, Status, reply};
 /// Most lines of a request.
 const LINES_MAX: usize = 10_000;
 
-/// Most bytes of a reply. Values that would make it longer are not read.
+/// Longest reply, in bytes. Values that would exceed it are not read.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// Most characters of what is said to be wrong with a line.
+/// Longest error text of a line, in characters.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
-/// Whether a request is one of many.
+/// Returns whether a request is a batch.
 pub(super) fn is_batch(head: &Head<'_>) -> bool {
     let is_json_lines = |media_type: &[u8]| {
         let base = media_type.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -33,7 +34,7 @@ pub(super) fn is_batch(head: &Head<'_>) -> bool {
     head.method == Method::Post && head.header("Content-Type").is_some_and(is_json_lines)
 }
 
-/// What a line asks for.
+/// Operation of a line.
 enum Operation {
     Get,
     Put { value: Vec<u8>, media_type: Option<String>, expires: u64 },
@@ -43,18 +44,18 @@ enum Operation {
 struct Line {
     key: Vec<u8>,
     operation: Operation,
-    /// The entity tag that the record has to have, or `*`.
+    /// The entity tag that the record must have, or `*`.
     matching: Option<String>,
     none_matching: Option<String>,
 }
 
-/// Carries out line by line, each for itself.
+/// Executes each line by itself, in order.
 pub(super) fn batch(
     context: &mut Context<'_>,
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    // Before the first change: it must not be begun twice.
+    // The pool must take over before the first change, as a batch cannot be begun twice.
     context.wait()?;
     let body = request.body();
     let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
@@ -82,7 +83,7 @@ pub(super) fn batch(
         answers.extend_from_slice(answer.to_string().as_bytes());
         answers.push(b'\n');
         if !charge.set(answers.capacity()) {
-            // What was done is done; the client sees how far it came.
+            // Executed lines stay executed, and the client sees how many there are.
             let error = json!({ "error": "out of memory; nothing further was done" });
             answers.extend_from_slice(error.to_string().as_bytes());
             answers.push(b'\n');
@@ -93,8 +94,8 @@ pub(super) fn batch(
     Ok(())
 }
 
-/// What a line may have. It is read into nothing else, for as a tree it would be dozens of times as
-/// long.
+/// Fields of a line. Lines are parsed into nothing else, as a tree would take dozens of times their
+/// length.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -116,7 +117,7 @@ fn parse(line: &[u8]) -> Result<Line, String> {
         return Err("no object".into());
     }
     let fields: Fields = serde_json::from_slice(line).map_err(|error| {
-        // It may name what is as long as the line.
+        // The text may contain a name as long as the line.
         error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect::<String>()
     })?;
     let Fields { get, put, remove, value, media_type, expires, matching, none_matching } = fields;
@@ -126,7 +127,7 @@ fn parse(line: &[u8]) -> Result<Line, String> {
             (key, Operation::Put { value, media_type, expires: expires.unwrap_or(0) })
         }
         (None, None, Some(key), None) => (key, Operation::Remove),
-        _ => return Err("one of get, put with value, and remove".into()),
+        _ => return Err("expected exactly one of get, put with a value, and remove".into()),
     };
     Ok(Line { key: key.0, operation, matching, none_matching })
 }
@@ -184,7 +185,7 @@ fn get(
         if conditions.check(Some(&tag)).is_err() {
             return Err("precondition failed");
         }
-        // A byte takes six at most in JSON.
+        // One byte becomes at most six in JSON.
         if entry.value.len().saturating_mul(6) > room {
             return Err("reply too long");
         }
@@ -208,7 +209,7 @@ fn get(
     })
 }
 
-/// Stores a value, or removes the record.
+/// Stores or removes the record.
 fn write(
     context: &mut Context<'_>,
     key: &[u8],
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_an_operation_is_not_read() {
+    fn unknown_fields_are_not_read() {
         for line in [r#"{"other":[[["#, r#"{"put":{"other":[[["#, r#"{"put":[[["#] {
             let error = parse(line.as_bytes()).err().expect("an error");
             assert!(!error.contains("EOF"), "{error}");

@@ -1,4 +1,4 @@
-//! How long a value is good: `X-TT-XT` and `Cache-Control`.
+//! Expiry over HTTP: `X-TT-XT` and `Cache-Control`.
 
 use crate::ops::expiry::{expires_at_ms, now_ms, seconds_left, unix_seconds};
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,9 +6,9 @@ use wire::http::{Head, reply};
 
 const HEADER: &str = "X-TT-XT";
 
-/// When a value that is put ceases to exist, as [`cabinet::Meta`] has it; 0 is never. `X-TT-XT`
-/// counts: seconds from now up to 30 days, seconds since 1970 above that, or a date. Without it
-/// `max-age` does, unless that is 0, which browsers send with everything.
+/// Returns the expiry of a value that is put, in the unit of [`cabinet::Meta`], where 0 is never.
+/// `X-TT-XT` has precedence: seconds from now up to 30 days, seconds since 1970 above that, or a
+/// date. Without it `max-age` counts, unless it is 0, which browsers send with every request.
 pub(super) fn asked_for(head: &Head<'_>) -> Result<u64, &'static str> {
     if let Some(time) = head.header(HEADER) {
         return absolute_ms(time).ok_or("X-TT-XT is neither a number of seconds nor a date");
@@ -17,13 +17,13 @@ pub(super) fn asked_for(head: &Head<'_>) -> Result<u64, &'static str> {
     Ok(if max_age == 0 { 0 } else { after_seconds(max_age) })
 }
 
-/// The time that a number of seconds means, from now or since 1970.
+/// Returns the time that a number of seconds stands for, from now or since 1970.
 pub(super) fn at_seconds(seconds: u64) -> u64 {
     expires_at_ms(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 fn after_seconds(seconds: u64) -> u64 {
-    // From now, however long: what `at_seconds` takes for an absolute time is not.
+    // `max-age` is always relative, even if `at_seconds` would take it for an absolute time.
     at_seconds((now_ms() / 1000).saturating_add(seconds))
 }
 
@@ -34,7 +34,7 @@ fn absolute_ms(time: &[u8]) -> Option<u64> {
     }
     let date = httpdate::parse_http_date(time).ok()?;
     let seconds = date.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    // A date of long ago is no number of seconds from now.
+    // A date before now must not be taken for seconds from now.
     Some(seconds.saturating_mul(1000).max(1000))
 }
 
@@ -47,7 +47,7 @@ fn max_age(directives: &[u8]) -> Option<u64> {
     })
 }
 
-/// Says until when a value is good, if it does not stay for ever.
+/// Appends the headers with the expiry of a value, if it has one.
 pub(super) fn write(output: &mut Vec<u8>, expires_at_ms: u64) {
     let (Some(left), Some(at)) = (seconds_left(expires_at_ms), unix_seconds(expires_at_ms)) else {
         return;
@@ -59,12 +59,12 @@ pub(super) fn write(output: &mut Vec<u8>, expires_at_ms: u64) {
     reply::header(output, HEADER, &at.to_string());
 }
 
-/// Seconds since 1970 at which a value ceases to exist, if it does.
+/// Returns the expiry of a value in seconds since 1970, if it has one.
 pub(super) fn seconds(expires_at_ms: u64) -> Option<u64> {
     unix_seconds(expires_at_ms)
 }
 
-/// A date of HTTP, which are those of years with four digits.
+/// Returns a date in HTTP's form, which has four digits for the year.
 fn date(unix_seconds: u64) -> Option<String> {
     const YEAR_10000: u64 = 253_402_300_800;
     let time = UNIX_EPOCH + Duration::from_secs(unix_seconds);

@@ -1,19 +1,19 @@
-//! Requests that are for WebDAV, if that is served.
+//! Handover of requests to WebDAV, if it is served.
 
 use crate::protocol::{Context, Next, Step};
 use wire::Parse;
 use wire::http::path::path_key;
 use wire::http::{Head, Method, Status, head, reply};
 
-/// Hands the connection over if the request at the beginning of `input` is one of WebDAV's, or
-/// refuses it if it would change what a WebDAV client has locked.
+/// Hands the connection over if the request at the beginning of `input` belongs to WebDAV. Refuses
+/// the request if it would change a resource that a WebDAV client has locked.
 pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let upgrade = context.shared.upgrade()?;
     let Parse::Complete(head, _) = head(input) else { return None };
     let is_plain = !is_of_this_server(&head);
     let upgrades = match head.method {
         Method::Dav | Method::Options => true,
-        // Locks and folders are to be respected.
+        // WebDAV respects locks and folders.
         Method::Put | Method::Delete => is_plain,
         Method::Get | Method::Head => is_folder(&head) && super::list::query(&head).is_none(),
         Method::Post | Method::Other => false,
@@ -29,12 +29,12 @@ pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -
     None
 }
 
-/// Whether the target is the path of a folder.
+/// Returns whether the target is the path of a folder.
 fn is_folder(head: &Head<'_>) -> bool {
     path_key(head.target).is_ok_and(|key| key.is_empty() || key.ends_with(b"/"))
 }
 
-/// Whether a request asks for what only this server has.
+/// Returns whether a request uses an extension of this server.
 fn is_of_this_server(head: &Head<'_>) -> bool {
     head.header("X-TT-PDMODE").is_some() || super::freshness::asked_for(head) != Ok(0)
 }

@@ -1,4 +1,4 @@
-//! Keys and values in JSON: a string, or `{"base64": ".."}` where the bytes are no text.
+//! Keys and values in JSON: a string, or `{"base64": ".."}` if the bytes are not UTF-8.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use wire::base64;
 /// Media type of a document.
 pub(super) const JSON: &str = "application/json";
 
-/// Media type of documents one to a line.
+/// Media type of documents with one JSON value per line.
 pub(super) const JSON_LINES: &str = "application/x-ndjson";
 
-/// Bytes, as JSON has them.
+/// Returns bytes in their JSON form.
 pub(super) fn from_bytes(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -23,8 +23,7 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// The bytes of a key or a value that is read. Nothing else that JSON may have in its place is
-/// held.
+/// The bytes of a parsed key or value. Other JSON in its place is not held in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_neither_form_is_nothing() {
+    fn other_json_is_an_error() {
         for value in [
             json!(1),
             json!(null),

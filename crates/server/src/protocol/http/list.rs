@@ -1,4 +1,4 @@
-//! Keys by prefix, a page at a time, as JSON.
+//! List of keys by prefix, in pages, as JSON.
 
 use super::{Halt, explained, json};
 use crate::counters::Count;
@@ -12,13 +12,13 @@ use wire::http::{Head, Method, Status, decode, reply};
 /// Most keys of a page.
 const KEYS_MAX: usize = 10_000;
 
-/// Keys of a page whose client does not say how many.
+/// Keys of a page if the client does not set a limit.
 const KEYS_DEFAULT: usize = 1000;
 
-/// Most keys that are looked at for a page. With fewer that have the prefix, the page ends early.
+/// Most keys that are visited for a page. The page ends early if few of them have the prefix.
 const LOOKED_AT_MAX: usize = 100_000;
 
-/// What is asked for.
+/// Parameters of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     prefix: Vec<u8>,
@@ -26,8 +26,8 @@ struct Wanted {
     limit: usize,
 }
 
-/// The query of a request for a list. It takes a client that accepts JSON by name, because to
-/// others the whole target is a key.
+/// Returns the query of a request for a list. Only a client that names JSON in `Accept` gets a
+/// list, because for other clients the whole target is a key.
 pub(super) fn query<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     let query = head.target.strip_prefix(b"/?list")?;
     let accepts = head.header("Accept").is_some_and(|accept| {
@@ -38,13 +38,13 @@ pub(super) fn query<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     is_list.then_some(query)
 }
 
-/// Answers with a page.
+/// Replies with a page.
 pub(super) fn list(
     context: &mut Context<'_>,
     query: &[u8],
     output: &mut Vec<u8>,
 ) -> std::result::Result<(), Halt> {
-    // It reads many records, of any age.
+    // A page reads many records, of any age.
     context.wait()?;
     context.counters.count(Count::KeysWithPrefix);
     let wanted = match Wanted::parse(query) {
@@ -91,12 +91,12 @@ impl Wanted {
 
 struct Page {
     keys: Vec<Vec<u8>>,
-    /// After which key the next page begins, if this is not the last.
+    /// Key after which the next page begins, unless this is the last page.
     next: Option<Vec<u8>>,
 }
 
-/// Keys in the order of the database, which is that of the bytes in trees, and in hash databases
-/// none that means anything, but always the same.
+/// Reads a page in the order of the database. Trees have the order of bytes. Hash databases have an
+/// order without meaning that stays the same.
 fn page(database: &View, wanted: &Wanted) -> Result<Page> {
     let is_sorted = database.order() == Some(Order::Lexical);
     let mut position = match &wanted.after {
@@ -104,7 +104,7 @@ fn page(database: &View, wanted: &Wanted) -> Result<Page> {
         None | Some(_) if is_sorted => database.position_of(&wanted.prefix),
         None | Some(_) => Position::Start,
     };
-    // In an order of hashes, keys whose hash is the same come in any order before it.
+    // In the order of hashes, keys with the same hash may come before it.
     let mut skips = wanted.after.as_deref().filter(|_| matches!(position, Position::Hash(_)));
     let mut page = Page { keys: Vec::new(), next: None };
     let mut last: Vec<u8> = Vec::new();
@@ -119,7 +119,7 @@ fn page(database: &View, wanted: &Wanted) -> Result<Page> {
         }
         for key in step {
             if key == last && looked_at > 0 || wanted.after.as_ref() == Some(&key) {
-                // Another value of the same key.
+                // The key has several values.
                 continue;
             }
             if is_sorted && !key.starts_with(&wanted.prefix) {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_names_what_is_wanted() {
+    fn a_query_selects_keys() {
         let parsed = Wanted::parse(b"&prefix=a%2Fb&after=a%2Fb+c&limit=5").expect("a query");
         assert_eq!(parsed, wanted("a/b", Some(b"a/b c".to_vec()), 5));
         assert_eq!(Wanted::parse(b"").expect("a query"), wanted("", None, KEYS_DEFAULT));

@@ -1,5 +1,4 @@
-//! HTTP/1.x: the target is a key, the body a value. Where WebDAV is served too, the target is a
-//! path.
+//! HTTP/1.x: the target is a key, the body a value. If WebDAV is served too, the target is a path.
 
 mod batch;
 mod freshness;
@@ -29,10 +28,10 @@ use wire::http::reply;
 use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::{Invalid, Parse};
 
-/// What is said of a record that is damaged. Names of files are for the server's log.
+/// Reply for a damaged record. File names appear only in the server's log.
 const DAMAGED: &str = "a record is damaged: the server's log tells where";
 
-/// Methods that are answered, and the command that a mask has to name to refuse them.
+/// Supported methods, and the command by which a mask refuses them.
 const METHODS: [(&str, Command); 6] = [
     ("OPTIONS", Command::Stat),
     ("GET", Command::Get),
@@ -42,7 +41,7 @@ const METHODS: [(&str, Command); 6] = [
     ("DELETE", Command::Out),
 ];
 
-/// Bytes that an element of a result takes beside its own until the response is made.
+/// Bytes that an element of a result takes in addition to its length until the response is made.
 const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
 
 /// Executes the request at the beginning of `input`.
@@ -93,8 +92,8 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
-/// Says that the connection stays open in the reply that begins at `start`, to a client of HTTP/1.0
-/// that asked for it. Without that it would wait for the end of the connection.
+/// Announces in the reply that begins at `start` that the connection stays open, if a client of
+/// HTTP/1.0 has asked for it. Otherwise the client would wait for the end of the connection.
 fn announce(head: &Head<'_>, output: &mut Vec<u8>, start: usize) {
     if head.minor_version == 0
         && head.keep_alive
@@ -105,7 +104,7 @@ fn announce(head: &Head<'_>, output: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Returns the key that a request is about, or the status that refuses it.
+/// Returns the key of a request, or the status that refuses it.
 fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
     let key = if context.shared.serves_paths() {
         Cow::Owned(path_key(head.target).map_err(|_| Status::BadRequest)?)
@@ -115,7 +114,7 @@ fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Stat
     if is_reserved(&key) { Err(Status::Forbidden) } else { Ok(key) }
 }
 
-/// The answer to what is no request.
+/// Returns the status for bytes that are not a request.
 fn refusal(invalid: Invalid) -> Status {
     match invalid {
         Invalid::UnknownCommand => Status::NotImplemented,
@@ -124,12 +123,12 @@ fn refusal(invalid: Invalid) -> Status {
     }
 }
 
-/// What is under way on a connection: a request that is not all there, or a reply that is not all
+/// State of a connection between calls: a request that is incomplete, or a reply that is partly
 /// sent.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     progress: Progress,
-    /// The client has been told to send the body.
+    /// Whether the client was told to send the body.
     invited: bool,
     transfer: Option<Box<Transfer>>,
 }
@@ -142,26 +141,26 @@ enum Transfer {
 }
 
 impl Exchange {
-    /// Whether what comes next is no request.
+    /// Returns whether the next input continues a request, or the next output a reply.
     #[inline]
     pub(crate) fn is_under_way(&self) -> bool {
         self.transfer.is_some()
     }
 
-    /// Whether a value is being received.
+    /// Returns whether a value is being received.
     pub(crate) fn is_receiving(&self) -> bool {
         matches!(self.transfer.as_deref(), Some(Transfer::Upload(_)))
     }
 
-    /// Whether a value is being sent. The next piece is made of no input, once the last one has
-    /// gone.
+    /// Returns whether a value is being sent. The next piece needs no input, and follows once the
+    /// last one is sent.
     #[inline]
     pub(crate) fn is_sending(&self) -> bool {
         matches!(self.transfer.as_deref(), Some(Transfer::Download(_)))
     }
 }
 
-/// Goes on with what is under way.
+/// Continues the pending request or reply.
 pub(super) fn go_on(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     if context.session.http.is_sending() && !context.may_block {
         return Step::Blocked { bytes: 0 };
@@ -230,7 +229,7 @@ fn execute(
     Ok(Next::GoOn)
 }
 
-/// What became of a write; where only reading is allowed, with the reason.
+/// Appends the status of a write. On a read-only server the reason is its body.
 fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
     match context.shared.served.gate.reason().filter(|_| status == Status::Forbidden) {
         Some(reason) => reply::plain_text(output, status, &reason),
@@ -238,7 +237,8 @@ fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
     }
 }
 
-/// Whether a function of `misc` is called. The name of a script's function goes first.
+/// Returns whether a function of `misc` is called. The header with the name of a script's function
+/// has precedence.
 fn is_misc(request: &Request<'_>) -> bool {
     request.header("X-TT-XNAME").is_none() && request.header("X-TT-MNAME").is_some()
 }
@@ -287,7 +287,7 @@ fn post(
     Ok(())
 }
 
-/// Elements of a result until the response is made, which begins with their length.
+/// Elements of a result until the response is made, since its length comes first.
 #[derive(Default)]
 struct Results {
     elements: Vec<Vec<u8>>,
@@ -316,7 +316,7 @@ fn options(context: &Context<'_>, output: &mut Vec<u8>) {
     reply::end_of_headers(output);
 }
 
-/// Tokyo Tyrant closed without a word.
+/// Tokyo Tyrant closed the connection without a reply.
 fn method_not_allowed(context: &Context<'_>, output: &mut Vec<u8>) {
     context.counters.count(Count::Refused);
     reply::status_line(output, Status::MethodNotAllowed);
@@ -325,7 +325,7 @@ fn method_not_allowed(context: &Context<'_>, output: &mut Vec<u8>) {
     reply::end_of_headers(output);
 }
 
-/// The methods that are not masked.
+/// Returns the methods that are not masked.
 fn allowed(context: &Context<'_>) -> String {
     METHODS
         .into_iter()
@@ -335,7 +335,7 @@ fn allowed(context: &Context<'_>) -> String {
         .join(", ")
 }
 
-/// Answers with what went wrong in the database.
+/// Replies with the failure of the database.
 fn explained(output: &mut Vec<u8>, error: &Error) {
     match error {
         Error::Corrupted { .. } => reply::plain_text(output, status_of(error), DAMAGED),

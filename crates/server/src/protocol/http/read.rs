@@ -1,4 +1,4 @@
-//! GET and HEAD: a value, a part of it, or that it is still the same.
+//! GET and HEAD: a value, a part of it, or the status that it is unchanged.
 
 use super::{Halt, Transfer, explained, freshness, status_of};
 use crate::counters::Count;
@@ -20,16 +20,16 @@ pub(super) struct Download {
     keep_alive: bool,
 }
 
-/// What a response says of a record.
+/// Headers of a response that describe the record.
 struct Found {
     bytes: u64,
     meta: Meta,
     version: Version,
 }
 
-/// What a response begins with, and what of the value is to follow.
+/// Head of a response, and the part of the value that follows.
 struct Answer<'a> {
-    /// Whether it may say what Tokyo Tyrant did not.
+    /// Whether the response may have headers that Tokyo Tyrant does not send.
     tells: bool,
     conditions: Conditions<'a>,
     range: Option<&'a [u8]>,
@@ -41,7 +41,7 @@ impl<'a> Answer<'a> {
     fn new(context: &Context<'_>, head: &Head<'a>) -> Self {
         let conditions = Conditions::of(head);
         let is_head = head.method == Method::Head;
-        // A range of what is not sent means nothing.
+        // A range applies only to a body that is sent.
         let range = head.header("Range").filter(|_| !is_head);
         let asked = !conditions.is_empty() || range.is_some();
         Self {
@@ -53,7 +53,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Writes all but the value; answers what of that is to follow.
+    /// Appends the head. Returns which part of the value follows.
     fn begin(
         &self,
         output: &mut Vec<u8>,
@@ -75,7 +75,7 @@ impl<'a> Answer<'a> {
             }
             Ok(()) => {}
         }
-        // A list of one.
+        // A list of one value.
         let same = |header| {
             Conditions { matching: Some(Cow::Borrowed(header)), none_matching: None }
                 .check(Some(tag))
@@ -123,7 +123,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Answers with the record that a request is about.
+/// Replies with the record of a request.
 pub(super) fn read(
     context: &mut Context<'_>,
     head: &Head<'_>,
@@ -154,7 +154,7 @@ pub(super) fn read(
         let bytes = entry.value.len() as u64;
         let found = Found { bytes, meta: entry.meta, version: entry.version };
         let (from, to) = answer.begin(output, &found, media_type, &tags.of(entry.version));
-        // A part of a slice is one of its length.
+        // A part of a slice has the same length.
         output.extend_from_slice(&entry.value[from as usize..to as usize]);
     })?;
     context.counters.count(count);
@@ -176,7 +176,7 @@ pub(super) fn read(
     Ok(Next::GoOn)
 }
 
-/// Shows the record under a key, if there is one, and its media type to `visit`.
+/// Calls `visit` with the record under a key, if there is one, and its media type.
 pub(super) fn read_record<T>(
     context: &mut Context<'_>,
     operation: &'static str,
@@ -198,7 +198,7 @@ pub(super) fn read_record<T>(
             Ok(None) => return Ok(Ok(None)),
             Err(error) => return Ok(Err(error)),
         };
-        // Its name is in another record.
+        // The name of the type is in another record.
         match context.attempt(operation, media_types::name(database, flags))? {
             Ok(name) => known = Some((flags, name)),
             Err(error) => return Ok(Err(error)),
@@ -206,7 +206,7 @@ pub(super) fn read_record<T>(
     }
 }
 
-/// Begins to answer with a value that is read as it is sent.
+/// Begins a reply whose value is read while it is sent.
 fn read_long(
     context: &mut Context<'_>,
     answer: &Answer<'_>,
@@ -230,9 +230,9 @@ fn read_long(
     if position == end {
         return Ok(Next::GoOn);
     }
-    // Pieces are read by threads that may wait for them.
+    // Pieces are read by threads that may wait.
     context.wait()?;
-    // A part is not worth a look at all of it, unless there is reason to doubt.
+    // A part does not justify reading the whole value, unless damage is suspected.
     if ((position, end) == (0, found.bytes) || value.is_doubtful())
         && let Err(error) = context.attempt("do_http_get", value.verify())?
     {
@@ -244,7 +244,7 @@ fn read_long(
     Ok(send_piece(context, download, output))
 }
 
-/// Adds the next piece of the value that is being sent.
+/// Appends the next piece of the value that is being sent.
 pub(super) fn send_piece(
     context: &mut Context<'_>,
     mut download: Download,
@@ -254,7 +254,7 @@ pub(super) fn send_piece(
     let start = output.len();
     output.resize(start + bytes as usize, 0);
     if let Err(error) = download.value.read(download.position, &mut output[start..]) {
-        // All that can still be said is that this was not all.
+        // The reply can only show that it is incomplete, by closing the connection.
         tracing::error!("do_http_get: {error}");
         output.truncate(start);
         return Next::Close;

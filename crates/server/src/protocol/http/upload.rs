@@ -1,7 +1,7 @@
-//! A long body of a PUT, which goes to a file as it comes.
+//! Upload: a long body of a PUT, which is written to a file as it arrives.
 //!
-//! What has arrived is left to a thread that may wait, which writes it into a [`Spool`] and, once
-//! all is there, stores the value from the file. Nothing of it stays in memory.
+//! A thread that may wait writes each part into a [`Spool`]. Once the body is complete, that thread
+//! stores the value from the file. The body is never in memory.
 
 use super::{Exchange, Transfer, announce, refusal, write};
 use crate::counters::Count;
@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use wire::Parse;
 use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
 
-/// A request whose body is on its way.
+/// A request whose body is being received.
 #[derive(Debug)]
 pub(super) struct Upload {
     /// The bytes of its head.
@@ -22,8 +22,8 @@ pub(super) struct Upload {
     rest: RestOfBody,
 }
 
-/// Begins to take a body of which `needed` bytes, with its head, are to come before anything could
-/// be made of it. `None` if it is to be held in memory.
+/// Begins to receive a body, if `needed` bytes with its head are missing for the request. Returns
+/// `None` if the body is to be held in memory.
 pub(super) fn begin(
     context: &mut Context<'_>,
     input: &[u8],
@@ -58,13 +58,13 @@ pub(super) fn begin(
         output.extend_from_slice(reply::CONTINUE);
     }
     let upload = Upload { head: input[..length].to_vec(), spool, rest: RestOfBody::of(head.body) };
-    // What was noted of the request while it was to be held in memory is not of the next one.
+    // The parse state of this request does not apply to the next one.
     let transfer = Some(Box::new(Transfer::Upload(upload)));
     context.session.http = Exchange { transfer, ..Exchange::default() };
     Some(Step::Executed { bytes: length, next: Next::GoOn })
 }
 
-/// Takes what has come of the body, and stores the value once all of it is there.
+/// Writes the received part of the body, and stores the value once the body is complete.
 pub(super) fn receive(
     context: &mut Context<'_>,
     mut upload: Upload,
@@ -72,7 +72,7 @@ pub(super) fn receive(
     output: &mut Vec<u8>,
 ) -> Step {
     if !context.may_block {
-        // A thread that may wait takes all that it is given.
+        // A thread that may wait takes all of its input.
         let bytes = upload.rest.bytes_in(input);
         if bytes > 0 {
             context.session.http.transfer = Some(Box::new(Transfer::Upload(upload)));
@@ -124,7 +124,7 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
                     announce(&head, output, start);
                     Step::Executed { bytes, next: next(&head) }
                 }
-                // A thread that may wait is not told to, and a message is not too long.
+                // A thread that may wait is never blocked, and a message is never too long.
                 Err(_) => Step::Executed { bytes, next: Next::Close },
             }
         }
@@ -133,7 +133,7 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
             announce(&head, output, start);
             Step::Executed { bytes, next: next(&head) }
         }
-        // It was one when it came.
+        // The head was valid when it arrived.
         _ => Step::Executed { bytes, next: Next::Close },
     }
 }

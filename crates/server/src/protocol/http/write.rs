@@ -1,4 +1,4 @@
-//! PUT and DELETE, of any version of a record or of one.
+//! PUT and DELETE, with or without a condition on the version of a record.
 
 use super::{Halt, answer, freshness, status_of};
 use crate::counters::Count;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use wire::http::{Conditions, Head, Status, reply};
 use wire::memcached::Dialect;
 
-/// The command of a PUT.
+/// Returns the command of a PUT.
 pub(super) fn put_command(head: &Head<'_>) -> Command {
     match head.header_number("X-TT-PDMODE") {
         Some(1) => Command::PutKeep,
@@ -21,10 +21,10 @@ pub(super) fn put_command(head: &Head<'_>) -> Command {
     }
 }
 
-/// Returns the key of a PUT, or the status that refuses it whatever the value and the record are.
+/// Returns the key of a PUT, or the status that refuses it for any value and record.
 pub(super) fn put_key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
     let key = super::key(context, head)?;
-    // A part is not put in the place of the whole. Tokyo Tyrant does not know of parts.
+    // A part must not replace the whole value. Tokyo Tyrant ignores `Content-Range`.
     let is_part = head.header("Content-Range").is_some();
     let knows_parts = context.shared.config.dialect != Dialect::TokyoTyrant;
     if is_part && knows_parts { Err(Status::BadRequest) } else { Ok(key) }
@@ -153,13 +153,13 @@ fn status(
     }
 }
 
-/// Why a value is not stored, before the record was looked at.
+/// Reason why a value is not stored, found before the lookup of the record.
 enum Refusal {
     Time(&'static str),
     Database(Error),
 }
 
-/// What a request says of its value.
+/// Returns the headers of a request that describe its value.
 fn meta(context: &mut Context<'_>, head: &Head<'_>) -> Result<Result<Meta, Refusal>, Halt> {
     let expires_at_ms = match freshness::asked_for(head) {
         Ok(expires_at_ms) => expires_at_ms,

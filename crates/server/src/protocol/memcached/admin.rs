@@ -1,4 +1,4 @@
-//! Commands about the database as a whole, and about the server.
+//! Commands about the whole database, and about the server.
 
 use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
 use crate::counters::Count;
@@ -8,18 +8,18 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use wire::memcached::reply;
 
-/// Least memory that `cache_memlimit` leaves, in MiB, as memcached has it.
+/// Least memory that `cache_memlimit` allows, in MiB, as in memcached.
 const MEMORY_MEBIBYTES_MIN: u64 = 8;
 
-/// Longest pause of the crawler, in microseconds, as memcached has it.
+/// Longest pause of the crawler, in microseconds, as in memcached.
 const CRAWLER_PAUSE_MAX: u64 = 1_000_000;
 
-/// Most classes of sizes that memcached has, and one more.
+/// Number of memcached's size classes, plus one.
 const CLASSES: u64 = 64;
 
-/// Removes all records, now or in a while. The last such command counts.
+/// Removes all records, now or after a delay. A later `flush_all` replaces an earlier one.
 pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<(), Error>, Halt> {
-    // memcached removes what was stored up to the second before the one that is named.
+    // memcached removes the records stored up to the second before the named one.
     let wait_ms = match delay {
         ..=0 => 0,
         _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms() + 1000),
@@ -28,7 +28,7 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         if let Err(error) = context.attempt("do_mc_flushall", context.shared.served.gate.pass())? {
             return Ok(Err(error));
         }
-        // Beyond the end of the clock it never comes.
+        // A time beyond the end of the clock never comes.
         let at = Instant::now().checked_add(Duration::from_millis(wait_ms));
         context.shared.clear_at(at);
         context.counters.count(Count::Vanish);
@@ -43,7 +43,7 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
     Ok(cleared)
 }
 
-/// `cache_memlimit`.
+/// Executes `cache_memlimit`.
 pub(super) fn cap_memory(
     context: &mut Context<'_>,
     mebibytes: u64,
@@ -63,7 +63,7 @@ pub(super) fn cap_memory(
     Ok(())
 }
 
-/// `shutdown`.
+/// Executes `shutdown`.
 pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec<u8>) -> Next {
     if !context.shared.config.shutdown_command {
         output.extend_from_slice(b"SERVER_ERROR: shutdown not enabled\r\n");
@@ -71,7 +71,7 @@ pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec
     }
     match argument {
         b"" | b"graceful" => {
-            tracing::info!("a client has the server stop");
+            tracing::info!("stopping on request of a client");
             context.shared.served.stop.set();
             Next::Close
         }
@@ -82,7 +82,8 @@ pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec
     }
 }
 
-/// `lru_crawler`. There is no crawler; what sets it is accepted, and what it lists is listed.
+/// Executes `lru_crawler`. There is no crawler: its settings are accepted, and its lists are
+/// written.
 pub(super) fn crawl(
     context: &mut Context<'_>,
     command: &[u8],
@@ -121,7 +122,8 @@ pub(super) fn crawl(
     Ok(())
 }
 
-/// Whether the records, which are all of class 1, are among these classes; `None` if they are none.
+/// Returns whether class 1, which has all records, is among these classes. Returns `None` if the
+/// argument is invalid.
 fn classes(argument: &[u8]) -> Option<bool> {
     if matches!(argument, b"all" | b"hash") {
         return Some(true);
@@ -137,8 +139,8 @@ fn classes(argument: &[u8]) -> Option<bool> {
     Some(is_first)
 }
 
-/// Lists all records, with what is known of them or by their keys alone. Where that fails the
-/// answer is the failure, and nothing follows: returns false.
+/// Lists all records, by their metadata or by their keys alone. After a failure the reply is the
+/// failure only, and the result is false.
 fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Result<bool, Halt> {
     context.wait()?;
     context.shared.hits.activate();

@@ -33,17 +33,17 @@ pub(in crate::protocol) fn step(
                 reply::failure(output, echo, Status::TooLarge);
             }
         }),
-        // The first byte has said that this cannot be.
+        // The first byte already excludes this.
         Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
     }
 }
 
-/// Why a request is not answered with success.
+/// Reason why a request does not succeed.
 pub(super) enum Stop {
     Halt(Halt),
-    /// In the words that memcached has for it.
+    /// memcached's status for it.
     Status(Status),
-    /// There is no record, and the client wants to be told its key.
+    /// There is no record, and the client requested its key in the reply.
     Missing,
     Error(Error),
 }
@@ -109,13 +109,13 @@ fn execute(
         }
     }
     Ok(match request.command {
-        // What follows such a header is anybody's guess.
+        // The start of the next request after such a header is unknown.
         Command::Malformed | Command::BadLengths => Next::Refuse,
         _ => Next::GoOn,
     })
 }
 
-/// Executes a request and writes the answer that tells of its success.
+/// Executes a request and appends its reply if it succeeds.
 #[inline]
 fn perform(
     context: &mut Context<'_>,
@@ -139,7 +139,7 @@ fn perform(
         }
         Command::Store { mode, key, flags, expiry, value } => {
             let fresh = expiry::meta(context.shared.config.ignores_expiry, flags, expiry.into());
-            // A number to compare with takes the place of every other condition.
+            // A CAS number replaces every other condition.
             let presence = match (mode, request.compare) {
                 (Mode::Set, None) => Presence::Any,
                 (Mode::Add, None) => Presence::Absent,
@@ -224,7 +224,7 @@ fn get_and_touch(
 ) -> Result<(), Stop> {
     let start = output.len();
     let shared = context.shared;
-    // The value is shown as it was, since it may expire with this very touch.
+    // The reply has the value before the touch, since this touch may make it expire.
     let touched = touch(context, "do_mc_gat", key, expiry.into(), |context, entry| {
         context.append((&mut *output, start), entry, |output, entry| {
             record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
@@ -247,7 +247,7 @@ fn missing(wants_key: bool) -> Stop {
     if wants_key { Stop::Missing } else { Stop::Status(Status::NotFound) }
 }
 
-/// Stores a value or a part of one. `missing` is the status where there has to be a record.
+/// Stores a value or a part of one. `missing` is the status if there is no record.
 #[inline]
 fn store(
     context: &mut Context<'_>,
@@ -267,7 +267,7 @@ fn store(
     Ok(())
 }
 
-/// append and prepend.
+/// Executes append and prepend.
 fn extend(
     context: &mut Context<'_>,
     request: &Request<'_>,
@@ -304,7 +304,7 @@ fn count(
     }
 }
 
-/// `stat`. As with memcached, whatever may follow some of the arguments.
+/// Executes `stat`. As in memcached, some of the arguments may be followed by any text.
 fn stat(
     context: &mut Context<'_>,
     echo: Echo,
@@ -312,7 +312,7 @@ fn stat(
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     if argument == b"conns" {
-        // It goes through all sockets of the system.
+        // The statistics read all sockets of the system.
         context.wait()?;
     }
     context.counters.count(Count::Stat);
@@ -320,7 +320,7 @@ fn stat(
     if argument.starts_with(b"reset") {
         shared.counters.reset_totals();
     } else if let Some(rest) = argument.strip_prefix(b"detail") {
-        // Nothing is recorded by prefixes of keys.
+        // Prefixes of keys have no statistics.
         if rest.starts_with(b" dump") {
             reply::stat(output, echo, "detailed", "END\r\n");
         } else if !rest.starts_with(b" on") && !rest.starts_with(b" off") {
@@ -336,7 +336,7 @@ fn stat(
     Ok(())
 }
 
-/// What the client is told of a failure.
+/// Appends the reply for a failure.
 fn failure(output: &mut Vec<u8>, echo: Echo, error: &Error) {
     let status = match error {
         Error::ValueTooLong { .. } => return reply::failure(output, echo, Status::TooLarge),
@@ -347,7 +347,7 @@ fn failure(output: &mut Vec<u8>, echo: Echo, error: &Error) {
     reply::failure_with(output, echo, status, &one_line(error));
 }
 
-/// Whether a client may ask for it that has not said who it is.
+/// Returns whether a client may send a command before it has authenticated.
 fn is_for_everybody(command: &Command<'_>) -> bool {
     matches!(
         command,
@@ -359,7 +359,7 @@ fn is_for_everybody(command: &Command<'_>) -> bool {
     )
 }
 
-/// What a mask would have to name.
+/// Returns the command by which a mask refuses a request.
 #[inline]
 fn command(command: &Command<'_>) -> Option<command_mask::Command> {
     Some(match command {

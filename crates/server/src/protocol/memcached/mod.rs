@@ -58,7 +58,7 @@ fn execute(
         answer(output, reply::FORBIDDEN, noreply);
         return Ok(Next::GoOn);
     }
-    let is_original = context.shared.config.dialect == Dialect::TokyoTyrant;
+    let is_tokyo_tyrant = context.shared.config.dialect == Dialect::TokyoTyrant;
     match request {
         Request::Get { keys, cas } => get(context, keys, cas, output)?,
         Request::Store(request) => {
@@ -85,14 +85,14 @@ fn execute(
             });
         }
         Request::Increment { key, amount, noreply } => {
-            let operation = match is_original {
-                true => Operation::AddToLeading(amount as i64), // In this dialect it is one.
+            let operation = match is_tokyo_tyrant {
+                true => Operation::AddToLeading(amount as i64), // A signed number there.
                 false => Operation::Add(amount as u64),
             };
             write::count_text(context, key, operation, noreply, output)?;
         }
         Request::Decrement { key, amount, noreply } => {
-            let operation = match is_original {
+            let operation = match is_tokyo_tyrant {
                 true => Operation::AddToLeading((amount as i64).wrapping_neg()),
                 false => Operation::Subtract(amount as u64),
             };
@@ -106,13 +106,13 @@ fn execute(
         }
         Request::FlushAll { delay, noreply } => {
             // Tokyo Tyrant ignores the delay.
-            let delay = if is_original { 0 } else { delay };
+            let delay = if is_tokyo_tyrant { 0 } else { delay };
             let cleared = admin::flush_all(context, delay)?;
             conclude(output, noreply, cleared, |output, ()| output.extend_from_slice(OK));
         }
         Request::Verbosity { noreply } => answer(output, OK, noreply),
-        // Tokyo Tyrant gives the same answer whatever the argument.
-        Request::Stats { argument, .. } if is_original && argument != b"reset" => {
+        // Tokyo Tyrant gives the same reply to any argument.
+        Request::Stats { argument, .. } if is_tokyo_tyrant && argument != b"reset" => {
             stats::execute(context, b"", b"", output)?;
         }
         Request::Stats { argument, rest } => stats::execute(context, argument, rest, output)?,
@@ -131,11 +131,11 @@ fn execute(
             context.counters.count(Count::Stat);
             reply::version(output, server_stats::memcached_version(context.shared));
         }
-        Request::Quit if is_original => return Ok(Next::CloseIfQuiet),
+        Request::Quit if is_tokyo_tyrant => return Ok(Next::CloseIfQuiet),
         Request::Quit => return Ok(Next::Close),
         Request::Bad { error, noreply } => {
             answer(output, error.reply(), noreply);
-            // Tokyo Tyrant closed without a word in the other cases.
+            // Tokyo Tyrant closes the connection without a reply in the other cases.
             if error == memcached::Error::MissingArguments {
                 return Ok(Next::CloseIfQuiet);
             }
@@ -193,7 +193,7 @@ fn get_and_touch(
     let start = output.len();
     for key in keys.iter() {
         let shared = context.shared;
-        // The value is shown as it was, since it may expire with this very touch.
+        // The reply has the value before the touch, since this touch may make it expire.
         let touched = touch(context, "do_mc_gat", key, exptime, |context, entry| {
             context.append((&mut *output, start), entry, |output, entry| {
                 let number = cas.then(|| shared.cas_numbers.number(entry.version));
@@ -215,8 +215,8 @@ fn get_and_touch(
     Ok(())
 }
 
-/// Sets the expiry of a record, and lends it as it was to `visit`, without which nothing is done.
-/// The number for compare-and-swap stays.
+/// Sets the expiry of a record, and calls `visit` with the record before that. Without `visit`
+/// nothing is done. The CAS number stays.
 fn touch<T>(
     context: &mut Context<'_>,
     operation: &'static str,
@@ -256,7 +256,7 @@ fn touch<T>(
     Ok(Ok(touched))
 }
 
-/// Notes that a record was stored or read, if anybody may ask for it.
+/// Notes that a record was stored or read, if access statistics are active.
 #[inline]
 fn note(context: &Context<'_>, key: &[u8], is_read: bool) {
     if context.shared.hits.is_active() {
@@ -264,31 +264,32 @@ fn note(context: &Context<'_>, key: &[u8], is_read: bool) {
     }
 }
 
-/// Kept out of the way of those who never ask.
+/// Notes an access. A function of its own, so that it does not slow down clients without meta
+/// commands.
 #[cold]
 fn note_now(context: &Context<'_>, key: &[u8], is_read: bool) {
     context.shared.hits.note(key, Hit { is_read, second: now_s(context) });
 }
 
-/// Seconds since the server started.
+/// Returns the seconds since the server started.
 fn now_s(context: &Context<'_>) -> u64 {
     context.shared.milliseconds_at(Instant::now()) / 1000
 }
 
-/// Whether a key can stand in a line of text.
+/// Returns whether a key can be part of a line of text.
 fn is_plain(key: &[u8]) -> bool {
     !key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-/// Bytes that memcached would count for a record.
+/// Returns the length that memcached would count for a record, in bytes.
 fn item_bytes(entry: &Entry<'_>) -> usize {
-    /// Header and number, a byte behind the key, a line end behind the value.
+    /// Header, CAS number, a byte after the key, a line end after the value.
     const OVERHEAD: usize = 48 + 8 + 1 + 2;
     let flags = if entry.meta.flags == 0 { 0 } else { 4 };
     OVERHEAD + flags + entry.key.len() + entry.value.len()
 }
 
-/// Answers with what was done, or with why it failed, or not at all.
+/// Replies with the success or failure of a command, unless the client wants no reply.
 fn conclude<T>(
     output: &mut Vec<u8>,
     noreply: bool,
@@ -310,7 +311,7 @@ fn answer(output: &mut Vec<u8>, line: &[u8], noreply: bool) {
     }
 }
 
-/// Counts why a value was not stored, as memcached does.
+/// Counts the reason why a value was not stored, as memcached does.
 fn count_refusal(context: &Context<'_>, error: &Error) {
     match error {
         Error::ValueTooLong { .. } => context.counters.count(Count::StoreTooLarge),
@@ -321,7 +322,7 @@ fn count_refusal(context: &Context<'_>, error: &Error) {
     }
 }
 
-/// What the client is told of a failure.
+/// Appends the reply for a failure.
 fn failure(output: &mut Vec<u8>, error: &Error) {
     match error {
         Error::ValueTooLong { .. } => output.extend_from_slice(reply::TOO_LARGE),
@@ -336,7 +337,7 @@ fn one_line(error: &Error) -> String {
     error.to_string().replace(char::is_control, " ")
 }
 
-/// What a mask would have to name, and whether the client wants no answer.
+/// Returns the command by which a mask refuses a request, and whether the client wants no reply.
 fn command(request: &Request<'_>) -> Option<(Command, bool)> {
     Some(match request {
         Request::Get { .. } | Request::MetaDebug { .. } => (Command::Get, false),

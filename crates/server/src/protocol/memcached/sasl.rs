@@ -7,13 +7,13 @@ use crate::protocol::Context;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Echo, plain_credentials};
 
-/// The one mechanism.
+/// The only mechanism.
 const MECHANISM: &[u8] = b"PLAIN";
 
-/// Longest name of a mechanism, in bytes, as memcached has it.
+/// Longest name of a mechanism, in bytes, as in memcached.
 const MECHANISM_BYTES_MAX: usize = 32;
 
-/// Names the mechanisms.
+/// Lists the mechanisms.
 pub(super) fn list_mechanisms(
     context: &Context<'_>,
     echo: Echo,
@@ -24,7 +24,7 @@ pub(super) fn list_mechanisms(
     Ok(())
 }
 
-/// Takes name and password; without them they are expected with the next step.
+/// Checks name and password. Without them, expects them with the next step.
 pub(super) fn authenticate(
     context: &mut Context<'_>,
     echo: Echo,
@@ -42,7 +42,7 @@ pub(super) fn authenticate(
     conclude(context, users, credentials, echo, output)
 }
 
-/// Takes name and password as a step of their own.
+/// Checks name and password that come in a step of their own.
 pub(super) fn go_on(
     context: &mut Context<'_>,
     echo: Echo,
@@ -56,7 +56,7 @@ pub(super) fn go_on(
     conclude(context, users, credentials, echo, output)
 }
 
-/// Forgets who the client was, and returns who may use the server.
+/// Resets the authentication of the connection, and returns the users of the server.
 fn begin<'a>(context: &mut Context<'a>, mechanism: &[u8]) -> Result<&'a Users, Stop> {
     let users = users(context)?;
     if mechanism.len() > MECHANISM_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! `stats`.
+//! Statistics: the commands `stats` and `stat`.
 
 use super::{Context, Halt, expiry, failure};
 use crate::admin::server_stats::{self, Process};
@@ -8,10 +8,10 @@ use crate::shared::Shared;
 use std::ops::ControlFlow;
 use wire::memcached::reply;
 
-/// Most bytes that `stats cachedump` lists, as with memcached.
+/// Longest list of `stats cachedump`, in bytes, as in memcached.
 const CACHE_DUMP_BYTES_MAX: usize = 2 << 20;
 
-/// Answers `stats` with an argument, which is empty if there is none, and what follows it.
+/// Executes `stats`. Without an argument, `argument` is empty.
 pub(super) fn execute(
     context: &mut Context<'_>,
     argument: &[u8],
@@ -19,7 +19,7 @@ pub(super) fn execute(
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     if matches!(argument, b"conns" | b"cachedump") {
-        // They go through all sockets of the system, and through records of any age.
+        // These statistics read all sockets of the system, or records of any age.
         context.wait()?;
     }
     context.counters.count(Count::Stat);
@@ -48,7 +48,7 @@ pub(super) fn execute(
     Ok(())
 }
 
-/// Names and values that an argument asks for; `None` if it is none that does.
+/// Returns the names and values for an argument, or `None` if it is unknown.
 pub(super) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
     Some(match argument {
         b"" => general(shared),
@@ -67,7 +67,8 @@ fn pairs(figures: &[(&str, &str)]) -> Figures {
     figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Tokyo Tyrant's figures in its order, then those that memcached has besides, then our own.
+/// Returns Tokyo Tyrant's statistics in its order, then those of memcached, then those of this
+/// server.
 fn general(shared: &Shared) -> Figures {
     let process = Process::now();
     let total = |count| shared.counters.total_since_reset(count);
@@ -114,7 +115,7 @@ fn general(shared: &Shared) -> Figures {
         ("touch_hits", hits(Count::Touch, Count::TouchMiss)),
         ("cmd_meta", total(Count::Meta).to_string()),
         ("accepting_conns", "1".to_owned()),
-        // A flush removes at once, so that no read meets a record that one has to remove.
+        // A flush removes records at once, so no read finds a flushed record.
         ("get_flushed", "0".to_owned()),
         ("get_expired", database_figure(shared, "expired_reads")),
         ("reclaimed", database_figure(shared, "expired_removed")),
@@ -127,7 +128,7 @@ fn general(shared: &Shared) -> Figures {
     all
 }
 
-/// What the database says of itself under a name; 0 if it says nothing.
+/// Returns a statistic of the database, or 0 if it has none of this name.
 fn database_figure(shared: &Shared, name: &str) -> String {
     let figures = shared.served.database.figures();
     let figure = figures.into_iter().find(|(of, _)| *of == name);
@@ -168,7 +169,7 @@ fn settings(shared: &Shared) -> Figures {
     .to_vec()
 }
 
-/// All records are of one class.
+/// Returns the statistics of size classes. All records are of one class.
 fn items(shared: &Shared) -> Figures {
     let records = shared.served.database.len();
     if records == 0 {
@@ -181,7 +182,7 @@ fn items(shared: &Shared) -> Figures {
     ])
 }
 
-/// What this process has of TCP connections and listeners, as the system lists them.
+/// Returns the process's TCP connections and listeners, as listed by the system.
 fn connections(shared: &Shared) -> Figures {
     let mut figures = Figures::new();
     for socket in crate::admin::tcp_sockets::list() {
@@ -203,7 +204,7 @@ fn connections(shared: &Shared) -> Figures {
     figures
 }
 
-/// `stats detail`: nothing is recorded by prefixes of keys, so there is nothing to show.
+/// Executes `stats detail`. Prefixes of keys have no statistics, so the list is empty.
 fn detail(rest: &[u8], output: &mut Vec<u8>) {
     match rest.trim_ascii() {
         b"on" | b"off" => output.extend_from_slice(reply::OK),
@@ -212,7 +213,8 @@ fn detail(rest: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// `stats cachedump`: a class, which is 1 for all records, and the most records, 0 for any number.
+/// Executes `stats cachedump`. Its arguments are a class, which is 1 for all records, and the most
+/// records, where 0 is any number.
 fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
     let numbers: Option<Vec<u64>> = std::str::from_utf8(rest)
         .ok()

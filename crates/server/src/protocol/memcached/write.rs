@@ -1,5 +1,5 @@
-//! Writes of all three protocols of memcached, with the counters and failures that belong to them,
-//! and those of the text protocol whole: set, add, replace, append, prepend, cas, incr and decr.
+//! Writes of all three protocols of memcached with their counters and failures, and the complete
+//! writes of the text protocol: set, add, replace, append, prepend, cas, incr and decr.
 
 use super::{conclude, count_refusal, failure, note};
 use crate::counters::Count;
@@ -114,7 +114,7 @@ fn execute(
     write.precondition = match (write.action, compare) {
         // `add` compares nothing.
         (Action::Put { presence: Presence::Absent, .. }, _) => Precondition::None,
-        // No record has the number 0: here it means that there is none to compare.
+        // No record has the CAS number 0, which stands for none.
         (Action::Extend { .. } | Action::Count(_), Some(0)) => Precondition::None,
         _ => precondition,
     };
@@ -127,8 +127,7 @@ fn execute(
     }
 }
 
-/// Ends a write that failed. A key that cannot have a record is one without, except to a plain
-/// `set`.
+/// Ends a failed write. A key that is invalid in the database is a miss, except for a plain `set`.
 #[cold]
 fn fail(
     context: &mut Context<'_>,
@@ -144,8 +143,8 @@ fn fail(
     })
 }
 
-/// Executes a request of the text protocol that stores. The most frequent one, `set`, is compiled
-/// by itself.
+/// Executes a storage command of the text protocol. `set`, the most frequent one, is compiled
+/// separately.
 #[inline]
 pub(super) fn store_text(
     context: &mut Context<'_>,
@@ -165,7 +164,7 @@ pub(super) fn store_text(
     Ok(())
 }
 
-/// Executes all but `set`.
+/// Executes all storage commands but `set`.
 #[inline(never)]
 fn store_text_under(
     context: &mut Context<'_>,

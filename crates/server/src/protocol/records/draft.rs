@@ -1,4 +1,4 @@
-//! A value that is on its way into a record.
+//! Value writer: a value that is being received, before it is stored in a record.
 
 use crate::budget::Charge;
 use crate::ops::long::LONG_BYTES_MIN;
@@ -8,28 +8,28 @@ use crate::protocol::records::{RecordsError, Result};
 use cabinet::{Meta, Version};
 use std::sync::Arc;
 
-/// A value that is on its way, in memory as long as it is short, then in a file.
+/// A value that is being received. It is in memory while it is short, then in a file.
 pub struct Draft {
     served: Arc<Served>,
     kept: Vec<u8>,
     spool: Option<Spool>,
     charge: Charge,
-    /// The record that it was begun with.
+    /// Record that the draft began with.
     pub(crate) base: Option<Base>,
 }
 
-/// A record, as it was when a draft was begun with its value.
+/// A record at the time when a draft began with its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     pub(crate) version: Version,
     pub(crate) meta: Meta,
 }
 
-/// A value that is complete.
+/// A complete value.
 pub(crate) struct Fair {
     kept: Vec<u8>,
     spooled: Option<Spooled>,
-    /// For the bytes in memory.
+    /// Charge for the bytes in memory.
     _charge: Charge,
 }
 
@@ -44,12 +44,12 @@ impl Draft {
         }
     }
 
-    /// Its length so far.
+    /// Returns the length so far, in bytes.
     pub fn bytes(&self) -> u64 {
         self.spool.as_ref().map_or(self.kept.len() as u64, Spool::bytes)
     }
 
-    /// Puts bytes in their place, with zeros before it if it was shorter.
+    /// Writes bytes at `offset`, after zeros if the value was shorter.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).ok_or(RecordsError::TooLong)?;
         let config = &self.served.settings;
@@ -82,7 +82,7 @@ impl Draft {
         Ok(spool.write_at(bytes, offset)?)
     }
 
-    /// Ends it.
+    /// Completes the value.
     pub(crate) fn finish(self) -> Result<Fair> {
         let Self { kept, spool, charge, .. } = self;
         Ok(Fair { kept, spooled: spool.map(Spool::finish).transpose()?, _charge: charge })

@@ -1,7 +1,7 @@
-//! The records of a server, for a front end that is a crate of its own.
+//! Records: the interface of a server for a front end that is a crate of its own.
 //!
-//! All methods may wait: for the disk, for the durability that the database promises. What they
-//! change is logged and replicated as what any client changes, and what is masked over HTTP is
+//! All methods may wait for the disk, and for the durability that the database promises. Changes
+//! are logged and replicated as those of any client, and commands that are masked over HTTP are
 //! refused.
 
 pub(crate) mod draft;
@@ -26,37 +26,37 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use wire::http::Conditions;
 
-/// How often a record is looked at again that others change while it is given another key.
+/// Number of attempts to rename a record that other clients change meanwhile.
 const RENAMES_MAX: usize = 100;
 
-/// Why something was not done.
+/// Reason why a method failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// The database has failed, or refused.
+    /// The database has failed, or refused the operation.
     #[error(transparent)]
     Database(#[from] cabinet::Error),
     /// The command is masked.
     #[error("forbidden")]
     Masked,
-    /// The record is not as it was to be.
-    #[error("the record is another by now")]
+    /// The record does not meet the precondition.
+    #[error("the record has changed")]
     Unmet,
-    /// The record has several values, of which a file would be one.
-    #[error("there are several values under the key")]
+    /// The record has several values, and a file can have only one.
+    #[error("the key has several values")]
     Several,
     /// The value is over the limit.
     #[error("the value is too long")]
     TooLong,
-    /// All values on their way take too much already.
-    #[error("no room for values on their way")]
+    /// All values that are being received exceed their budget.
+    #[error("no memory or disk space for another received value")]
     NoRoom,
-    /// A file that a value is in on its way has failed.
+    /// The file of a value that is being received has failed.
     #[error("a value on its way: {0}")]
     Spool(io::Error),
     /// The update log could not be written.
-    #[error("the update log does not take what was changed")]
+    #[error("the update log cannot be written")]
     NotLogged,
-    /// Replicas that are waited for did not confirm it in time.
+    /// Replicas did not acknowledge the change in time.
     #[error("not confirmed by replicas")]
     Unconfirmed,
 }
@@ -72,27 +72,27 @@ impl From<io::Error> for RecordsError {
 
 pub(crate) type Result<T> = std::result::Result<T, RecordsError>;
 
-/// What is known of a record beside its value.
+/// Metadata of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Length of the value.
+    /// Length of the value, in bytes.
     pub bytes: u64,
     /// Entity tag, in quotes.
     pub tag: String,
     /// Media type, if a client has named one.
     pub media_type: Option<String>,
-    /// Milliseconds since 1970 at which it ceases to exist; 0 is never.
+    /// Expiry in milliseconds since 1970; 0 is never.
     pub expires_at_ms: u64,
 }
 
-/// What a client says of a value that it puts.
+/// Options of a client's put.
 #[derive(Clone, Debug, Default)]
 pub struct Saying {
     /// Media type.
     pub media_type: Vec<u8>,
-    /// `If-Match`: the record has to have one of these entity tags.
+    /// `If-Match`: the record must have one of these entity tags.
     pub matching: Option<Vec<u8>>,
-    /// `If-None-Match`: it must have none of these.
+    /// `If-None-Match`: the record must have none of these entity tags.
     pub none_matching: Option<Vec<u8>>,
 }
 
@@ -108,7 +108,7 @@ impl Saying {
 /// The records of a server.
 pub struct Records {
     shared: Arc<Shared>,
-    /// Counters are for one thread at a time.
+    /// Counters, which only one thread may change at a time.
     counters: Mutex<Arc<Counters>>,
 }
 
@@ -118,12 +118,13 @@ impl Records {
         Self { shared, counters }
     }
 
-    /// Settings of the server.
+    /// Returns the settings of the server.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Checks whether a client may use the server whose request has this header `Authorization`.
+    /// Checks the header `Authorization` of a request. Returns whether its client may use the
+    /// server.
     pub fn log_in(&self, peer: &mut Peer, authorization: Option<&[u8]>) -> Login {
         let Some(users) = &self.shared.config.users else { return Login::User };
         let login = self.shared.logins.check_header(users, peer, authorization);
@@ -131,33 +132,34 @@ impl Records {
         login
     }
 
-    /// Whether keys are in the order of their bytes, so that those with a prefix stand together.
+    /// Returns whether keys are in the order of their bytes, so that those with a prefix are
+    /// adjacent.
     pub fn is_sorted(&self) -> bool {
         self.shared.served.database.order() == Some(Order::Lexical)
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.shared.served.database.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the database takes.
+    /// Returns the size of the database, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.shared.served.database.size_bytes()
     }
 
-    /// What is known of the record under a key, if there is one.
+    /// Returns the metadata of the record under a key, if there is one.
     pub fn facts(&self, key: &[u8]) -> Result<Option<Facts>> {
         self.begin(Command::ValueSize, Count::ValueSize)?;
         Ok(self.look(key, |_| ())?.map(|(facts, _)| facts))
     }
 
-    /// Opens a value to be read, if there is one.
+    /// Opens a value for reading, if there is one.
     pub fn open(&self, key: &[u8]) -> Result<Option<(Facts, Value)>> {
         self.begin(Command::Get, Count::Get)?;
         let long = absent(self.shared.served.database.long_value(key, LONG_BYTES_MIN))?.flatten();
@@ -176,7 +178,7 @@ impl Records {
         }
     }
 
-    /// A short value, if there is one: of a record that the front end keeps for itself.
+    /// Returns a short value of a record that is reserved for the front end, if there is one.
     pub fn own(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if !self.keeps_own() {
             return Ok(None);
@@ -184,14 +186,13 @@ impl Records {
         Ok(self.shared.served.database.get(&own_key(name))?)
     }
 
-    /// Whether the database has room for names and bytes of the front end's: keys may be ids, and
-    /// records rows.
+    /// Returns whether the database can have reserved records: keys may be ids, and records rows.
     fn keeps_own(&self) -> bool {
         let database = &self.shared.served.database;
         database.as_numbered().is_none() && !database.has_rows()
     }
 
-    /// Changes a record that the front end keeps for itself. Without a value there is none.
+    /// Changes a record that is reserved for the front end. Without a value the record is removed.
     pub fn change_own<T>(
         &self,
         name: &[u8],
@@ -209,13 +210,13 @@ impl Records {
         Ok(answer)
     }
 
-    /// A place for a value that is on its way.
+    /// Returns an empty draft.
     pub fn draft(&self) -> Draft {
         Draft::new(&self.shared.served)
     }
 
-    /// A draft of the value that there is under a key, to change parts of it, if there is one. It
-    /// can be put while the record is what it is now, and keeps type and time if it has any.
+    /// Returns a draft with the present value of a key, if there is one, to change parts of it. It
+    /// can be put as long as the record does not change, and keeps media type and expiry.
     pub fn draft_of(&self, key: &[u8]) -> Result<Option<Draft>> {
         self.begin(Command::Get, Count::Get)?;
         Ok(self.draft_with(key)?.map(|(mut draft, base)| {
@@ -246,7 +247,7 @@ impl Records {
         Ok(Some((draft, base)))
     }
 
-    /// Stores a value; answers what is known of it then.
+    /// Stores a value. Returns the metadata of the record.
     pub fn put(&self, key: &[u8], draft: Draft, saying: &Saying) -> Result<Facts> {
         self.begin(Command::Put, Count::Put)?;
         let (bytes, base) = (draft.bytes(), draft.base);
@@ -263,8 +264,8 @@ impl Records {
         self.facts_of(bytes, meta, version)
     }
 
-    /// Stores a value if the record is still the base of its draft, if that has one, and meets the
-    /// conditions.
+    /// Stores a value, if the record meets the conditions and is still the base of the draft, if it
+    /// has one.
     fn store(
         &self,
         key: &[u8],
@@ -277,7 +278,7 @@ impl Records {
         let mut write = Write::new(key, Action::put(Presence::Any, value, meta));
         write.precondition = (&conditions).into();
         if let Some(Base { version, .. }) = base {
-            // A record of this version has this tag.
+            // A record of this version has this entity tag.
             if conditions.check(Some(&self.shared.entity_tags.of(version))).is_err() {
                 return Err(RecordsError::Unmet);
             }
@@ -292,7 +293,7 @@ impl Records {
         }
     }
 
-    /// Stores an empty value if there is no record; says whether it did.
+    /// Stores an empty value if there is no record. Returns whether it was stored.
     pub fn put_empty(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::PutKeep, Count::PutKeep)?;
         let stored = self.shared.served.database.put_keep(key, &[], Meta::NONE)?;
@@ -300,7 +301,7 @@ impl Records {
         Ok(stored)
     }
 
-    /// Removes a record, with all values that it has; says whether there was one.
+    /// Removes a record with all of its values. Returns whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
         let database = &self.shared.served.database;
@@ -313,8 +314,8 @@ impl Records {
         Ok(removed)
     }
 
-    /// Stores the value of one record, with its type and time, under another key; says whether
-    /// there was one. The first is taken if there are several.
+    /// Copies the value of one record to another key, with media type and expiry. Returns whether
+    /// there was one. Copies the first value if there are several.
     pub fn copy(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         let copied = self.copy_here(from, to)?;
         self.commit()?;
@@ -330,8 +331,8 @@ impl Records {
         Ok(())
     }
 
-    /// Gives a record another key, in two steps; says whether there was one. What others store
-    /// meanwhile is taken along. Callers that rename many call [`Records::commit`] after the last.
+    /// Renames a record, in two steps. Returns whether there was one. Changes of others meanwhile
+    /// are included. Callers that rename many records call [`Records::commit`] after the last.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
         self.check_single(from)?;
@@ -347,7 +348,7 @@ impl Records {
         Err(RecordsError::Unmet)
     }
 
-    /// Answers the version that was copied.
+    /// Copies a record. Returns the version that was copied.
     fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>> {
         self.begin(Command::Put, Count::Put)?;
         let Some((draft, base)) = self.draft_with(from)? else { return Ok(None) };
@@ -355,9 +356,8 @@ impl Records {
         Ok(Some(base.version))
     }
 
-    /// Visits keys from `from` on, those with `prefix` among them, until `visit` breaks; in the
-    /// order of their bytes where [`Records::is_sorted`], else all keys from the first one on. Keys
-    /// that the server keeps for itself are left out.
+    /// Visits keys from `from` on until `visit` breaks. If [`Records::is_sorted`], visits those
+    /// with `prefix` in the order of their bytes, otherwise all keys. Skips reserved keys.
     pub fn for_each_key(
         &self,
         prefix: &[u8],
@@ -388,7 +388,7 @@ impl Records {
         }
     }
 
-    /// Waits until all that was changed so far is as safe as a reply says.
+    /// Blocks until all changes so far are as durable as a reply promises.
     pub fn commit(&self) -> Result<()> {
         if !self.shared.served.flush_update_log() {
             return Err(RecordsError::NotLogged);
@@ -438,7 +438,7 @@ fn own_key(name: &[u8]) -> Vec<u8> {
     [PREFIX, name].concat()
 }
 
-/// Under a key that a database cannot have there is no record.
+/// Returns no record for a key that is invalid in the database.
 fn absent<T>(result: cabinet::Result<T>) -> cabinet::Result<Option<T>> {
     match result {
         Err(cabinet::Error::NoId { .. } | cabinet::Error::KeyTooLong { .. }) => Ok(None),

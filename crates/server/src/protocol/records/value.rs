@@ -1,29 +1,29 @@
-//! A value that goes out of a record.
+//! Value reader: a value that is being read from a record.
 
 use crate::budget::Charge;
 use crate::protocol::records::Result;
 use cabinet::LongValue;
 
-/// A value that is being read. It stays what it was when it was opened.
+/// A value that is being read. It does not change after it was opened.
 pub struct Value(pub(crate) Kept);
 
 pub(crate) enum Kept {
     Long(LongValue),
-    /// The charge is for the bytes.
+    /// Bytes of the value, and their charge.
     Whole(Vec<u8>, #[expect(dead_code, reason = "given back when dropped")] Charge),
 }
 
 impl Value {
-    /// Reads all of it to see whether it is what was written.
+    /// Reads the whole value to verify its checksum.
     pub fn verify(&self) -> Result<()> {
         match &self.0 {
-            // It was verified when it was opened.
+            // The value was verified when it was opened.
             Kept::Whole(..) => Ok(()),
             Kept::Long(long) => Ok(long.verify()?),
         }
     }
 
-    /// Up to `count` bytes from `offset` on; none at the end.
+    /// Returns up to `count` bytes from `offset` on. Returns none at the end.
     pub fn read(&self, offset: u64, count: usize) -> Result<Vec<u8>> {
         match &self.0 {
             Kept::Whole(value, _) => {

@@ -19,7 +19,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The call of a function of this server.
+    /// Returns the call of a function of this server.
     pub(crate) fn new(
         context: &Context<'_>,
         function: Function<'a>,
@@ -45,15 +45,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls the function. Returns whether it succeeded; what it added to `reply` before it failed
-    /// does not count.
+    /// Calls the function. Returns whether it succeeded. If it failed, the content of `reply` is
+    /// invalid.
     pub(crate) fn run(
         &self,
         context: &mut Context<'_>,
         reply: &mut impl Reply,
     ) -> Result<bool, Halt> {
         let done = match &self.operation {
-            // A sum that is not a number comes from no function.
+            // No function returns a sum that is not a number.
             Ok(operation) => context.execute(operation, reply)? == Some(Outcome::Done),
             Err(NoOperation::OfServer) => self.run_of_server(context, reply)?,
             Err(NoOperation::RowOutsideTable) => {
@@ -119,7 +119,8 @@ fn last_failure(context: &Context<'_>) -> String {
     text
 }
 
-/// Begins, describes or stops a verification of all checksums. Returns whether that was asked for.
+/// Begins, describes or stops a verification of all checksums. Returns whether the arguments are
+/// those of `check`.
 fn check(context: &mut Context<'_>, arguments: &[&[u8]], reply: &mut impl Reply) -> bool {
     let scrub = &context.shared.scrub;
     let number = |text: &[u8]| u64::try_from(leading_number(text)).ok().filter(|rate| *rate > 0);
@@ -159,14 +160,14 @@ mod tests {
     use cabinet::Database;
     use std::sync::Arc;
 
-    /// A server's state over a database in a folder.
+    /// Returns a server's state over a database in a folder.
     fn shared(folder: &std::path::Path, name: &str) -> Arc<Shared> {
         let name = folder.join(name).display().to_string();
         let database = Database::open(&name).expect("a database");
         Shared::for_test(Config::default(), database)
     }
 
-    /// Calls `run` with what an event loop has, or a thread that may wait.
+    /// Calls `run` with the context of an event loop, or of a thread that may wait.
     fn with_context<T>(
         shared: &Shared,
         may_block: bool,
@@ -184,7 +185,7 @@ mod tests {
         })
     }
 
-    /// Calls a function as an event loop does, or as a thread does that may wait.
+    /// Calls a function on an event loop, or on a thread that may wait.
     fn run(
         shared: &Shared,
         may_block: bool,
@@ -213,7 +214,7 @@ mod tests {
     fn a_list_is_begun_only_where_it_can_be_ended() {
         let folder = tempfile::tempdir().expect("a folder");
         let shared = shared(folder.path(), "casket.tcf");
-        // Each is a new record.
+        // Each call makes a new record.
         let pairs: [&[u8]; 4] = [b"next", b"1", b"next", b"2"];
         assert_eq!(run(&shared, false, b"putlist", &pairs[..2]), Ok(true));
         assert_eq!(run(&shared, false, b"putlist", &pairs), Err(Halt::Blocked));
@@ -240,7 +241,7 @@ mod tests {
     /// Returns the functions that a mask refuses on some kind of database.
     fn refused(expression: &str, arguments: &[&[u8]]) -> Vec<Function<'static>> {
         let mut mask: CommandMask = expression.parse().expect("known names");
-        // That `misc` is a write is not asked here.
+        // The mask of `misc` as a write is not checked here.
         mask.unmask("misc".parse().expect("a known name"));
         let folder = tempfile::tempdir().expect("a folder");
         let arguments = strings(arguments).expect("short arguments");

@@ -20,7 +20,7 @@ use wire::binary::reply::{self as encode, List};
 use wire::binary::{COMMAND_BYTES, Progress, Request, parse_resuming};
 use wire::{Invalid, Parse};
 
-/// Bit of the options of `misc`: it is left out of the update log.
+/// Bit of the options of `misc`: the call is not logged.
 const NOT_LOGGED: u32 = 1;
 
 /// Executes the request at the beginning of `input`.
@@ -45,18 +45,17 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
         Parse::Incomplete(needed) => {
             incomplete(context, input, needed, || encode::status(output, false))
         }
-        // Tokyo Tyrant says nothing, and goes on with what follows if that is there already.
+        // Tokyo Tyrant gives no reply, and executes the next request if it has arrived.
         Parse::Invalid(Invalid::UnknownCommand) => {
             Step::Executed { bytes: COMMAND_BYTES.min(input.len()), next: Next::CloseIfQuiet }
         }
-        // Where the next request begins is anybody's guess.
+        // The start of the next request is unknown.
         Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
     }
 }
 
-/// Whether a client would take the answer that a request has failed for one that says that there is
-/// no record, or no more of them. Where a record could not be read the connection is closed
-/// instead.
+/// Returns whether a client would take a failure reply for the absence of a record, or for the end
+/// of a list. If a record cannot be read for such a request, the connection is closed instead.
 fn has_no_word_for_failure(request: &Request<'_>) -> bool {
     matches!(
         request,
@@ -152,7 +151,7 @@ fn count(context: &Context<'_>, request: &Request<'_>, outcome: Option<Outcome>)
         Request::Sync => (Count::Sync, None),
         Request::Optimize { .. } => (Count::Optimize, None),
         Request::Vanish => (Count::Vanish, None),
-        // The others are counted where they are executed.
+        // Other requests are counted during their execution.
         _ => return,
     };
     context.counters.count(count);
@@ -217,7 +216,7 @@ fn administer(
             let extended = Extended { options, port: u16::try_from(port).unwrap_or(0) };
             return Ok(replicate(context, timestamp_us, server_id, Some(extended)));
         }
-        // There are no scripts. Every other request is about records.
+        // Scripts are not supported. Every other request is about records.
         _ => {
             context.counters.count(Count::Ext);
             context.fail("ext", Failure::Invalid);
@@ -228,7 +227,7 @@ fn administer(
     Ok(Next::GoOn)
 }
 
-/// Executes the update log of a folder. Returns whether that succeeded.
+/// Replays the update log of a folder. Returns whether that succeeded.
 fn restore(
     context: &mut Context<'_>,
     path: &[u8],
@@ -285,7 +284,7 @@ fn call_function(
     Ok(Next::GoOn)
 }
 
-/// The answer to a masked command.
+/// Appends the reply to a masked command.
 fn refuse(context: &Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
     use Command as C;
     match command {
@@ -323,8 +322,8 @@ mod tests {
     use crate::shared::Shared;
     use cabinet::Database;
 
-    /// What has been looked at is overwritten with what would end the connection, if it were
-    /// looked at again.
+    /// Parsed bytes are overwritten with bytes that would end the connection if they were parsed
+    /// again.
     #[test]
     fn a_list_that_arrives_in_pieces_is_gone_through_once() {
         let database = Database::open("*").expect("a database in memory");

@@ -1,4 +1,4 @@
-//! Encoder of the replies of Tokyo Tyrant's binary protocol that hold records or keys.
+//! Encoder of the binary protocol's replies with records or keys.
 
 use crate::ops::execute::Reply;
 use wire::binary::reply::{self, List};
@@ -10,7 +10,7 @@ pub(super) struct BinaryReply<'o> {
     form: Form,
 }
 
-/// How parts of a reply are encoded.
+/// Encoding of the parts of a reply.
 enum Form {
     /// One value, after the status.
     Value,
@@ -21,29 +21,29 @@ enum Form {
 }
 
 impl<'o> BinaryReply<'o> {
-    /// A reply of one value.
+    /// Begins a reply of one value.
     pub(super) fn value(output: &'o mut Vec<u8>) -> Self {
         Self { start: output.len(), output, form: Form::Value }
     }
 
-    /// A reply of strings.
+    /// Begins a reply of strings.
     pub(super) fn strings(output: &'o mut Vec<u8>) -> Self {
         Self { start: output.len(), form: Form::Strings(List::begin(output)), output }
     }
 
-    /// A reply of records.
+    /// Begins a reply of records.
     pub(super) fn records(output: &'o mut Vec<u8>) -> Self {
         Self { start: output.len(), form: Form::Records(List::begin(output)), output }
     }
 
-    /// Writes how many there are.
+    /// Writes the number of elements.
     pub(super) fn finish(self) {
         if let Form::Strings(list) | Form::Records(list) = self.form {
             list.finish(self.output);
         }
     }
 
-    /// Takes back what was appended.
+    /// Removes the reply from the output.
     pub(super) fn cancel(self) -> &'o mut Vec<u8> {
         self.output.truncate(self.start);
         self.output

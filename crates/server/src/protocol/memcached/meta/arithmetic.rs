@@ -1,4 +1,4 @@
-//! `ma`.
+//! Meta command `ma`: arithmetic.
 
 use super::{answer, begin, expiry_after, write_time, write_token};
 use crate::ops::conditional::{Action, Arithmetic, Outcome, Write, Written};

@@ -1,4 +1,4 @@
-//! `mg`: look, and touch, make or claim a record while at it.
+//! Meta command `mg`: gets a record, and may touch, make or claim it.
 
 use super::{answer, begin, expiry_after, seconds_since, write_key, write_time};
 use crate::counters::Count;
@@ -10,20 +10,20 @@ use cabinet::{Change, Entry, Version};
 use wire::memcached::Meta;
 use wire::memcached::reply::{self, CODE_MISS, CODE_OK};
 
-/// A record as `mg` shows it.
+/// A record as `mg` returns it.
 struct Shown<'a> {
     value: &'a [u8],
     client_flags: u32,
     number: u64,
     expires_at_ms: u64,
     marks: Marks,
-    /// This client is the one that is to renew it.
+    /// This client has won the right to renew the record.
     wins: bool,
-    /// It was made for this client.
+    /// The record was made for this client.
     is_new: bool,
 }
 
-/// What `mg` makes of a record.
+/// Effect of `mg` on a record.
 struct Plan {
     expires_at_ms: u64,
     wins: bool,
@@ -38,7 +38,7 @@ pub(super) fn get(
 ) -> Result<(), Halt> {
     let start = output.len();
     let shared = context.shared;
-    // Few ask for it.
+    // Few clients request it.
     let wants_hit = { meta.flags }.any(|(flag, _)| matches!(flag, b'h' | b'l'));
     let hit = if wants_hit { shared.hits.find(key) } else { None };
     let may_change = meta.exptime.is_some() || meta.vivify.is_some() || meta.recache.is_some();
@@ -101,7 +101,7 @@ pub(super) fn get(
                 return (Change::Keep, ());
             }
             is_new = true;
-            // The record is made, and then looked at as if it had been there.
+            // The record is made, and then returned as if it had been present.
             let plan = plan(meta, 0, true, Marks::default());
             let marks = Marks { is_won: true, ..Marks::default() };
             let after = cabinet::Meta {
@@ -178,7 +178,7 @@ pub(super) fn get(
     Ok(())
 }
 
-/// What was found, kept beyond the lock of the record.
+/// Copy of the record, which outlives the lock of the record.
 struct Kept {
     value: Vec<u8>,
     client_flags: u32,
@@ -224,7 +224,7 @@ fn write_found(
     hit: Option<Hit>,
     output: &mut Vec<u8>,
 ) {
-    // A client that names the number has this value already.
+    // A client that sends the CAS number already has this value.
     let shows_value = meta.wants_value && meta.compare != Some(shown.number);
     begin(output, CODE_OK, shows_value.then_some(shown.value.len()));
     let mut expires_at_ms = shown.expires_at_ms;

@@ -43,7 +43,7 @@ fn execute_as_said(
     }
 }
 
-/// The expiry of a record once a flag has been looked at. Flags count in their order.
+/// Returns the expiry of a record after a flag. Flags take effect in their order.
 fn expiry_after(flag: u8, meta: &Meta<'_>, is_new: bool, expires_at_ms: u64) -> u64 {
     match (flag, meta.exptime, meta.vivify) {
         (b'T', Some(exptime), _) => expiry::expires_at_ms(exptime),
@@ -59,7 +59,7 @@ fn write_time(output: &mut Vec<u8>, flag: u8, expires_at_ms: u64) {
     }
 }
 
-/// A key of a record that was found: in base64 if it came so, or cannot be shown otherwise.
+/// Appends the key of a record: in base64 if it was sent so, or cannot be shown otherwise.
 fn write_key(output: &mut Vec<u8>, key: &[u8], is_base64: bool) {
     if is_base64 || !super::is_plain(key) {
         reply::meta_base64_key(output, key);
@@ -68,13 +68,13 @@ fn write_key(output: &mut Vec<u8>, key: &[u8], is_base64: bool) {
     }
 }
 
-/// Since when a record has not been used: of one that is not remembered, since at least the start
-/// of the server.
+/// Returns the seconds since the last access to a record. Without an access in the statistics, that
+/// is the time since the start of the server.
 pub(super) fn seconds_since(context: &Context<'_>, hit: Option<Hit>) -> u64 {
     super::now_s(context) - hit.map_or(0, |hit| hit.second.min(super::now_s(context)))
 }
 
-/// The first line of an answer, but for its flags.
+/// Appends the beginning of the first line of a reply, without its flags.
 fn begin(output: &mut Vec<u8>, code: &[u8], value_bytes: Option<usize>) {
     match value_bytes {
         Some(bytes) => reply::meta_value(output, bytes as u64),
@@ -82,16 +82,15 @@ fn begin(output: &mut Vec<u8>, code: &[u8], value_bytes: Option<usize>) {
     }
 }
 
-/// Figures of a record that an answer to `ms` shows where they are asked for.
+/// Record fields that a reply to `ms` contains on request.
 #[derive(Clone, Copy)]
 struct Figures {
-    /// For compare-and-swap.
+    /// CAS number.
     number: u64,
     value_bytes: usize,
 }
 
-/// A whole answer that shows nothing of the record but its key, the opaque token, and `figures`
-/// where they are asked for.
+/// Appends a reply that contains the key of the record, the opaque token, and `figures` on request.
 fn answer(output: &mut Vec<u8>, code: &[u8], meta: &Meta<'_>, figures: Option<Figures>) {
     output.extend_from_slice(code);
     for (flag, token) in meta.flags {
@@ -106,7 +105,7 @@ fn answer(output: &mut Vec<u8>, code: &[u8], meta: &Meta<'_>, figures: Option<Fi
     output.extend_from_slice(b"\r\n");
 }
 
-/// The key as it was sent, in the one form of base64 that has no bits left over.
+/// Appends the key as it was sent, in canonical base64 without leftover bits.
 fn write_token(output: &mut Vec<u8>, key: MetaKey<'_>) {
     if key.is_base64 {
         reply::meta_base64_key(output, key.bytes(&mut [0; MEMCACHED_KEY_BYTES_MAX]));
@@ -115,7 +114,7 @@ fn write_token(output: &mut Vec<u8>, key: MetaKey<'_>) {
     }
 }
 
-/// `me`: everything that is known of a record but its value.
+/// Executes `me`: returns all metadata of a record.
 pub(super) fn debug(
     context: &mut Context<'_>,
     key: MetaKey<'_>,
@@ -137,7 +136,7 @@ pub(super) fn debug(
             output.extend_from_slice(key);
         }
         let left = expiry::seconds_left(entry.meta.expires_at_ms);
-        // memcached counts down to the expiry, from below.
+        // memcached shows the seconds left as a negative number.
         let exp = left.map_or("-1".to_owned(), |left| format!("-{left}"));
         let number = shared.cas_numbers.number(entry.version);
         let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };

@@ -1,4 +1,4 @@
-//! `ms` and `md`.
+//! Meta commands `ms` and `md`: set and delete.
 
 use super::{Figures, answer};
 use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
@@ -70,7 +70,7 @@ pub(super) fn delete(
 ) -> Result<(), Halt> {
     let expires_at_ms = meta.exptime.map(expiry::expires_at_ms);
     let action = if meta.removes_value {
-        // memcached puts a new record without a value in the place of the old one.
+        // memcached replaces the old record with a new one without a value.
         let marks = Marks { is_stale: meta.invalidate, ..Marks::default() };
         let expires_at_ms = marked(expires_at_ms.unwrap_or(0), marks);
         let meta = cabinet::Meta { flags: meta.client_flags, expires_at_ms };

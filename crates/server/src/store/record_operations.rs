@@ -1,25 +1,31 @@
-//! A record as it is, as the operations of an update log that make it so, whatever there was.
+//! A record as log operations: the operations that restore it, whatever a replica has under its
+//! key.
 
 use crate::store::view::View;
 use crate::store::{put_request, strings};
 use cabinet::{Error, Result};
 use wire::binary::{Function, Request};
 
-/// Bytes of the values that one operation stores beside each other, unless one is longer.
+/// Bytes of values above which further values go into another operation.
 const LIST_BYTES: usize = 1 << 20;
 
-/// Lends the operations to `take`, one after the other; the one that removes it if there is no
-/// record. The caller keeps others from changing it meanwhile.
-pub(crate) fn as_is(database: &View, key: &[u8], take: &mut dyn FnMut(Request<'_>)) -> Result<()> {
+/// Calls `take` with each operation in turn, or with a removal if the record is absent. The caller
+/// keeps other threads from changing the record meanwhile.
+pub(crate) fn record_operations(
+    database: &View,
+    key: &[u8],
+    take: &mut dyn FnMut(Request<'_>),
+) -> Result<()> {
     if database.has_duplicates() {
         call(Function::OutList, &[key], take)?;
-        // Clients see flags and expiry of the first value only, and nothing says those of others.
+        // Clients see flags and expiry of the first value only, and those of other values cannot be
+        // read.
         let first = database.read(key, |entry| {
             put_request(key, entry.value, entry.meta, &mut *take);
             entry.value.to_vec()
         })?;
         let values = database.get_all(key)?;
-        // Unless it has expired meanwhile.
+        // The first value may have expired meanwhile.
         let is_there = first.is_some() && first.as_ref() == values.first();
         let mut rest = &values[usize::from(is_there)..];
         while !rest.is_empty() {
@@ -28,8 +34,8 @@ pub(crate) fn as_is(database: &View, key: &[u8], take: &mut dyn FnMut(Request<'_
                 bytes += key.len() + value.len();
                 bytes > LIST_BYTES
             });
-            let (part, behind) = rest.split_at(over.unwrap_or(rest.len()).max(1));
-            rest = behind;
+            let (part, after) = rest.split_at(over.unwrap_or(rest.len()).max(1));
+            rest = after;
             let pairs: Vec<&[u8]> = part.iter().flat_map(|value| [key, value]).collect();
             call(Function::PutList, &pairs, take)?;
         }
@@ -54,8 +60,9 @@ fn call(
     arguments: &[&[u8]],
     take: &mut dyn FnMut(Request<'_>),
 ) -> Result<()> {
-    let strings = strings(arguments)
-        .ok_or_else(|| Error::NotSupported("so long an argument, in an update log".into()))?;
+    let strings = strings(arguments).ok_or_else(|| {
+        Error::NotSupported("an argument above the longest of an update log".into())
+    })?;
     take(Request::Misc { function, options: 0, arguments: strings.strings() });
     Ok(())
 }

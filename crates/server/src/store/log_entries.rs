@@ -1,17 +1,17 @@
-//! How changes of records are said in the words of the binary protocol, and what these are about.
+//! Log entries: changes of records as requests of the binary protocol.
 
 use cabinet::{Change, Entry, Meta};
 use wire::binary::{Function, Request, Strings, StringsBuffer};
 
-/// What begins the third argument of `misc put` that carries flags and expiry. Four bytes of the
-/// one and eight of the other follow, big-endian.
+/// Beginning of the third argument of `misc put` that carries flags (4 bytes) and expiry (8 bytes),
+/// both big-endian.
 const META_MARK: &[u8] = b"\0tyrant meta\0";
 
-/// Length of a value from which adding to its end is logged as that.
+/// Length in bytes from which a longer value is logged as an append.
 const APPENDED_TO_BYTES_MIN: usize = 128;
 
-/// Where the new part of a value begins, if all that changes is that something long gets longer: a
-/// list that grows by and by would be logged as a whole each time.
+/// Returns where the appended part begins, if the change only appends to a long value. Without
+/// this, a list that grows would be logged as a whole each time.
 pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     match change {
         Change::Put(value, meta)
@@ -27,7 +27,7 @@ pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
     }
 }
 
-/// How many bytes an operation adds to a record, and how many may be there then.
+/// Returns how many bytes an operation adds to a record, and the greatest length after it.
 pub(super) fn added_to(request: &Request<'_>) -> Option<(usize, usize)> {
     match request {
         Request::PutCat { value, .. } => Some((value.len(), usize::MAX)),
@@ -37,7 +37,7 @@ pub(super) fn added_to(request: &Request<'_>) -> Option<(usize, usize)> {
     }
 }
 
-/// The same operation on the record under another key.
+/// Returns the same operation on the record under another key.
 pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Request<'a> {
     match &mut request {
         Request::Put { key, .. }
@@ -52,13 +52,13 @@ pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Reque
     request
 }
 
-/// Lends the request that stores a record to `take`.
+/// Calls `take` with the request that stores a record.
 pub(crate) fn put_request(key: &[u8], value: &[u8], meta: Meta, take: impl FnOnce(Request<'_>)) {
     if meta == Meta::NONE {
         return take(Request::Put { key, value });
     }
     let mark = [META_MARK, &meta.flags.to_be_bytes(), &meta.expires_at_ms.to_be_bytes()].concat();
-    // Without room for the arguments the record would not have been stored.
+    // A record whose arguments are too long would not have been stored.
     let strings = strings(&[key, value, &mark]);
     let arguments = strings.as_ref().map_or(Strings::EMPTY, StringsBuffer::strings);
     take(Request::Misc { function: Function::Put, options: 0, arguments });

@@ -7,6 +7,7 @@ use super::number::leading_number;
 use super::operation::{Columns, Model, Operation};
 use crate::store::{RowMode, meta_in};
 use cabinet::name::Kind;
+use cabinet::table::SearchRequest;
 use cabinet::{Meta, Side};
 use wire::binary::{Function, Request, Strings, double_from_parts};
 
@@ -26,6 +27,8 @@ pub(crate) enum NoOperation {
     OfServer,
     /// The database has no such function, or arguments are missing.
     Invalid,
+    /// The database has no such function, which would change nothing.
+    InvalidRead,
     /// The request would store a row in a database without rows.
     RowOutsideTable,
 }
@@ -87,7 +90,8 @@ pub(crate) fn decode_function<'a>(
     sender: Sender,
 ) -> Result<Operation<'a>, NoOperation> {
     if !exists(function, model.kind) {
-        return Err(NoOperation::Invalid);
+        let is_read = only_reads(function, arguments);
+        return Err(if is_read { NoOperation::InvalidRead } else { NoOperation::Invalid });
     }
     let mut words = arguments.iter();
     let mut next = || words.next();
@@ -144,7 +148,8 @@ pub(crate) fn decode_function<'a>(
             Operation::SetIndices { pairs: arguments }
         }
         Function::Search | Function::MetaSearch => {
-            Operation::Search { arguments, is_replayed: sender == Sender::Log }
+            let removes = SearchRequest::parse(arguments.iter()).out;
+            Operation::Search { arguments, removes, is_replayed: sender == Sender::Log }
         }
         Function::GenerateUid => Operation::GenerateUid,
         Function::Sync => Operation::Sync,
@@ -220,6 +225,25 @@ fn maximum(arguments: Strings<'_>) -> usize {
     match arguments.iter().nth(1).map_or(0, leading_number) {
         max if max < 1 => usize::MAX,
         max => usize::try_from(max).unwrap_or(usize::MAX),
+    }
+}
+
+/// Returns whether a function changes no record. Tokyo Tyrant logs such calls too.
+fn only_reads(function: Function<'_>, arguments: Strings<'_>) -> bool {
+    match function {
+        Function::Get
+        | Function::GetList
+        | Function::GetPart
+        | Function::IterInit
+        | Function::IterNext
+        | Function::Regex
+        | Function::Range
+        | Function::Error
+        | Function::Defragment
+        | Function::ClearCache
+        | Function::Check => true,
+        Function::Search | Function::MetaSearch => !SearchRequest::parse(arguments.iter()).out,
+        _ => false,
     }
 }
 

@@ -148,6 +148,9 @@ pub(crate) struct Executor<'a> {
     pub(crate) limit: ReplyLimit<'a>,
     /// The iterators that the client may use; a log has none.
     pub(crate) iterators: Option<Iterators<'a>>,
+    /// Whether an operation of several steps has made a change. One of a single step has made none
+    /// if it failed.
+    pub(crate) has_changed: bool,
 }
 
 impl<'a> Executor<'a> {
@@ -165,7 +168,7 @@ impl<'a> Executor<'a> {
         if is_within { Ok(()) } else { self.wait() }
     }
 
-    fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
+    pub(super) fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
         self.iterators.as_mut().ok_or_else(|| Stop::Invalid("a log has no iterator".into()))
     }
 }
@@ -231,7 +234,7 @@ pub(crate) fn execute(
             Outcome::Done
         }
         Operation::PutList { pairs, adds, rows } => {
-            lists::put_list(store, pairs, adds, rows)?;
+            lists::put_list(executor, pairs, adds, rows)?;
             Outcome::Done
         }
         Operation::Remove { key } => {
@@ -242,7 +245,7 @@ pub(crate) fn execute(
             }
         }
         Operation::RemoveList { keys, every_value } => {
-            lists::remove_list(store, keys, every_value)?;
+            lists::remove_list(executor, keys, every_value)?;
             Outcome::Done
         }
         Operation::AddInt { key, addend } => Outcome::Sum(store.add_int(key, addend)?),
@@ -256,8 +259,8 @@ pub(crate) fn execute(
                 _ => Outcome::Done,
             }
         }
-        Operation::SetIndices { pairs } => rows::set_indices(store, pairs)?,
-        Operation::Search { arguments, is_replayed } => {
+        Operation::SetIndices { pairs } => rows::set_indices(executor, pairs)?,
+        Operation::Search { arguments, is_replayed, .. } => {
             rows::search(executor, arguments, is_replayed, reply)?
         }
         Operation::GenerateUid => {

@@ -3,7 +3,6 @@
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
 use super::prefetch::Grouped;
-use crate::store::Store;
 use cabinet::{Error, Side};
 use wire::binary::Strings;
 
@@ -75,11 +74,12 @@ pub(crate) fn is_read_failure(error: &Error) -> bool {
 
 /// Stores records, up to the first that fails.
 pub(super) fn put_list(
-    store: &Store,
+    executor: &mut Executor<'_>,
     pairs: Strings<'_>,
     adds: bool,
     rows: Option<Sender>,
 ) -> Result<(), Stop> {
+    let store = executor.store;
     let mut parts = pairs.iter();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         if adds {
@@ -87,18 +87,25 @@ pub(super) fn put_list(
         } else {
             store.put(key, rows.map_or(value, |sender| row_to_store(value, sender)))?;
         }
+        executor.has_changed = true;
     }
     Ok(())
 }
 
 /// Removes records, up to the first that fails.
-pub(super) fn remove_list(store: &Store, keys: Strings<'_>, every_value: bool) -> Result<(), Stop> {
+pub(super) fn remove_list(
+    executor: &mut Executor<'_>,
+    keys: Strings<'_>,
+    every_value: bool,
+) -> Result<(), Stop> {
+    let store = executor.store;
     for key in keys.iter() {
         if every_value {
             store.remove_all(key)?;
         } else {
             store.remove(key)?;
         }
+        executor.has_changed = true;
     }
     Ok(())
 }

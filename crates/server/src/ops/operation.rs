@@ -9,7 +9,6 @@ use crate::ops::command_mask::Command;
 use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;
-use cabinet::table::SearchRequest;
 use cabinet::{Database, Meta, Side};
 use std::iter::Take;
 use wire::binary::{Strings, StringsIter};
@@ -97,8 +96,9 @@ pub(crate) enum Operation<'a> {
     Range { begin: Option<&'a [u8]>, max: usize, end: Option<&'a [u8]> },
     /// Sets or removes indexes: names of columns and kinds of index in turn.
     SetIndices { pairs: Strings<'a> },
-    /// Searches rows. With `is_replayed`, invalid parts are skipped.
-    Search { arguments: Strings<'a>, is_replayed: bool },
+    /// Searches rows, and with `removes` removes them. With `is_replayed`, parts that mean nothing
+    /// are passed over.
+    Search { arguments: Strings<'a>, removes: bool, is_replayed: bool },
     /// Returns an identifier that the table has not generated before.
     GenerateUid,
     /// Makes all changes so far durable.
@@ -204,7 +204,7 @@ impl<'a> Operation<'a> {
             | Self::Range { .. }
             | Self::Defragment
             | Self::ClearCache => true,
-            Self::Search { arguments, .. } => !removes_found(*arguments),
+            Self::Search { removes, .. } => !removes,
             Self::Put { .. }
             | Self::PutKeep { .. }
             | Self::Append { .. }
@@ -227,19 +227,12 @@ impl<'a> Operation<'a> {
     /// Returns whether a client has to wait until the operation is in the update log.
     #[inline]
     pub(crate) fn changes_records(&self) -> bool {
-        !self.is_read() && !matches!(self, Self::Sync | Self::Retune { .. })
-    }
-
-    /// Returns whether a failed operation may have made part of its changes.
-    pub(crate) fn changes_in_steps(&self) -> bool {
-        matches!(
-            self,
-            Self::PutList { .. }
-                | Self::RemoveList { .. }
-                | Self::SetIndices { .. }
-                | Self::Search { .. }
-                | Self::Clear
-        )
+        match self {
+            Self::Sync | Self::Retune { .. } => false,
+            Self::PutList { pairs, .. } => pairs.len() > 1,
+            Self::RemoveList { keys, .. } => !keys.is_empty(),
+            operation => !operation.is_read(),
+        }
     }
 
     /// Returns whether the operation always goes to the pool: it reads many records, waits for the
@@ -277,7 +270,7 @@ impl<'a> Operation<'a> {
             Self::Append { .. } | Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
             Self::AppendShift { .. } => Command::PutShift,
             Self::Remove { .. } | Self::RemoveList { .. } => Command::Out,
-            Self::Search { arguments, .. } if removes_found(*arguments) => Command::Out,
+            Self::Search { removes: true, .. } => Command::Out,
             Self::Get { .. } | Self::GetAll { .. } | Self::GetRow { .. } | Self::GetPart { .. } => {
                 Command::Get
             }
@@ -333,9 +326,4 @@ impl<'a> Operation<'a> {
             Self::ClearCache => "cacheclear",
         }
     }
-}
-
-/// Returns whether a search removes the rows that it finds.
-fn removes_found(arguments: Strings<'_>) -> bool {
-    SearchRequest::parse(arguments.iter()).out
 }

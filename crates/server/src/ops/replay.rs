@@ -67,7 +67,7 @@ impl<'a> Replayer<'a> {
         let operation = match &logged.operation {
             // Tokyo Tyrant logs calls that only read, too.
             Ok(operation) if operation.is_read() => return Ok(logged.succeeded),
-            Err(NoOperation::OfServer) => return Ok(logged.succeeded),
+            Err(NoOperation::OfServer | NoOperation::InvalidRead) => return Ok(logged.succeeded),
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
@@ -83,6 +83,7 @@ impl<'a> Replayer<'a> {
             may_wait: true,
             limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
             iterators: None,
+            has_changed: false,
         };
         match execute(&mut executor, operation, &mut NoReply) {
             // Tokyo Tyrant logs this sum as a failure, though it is stored.
@@ -137,7 +138,7 @@ impl<'a> Replayer<'a> {
                 keys.for_each(|key| self.digest_record(key, &mut digest));
             }
             Operation::GenerateUid => digest.add(&database.last_uid().to_be_bytes()),
-            Operation::Search { .. } => digest.add(&database.len().to_be_bytes()),
+            Operation::Search { removes: true, .. } => digest.add(&database.len().to_be_bytes()),
             _ => return None,
         }
         Some(digest.0)
@@ -202,6 +203,22 @@ mod tests {
         }
         let value = shared.served.database.get(b"k").expect("a database");
         assert_eq!(value, Some((i32::MIN + 1).to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn logged_calls_that_read_end_as_they_were_logged_on_every_kind() {
+        let shared = Shared::for_test(Config::default(), Database::open("*").expect("a database"));
+        let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
+        for function in [Function::Range, Function::Search, Function::Defragment, Function::Get] {
+            for succeeded in [true, false] {
+                let arguments = strings(&[b"k"]).expect("short arguments");
+                let request =
+                    Request::Misc { function, options: 0, arguments: arguments.strings() };
+                let logged = Logged::new(request, succeeded, shared.served.model);
+                let ended = replayer.replay(SOURCE, &logged).expect("room");
+                assert_eq!(ended, succeeded, "{function:?}");
+            }
+        }
     }
 
     #[test]

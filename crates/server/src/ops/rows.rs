@@ -2,7 +2,7 @@
 
 use super::execute::{Executor, Outcome, Reply, Stop, if_found};
 use super::operation::Columns;
-use crate::store::{RowMode, Store};
+use crate::store::RowMode;
 use cabinet::Meta;
 use cabinet::table::{IndexChange, Row, SearchRequest};
 use wire::binary::Strings;
@@ -52,7 +52,10 @@ pub(super) fn put_row(
 }
 
 /// Sets or removes indexes, up to the first that fails. Does nothing if any kind is invalid.
-pub(super) fn set_indices(store: &Store, pairs: Strings<'_>) -> Result<Outcome, Stop> {
+pub(super) fn set_indices(
+    executor: &mut Executor<'_>,
+    pairs: Strings<'_>,
+) -> Result<Outcome, Stop> {
     let parts: Vec<&[u8]> = pairs.iter().collect();
     let mut changes = Vec::new();
     for [column, kind] in parts.as_chunks::<2>().0 {
@@ -63,7 +66,8 @@ pub(super) fn set_indices(store: &Store, pairs: Strings<'_>) -> Result<Outcome, 
         changes.push((column, kind, change));
     }
     for (column, kind, change) in changes {
-        store.set_index(column, kind, change)?;
+        executor.store.set_index(column, kind, change)?;
+        executor.has_changed = true;
     }
     Ok(Outcome::Done)
 }
@@ -79,6 +83,8 @@ pub(super) fn search(
     if is_replayed {
         request.flaw = None;
     }
+    // One that removes may fail after it has removed some.
+    executor.has_changed = request.out;
     let answer = executor.store.search(&request)?;
     for element in &answer.elements {
         executor.limit.append(reply, element.len(), |reply| reply.element(element))?;

@@ -2,7 +2,6 @@
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop};
 use super::iterator::Place;
-use crate::store::Store;
 use cabinet::{Numbered, Position};
 use std::ops::ControlFlow;
 
@@ -151,7 +150,8 @@ pub(super) fn next_record(
 ) -> Result<Outcome, Stop> {
     // A key that was taken off the iterator cannot be put back, so this runs on a thread that may
     // wait.
-    while let Some(Place { key, duplicate }) = next_place(executor)? {
+    let store = executor.store;
+    while let Some(Place { key, duplicate }) = executor.iterators()?.next(store)? {
         let limit = &mut executor.limit;
         let show = |entry: cabinet::Entry<'_>| {
             limit.append(reply, entry.value.len(), |reply| reply.record(&key, entry.value))
@@ -167,12 +167,4 @@ pub(super) fn next_record(
         }
     }
     Ok(Outcome::NoRecord)
-}
-
-fn next_place(executor: &mut Executor<'_>) -> Result<Option<Place>, Stop> {
-    let store: &Store = executor.store;
-    match &mut executor.iterators {
-        Some(iterators) => Ok(iterators.next(store)?),
-        None => Ok(None),
-    }
 }

@@ -68,6 +68,7 @@ impl Served {
         condition: Option<Arc<dyn WriteCondition>>,
         stop: Arc<StopSignal>,
     ) -> cabinet::Result<Self> {
+        let database = database.deferred();
         let kind = Kind::of_path(&database.path());
         let model = Model::of(&database);
         let (update_log, unfinished) = log.unzip();

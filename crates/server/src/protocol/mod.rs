@@ -170,10 +170,14 @@ impl<'a> Context<'a> {
                 shared: &self.shared.cursor,
                 may_wait: self.may_block,
             }),
+            has_changed: false,
         };
-        match execute(&mut executor, operation, reply) {
+        let result = execute(&mut executor, operation, reply);
+        let has_changed = executor.has_changed;
+        match result {
             Ok(outcome) => {
-                self.mutated |= operation.changes_records();
+                let has_added = !matches!(outcome, Outcome::DoubleSum(sum) if sum.is_nan());
+                self.mutated |= operation.changes_records() && has_added;
                 match outcome {
                     Outcome::NoRecord => self.fail(operation.name(), Failure::NoRecord),
                     Outcome::RecordExists => self.fail(operation.name(), Failure::ExistingRecord),
@@ -183,7 +187,7 @@ impl<'a> Context<'a> {
             }
             Err(stop) => {
                 // A failed operation of one step has changed nothing, so its reply need not wait.
-                self.mutated |= operation.changes_in_steps();
+                self.mutated |= has_changed;
                 self.note_stop(operation.name(), stop).map(|()| None)
             }
         }

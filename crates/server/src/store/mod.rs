@@ -597,7 +597,7 @@ impl Store {
     }
 
     /// Makes a change that is logged as a call of `misc`, with its success as `outcome` derives it.
-    pub(crate) fn function<T>(
+    fn function<T>(
         &self,
         scope: Scope<'_>,
         function: Function<'_>,

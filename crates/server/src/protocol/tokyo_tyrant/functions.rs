@@ -36,13 +36,40 @@ impl<'a> Call<'a> {
             && self.access().is_some_and(|command| context.refuses(command, protocol))
     }
 
+    /// Returns the command that does the same. A function that no command stands for is a call of
+    /// `misc` alone.
     fn access(&self) -> Option<Command> {
-        match (&self.operation, self.function) {
-            (Ok(operation), _) => operation.access(),
-            (Err(_), Function::Promote) => Some(Command::SetMaster),
-            (Err(_), Function::Check) => Some(Command::Optimize),
-            (Err(_), _) => None,
+        if let Ok(operation) = &self.operation {
+            return operation.access();
         }
+        Some(match self.function {
+            Function::Put
+            | Function::PutList
+            | Function::PutDuplicate
+            | Function::PutDuplicateBack
+            | Function::GenerateUid => Command::Put,
+            Function::PutKeep => Command::PutKeep,
+            Function::PutCat => Command::PutCat,
+            Function::Out | Function::OutList => Command::Out,
+            Function::Get | Function::GetPart => Command::Get,
+            Function::GetList
+            | Function::Search
+            | Function::MetaSearch
+            | Function::Regex
+            | Function::Range => Command::GetMany,
+            Function::IterInit => Command::IterInit,
+            Function::IterNext => Command::IterNext,
+            Function::Sync => Command::Sync,
+            Function::Optimize | Function::Defragment | Function::SetIndex | Function::Check => {
+                Command::Optimize
+            }
+            Function::Vanish => Command::Vanish,
+            Function::Promote => Command::SetMaster,
+            Function::Error
+            | Function::ClearCache
+            | Function::Replication
+            | Function::Unknown(_) => return None,
+        })
     }
 
     /// Calls the function. Returns whether it succeeded. If it failed, the content of `reply` is
@@ -60,7 +87,7 @@ impl<'a> Call<'a> {
                 context.fail_because("misc", "a row with columns can be stored in a table only");
                 false
             }
-            Err(NoOperation::Invalid) => {
+            Err(NoOperation::Invalid | NoOperation::InvalidRead) => {
                 context.fail("misc", Failure::Invalid);
                 false
             }
@@ -282,6 +309,40 @@ mod tests {
         assert_eq!(searches("out", &[condition, b"out"]), 1);
         assert_eq!(searches("out", &[condition]), 0);
         assert_eq!(searches("mget", &[condition]), 1);
+    }
+
+    #[test]
+    fn a_function_without_its_arguments_is_refused_like_its_command() {
+        assert!(refused("put", &[]).contains(&Function::Put));
+        assert!(refused("put", &[b"a", b"b", b"c"]).contains(&Function::Put));
+    }
+
+    #[test]
+    fn a_call_that_is_left_to_the_pool_counts_as_no_change() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(folder.path(), "casket.tct");
+        let calls: [(Function<'_>, &[&[u8]]); 5] = [
+            (Function::Search, &[b"out"]),
+            (Function::PutList, &[b"a", b"b\0c", b"d", b"e\0f"]),
+            (Function::OutList, &[b"a", b"b"]),
+            (Function::SetIndex, &[b"a", b"lexical"]),
+            (Function::Vanish, &[]),
+        ];
+        for (function, arguments) in calls {
+            let arguments = strings(arguments).expect("short arguments");
+            let mutated = with_context(&shared, false, |context| {
+                let call = Call::new(context, function, arguments.strings());
+                assert_eq!(call.run(context, &mut NoReply), Err(Halt::Blocked), "{function:?}");
+                context.mutated
+            });
+            assert!(!mutated, "{function:?}");
+            let mutated = with_context(&shared, true, |context| {
+                let call = Call::new(context, function, arguments.strings());
+                assert_eq!(call.run(context, &mut NoReply), Ok(true), "{function:?}");
+                context.mutated
+            });
+            assert!(mutated, "{function:?}");
+        }
     }
 
     #[test]

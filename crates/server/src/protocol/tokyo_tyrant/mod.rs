@@ -216,12 +216,14 @@ fn administer(
             let extended = Extended { options, port: u16::try_from(port).unwrap_or(0) };
             return Ok(replicate(context, timestamp_us, server_id, Some(extended)));
         }
-        // Scripts are not supported. Every other request is about records.
-        _ => {
+        // Scripts are not supported.
+        Request::Ext { .. } => {
             context.counters.count(Count::Ext);
             context.fail("ext", Failure::Invalid);
             false
         }
+        // Every other request is about records.
+        _ => false,
     };
     encode::status(output, done);
     Ok(Next::GoOn)

@@ -1,13 +1,13 @@
-//! Executing what a master sends, on all cores.
+//! Applier: executes the operations that a master sends, on all cores.
 //!
-//! The thread that receives operations gathers what has arrived in batches. Each worker goes
-//! through every batch, in their order, and executes the operations of its own lanes, see
-//! [`super::lanes`]. So operations on one key keep their order. An operation on more than one key
-//! waits until everything before it is done, and is executed before anything behind it.
+//! The receiving thread gathers operations in batches. Each worker goes through every batch in
+//! order, and executes the operations of its own partitions, see [`super::lanes`]. Therefore
+//! operations on one key keep their order. An operation on more than one key waits for all
+//! operations before it, and is executed before any operation after it.
 //!
-//! A batch is done when all workers have gone through it. Then the update log is written for all of
-//! its operations at once, and so is the position. Few operations that find the workers idle are
-//! executed by the thread that received them.
+//! A batch is done when all workers have gone through it. Then the update log and the position are
+//! written once for all of its operations. If the workers are idle, the receiving thread executes
+//! small batches itself.
 
 use super::batch::{Batch, Received, Update, lane_of};
 use super::follower::{End, Progress};
@@ -25,67 +25,67 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wire::replication::{FromMaster, LogProgress, ROOT_LOGS_MAX, Root, progress_in};
 use wire::update_log::Message;
 
-/// Bytes of operations that wait or are being executed, above which nothing more is received. One
-/// that is longer waits alone.
+/// Bytes of operations that wait or are being executed, above which the receiving thread pauses. A
+/// longer operation waits alone.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// How wrong the clocks of servers may be for a conflict to be found. Changes that are no further
-/// apart count as one.
+/// Largest assumed difference between the clocks of servers, in microseconds. Changes that are
+/// closer in time count as concurrent.
 const CONFLICT_MARGIN_US: u64 = 2_000_000;
 
-/// Operations that are not worth waking a worker for.
+/// Number of operations up to which no worker is woken.
 const FEW: usize = 16;
 
-/// Executes the operations of one connection.
+/// Applier of the operations of one connection.
 pub(super) struct Applier<'a> {
     served: &'a Served,
     progress: &'a Progress,
-    /// An operation that ends otherwise than on the master ends all.
+    /// Whether an operation that ends otherwise than on the master stops the replica.
     check: bool,
     master: u16,
     names: Names,
-    /// What roots name this server's own log, 0 without one.
+    /// Name of this server's own log in roots, 0 without a log.
     own_log: u64,
     lanes: Arc<Lanes>,
-    /// What each lane had begun when the connection began.
+    /// Operation that each partition had begun when the connection began.
     begun: Vec<Begun>,
-    /// What was executed of each log then.
+    /// Progress in each log when the connection began.
     before: Vec<LogProgress>,
     workers: usize,
     queue: Mutex<Queue<'a>>,
-    /// There is a batch, or there will be none.
+    /// Signals that there is a batch, or that there will be no more.
     grown: Condvar,
-    /// A batch is done, or all has failed.
+    /// Signals that a batch is done, or that the applier has failed.
     shrunk: Condvar,
     has_failed: AtomicBool,
-    /// Everything has come that the master had at some moment since the connection began.
+    /// Whether the replica has caught up with the master at some moment since the connection began.
     has_caught_up: AtomicBool,
-    /// Has the thread that receives look up.
+    /// Interrupts the receiving thread.
     interrupt: &'a (dyn Fn() + Sync),
 }
 
-/// What a master says of its entries.
+/// Naming of the log entries of a master.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
-    /// What names its log.
+    /// Name of the master's log.
     pub(super) log: u64,
-    /// It tells where entries were made first that were not made first there.
+    /// Whether the master sends the roots of entries that it did not make first.
     pub(super) tells_roots: bool,
 }
 
 struct Queue<'a> {
     position: &'a mut Position,
     batches: VecDeque<Arc<Batch>>,
-    /// Number of the first of them.
+    /// Number of the first batch.
     first: u64,
-    /// Bytes of all of them.
+    /// Bytes of all batches.
     bytes: usize,
     is_closed: bool,
     failure: Option<End>,
 }
 
 impl<'a> Applier<'a> {
-    /// For operations of the server `master`, that come behind `position`.
+    /// Returns an applier for operations of the server `master` after `position`.
     pub(super) fn new(
         served: &'a Served,
         progress: &'a Progress,
@@ -98,7 +98,8 @@ impl<'a> Applier<'a> {
         let lanes = Arc::clone(position.lanes());
         let begun = (0..=LANES).map(|lane| lanes.begun(lane)).collect();
         let before = lanes.logs();
-        // Where it has to stop exactly at an operation, nothing behind that may be executed.
+        // With `check` no operation after the failed one may be executed, so one worker executes
+        // all.
         let workers = match served.settings.threads.min(LANES) {
             0 | 1 => 0,
             _ if check => 0,
@@ -132,18 +133,18 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Workers to be started, each with its number from 0 on.
+    /// Returns the number of workers to start, which are numbered from 0.
     pub(super) fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Whether nothing more will be executed.
+    /// Returns whether the applier has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Takes a message: operations are gathered in `batch` and given to the workers in time. Fails
-    /// if it is none; what came before it is executed all the same.
+    /// Adds the operations of a message to `batch`, and submits it when due. Fails if the message
+    /// is invalid. Earlier operations are executed nevertheless.
     pub(super) fn take(
         &self,
         batch: &mut Batch,
@@ -177,7 +178,7 @@ impl<'a> Applier<'a> {
                 return Ok(());
             }
             FromMaster::Refused { reason } => return Err(refused(reason)),
-            // The master has found only now that its log does not go on there.
+            // The master has only now found that its log does not continue there.
             FromMaster::SeedBegin { .. } => return Err(End::SeedBegins),
             FromMaster::Record { .. }
             | FromMaster::SeedEnd { .. }
@@ -191,7 +192,7 @@ impl<'a> Applier<'a> {
         let Ok(origin) = u16::try_from(origin) else {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
-        // What comes back by way of others was executed here first.
+        // The operation returns by way of another server, and was executed here first.
         let is_own = u32::from(origin) == self.served.settings.server_id
             || root.log == self.own_log && self.names.tells_roots;
         let mut slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
@@ -201,7 +202,8 @@ impl<'a> Applier<'a> {
             if self.has_failed() {
                 return Ok(());
             }
-            // The position is behind all of that, so none of it comes again from this master.
+            // The position is after all of these operations, so this master does not send them
+            // again.
             tracing::warn!(
                 "replication: entries were made first in more than {ROOT_LOGS_MAX} logs. It is no \
                  longer known what was executed of each"
@@ -228,7 +230,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Has the operations of a batch executed, and leaves it empty.
+    /// Submits the operations of a batch, and leaves it empty.
     pub(super) fn submit(&self, batch: &mut Batch, replayer: &mut Replayer<'_>) {
         let mut batch = std::mem::take(batch);
         if batch.is_empty() || self.has_failed() {
@@ -254,7 +256,7 @@ impl<'a> Applier<'a> {
             self.grown.notify_all();
             return;
         }
-        // Workers pass over it: it is done before there is another one.
+        // Workers skip the batch, as it is done before the next one is submitted.
         drop(queue);
         match self.go_through(&batch, |_| true, replayer) {
             Ok(()) => self.done(&batch),
@@ -262,7 +264,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Waits until everything is done that was submitted.
+    /// Blocks until all submitted operations are done.
     fn await_idle(&self) {
         let mut queue = self.queue.lock();
         while !queue.batches.is_empty() && !self.has_failed() {
@@ -270,12 +272,13 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// All fails if the thread that holds this panics: nobody waits for one that has gone.
+    /// Returns a guard that fails the applier if its thread panics, so that no thread waits for it
+    /// for ever.
     pub(super) fn guard(&self) -> FailOnPanic<'_, 'a> {
         FailOnPanic(self)
     }
 
-    /// The life of a worker: until the queue is closed and empty.
+    /// Runs a worker until the queue is closed and empty.
     pub(super) fn work(&self, number: usize) {
         let _guard = self.guard();
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
@@ -295,7 +298,7 @@ impl<'a> Applier<'a> {
             if self.has_failed() {
                 return None;
             }
-            // Those that are gone were executed without this worker.
+            // Batches that were removed were executed without this worker.
             *next = queue.first.max(*next);
             let index = usize::try_from(*next - queue.first).unwrap_or(usize::MAX);
             match queue.batches.get(index) {
@@ -309,7 +312,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Executes the operations of a batch whose lane `is_mine`.
+    /// Executes the operations of a batch in the partitions that `is_mine` selects.
     fn go_through(
         &self,
         batch: &Batch,
@@ -341,8 +344,7 @@ impl<'a> Applier<'a> {
             .map_err(|_| End::Halted(format!("the update of {timestamp_us} is no operation")))
     }
 
-    /// Names the keys of operations to the database, so that the cache misses of finding them
-    /// overlap.
+    /// Prefetches the keys of operations, so that the cache misses of their lookups overlap.
     fn look_ahead(&self, group: &[(&Update, Logged<'_>)]) {
         let mut keys = [&[][..]; KEYS_AHEAD_MAX];
         let mut count = 0;
@@ -370,13 +372,13 @@ impl<'a> Applier<'a> {
             return Ok(());
         }
         let state = replayer.state(logged);
-        // An earlier connection, or an earlier life, may have executed it or not.
+        // An earlier connection or process may have executed the operation.
         let begun = self.begun[lane];
         let is_in_doubt = begun.root == root;
         if !is_in_doubt {
             self.lanes.begin(lane, root, state);
         } else if state.is_some_and(|state| state != begun.state) {
-            // It may be in the log here, or not.
+            // The log may contain the operation.
             self.forget_places()?;
             self.lanes.executed(slot, lane, root.timestamp_us);
             return Ok(());
@@ -387,7 +389,7 @@ impl<'a> Applier<'a> {
             replayer.replay(source, logged).map_err(|error| End::Lost(error.to_string()))?;
         if succeeded != logged.succeeded {
             let what = format!("the update of {timestamp_us} ended otherwise than on the master");
-            // Where it was executed before, it may fail because of that.
+            // A second execution may fail because of the first.
             if self.check && !is_in_doubt {
                 return Err(End::Halted(what));
             }
@@ -400,7 +402,8 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Everything is executed that came, and so everything of each log up to a time stamp.
+    /// Notes that all received operations are executed, and so all operations of each log up to a
+    /// time stamp.
     fn learn(&self, pairs: &[u8]) -> Result<(), End> {
         if self.has_failed() {
             return Ok(());
@@ -410,8 +413,7 @@ impl<'a> Applier<'a> {
         self.note_roots()
     }
 
-    /// Has the update log note where entries were made first, if it does not. Nothing may be under
-    /// way.
+    /// Makes the update log note the roots of entries, if it does not. No operation may be pending.
     pub(super) fn note_roots(&self) -> Result<(), End> {
         if let Some(log) = &self.served.update_log
             && self.names.tells_roots
@@ -432,8 +434,8 @@ impl<'a> Applier<'a> {
         log.invalidate_roots().map_err(|error| End::Lost(error.to_string()))
     }
 
-    /// Says so if the record was changed here without knowing of the update: it was later, by the
-    /// clocks of both servers. Where it was earlier, the other server says so.
+    /// Logs a conflict, if the record was changed here later than the update, by the clocks of both
+    /// servers, and without it. If the change here was earlier, the other server logs the conflict.
     fn report_conflict(&self, update: &Update, scope: Scope<'_>) {
         let from_us = update.timestamp_us.saturating_sub(CONFLICT_MARGIN_US);
         if let (Some(log), Scope::Key(key)) = (&self.served.update_log, scope)
@@ -447,7 +449,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// A worker has gone through a batch.
+    /// Notes that a worker has gone through a batch.
     fn done(&self, batch: &Batch) {
         if batch.working.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
@@ -459,7 +461,7 @@ impl<'a> Applier<'a> {
             queue.first += 1;
             queue.bytes -= batch.size_bytes();
             let last_us = batch.updates.last().map_or(0, |last| last.timestamp_us);
-            // What the master has passed over is for others.
+            // The master has skipped entries that other servers have sent.
             let passed_us = batch.passed_us.max(last_us);
             if passed_us > queue.position.timestamp_us() {
                 self.advance(&mut queue, passed_us, batch.updates.len());
@@ -472,7 +474,7 @@ impl<'a> Applier<'a> {
         self.shrunk.notify_all();
     }
 
-    /// Everything up to `timestamp_us` was executed, which is so many operations more.
+    /// Advances the position to `timestamp_us`, after this many more operations.
     fn advance(&self, queue: &mut MutexGuard<'_, Queue<'_>>, timestamp_us: u64, operations: usize) {
         let done = if self.served.flush_update_log() {
             queue.position.advance(timestamp_us).map_err(|error| position_error(&error))
@@ -501,14 +503,14 @@ impl<'a> Applier<'a> {
         (self.interrupt)();
     }
 
-    /// There will be no more batches.
+    /// Closes the queue: there are no more batches.
     pub(super) fn close(&self) {
         self.queue.lock().is_closed = true;
         self.grown.notify_all();
     }
 
-    /// Brings the position to the first operation that was not executed. Answers why it has failed,
-    /// if it has.
+    /// Sets the position to the first operation that was not executed. Returns the failure, if
+    /// there is one.
     pub(super) fn finish(self) -> Option<End> {
         let mut queue = self.queue.lock();
         let batches = std::mem::take(&mut queue.batches);
@@ -532,7 +534,7 @@ fn position_error(error: &std::io::Error) -> End {
     End::Lost(format!("cannot write the position: {error}"))
 }
 
-/// See [`Applier::guard`].
+/// Guard of a thread, see [`Applier::guard`].
 pub(super) struct FailOnPanic<'w, 'a>(&'w Applier<'a>);
 
 impl Drop for FailOnPanic<'_, '_> {

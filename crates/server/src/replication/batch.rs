@@ -1,4 +1,4 @@
-//! Operations that a replica has received, on their way to those who execute them.
+//! Batch: operations that a replica has received, on their way to the workers.
 
 use super::lanes::{ALONE, LANES};
 use crate::ops::replay::Logged;
@@ -8,39 +8,39 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use wire::replication::Root;
 
-/// Bytes from which a batch is given to be executed.
+/// Length from which a batch is submitted, in bytes.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Operations in the order in which they came.
+/// Operations in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
     pub(super) updates: Vec<Update>,
-    /// When the master was known to have nothing beyond them, in microseconds since 1970.
+    /// Time at which the master had no entries after these operations, in microseconds since 1970.
     pub(super) caught_up_us: Option<u64>,
-    /// Time stamp up to which the master has sent everything with them, 0 if it does not say.
+    /// Time stamp up to which the master has sent all entries after this batch, 0 if unknown.
     pub(super) passed_us: u64,
-    /// Not if whoever received it executes it.
+    /// False if the receiving thread executes the batch itself.
     pub(super) is_for_workers: bool,
-    /// Threads that are not done with it.
+    /// Number of threads that are not done with the batch.
     pub(super) working: AtomicUsize,
 }
 
 /// An operation of a batch.
 pub(super) struct Update {
     pub(super) timestamp_us: u64,
-    /// Where it was made first, as far as that is known.
+    /// Root of the operation, if it is known.
     pub(super) root: Root,
-    /// Where the lanes have what was executed of that log.
+    /// Slot of the root's log in the progress of the partitions.
     pub(super) slot: usize,
     /// Server on which it was first executed.
     pub(super) origin: u16,
-    /// `None` if there is nothing to do.
+    /// Partition of the operation; `None` if it is skipped.
     pub(super) lane: Option<usize>,
     body: Range<usize>,
 }
 
-/// What is known of an operation.
+/// Metadata of a received operation.
 #[derive(Clone, Copy)]
 pub(super) struct Received {
     pub(super) timestamp_us: u64,
@@ -50,7 +50,7 @@ pub(super) struct Received {
 }
 
 impl Batch {
-    /// Takes an operation.
+    /// Adds an operation.
     pub(super) fn push(&mut self, operation: Received, lane: Option<usize>, body: &[u8]) {
         let Received { timestamp_us, root, slot, origin } = operation;
         let start = self.bytes.len();
@@ -63,7 +63,7 @@ impl Batch {
         &self.bytes[update.body.clone()]
     }
 
-    /// Bytes of its operations.
+    /// Returns the length of the operations, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -72,13 +72,13 @@ impl Batch {
         self.updates.is_empty() && self.caught_up_us.is_none() && self.passed_us == 0
     }
 
-    /// Whether it is long enough to be executed.
+    /// Returns whether the batch is long enough to be submitted.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() >= BATCH_BYTES
     }
 }
 
-/// Returns the lane of an operation.
+/// Returns the partition of an operation.
 pub(super) fn lane_of(database: &View, logged: &Logged<'_>) -> usize {
     match logged.scope() {
         Scope::Key(key) => database.partition_of(key, LANES).unwrap_or(ALONE),

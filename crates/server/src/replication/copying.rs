@@ -1,8 +1,8 @@
-//! A replica's side of seeding: its database becomes a copy of the master's.
+//! Initial sync on the replica: its database becomes a copy of the master's.
 //!
-//! From before its records are removed until the copy is whole and on disk there is a mark beside
-//! the position: a replica that is killed meanwhile begins again. Clients may read what is there
-//! already, and `stat` says that it is not all.
+//! A marker file beside the position exists from before the first removal until the copy is
+//! complete and durable. A replica that is killed meanwhile begins again. Clients may read the
+//! records that have arrived, and `stat` shows that the copy is incomplete.
 
 use super::follower::{End, State};
 use super::path::out_of_place;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use wire::replication::FromMaster;
 use wire::update_log::Message;
 
-/// Time between two lines in the log of the server about how far it is.
+/// Interval of the progress lines in the server's log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A copy that is not whole yet.
+/// A copy that is not complete yet.
 pub(super) struct Copying<'a> {
     served: &'a Served,
     master_id: u16,
@@ -28,9 +28,9 @@ pub(super) struct Copying<'a> {
 }
 
 impl<'a> Copying<'a> {
-    /// Removes all records, so that those of the master can come: `records` at present, and
-    /// `last_uid` is the last number that a table has given out. Where there were none when it was
-    /// asked for, as `was_empty` says, those that clients have stored since are not removed.
+    /// Removes all records before those of the master arrive: `records` at present, and `last_uid`
+    /// is the last identifier of its table. If the database was empty when the copy was requested,
+    /// as `was_empty` says, fails rather than remove records stored since.
     pub(super) fn begin(
         served: &'a Served,
         position: &mut Position,
@@ -42,9 +42,7 @@ impl<'a> Copying<'a> {
         if was_empty && before > 0 && !position.is_seeding() {
             return Err(End::Lost("a copy would take the place of records stored just now".into()));
         }
-        tracing::warn!(
-            "seeding from sid={master_id}: {records} records take the place of {before}"
-        );
+        tracing::warn!("seeding from sid={master_id}: {records} records replace {before}");
         position
             .begin_seeding()
             .map_err(|error| End::Lost(format!("cannot begin a copy: {error}")))?;
@@ -54,7 +52,7 @@ impl<'a> Copying<'a> {
         let copy = Self { served, master_id, done: 0, total: records, reported_at: Instant::now() };
         let mut store: Store = served.database.ungated();
         store.set_source(copy.source());
-        // Replicas of this server may have records from its log all the same.
+        // Replicas of this server may have records from its log nevertheless.
         let has_logged = served.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
         let cleared = if before > 0 || has_logged { store.clear() } else { Ok(()) };
         let set = cleared.and_then(|()| store.set_last_uid(last_uid));
@@ -62,13 +60,13 @@ impl<'a> Copying<'a> {
         Ok(copy)
     }
 
-    /// To whom follows this server, the records come from the master.
+    /// Returns the source of the records: for replicas of this server they come from the master.
     fn source(&self) -> Source {
         Source { origin: self.master_id, master: self.master_id, root: None }
     }
 
-    /// Executes an operation that makes a record as it is, or an entry of the master's log, which
-    /// may be about a record that is not here yet.
+    /// Executes an operation that restores a record, or an entry of the master's log. The record of
+    /// an entry may not have arrived yet.
     pub(super) fn take(
         &mut self,
         replayer: &mut Replayer<'_>,
@@ -94,13 +92,13 @@ impl<'a> Copying<'a> {
 
     fn execute(&self, replayer: &mut Replayer<'_>, source: Source, body: &[u8]) -> Result<(), End> {
         let Ok(logged) = Logged::parse(body, self.served.model) else {
-            return Err(End::Lost("the copy has what is no operation".into()));
+            return Err(End::Lost("the copy contains an invalid operation".into()));
         };
         let replayed = replayer.replay(source, &logged);
         replayed.map(|_| ()).map_err(|error| End::Lost(error.to_string()))
     }
 
-    /// Shows how far it is.
+    /// Updates the shown progress.
     pub(super) fn show(&mut self, state: &mut State) -> Result<(), End> {
         let Self { done, total, .. } = *self;
         *state = State::Seeding { done, total };
@@ -119,11 +117,11 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// It is whole, and has everything up to `timestamp_us`.
+    /// Completes the copy, which contains all changes up to `timestamp_us`.
     pub(super) fn end(&self, position: &mut Position, timestamp_us: u64) -> Result<(), End> {
         self.flush()?;
         self.served.database.make_durable().map_err(|error| End::Lost(error.to_string()))?;
-        // A log without entries ends at 0, which is no position.
+        // A log without entries ends at 0, which is not a valid position.
         let ended = position.end_seeding(timestamp_us.max(1));
         ended.map_err(|error| End::Lost(format!("cannot end a copy: {error}")))?;
         tracing::info!("seeding from sid={} finished: {} records", self.master_id, self.done);

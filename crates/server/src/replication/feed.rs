@@ -1,31 +1,31 @@
-//! The update log as one replica gets it: without what it has said itself, or was told by whom we
-//! were told.
+//! Feed: the update log for one replica, without the entries that come from the replica or its own
+//! sources.
 
 use super::replica::Replica;
 use super::sender::Failure;
 use crate::update_log::{LogOffset, Reader, Tail, UpdateLog};
 use wire::update_log::{Entry, Message};
 
-/// Whether a replica has not executed an entry first, nor sent it here.
+/// Returns whether an entry is for a replica, which has neither executed it first nor sent it here.
 fn is_for(entry: &Entry<'_>, replica: u32) -> bool {
     u32::from(entry.origin) != replica && u32::from(entry.master) != replica
 }
 
-/// Reads the log for a replica, and counts.
+/// Reader of the log for a replica, with counters.
 pub(super) struct Feed<'l> {
     log: &'l UpdateLog,
     reader: Reader,
     replica: u32,
-    /// Entries read, less those written to the log since it was opened; wraps.
+    /// Entries read minus entries written to the log since it was opened; wraps.
     read_less_written: u64,
-    /// Time stamp of the last entry read.
+    /// Time stamp of the last entry read, in microseconds since 1970.
     read_us: u64,
-    /// Operations sent.
+    /// Number of operations sent.
     sent: u64,
 }
 
 impl<'l> Feed<'l> {
-    /// From a time stamp on; `None` if there is no log.
+    /// Returns a feed from a time stamp on, or `None` if there is no log.
     pub(super) fn of(
         log: &'l UpdateLog,
         replica: u32,
@@ -35,8 +35,8 @@ impl<'l> Feed<'l> {
         Ok(reader.map(|reader| Self::new(log, reader, replica, 0, from_us - 1)))
     }
 
-    /// The same, after going through all that there is to count it, which may take minutes:
-    /// `go_on` is called with the count of each entry, and ends it by failing.
+    /// Returns a feed from a time stamp on after counting all of its entries, which may take
+    /// minutes. Calls `go_on` with the count at each entry, and ends if that fails.
     pub(super) fn counted(
         log: &'l UpdateLog,
         replica: u32,
@@ -57,7 +57,7 @@ impl<'l> Feed<'l> {
         Ok(feed)
     }
 
-    /// From the end of the log on, as it was at a moment when all of it was in the file.
+    /// Returns a feed from the end of the log on, as of a moment when all entries were in the file.
     pub(super) fn at(log: &'l UpdateLog, replica: u32, tail: Tail) -> Result<Self, Failure> {
         let reader = Reader::open_at(log.folder(), tail.end, 0)?;
         Ok(Self::new(log, reader, replica, tail.entries, tail.timestamp_us))
@@ -73,14 +73,14 @@ impl<'l> Feed<'l> {
         Self { log, reader, replica, read_less_written, read_us, sent: 0 }
     }
 
-    /// Time stamp of the last entry read.
+    /// Returns the time stamp of the last entry read, in microseconds since 1970.
     pub(super) fn read_us(&self) -> u64 {
         self.read_us
     }
 
-    /// The next message that the replica is to get, before `end`.
+    /// Returns the next message for the replica before `end`.
     pub(super) fn next(&mut self, end: LogOffset) -> Result<Option<Message<'_>>, Failure> {
-        // A loop that answers from within would borrow the reader for good.
+        // A return from within the loop would borrow the reader until the end of the function.
         loop {
             let Some(entry) = self.reader.next(Some(end))? else { return Ok(None) };
             self.read_less_written = self.read_less_written.wrapping_add(1);
@@ -98,17 +98,17 @@ impl<'l> Feed<'l> {
         Ok(message)
     }
 
-    /// Operations were sent that are in no log.
+    /// Counts operations that were sent without being in a log.
     pub(super) fn count_records(&mut self, operations: u64) {
         self.sent += operations;
     }
 
-    /// Entries of the log that were not read yet.
+    /// Returns the number of log entries that were not read yet.
     pub(super) fn remaining(&self) -> u64 {
         self.log.tail().entries.wrapping_sub(self.read_less_written)
     }
 
-    /// Tells the others how far this is.
+    /// Reports the progress of the feed for `stat`.
     pub(super) fn report(&self, replica: &Replica) {
         replica.sent(self.sent, self.read_us, self.read_less_written);
     }

@@ -1,8 +1,8 @@
-//! A replica's side: following a master.
+//! Follower: the replica's side of replication.
 //!
-//! One thread receives the master's update log ([`super::path`]); [`super::apply`] executes it. It
-//! connects again when the connection is lost, each time after a longer pause, and goes on behind
-//! what has been executed, see [`super::position`].
+//! One thread receives the master's update log ([`super::path`]), and [`super::apply`] executes it.
+//! A lost connection is opened again after a pause that doubles each time. Replication continues
+//! after the last executed operation, see [`super::position`].
 
 use super::path::Path;
 use super::position::{self, Position};
@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wire::replication::LogProgress;
 
-/// Pause before the first new attempt to connect; each time twice as long, up to the longest.
+/// First pause before another attempt to connect. It doubles up to the longest pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A server that is followed.
+/// A master to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Master {
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// Port.
     pub port: u16,
@@ -44,38 +44,38 @@ impl fmt::Display for Master {
     }
 }
 
-/// Whom a server follows, and how.
+/// Settings of a follower.
 #[derive(Clone, Debug)]
 pub struct Following {
-    /// The master at the start; `setmst` names another one.
+    /// Master at the start. `setmst` sets another one.
     pub master: Option<Master>,
-    /// File that remembers how far it has come.
+    /// File with the position.
     pub position: PathBuf,
-    /// An operation that ends otherwise than on the master stops it.
+    /// Whether an operation that ends otherwise than on the master stops replication.
     pub check: bool,
-    /// Clients may write although a master is followed.
+    /// Whether clients may write while a master is followed.
     pub is_writable: bool,
-    /// When it becomes a copy of the master.
+    /// Condition of an initial sync.
     pub seeding: Seeding,
-    /// The copy is sent compressed.
+    /// Whether the initial sync is compressed.
     pub compresses: bool,
 }
 
-/// When a replica becomes a copy of its master, which takes one of this project.
+/// Condition under which a replica becomes a copy of its master. Requires a master of this project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Seeding {
-    /// Never: it stops where the log does not go on.
+    /// Never: the replica stops if the log does not continue at its position.
     Never,
-    /// If it has no records, so that nothing is lost.
+    /// If the replica has no records, so that none are lost.
     #[default]
     Empty,
-    /// Also where that takes the place of records that it has, if the master's log does not go on
-    /// behind them.
+    /// Also if the master's log does not continue at the position, although the copy replaces
+    /// records.
     Always,
 }
 
 impl Default for Following {
-    /// No master, and Tokyo Tyrant's file and rules.
+    /// Returns settings without a master, with Tokyo Tyrant's file and rules.
     fn default() -> Self {
         Self {
             master: None,
@@ -88,21 +88,21 @@ impl Default for Following {
     }
 }
 
-/// What it has been told to do.
+/// Configuration of the follower.
 #[derive(Debug, Default)]
 struct Orders {
     master: Option<Master>,
     check: bool,
-    /// Where to go on, once.
+    /// Position to continue at, used once.
     set_us: Option<u64>,
-    /// Rises with each change.
+    /// Generation of the configuration, which rises with each change.
     generation: u64,
     stopping: bool,
-    /// Something may still be executed that an earlier master has sent.
+    /// Whether an operation of an earlier master may still be executed.
     is_busy: bool,
 }
 
-/// The follower, as other threads see it.
+/// State of the follower that other threads use.
 pub(crate) struct Follower {
     orders: Mutex<Orders>,
     changed: Condvar,
@@ -112,28 +112,28 @@ pub(crate) struct Follower {
     pub(super) compresses: bool,
     pub(super) state: Mutex<State>,
     pub(super) progress: Progress,
-    /// Closed while a master is followed, unless clients may write all the same.
+    /// Write gate, closed while a master is followed, unless clients may write anyway.
     gate: Arc<Gate>,
 }
 
-/// How far it has come, in microseconds since 1970.
+/// Progress of the follower, in microseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Time stamp of the last operation before which all were executed.
+    /// Time stamp up to which all operations were executed.
     pub(super) executed_us: AtomicU64,
-    /// When the master was last known to have nothing more.
+    /// Time at which the replica had last caught up with the master.
     pub(super) caught_up_us: AtomicU64,
-    /// What the master says, and is told.
+    /// Progress that the master is told.
     pub(super) tally: Tally,
 }
 
-/// What it is doing.
+/// State of the follower.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum State {
     #[default]
     Connecting,
     Following,
-    /// Records so far, and how many the master had when the copy began.
+    /// Records so far, and the master's number of records when the copy began.
     Seeding {
         done: u64,
         total: u64,
@@ -141,15 +141,15 @@ pub(super) enum State {
     Stopped,
 }
 
-/// Why it stops following.
+/// Reason why the follower stops following.
 pub(super) enum End {
-    /// There are new orders.
+    /// The configuration was changed.
     Changed,
     /// The connection was lost.
     Lost(String),
-    /// It must not go on before there are new orders.
+    /// The follower must not continue before the configuration is changed.
     Halted(String),
-    /// The master begins a copy, on the same connection.
+    /// The master begins an initial sync on the same connection.
     SeedBegins,
 }
 
@@ -174,32 +174,33 @@ impl Follower {
         }
     }
 
-    /// The master, if there is one.
+    /// Returns the master, if there is one.
     pub(crate) fn master(&self) -> Option<Master> {
         self.orders.lock().master.clone()
     }
 
-    /// What was executed of each log, if that is known.
+    /// Returns the progress in each log, if it is known.
     pub(super) fn had(&self) -> Vec<LogProgress> {
         position::had(&self.position)
     }
 
-    /// Time stamp of the last operation that was executed, and seconds that it is behind.
+    /// Returns the time stamp of the last executed operation, and the lag in seconds.
     pub(crate) fn progress(&self) -> (u64, f64) {
         let executed_us = self.progress.executed_us.load(Ordering::Relaxed);
         let known_us = executed_us.max(self.progress.caught_up_us.load(Ordering::Relaxed));
         let delay_seconds = now_us().saturating_sub(known_us) as f64 / 1e6;
-        // By the master's clock, if it has told.
+        // The lag is by the master's clock, if the master has sent it.
         (executed_us, self.progress.tally.lag().map_or(delay_seconds, |lag| lag.seconds))
     }
 
-    /// What `stat` shows, by names.
+    /// Returns names and values for `stat`.
     pub(super) fn figures(&self) -> Vec<(String, String)> {
         let mut figures = Vec::new();
         let mut figure = |name: &str, value: String| figures.push((name.to_owned(), value));
         let state = *self.state.lock();
         let name = match state {
-            // Also before the copy goes on, as it is a part only.
+            // An interrupted copy is incomplete, so the state is shown before the copy continues,
+            // too.
             State::Connecting if position::is_seeding(&self.position) => "seeding",
             State::Connecting => "connecting",
             State::Following => "following",
@@ -218,8 +219,8 @@ impl Follower {
         figures
     }
 
-    /// Follows another master from `set_us` on, or from where it was. With none, comes back when
-    /// everything is executed that was received; then clients may write.
+    /// Follows another master from `set_us` on, or from the present position. Without a master,
+    /// blocks until all received operations are executed; then clients may write.
     pub(crate) fn follow(&self, master: Option<Master>, set_us: Option<u64>, check: bool) {
         let follows = master.is_some();
         let generation = self.order(|orders| {
@@ -239,7 +240,7 @@ impl Follower {
         }
     }
 
-    /// Waits until nothing is executed any more that a master has sent, or the server stops.
+    /// Blocks until no operation of a master is being executed, or the server stops.
     fn idle(&self) -> MutexGuard<'_, Orders> {
         let mut orders = self.orders.lock();
         while orders.is_busy && !orders.stopping {
@@ -248,8 +249,8 @@ impl Follower {
         orders
     }
 
-    /// Follows nobody from now on, also after a restart; comes back when everything is executed
-    /// that was received. `None` if there is no master, or nothing that could be one.
+    /// Stops following, also after a restart, and blocks until all received operations are
+    /// executed. Returns `None` if there is no master, or if this server cannot become one.
     pub(super) fn promote(&self) -> Option<Promoted> {
         self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;
@@ -257,10 +258,10 @@ impl Follower {
         let master = followed?;
         let mut orders = self.idle();
         if orders.master.is_some() {
-            not_promoted("there are other orders by now");
+            not_promoted("the configuration was changed meanwhile");
             return None;
         }
-        // A copy may have begun before the connection was ended.
+        // An initial sync may have begun before the connection was closed.
         let remembered = self.expect_whole().and_then(|()| {
             let remembered = promote::remember(&self.position, &master);
             remembered.map_err(|error| format!("that cannot be remembered: {error}"))
@@ -292,23 +293,23 @@ impl Follower {
         self.order(|orders| orders.stopping = true);
     }
 
-    /// Answers the generation that this is.
+    /// Changes the configuration. Returns its generation.
     fn order(&self, change: impl FnOnce(&mut Orders)) -> u64 {
         let mut orders = self.orders.lock();
         change(&mut orders);
         orders.generation += 1;
-        // Under the lock, so that it is not the next connection that is ended.
+        // The lock is held, so that the next connection is not interrupted.
         self.interrupt();
         self.changed.notify_all();
         orders.generation
     }
 
-    /// Whether the orders are still those.
+    /// Returns whether the configuration is still of this generation.
     pub(super) fn is_under(&self, generation: u64) -> bool {
         self.orders.lock().generation == generation
     }
 
-    /// There is a connection that new orders end.
+    /// Notes the connection that a change of the configuration interrupts.
     pub(super) fn connected(&self, connection: Interrupter) {
         *self.connection.lock() = Some(connection);
     }
@@ -319,7 +320,7 @@ impl Follower {
         }
     }
 
-    /// The life of the follower's thread.
+    /// Runs the follower's thread.
     pub(super) fn run(&self, served: &Served) {
         let mut pause = PAUSE_MIN;
         let mut opened = None;
@@ -394,7 +395,7 @@ impl Follower {
             None => {
                 let mut position = Position::open(&self.position)?;
                 if served.kind.is_some_and(Kind::is_on_memory) && served.database.is_empty() {
-                    // What it had executed went with the process.
+                    // The records of a database in memory end with the process.
                     position.set(0)?;
                 }
                 if !position.is_noted() {
@@ -412,7 +413,8 @@ impl Follower {
     }
 }
 
-/// Executing goes on elsewhere in the master's log: what is noted of that here has a gap.
+/// Invalidates the noted roots: replication continues elsewhere in the master's log, which leaves a
+/// gap.
 fn forget_places(served: &Served) -> std::io::Result<()> {
     let Some(log) = &served.update_log else { return Ok(()) };
     log.invalidate_roots().map_err(std::io::Error::other)

@@ -1,17 +1,17 @@
-//! Which operations a replica has executed, by the logs in which they were made first.
+//! Partition progress: the operations that a replica has executed, by the log in which they were
+//! made first.
 //!
-//! Operations are spread over lanes by their keys. Those of a lane are executed in their order,
-//! those of different lanes are not. So for each log the file has a time stamp up to which
-//! everything is executed, and one for each lane that is at least that. Each lane also notes which
-//! operation it begins. The file is mapped and outlives a process that is killed. When it
-//! comes again after that, each lane knows what it has executed, but for one operation that it had
-//! begun. Where executing that one twice would show, the state of its records before it is noted
-//! too, and compared.
+//! Operations are divided into partitions by their keys. Operations of one partition are executed
+//! in order, those of different partitions are not. For each log, the file has a time stamp up to
+//! which all operations are executed, and a time stamp per partition that is at least as high. Each
+//! partition also notes which operation it begins. The file is mapped, so the notes survive a
+//! killed process. After a restart, each partition knows which operations it has executed, except
+//! for one that it had begun. If a second execution of that operation would be harmful, a digest of
+//! its records is noted before it, and compared.
 //!
-//! From a master that does not know roots, all entries count as made first in its log.
+//! A master that does not know roots sends entries that all count as made first in its log.
 //!
-//! The notes are of one life of the system, and of the position that they were made with; otherwise
-//! they say nothing.
+//! The notes are valid for one boot of the system and for the position that they were written with.
 
 use cabinet::io::Words;
 use std::io;
@@ -21,54 +21,55 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use wire::replication::{LogProgress, PARTITIONS as ALL_LANES, ROOT_LOGS_MAX, Root};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Number of lanes of operations on one key.
+/// Number of partitions of operations on one key.
 pub(super) const LANES: usize = ALL_LANES - 1;
 
-/// The lane of operations that are executed alone.
+/// Partition of the operations that are executed alone.
 pub(super) const ALONE: usize = LANES;
 
-/// Numbers in a line: each lane has a cache line of its own, and so has what is about all of them.
+/// Words in a line. Each partition has a cache line of its own, and so has the state of all
+/// partitions.
 const LINE: usize = 8;
 
-/// Numbers about a log: a line, and one of each lane.
+/// Words of a log: a line, and one word per partition.
 const LOG_WORDS: usize = LINE + ALL_LANES.next_multiple_of(LINE);
 
 const WORDS: usize = (1 + ALL_LANES) * LINE + ROOT_LOGS_MAX * LOG_WORDS;
 
-/// Changes with the meaning of the file.
+/// Changes with the format of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"lanes 02");
 
-// What is in the first line.
+// Words of the first line.
 const HEAD: usize = 0;
 const LIFE: usize = 1;
 const COMPLETE: usize = 2;
 const POSITION_NEXT: usize = 3;
 const POSITION: usize = 4;
 
-// What is in the line of a lane.
+// Words of the line of a partition.
 const BEGUN_LOG: usize = 0;
 const BEGUN: usize = 1;
 const STATE: usize = 2;
 
-// What is in the line of a log.
+// Words of the line of a log.
 const LOG: usize = 0;
 const BASE: usize = 1;
 
-/// The mapped file.
+/// Mapped file.
 pub(super) struct Lanes(Words);
 
-/// The operation that a lane has begun last.
+/// Operation that a partition has begun last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
-    /// Where it was made first.
+    /// Root of the operation.
     pub(super) root: Root,
-    /// State of its records before it, if executing it twice would show.
+    /// Digest of its records before it, if a second execution would be harmful.
     pub(super) state: u64,
 }
 
 impl Lanes {
-    /// Opens the file of a replica that has come to one of these positions. Answers also whether it
-    /// was there with one.
+    /// Opens the file of a replica at one of these positions. Returns also whether the file was
+    /// valid for one of them.
     pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, bool)> {
         let lanes = Self(Words::open(path, WORDS)?);
         let life = life()?;
@@ -84,8 +85,8 @@ impl Lanes {
         Ok((lanes, is_noted))
     }
 
-    /// Reads what the file of a replica says that has come to `position_us`; `None` if that is
-    /// nothing, or not everything that was executed.
+    /// Reads the file of a replica at `position_us`. Returns `None` if the file is invalid or
+    /// incomplete.
     pub(super) fn read(path: &Path, position_us: u64) -> Option<Vec<LogProgress>> {
         let bytes = std::fs::read(path).ok()?;
         let words: Vec<u64> =
@@ -98,7 +99,7 @@ impl Lanes {
         })
     }
 
-    /// Forgets everything.
+    /// Removes all notes.
     pub(super) fn clear(&self) {
         self.line(0)[COMPLETE].store(0, Release);
         for word in self.0.as_slice().iter().skip(LINE) {
@@ -106,7 +107,7 @@ impl Lanes {
         }
     }
 
-    /// What comes is not of roots that are known: only what this log is about counts.
+    /// Removes the notes of all logs but this one, as roots of further operations are unknown.
     pub(super) fn keep_only(&self, log: u64) {
         self.line(0)[COMPLETE].store(0, Release);
         (0..ROOT_LOGS_MAX).filter(|slot| self.log(*slot)[LOG].load(Acquire) != log).for_each(
@@ -116,18 +117,18 @@ impl Lanes {
         );
     }
 
-    /// Whether all is known that was executed.
+    /// Returns whether the notes cover all executed operations.
     pub(super) fn is_complete(&self) -> bool {
         self.line(0)[COMPLETE].load(Acquire) == 1
     }
 
-    /// What was executed of each log that is known.
+    /// Returns the progress in each known log.
     pub(super) fn logs(&self) -> Vec<LogProgress> {
         (0..ROOT_LOGS_MAX).filter_map(|slot| had(|at| self.log(slot)[at].load(Acquire))).collect()
     }
 
-    /// Everything up to a time stamp was executed of each of these logs, and nothing of any other.
-    /// Nothing may be under way.
+    /// Notes that all operations of each of these logs were executed up to a time stamp, and none
+    /// of other logs. No operation may be pending.
     pub(super) fn learn(&self, bases: &[(u64, u64)]) {
         for slot in 0..ROOT_LOGS_MAX {
             let log = self.log(slot)[LOG].load(Acquire);
@@ -147,8 +148,8 @@ impl Lanes {
         self.line(0)[COMPLETE].store(is_complete.into(), Release);
     }
 
-    /// Where the notes of a log are, which begin now if there were none. `None` if there are too
-    /// many.
+    /// Returns the slot of a log, which is allocated if it has none. Returns `None` if there are
+    /// too many logs.
     pub(super) fn slot(&self, log: u64) -> Option<usize> {
         let is_of = |wanted: u64| {
             (0..ROOT_LOGS_MAX).find(|slot| self.log(*slot)[LOG].load(Acquire) == wanted)
@@ -161,43 +162,43 @@ impl Lanes {
     }
 
     fn drop_slot(&self, slot: usize) {
-        // The name goes first.
+        // The name is removed first.
         self.log(slot).iter().for_each(|word| word.store(0, Release));
     }
 
-    /// The position is about to be written.
+    /// Notes the position that is about to be written.
     pub(super) fn position_next(&self, position_us: u64) {
         self.line(0)[POSITION_NEXT].store(position_us, Release);
     }
 
-    /// The position is written.
+    /// Notes that the position is written.
     pub(super) fn position_written(&self, position_us: u64) {
         self.line(0)[POSITION].store(position_us, Release);
     }
 
-    /// An operation is about to be executed.
+    /// Notes that an operation is about to be executed.
     pub(super) fn begin(&self, lane: usize, root: Root, state: Option<u64>) {
         let words = self.line(1 + lane);
-        // In this order: a time stamp never comes with the state before another operation.
+        // The order matters: a time stamp is never stored with the digest of another operation.
         words[BEGUN].store(0, Release);
         words[STATE].store(state.unwrap_or(0), Release);
         words[BEGUN_LOG].store(root.log, Release);
         words[BEGUN].store(root.timestamp_us, Release);
     }
 
-    /// The operation that was begun last on a lane.
+    /// Returns the operation that was begun last in a partition.
     pub(super) fn begun(&self, lane: usize) -> Begun {
         let words = self.line(1 + lane);
         let (log, timestamp_us) = (words[BEGUN_LOG].load(Acquire), words[BEGUN].load(Acquire));
         Begun { root: Root { log, timestamp_us }, state: words[STATE].load(Acquire) }
     }
 
-    /// An operation was executed.
+    /// Notes that an operation was executed.
     pub(super) fn executed(&self, slot: usize, lane: usize, timestamp_us: u64) {
         self.log(slot)[LINE + lane].store(timestamp_us, Release);
     }
 
-    /// Time stamp of the last operation of a log that was executed on a lane.
+    /// Returns the time stamp of the last operation of a log that was executed in a partition.
     pub(super) fn executed_us(&self, slot: usize, lane: usize) -> u64 {
         self.log(slot)[LINE + lane].load(Acquire)
     }
@@ -212,7 +213,7 @@ impl Lanes {
     }
 }
 
-/// What is executed of a log, of whose numbers `word` returns one.
+/// Returns the progress in a log whose words are returned by `word`.
 fn had(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     let (log, base_us) = (word(LOG), word(BASE));
     let partitions_us = std::array::from_fn(|lane| word(LINE + lane).max(base_us));
@@ -229,7 +230,7 @@ mod tests {
 
     const ROOT: Root = Root { log: 7, timestamp_us: 12 };
 
-    /// Lanes of a replica that has come to 10, and beyond that on lane 3.
+    /// Returns the notes of a replica at position 10, with partition 3 beyond it.
     fn lanes(folder: &Path) -> Lanes {
         let lanes = reopened(folder, 0);
         lanes.position_next(10);
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_and_executed_is_known_to_the_next_process() {
+    fn the_next_process_knows_which_operations_were_begun_and_executed() {
         let folder = tempfile::tempdir().expect("a folder");
         let _killed = lanes(folder.path());
         assert_eq!(notes(&reopened(folder.path(), 10)), (BEGUN_12, 11));
@@ -275,7 +276,7 @@ mod tests {
     fn notes_with_another_position_or_of_another_log_say_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         lanes(folder.path());
-        // Somebody has written the file of the position.
+        // The position file was changed by hand.
         assert!(is_cleared(&reopened(folder.path(), 9)));
         lanes(folder.path()).keep_only(8);
         assert_eq!(notes(&reopened(folder.path(), 10)).1, 0);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_executed_of_each_log_is_told_once_it_is_all() {
+    fn progress_in_each_log_is_returned_once_it_is_complete() {
         let folder = tempfile::tempdir().expect("a folder");
         let lanes = lanes(folder.path());
         lanes.slot(9).expect("a slot");
@@ -303,7 +304,7 @@ mod tests {
             LogProgress { log: 8, base_us: 4, partitions_us: [4; ALL_LANES] },
         ];
         assert_eq!((lanes.logs(), read()), (expected.clone(), Some(expected)));
-        // More than there is room for cannot be told.
+        // Progress in more logs than there are slots is unknown.
         let many: Vec<_> = (1..=ROOT_LOGS_MAX as u64 + 1).map(|log| (log, 1)).collect();
         lanes.learn(&many);
         assert_eq!((lanes.is_complete(), read()), (false, None));

@@ -1,8 +1,8 @@
-//! A master's side towards a replica of this project: it says how far it has come, and hears how
-//! far the replica has; and it can seed one.
+//! Link: the master's side of the connection to a replica of this project. Both sides exchange
+//! their progress, and the link can send an initial sync.
 //!
-//! What the replica says is read by a thread of its own, so that whoever waits for it hears at
-//! once.
+//! A thread of its own reads the acknowledgements of the replica, so that waiting clients are woken
+//! at once.
 
 use super::Replication;
 use super::feed::Feed;
@@ -25,10 +25,10 @@ use wire::replication::{
 };
 use wire::update_log::Message;
 
-/// How well a copy is compressed: little, as the network is seldom slower than that.
+/// Compression level of an initial sync: low, as the network is rarely slower.
 const COMPRESSION_LEVEL: i32 = 1;
 
-/// Serves a replica until it goes or the server stops.
+/// Serves a replica until it disconnects or the server stops.
 pub(super) fn send(
     replication: &Replication,
     log: &UpdateLog,
@@ -38,11 +38,11 @@ pub(super) fn send(
     replica: &Replica,
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
-    // What it begins with, which is 1 where it has nothing.
+    // Position at which the replica begins, which is 1 if it has nothing.
     replica.tell((ask.from_us - 1).max(1));
     let mut sending = stream;
     sending.write_all(&replication.served.settings.server_id.to_be_bytes())?;
-    // It says no other thing first.
+    // The replica sends this message first.
     let resume = (extended.options & RESUME != 0).then(|| hear_resume(stream)).transpose()?;
     let is_gone = AtomicBool::new(false);
     let pulse = Pulse::new(stream);
@@ -51,7 +51,7 @@ pub(super) fn send(
         let listening = thread.spawn_scoped(scope, || {
             let heard = listen(replication, log, stream, replica, &pulse);
             is_gone.store(true, Ordering::SeqCst);
-            // The thread that waits for more to send has nobody to send it to.
+            // Wakes the thread that waits for log entries, which has no replica to serve any more.
             let _ = stream.shutdown(Shutdown::Both);
             log.wake();
             heard
@@ -66,7 +66,7 @@ pub(super) fn send(
     })
 }
 
-/// Hears what a replica has executed.
+/// Receives the progress of a replica in each log.
 fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
     let mut bytes = Vec::new();
     loop {
@@ -82,7 +82,7 @@ fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
     }
 }
 
-/// Hears how far a replica has come, until it goes.
+/// Receives the acknowledgements of a replica until it disconnects.
 fn listen(
     replication: &Replication,
     log: &UpdateLog,
@@ -109,7 +109,7 @@ fn listen(
     }
 }
 
-/// One replica, and what it takes to serve it.
+/// Connection to one replica.
 pub(super) struct Link<'l> {
     pub(super) replication: &'l Replication,
     pub(super) log: &'l UpdateLog,
@@ -117,7 +117,7 @@ pub(super) struct Link<'l> {
     pub(super) replica: &'l Replica,
     is_gone: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
-    /// Where entries were made first, for a replica that is to know that.
+    /// Roots of the log, for a replica that requests them.
     roots: Option<RootLines>,
 }
 
@@ -130,7 +130,7 @@ impl<'l> Link<'l> {
         let replica = self.ask.replica;
         self.outlet.compresses = options & COMPRESS != 0;
         match resume.map(|resume| self.resume(resume)).transpose() {
-            // From here on as any other, behind what it was sent.
+            // From here on the replica is served as any other, after the position of the copy.
             Ok(Some(Some(timestamp_us))) => {
                 self.ask.from_us = timestamp_us.saturating_add(1);
                 self.outlet.push(&FromMaster::Switch { timestamp_us })?;
@@ -156,16 +156,16 @@ impl<'l> Link<'l> {
         } else {
             let log = self.log;
             let found = self.expect_passed(from_us - 1).and_then(|()| {
-                // From here on the replica hears of this server while its log is gone through.
+                // From here on the replica gets heartbeats while the log is scanned.
                 self.push_position(from_us - 1, log.tail().entries.max(1))?;
                 self.outlet.flush()?;
                 Feed::counted(log, replica, from_us, |backlog| self.beat(from_us - 1, backlog))
             });
             match found {
                 Ok(Some(feed)) => Some(feed),
-                // The folder was emptied under the server.
+                // The folder of the log was emptied while the server runs.
                 Ok(None) => return Ok(()),
-                // None of these comes right by asking again.
+                // None of these failures is resolved by another attempt.
                 Err(
                     error @ (Failure::Ahead { .. }
                     | Failure::Log(
@@ -189,7 +189,7 @@ impl<'l> Link<'l> {
                 feed
             }
             None => match self.seed() {
-                // The next copy would come as far as this one.
+                // The next copy would fail in the same way.
                 Err(error @ Failure::TooLong) => return self.refuse(&error),
                 seeded => seeded?,
             },
@@ -199,11 +199,11 @@ impl<'l> Link<'l> {
         self.stream(feed)
     }
 
-    /// Up to where this log has nothing that a replica lacks which has executed that elsewhere;
-    /// `None` if that is not known.
+    /// Returns the time stamp up to which this log has no entries that the replica lacks, or `None`
+    /// if it is unknown.
     fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
         let (log, replication) = (self.log, self.replication);
-        // In this order: everything that was executed is in the log then.
+        // The order matters: all executed operations are in the log when its end is read.
         let had = replication.had();
         let is_following = replication.followed().is_some();
         if !is_following {
@@ -231,8 +231,7 @@ impl<'l> Link<'l> {
         Ok(found)
     }
 
-    /// Lets a replica hear that this server is there, that has waited for a second. Fails if there
-    /// is nobody to serve any more.
+    /// Sends a heartbeat after a second of silence. Fails if the replica has disconnected.
     fn beat(&mut self, timestamp_us: u64, remaining: u64) -> Result<(), Failure> {
         if !self.outlet.is_due() {
             return Ok(());
@@ -244,7 +243,7 @@ impl<'l> Link<'l> {
         self.outlet.flush()
     }
 
-    /// Fails if entries may come yet that would be at or before `at_us`: they would be passed over.
+    /// Fails if entries at or before `at_us` may still follow, as the replica would skip them.
     fn expect_passed(&self, at_us: u64) -> Result<(), Failure> {
         if at_us > self.log.mark().now_us {
             return Err(Failure::Ahead { at_us });
@@ -260,7 +259,7 @@ impl<'l> Link<'l> {
         self.outlet.flush()
     }
 
-    /// Sends a copy first.
+    /// Sends an initial sync.
     fn seed(&mut self) -> Result<Feed<'l>, Failure> {
         if let Some(roots) = &mut self.roots {
             *roots = RootLines::from(self.log.folder(), self.log.tail().timestamp_us)?;
@@ -271,10 +270,10 @@ impl<'l> Link<'l> {
     fn stream(&mut self, mut feed: Feed<'_>) -> Result<(), Failure> {
         let identity = self.log.identity();
         let mut told_at: Option<Instant> = None;
-        // A log that begins again has nothing for a replica of what it was.
+        // A log that begins again has no entries for the replica's earlier state.
         while !self.is_over() && self.log.identity() == identity {
             let is_due = told_at.is_none_or(|at| at.elapsed() >= HEARTBEAT);
-            // In this order: what was executed is in what is sent.
+            // The order matters: executed operations are in the entries that are sent.
             let had = (self.roots.is_some() && is_due).then(|| self.replication.had());
             let had = had.filter(|_| self.log.write());
             let seen = self.log.end();
@@ -294,7 +293,7 @@ impl<'l> Link<'l> {
         Ok(())
     }
 
-    /// Tells of which logs the replica has everything up to where.
+    /// Sends the replica's progress in each log.
     fn push_had(&mut self, had: &[LogProgress], read_us: u64) -> Result<(), Failure> {
         if self.replication.followed().is_none() {
             self.log.adopt_entries()?;
@@ -307,20 +306,20 @@ impl<'l> Link<'l> {
         }
     }
 
-    /// Whether there is nobody to serve, or nobody to do it.
+    /// Returns whether the replica has disconnected, or the server stops.
     pub(super) fn is_over(&self) -> bool {
         self.replication.served.is_stopping() || self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Sends the entries before `end`, which are in the files; `before` is called with the time
-    /// stamp of each.
+    /// Sends the entries before `end`, which are in the files. Calls `before` with the time stamp
+    /// of each.
     pub(super) fn send_up_to(
         &mut self,
         feed: &mut Feed<'_>,
         end: crate::update_log::LogOffset,
         mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        // Their lines are in files too.
+        // The lines of their roots are in files, too.
         self.roots.iter_mut().for_each(RootLines::poll_again);
         while let Some(message) = feed.next(end)? {
             let mut root = None;
@@ -340,14 +339,14 @@ impl<'l> Link<'l> {
         Ok(())
     }
 
-    /// Says how far this is.
+    /// Sends the position of this server.
     pub(super) fn push_position(
         &mut self,
         timestamp_us: u64,
         remaining: u64,
     ) -> Result<(), Failure> {
         let is_awaited = self.replication.awaits();
-        // A replica that has all of a log without entries can say so too.
+        // A replica with all of a log without entries can acknowledge this, too.
         let timestamp_us = timestamp_us.max(1);
         let position = Position { now_us: now_us(), timestamp_us, remaining, is_awaited };
         self.outlet.position = Some(position);
@@ -355,12 +354,12 @@ impl<'l> Link<'l> {
     }
 }
 
-/// What is on its way to a replica.
+/// Output to a replica.
 pub(super) struct Outlet<'s> {
     pulse: &'s Pulse<'s>,
     replica: &'s Replica,
     bytes: Vec<u8>,
-    /// The last position among them.
+    /// The last position in the output.
     position: Option<Position>,
     compresses: bool,
     sent_at: Instant,
@@ -372,7 +371,7 @@ impl<'s> Outlet<'s> {
         Self { pulse, replica, bytes: Vec::new(), position: None, compresses: false, sent_at }
     }
 
-    /// Fails if the message is over its limit, so that nothing is left out without a word.
+    /// Adds a message. Fails if it is over its limit, so that none is left out silently.
     pub(super) fn push(&mut self, message: &FromMaster<'_>) -> Result<(), Failure> {
         if let Some(timestamp_us) = timestamp_of(message) {
             self.replica.tell(timestamp_us);
@@ -384,12 +383,12 @@ impl<'s> Outlet<'s> {
         self.bytes.len() >= CHUNK_BYTES
     }
 
-    /// Whether the replica should hear how far this is.
+    /// Returns whether a position is due.
     pub(super) fn is_due(&self) -> bool {
         self.sent_at.elapsed() >= HEARTBEAT
     }
 
-    /// Sends what there is.
+    /// Sends the output.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         let bytes = self.bytes.len();
         let position = self.position.take();
@@ -408,7 +407,7 @@ impl<'s> Outlet<'s> {
     }
 }
 
-/// The time stamp that a replica may acknowledge when it has this message.
+/// Returns the time stamp that a replica may acknowledge after this message.
 fn timestamp_of(message: &FromMaster<'_>) -> Option<u64> {
     match message {
         FromMaster::Position(Position { timestamp_us, .. })

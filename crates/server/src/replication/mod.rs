@@ -1,10 +1,10 @@
-//! Replication on Tokyo Tyrant's wire, described in `docs/replication.md`.
+//! Replication over Tokyo Tyrant's protocol, described in `docs/replication.md`.
 //!
-//! [`sender`] sends the update log to replicas, [`follower`] follows a master, [`apply`] executes
-//! what it receives, [`restore`] executes an update log that is there as files. Between two servers
-//! of this project there is more: [`link`] is the master's side of it, [`seeder`] copies all
-//! records, [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] has clients wait
-//! for replicas.
+//! [`sender`] sends the update log to replicas. [`follower`] follows a master, and [`apply`]
+//! executes the received operations. [`restore`] executes an update log in files. Two servers of
+//! this project use an extended protocol: [`link`] is the master's side, [`seeder`] sends an
+//! initial sync, [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] makes clients
+//! wait for replicas.
 
 mod apply;
 mod batch;
@@ -43,41 +43,42 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::replication::LogProgress;
 
-/// Each end of a link says this often that it is there, also when there is nothing to tell.
+/// Interval of the heartbeats of each end of a link.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Longest silence of the other end of a link between two servers of this project.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 
-/// Options of `setmst` and `restore`: an operation that ends otherwise than it was logged ends all.
+/// Option of `setmst` and `restore`: an operation that ends otherwise than it was logged stops the
+/// replay.
 const CHECK: u32 = 1;
 
-/// What a replica asks for.
+/// Request of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// Its server id.
+    /// Server id of the replica.
     pub(crate) replica: u32,
-    /// Since when it wants to know what changed, in microseconds since 1970.
+    /// Time stamp from which the replica requests entries, in microseconds since 1970.
     pub(crate) from_us: u64,
-    /// It is one of this project.
+    /// Extension, sent by replicas of this project.
     pub(crate) extended: Option<Extended>,
 }
 
-/// What only a replica of this project says.
+/// Part of a request that only replicas of this project send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extended {
-    /// Those of [`wire::replication`].
+    /// Options of [`wire::replication`].
     pub(crate) options: u32,
-    /// Port at which it can be reached, 0 if that is not known.
+    /// Port at which the replica can be reached, 0 if unknown.
     pub(crate) port: u16,
 }
 
-/// What a server has to do with others.
+/// Replication state of a server.
 pub(crate) struct Replication {
     served: Arc<Served>,
     senders: Senders,
     semi_sync: Option<Arc<SemiSync>>,
-    /// A server without an id follows nobody.
+    /// Follower, unless the server has no id.
     follower: Option<Follower>,
 }
 
@@ -92,54 +93,54 @@ impl Replication {
         Self { served, senders: Senders::default(), semi_sync, follower }
     }
 
-    /// The master that is followed, and the follower, if there is one.
+    /// Returns the master that is followed, and the follower, if there is one.
     pub(crate) fn followed(&self) -> Option<(Master, &Follower)> {
         let follower = self.follower.as_ref()?;
         Some((follower.master()?, follower))
     }
 
-    /// What was executed here of each log, if that is known.
+    /// Returns the progress in each log, if it is known.
     fn had(&self) -> Vec<LogProgress> {
         self.follower.as_ref().map_or_else(Vec::new, Follower::had)
     }
 
-    /// Number of replicas that are being served.
+    /// Returns the number of connected replicas.
     pub(crate) fn replicas(&self) -> usize {
         self.senders.count()
     }
 
-    /// Serves a replica from now on, on a thread of its own.
+    /// Serves a replica on a thread of its own.
     pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, ask: Ask) {
         if let Err(error) = self.senders.serve(self, socket, ask) {
             tracing::error!("replica {} cannot be served: {error}", ask.replica);
         }
     }
 
-    /// Clients wait for what replicas acknowledge, if so.
+    /// Returns the semi-sync state, if clients wait for replicas.
     pub(crate) fn semi_sync(&self) -> Option<&SemiSync> {
         self.semi_sync.as_deref()
     }
 
-    /// Whether replicas are to acknowledge at once what they have on disk.
+    /// Returns whether replicas should acknowledge durable changes at once.
     fn awaits(&self) -> bool {
         self.semi_sync.is_some()
     }
 
-    /// Looks at how far replicas have come, for clients that wait for that.
+    /// Checks the acknowledgements of replicas for waiting clients.
     pub(crate) fn confirm(&self, log: &UpdateLog) {
         if let Some(semi_sync) = &self.semi_sync {
             semi_sync.confirm(&self.senders.durable_us(), log.last_entry_us());
         }
     }
 
-    /// The life of a thread that finds out when replicas stay away for too long.
+    /// Runs the thread that detects the timeout of replicas.
     pub(crate) fn await_replicas(&self, is_stopping: impl Fn() -> bool) {
         if let Some(semi_sync) = &self.semi_sync {
             semi_sync.look_after(|| self.senders.durable_us().len(), is_stopping);
         }
     }
 
-    /// What `stat` shows of others, by names.
+    /// Returns names and values for `stat`.
     pub(crate) fn figures(&self, log: Option<&UpdateLog>) -> Vec<(String, String)> {
         let mut figures = Vec::new();
         if let Some(log) = log {
@@ -152,8 +153,9 @@ impl Replication {
         figures
     }
 
-    /// `setmst`: an empty host is no master, a time stamp of 0 is where it was. Returns whether it
-    /// can be done; without a master, when everything is executed that was received.
+    /// Executes `setmst`: an empty host is no master, and a time stamp of 0 is the present
+    /// position. Returns whether it can be done. Without a master, blocks until all received
+    /// operations are executed.
     pub(crate) fn set_master(&self, host: &[u8], port: u32, from_us: u64, options: u32) -> bool {
         let Some(follower) = &self.follower else {
             if host.is_empty() {
@@ -175,37 +177,37 @@ impl Replication {
         true
     }
 
-    /// Follows nobody from now on, also after a restart. `None` if there is no master.
+    /// Stops following, also after a restart. Returns `None` if there is no master.
     pub(crate) fn promote(&self) -> Option<Promoted> {
         self.follower.as_ref()?.promote()
     }
 
-    /// Whether this server can follow another.
+    /// Returns whether this server can follow a master.
     pub(crate) fn can_follow(&self) -> bool {
         self.follower.is_some()
     }
 
-    /// The life of the follower's thread, until the server stops.
+    /// Runs the follower's thread until the server stops.
     pub(crate) fn run(&self) {
         if let Some(follower) = &self.follower {
             follower.run(&self.served);
         }
     }
 
-    /// Has the follower stop.
+    /// Stops the follower.
     pub(crate) fn stop_following(&self) {
         if let Some(follower) = &self.follower {
             follower.stop();
         }
     }
 
-    /// Ends the serving of replicas.
+    /// Disconnects all replicas.
     pub(crate) fn stop_serving(&self) {
         self.senders.stop();
     }
 }
 
-/// Whether options of `setmst` or `restore` ask for the check.
+/// Returns whether options of `setmst` or `restore` request the check.
 pub(crate) fn checks(options: u32) -> bool {
     options & CHECK != 0
 }

@@ -1,4 +1,4 @@
-//! Following one master, over one connection.
+//! Replica session: follows one master over one connection.
 
 use super::SILENCE_MAX;
 use super::apply::{Applier, Names};
@@ -19,19 +19,19 @@ use wire::replication::{COMPRESS, FromMaster, RESUME, Resume, SEED, SEED_IF_TOO_
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest silence of a master of Tokyo Tyrant's, and of any before it is known of which kind it
-/// is. It says every second that it is there, but not while it looks for where to begin, and waits
-/// for all other work before it answers a versatile function.
+/// Longest silence of a master of Tokyo Tyrant, and of any master before its kind is known. It
+/// sends a heartbeat every second, but not while it searches its log, and it finishes all other
+/// work before it executes a function of `misc`.
 const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Following one master, under one set of orders.
+/// Session with one master, under one configuration of the follower.
 pub(super) struct Path<'f> {
     pub(super) follower: &'f Follower,
     pub(super) served: &'f Served,
-    /// Generation of the orders.
+    /// Generation of the configuration.
     pub(super) generation: u64,
     pub(super) check: bool,
-    /// It had no records when it was said what is asked for.
+    /// Whether the database had no records when the session began.
     pub(super) was_empty: bool,
 }
 
@@ -40,7 +40,7 @@ impl Path<'_> {
         !self.follower.is_under(self.generation)
     }
 
-    /// What it asks of a master of this project beside the log.
+    /// Returns the options to request from a master of this project.
     fn options(
         &self,
         position: &Position,
@@ -65,7 +65,7 @@ impl Path<'_> {
         if is_other_log && options & SEED == 0 {
             match tells_roots && position.lanes().is_complete() {
                 true => options |= RESUME,
-                // It is not known where that master's log goes on.
+                // The position in that master's log is unknown.
                 false if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
                 false => {}
             }
@@ -76,7 +76,7 @@ impl Path<'_> {
         Ok(options)
     }
 
-    /// Follows it until there is a reason to stop.
+    /// Follows the master until there is a reason to stop.
     pub(super) fn follow(&self, master: &Master, position: &mut Position) -> End {
         let Master { host, port } = master;
         let settings = Settings {
@@ -178,13 +178,13 @@ impl Path<'_> {
                     Ok(end) | Err(end) => break end,
                 }
             };
-            // The thread that tells the master may wait for it to listen.
+            // The thread that sends acknowledgements may be blocked.
             self.follower.interrupt();
             end
         })
     }
 
-    /// It goes on after a time stamp of the master's log, and leaves out what it has executed.
+    /// Continues after a time stamp of the master's log, and skips operations that were executed.
     fn switch(
         &self,
         position: &mut Position,
@@ -200,7 +200,7 @@ impl Path<'_> {
         Ok(())
     }
 
-    /// The position is a place in the master's log from now on.
+    /// Makes the position one of the master's log.
     fn adopt(
         &self,
         position: &mut Position,
@@ -222,7 +222,7 @@ impl Path<'_> {
         } else if position.log() != identity {
             position.lanes().clear();
             if position.timestamp_us() == 0 {
-                // There is nothing of others.
+                // There are no operations of other logs.
                 position.lanes().learn(&[]);
             } else if let Some(own) = &self.served.update_log {
                 own.invalidate_roots().map_err(|error| End::Lost(error.to_string()))?;
@@ -235,8 +235,8 @@ impl Path<'_> {
         adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
     }
 
-    /// Lets the database become a copy, if it has asked for that and the master begins with it.
-    /// Returns where in the master's log it goes on, if the master says so.
+    /// Receives an initial sync, if it was requested and the master begins one. Returns the
+    /// position in the master's log to continue at, if the master sends it.
     fn seed(
         &self,
         link: &mut ReplicaLink,
@@ -265,7 +265,7 @@ impl Path<'_> {
                 (FromMaster::Switch { timestamp_us }, None) if options & RESUME != 0 => {
                     return Ok(Some(timestamp_us));
                 }
-                // It was not asked for.
+                // The sync was not requested.
                 (FromMaster::SeedBegin { .. }, None) => return Err(out_of_place()),
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
                     whole.end(position, timestamp_us)?;
@@ -292,7 +292,7 @@ impl Path<'_> {
         Ok(None)
     }
 
-    /// Executes the log on all cores.
+    /// Applies the log on all cores.
     fn apply(
         &self,
         link: &mut ReplicaLink,
@@ -325,7 +325,7 @@ impl Path<'_> {
         applier.finish().unwrap_or(end)
     }
 
-    /// Gives to the applier what has arrived, until it ends.
+    /// Passes received messages to the applier, until the connection ends.
     fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut batch = Batch::default();
@@ -353,7 +353,7 @@ impl Path<'_> {
     }
 }
 
-/// Ends what is told to the master when it is dropped.
+/// Stops the acknowledgements when dropped.
 struct EndOnDrop<'t>(&'t Tally);
 
 impl Drop for EndOnDrop<'_> {
@@ -362,12 +362,12 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// The master does not follow the protocol.
+/// Returns the end for a violation of the protocol.
 pub(super) fn out_of_place() -> End {
-    End::Lost("the master sends what does not belong there".into())
+    End::Lost("the master sent a message out of order".into())
 }
 
-/// The master says that it is of no use to ask again.
+/// Returns the end for a refusal that another attempt would not change.
 pub(super) fn refused(reason: &[u8]) -> End {
     End::Halted(format!("the master refuses: {}", String::from_utf8_lossy(reason)))
 }

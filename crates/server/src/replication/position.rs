@@ -1,10 +1,10 @@
-//! How far a replica has come, in the file of `-rts`.
+//! Replica position, in the file of `-rts`.
 //!
-//! The file holds the time stamp of the last operation before which all are executed, in decimal,
-//! and a line end, as Tokyo Tyrant's. It is written after each batch of operations; what was
-//! executed beyond it, and of which log, is in [`Lanes`], in a file beside (`.lanes`). The identity
-//! of the master's log is beside too (`.log`). While the database becomes a copy of the
-//! master's, there is a file `.seeding` beside.
+//! The file holds the time stamp up to which all operations are executed, in decimal, with a line
+//! end, as Tokyo Tyrant's. It is written after each batch. Operations executed beyond it are noted
+//! by log in [`Lanes`], in the file with extension `.lanes`. The identity of the master's log is in
+//! the file with extension `.log`. During an initial sync there is a file with extension
+//! `.seeding`.
 
 use super::lanes::Lanes;
 use crate::update_log::name_of;
@@ -16,35 +16,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::replication::LogProgress;
 
-/// Extension of the file with the identity of the log that the time stamp is of.
+/// Extension of the file with the identity of the position's log.
 const LOG: &str = ".log";
 
-/// The file, and those beside.
+/// Position file, and the files beside it.
 pub(super) struct Position {
     path: PathBuf,
     file: File,
     lanes: Arc<Lanes>,
     timestamp_us: u64,
-    /// Bytes of the file.
+    /// Length of the file, in bytes.
     length: usize,
-    /// Identity of the log that the time stamp is of, if that is known.
+    /// Identity of the position's log, if it is known.
     log: Option<String>,
-    /// The file held what was written there last.
+    /// Whether the file held the position that this server wrote last.
     is_noted: bool,
 }
 
-/// Time stamp and log of a position, as files say.
+/// Time stamp and log of a position, as read from the files.
 struct Place {
     timestamp_us: u64,
-    /// In the file of the position.
+    /// Time stamp in the position file.
     written_us: u64,
     log: Option<String>,
-    /// It was about to become a place in that log.
+    /// Whether the position was about to change to that log.
     is_new: bool,
 }
 
 impl Place {
-    /// With the text of the file of the position and that of the one beside.
+    /// Parses the text of the position file and that of the file with the log.
     fn of(text: &str, log: Option<&str>) -> std::io::Result<Self> {
         let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
         let timestamp_us = match &text.trim_start()[..digits] {
@@ -64,8 +64,8 @@ impl Place {
     }
 }
 
-/// What the replica that has its position there has executed, as the files say at present; nothing
-/// if that is not known.
+/// Returns the progress of the replica with this position file, as the files have it at present. It
+/// is empty if unknown.
 pub(super) fn had(path: &Path) -> Vec<LogProgress> {
     let read = || {
         let text = std::fs::read_to_string(path).ok()?;
@@ -73,14 +73,14 @@ pub(super) fn had(path: &Path) -> Vec<LogProgress> {
         let place = Place::of(&text, Some(&log)).ok()?;
         let log = name_of(&place.log?);
         let position = |had| with_position(had, log, place.timestamp_us);
-        // After a restart of the system there is nothing else.
+        // After a reboot only the position is valid.
         let had = Lanes::read(&beside(path, ".lanes"), place.written_us).map(position);
         Some(had.unwrap_or_else(|| vec![LogProgress::up_to(log, place.timestamp_us)]))
     };
     read().unwrap_or_default()
 }
 
-/// Everything of the log that a position is of was executed up to there.
+/// Adds that all operations of the position's log were executed up to the position.
 fn with_position(mut had: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<LogProgress> {
     for had in had.iter_mut().filter(|had| had.log == log) {
         had.base_us = had.base_us.max(timestamp_us);
@@ -90,7 +90,7 @@ fn with_position(mut had: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<
 }
 
 impl Position {
-    /// Opens the file; without one nothing was executed yet.
+    /// Opens the file. Without a file no operation was executed yet.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let (file, text) = open(path)?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
@@ -105,18 +105,18 @@ impl Position {
         Ok(position)
     }
 
-    /// Whether the database is part of a copy that was not finished.
+    /// Returns whether the database is part of an incomplete copy.
     pub(super) fn is_seeding(&self) -> bool {
         is_seeding(&self.path)
     }
 
-    /// The database is about to become a copy, and nothing before that is finished.
+    /// Marks the database as an incomplete copy, before the copy begins.
     pub(super) fn begin_seeding(&mut self) -> std::io::Result<()> {
         File::create(mark(&self.path))?.sync_all()?;
         sync_folder(&self.path)
     }
 
-    /// The copy is whole and durable, and has everything up to `timestamp_us`.
+    /// Marks the copy as complete and durable up to `timestamp_us`.
     pub(super) fn end_seeding(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         self.set(timestamp_us)?;
         self.file.sync_all()?;
@@ -124,39 +124,38 @@ impl Position {
         sync_folder(&self.path)
     }
 
-    /// What was executed beyond it.
+    /// Returns the notes of operations executed beyond the position.
     pub(super) fn lanes(&self) -> &Arc<Lanes> {
         &self.lanes
     }
 
-    /// Time stamp of the last operation that was executed, 0 for none.
+    /// Returns the time stamp of the last executed operation, 0 for none.
     pub(super) fn timestamp_us(&self) -> u64 {
         self.timestamp_us
     }
 
-    /// Goes on from there, whatever was executed.
+    /// Sets the position, whatever was executed.
     pub(super) fn set(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         self.lanes.clear();
         self.forget_log()?;
         self.advance(timestamp_us)
     }
 
-    /// Whether it is what this server has come to, and not what somebody has written, or that of
-    /// another life of the system.
+    /// Returns whether this server has written the position since the last boot of the system.
     pub(super) fn is_noted(&self) -> bool {
         self.is_noted
     }
 
-    /// What was executed of each log that is known.
+    /// Returns the progress in each known log.
     pub(super) fn had(&self) -> Vec<LogProgress> {
         let log = self.log.as_deref().map_or(0, name_of);
         with_position(self.lanes.logs(), log, self.timestamp_us)
     }
 
-    /// It goes on in another log, where what was executed beyond is known. Also a process that is
-    /// killed has either place.
+    /// Changes the position to one in another log, with known progress beyond it. A killed process
+    /// leaves either position.
     pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
-        // What comes next is not behind the last place in the old log.
+        // The next operations are not after the last position in the old log.
         let had = self.had();
         let bases: Vec<_> = had.iter().map(|had| (had.log, had.base_us)).collect();
         self.lanes.learn(&bases);
@@ -166,18 +165,18 @@ impl Position {
         self.adopt_log(identity)
     }
 
-    /// Identity of the log that it is a place in, if that is known.
+    /// Returns the identity of the position's log, if it is known.
     pub(super) fn log(&self) -> Option<&str> {
         self.log.as_deref()
     }
 
-    /// Whether it is a place in another log than this one, or in one while that is not known of
-    /// this one.
+    /// Returns whether the position is of another log, or of a known log while the identity of this
+    /// one is unknown.
     pub(super) fn is_of_another_log(&self, identity: Option<&str>) -> bool {
         self.timestamp_us > 0 && self.log.as_ref().is_some_and(|log| Some(&**log) != identity)
     }
 
-    /// From now on it is a place in this log.
+    /// Makes the position one of this log.
     pub(super) fn adopt_log(&mut self, identity: &str) -> std::io::Result<()> {
         if self.log.as_deref() != Some(identity) {
             self.write_log(&format!("{identity}\n"))?;
@@ -192,7 +191,7 @@ impl Position {
         std::fs::rename(&new, beside(&self.path, LOG))
     }
 
-    /// It is not known of which log it is.
+    /// Makes the log of the position unknown.
     pub(super) fn forget_log(&mut self) -> std::io::Result<()> {
         self.log = None;
         match std::fs::remove_file(beside(&self.path, LOG)) {
@@ -201,7 +200,7 @@ impl Position {
         }
     }
 
-    /// Everything up to `timestamp_us` has been executed.
+    /// Advances the position: all operations up to `timestamp_us` are executed.
     pub(super) fn advance(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         let text = format!("{timestamp_us}\n");
         self.lanes.position_next(timestamp_us);
@@ -216,8 +215,8 @@ impl Position {
     }
 }
 
-/// Whether the database of the replica that has its position there is part of a copy that was not
-/// finished.
+/// Returns whether the database of the replica with this position file is part of an incomplete
+/// copy.
 pub(super) fn is_seeding(path: &Path) -> bool {
     mark(path).exists()
 }
@@ -226,12 +225,12 @@ fn mark(path: &Path) -> PathBuf {
     beside(path, ".seeding")
 }
 
-/// Makes durable which files are beside that of the position.
+/// Makes the names of the files beside the position durable.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     RealStorage.sync_dir(directory_of(path))
 }
 
-/// A file beside that of the position.
+/// Returns the path of a file beside the position.
 pub(super) fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(extension);
@@ -241,7 +240,7 @@ pub(super) fn beside(path: &Path, extension: &str) -> PathBuf {
 fn open(path: &Path) -> std::io::Result<(File, String)> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut text = String::new();
-    // It is a line of few digits.
+    // The file is one short line.
     file.take(256).read_to_string(&mut text)?;
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     Ok((file, text))
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_stamp_is_an_error_and_not_the_beginning() {
+    fn an_invalid_time_stamp_is_an_error_and_not_the_beginning() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rts");
         for text in ["x", "-1", "99999999999999999999999\n"] {

@@ -1,6 +1,5 @@
-//! What remains of a replica that was promoted: a file beside that of its position (`.promoted`)
-//! with the master that it no longer follows. Without it a restart with the same options would
-//! follow that again.
+//! Promotion of a replica: a file beside its position (`.promoted`) names the master that it no
+//! longer follows. Without the file a restart with the same options would follow that master again.
 
 use super::follower::Master;
 use super::position::{beside, sync_folder};
@@ -11,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// A replica that has become a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Promoted {
-    /// The master that it had.
+    /// Its former master.
     pub(crate) master: Master,
-    /// Time stamp of the last operation that it has executed, in microseconds since 1970.
+    /// Time stamp of the last executed operation, in microseconds since 1970.
     pub(crate) position_us: u64,
 }
 
@@ -21,7 +20,7 @@ fn path(position: &Path) -> PathBuf {
     beside(position, ".promoted")
 }
 
-/// Remembers that `master` is no longer followed, also when the system stops.
+/// Notes durably that `master` is no longer followed.
 pub(super) fn remember(position: &Path, master: &Master) -> Result<()> {
     let new = beside(position, ".promoted.new");
     let mut file = File::create(&new)?;
@@ -31,7 +30,7 @@ pub(super) fn remember(position: &Path, master: &Master) -> Result<()> {
     sync_folder(position)
 }
 
-/// A master is followed again.
+/// Removes the note, as a master is followed again.
 pub(super) fn forget(position: &Path) {
     let path = path(position);
     match std::fs::remove_file(&path) {
@@ -42,7 +41,7 @@ pub(super) fn forget(position: &Path) {
     }
 }
 
-/// Whether the server was promoted while it followed `master`.
+/// Returns whether the server was promoted while it followed `master`.
 pub(super) fn was_promoted(position: &Path, master: &Master) -> bool {
     let path = path(position);
     let remembered = std::fs::read_to_string(&path).unwrap_or_default();

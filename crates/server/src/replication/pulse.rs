@@ -1,9 +1,9 @@
-//! A master's heartbeat towards a replica of this project.
+//! Pulse: the master's heartbeat for a replica of this project.
 //!
-//! The thread that serves the replica sends what there is. While it counts the entries of a long
-//! log, or passes over those of the replica's own, it has nothing to send; then the thread that
-//! listens to the replica repeats the position that was sent last. The socket is locked from the
-//! beginning of a message to its end.
+//! The thread that serves the replica sends the messages. While it counts the entries of a long
+//! log, or skips the replica's own entries, it has nothing to send. Meanwhile the thread that reads
+//! from the replica repeats the last position. The socket is locked from the beginning of a message
+//! to its end.
 
 use super::HEARTBEAT;
 use super::sender::Failure;
@@ -23,8 +23,8 @@ pub(super) struct Pulse<'s> {
 
 struct Sent {
     at: Instant,
-    /// The position that was sent last; `None` before the first, when the replica expects to hear
-    /// first whether it becomes a copy.
+    /// The position that was sent last; `None` before the first, as the replica first expects to
+    /// learn whether an initial sync begins.
     position: Option<Position>,
 }
 
@@ -33,7 +33,7 @@ impl<'s> Pulse<'s> {
         Self { stream, sent: Mutex::new(Sent { at: Instant::now(), position: None }) }
     }
 
-    /// Sends messages, the last position among which is this one.
+    /// Sends messages. `position` is the last position among them.
     pub(super) fn send(&self, bytes: &[u8], position: Option<Position>) -> std::io::Result<()> {
         let mut sent = self.sent.lock();
         let mut stream = self.stream;
@@ -43,8 +43,8 @@ impl<'s> Pulse<'s> {
         Ok(())
     }
 
-    /// Repeats the last position if nothing was sent for a second. A socket that is being written
-    /// to, or has no room, need not hear of it.
+    /// Repeats the last position if nothing was sent for a second. Skips a socket that is being
+    /// written to, or is full.
     pub(super) fn beat(&self) -> Result<(), Failure> {
         let Some(mut sent) = self.sent.try_lock() else { return Ok(()) };
         let Some(position) = sent.position.filter(|_| sent.at.elapsed() >= HEARTBEAT) else {
@@ -53,7 +53,7 @@ impl<'s> Pulse<'s> {
         let mut messages = WholeMessages::new(self.stream, Duration::ZERO);
         let repeated = FromMaster::Position(Position { now_us: now_us(), ..position });
         messages.push(|output| {
-            // It has no length that could be over a limit.
+            // The message has a fixed length, below every limit.
             let _ = repeated.encode(output);
         });
         match messages.flush() {

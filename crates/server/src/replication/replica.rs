@@ -1,4 +1,4 @@
-//! What a master knows of a replica that it serves.
+//! Replica: the master's state of a replica that it serves.
 
 use super::sender::Failure;
 use crate::update_log::{Tail, now_us};
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::replication::Acknowledgement;
 
-/// What it is being sent.
+/// Content that is being sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The update log.
@@ -14,41 +14,42 @@ pub(super) enum Phase {
     Streaming,
     /// A copy of all records.
     Seeding {
-        /// Records so far.
+        /// Records sent so far.
         done: u64,
-        /// Records there were when it began.
+        /// Number of records when the copy began.
         total: u64,
     },
 }
 
-/// A replica, and how far it has come.
+/// A replica, and its progress.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) id: u32,
-    /// Where it can be reached if it has said so, else where its connection comes from.
+    /// Address at which the replica can be reached, if it has sent one, else that of its
+    /// connection.
     pub(super) address: String,
-    /// It is one of this project, and says how far it has come.
+    /// Whether the replica is of this project, and acknowledges operations.
     pub(super) acknowledges: bool,
     known: Mutex<Known>,
-    /// Highest time stamp that it has been told of, or has begun with.
+    /// Highest time stamp that was sent to it, or with which it began.
     told_us: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     phase: Phase,
-    /// Entries that were read for it, less those written to the log; wraps.
+    /// Entries read for it minus entries written to the log; wraps.
     read_less_written: u64,
-    /// Operations sent to it.
+    /// Number of operations sent to it.
     sent: u64,
-    /// Time stamp of the last entry that was read for it.
+    /// Time stamp of the last entry read for it.
     sent_us: u64,
     acknowledged: Acknowledgement,
-    /// When it was last known to have everything.
+    /// Time at which it had last caught up.
     caught_up_us: u64,
 }
 
-/// How far it is behind.
+/// Lag of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lag {
     operations: u64,
@@ -60,18 +61,17 @@ impl Replica {
         Self { id, address, acknowledges, known: Mutex::default(), told_us: AtomicU64::new(0) }
     }
 
-    /// It is about to be told of a time stamp, and may acknowledge it from now on.
+    /// Notes that a time stamp is about to be sent, which the replica may acknowledge.
     pub(super) fn tell(&self, timestamp_us: u64) {
         self.told_us.fetch_max(timestamp_us, Ordering::SeqCst);
     }
 
-    /// It is being sent something else from now on.
+    /// Sets the content that is being sent.
     pub(super) fn set_phase(&self, phase: Phase) {
         self.known.lock().phase = phase;
     }
 
-    /// It has been sent so many operations, up to a time stamp, and so many entries of the log have
-    /// been read for it beyond those written.
+    /// Sets the operations and the time stamp sent, and the entries read beyond those written.
     pub(super) fn sent(&self, sent: u64, sent_us: u64, read_less_written: u64) {
         let mut known = self.known.lock();
         known.sent = sent;
@@ -79,7 +79,7 @@ impl Replica {
         known.read_less_written = read_less_written;
     }
 
-    /// It says how far it has come. Fails if it cannot have come so far.
+    /// Notes an acknowledgement. Fails if the replica cannot have come so far.
     pub(super) fn acknowledge(
         &self,
         acknowledged: Acknowledgement,
@@ -98,14 +98,14 @@ impl Replica {
         Ok(())
     }
 
-    /// Everything up to here is on its disk, as far as is known: a time stamp, 0 while it is being
-    /// seeded.
+    /// Returns the time stamp up to which the replica is known to be durable, 0 during an initial
+    /// sync.
     pub(super) fn durable_us(&self) -> u64 {
         let known = self.known.lock();
         if known.phase == Phase::Streaming { known.acknowledged.durable_us } else { 0 }
     }
 
-    /// What `stat` shows: words, and names with values.
+    /// Returns a line for `stat`.
     pub(super) fn describe(&self, tail: Tail) -> String {
         let known = *self.known.lock();
         let Self { address, .. } = self;
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn the_lag_is_what_was_not_read_and_what_was_sent_and_not_executed() {
-        // Five entries were there before the log was opened.
+    fn the_lag_counts_unread_entries_and_sent_operations_that_were_not_executed() {
+        // Five entries were present before the log was opened.
         let mut known = Known { read_less_written: 0u64.wrapping_sub(5), ..Known::default() };
         assert_eq!(known.lag_operations(tail(10)), 15);
-        // All are read, and three of them were not for this replica.
+        // All entries are read, and three of them were not for this replica.
         known.read_less_written = 10;
         known.sent = 12;
         assert_eq!(known.lag_operations(tail(10)), 12);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_not_acknowledged() {
+    fn operations_that_were_not_sent_cannot_be_acknowledged() {
         let replica = Replica::new(2, "host:1".into(), true);
         replica.tell(7);
         replica.tell(5);

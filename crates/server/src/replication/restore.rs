@@ -1,4 +1,4 @@
-//! `restore`: executing the update log in a folder again.
+//! Restore: executes the update log in a folder.
 
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::{Served, ServedSettings};
@@ -8,14 +8,14 @@ use cabinet::Database;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What [`replay`] has done.
+/// Result of [`replay`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Operations that were executed.
+    /// Number of executed operations.
     pub operations: u64,
-    /// Operations among them that did not end as when they were logged.
+    /// Number of operations among them that ended otherwise than when they were logged.
     pub differing: u64,
-    /// Time stamp of the last of them, in microseconds since 1970.
+    /// Time stamp of the last operation, in microseconds since 1970.
     pub last_us: Option<u64>,
 }
 
@@ -24,10 +24,9 @@ pub struct Replayed {
 #[error("{0}")]
 pub struct ReplayError(String);
 
-/// Executes the update log in a folder on a database that nobody serves: the entries behind
-/// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log does not reach back
-/// so far, if it ends before, if a file is missing from it, and where it cannot be read; what came
-/// before has been executed then.
+/// Executes the update log in a folder on a database that is not served: the entries after
+/// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log begins later or ends
+/// earlier, if a file is missing, or if it cannot be read. Earlier entries have been executed then.
 pub fn replay(
     database: Database,
     folder: &Path,
@@ -44,7 +43,7 @@ pub fn replay(
     Ok(done)
 }
 
-/// Fails unless the log in a folder has the time stamp, or has no entry at all yet.
+/// Fails unless the log in a folder has the time stamp, or has no entry yet.
 fn reaches(folder: &Path, timestamp_us: u64) -> Result<(), String> {
     let words = |error: crate::update_log::Error| error.to_string();
     let Some(mut reader) = Reader::open(folder, timestamp_us).map_err(words)? else {
@@ -58,9 +57,9 @@ fn reaches(folder: &Path, timestamp_us: u64) -> Result<(), String> {
     }
 }
 
-/// Executes the entries from `from_us` on, in microseconds since 1970, that are in the folder when
-/// it begins; says whether it came to their end. They are logged here with the servers they came
-/// from. With `check`, it ends where one does not do what it did when it was logged.
+/// Executes the entries from `from_us` on, in microseconds since 1970, that are in the folder at
+/// the beginning. Returns whether it came to their end. The entries are logged with their original
+/// servers. With `check`, stops at an entry that ends otherwise than when it was logged.
 pub(crate) fn restore(served: &Served, folder: &Path, from_us: u64, check: bool) -> bool {
     match execute(served, folder, Span { from_us, until_us: u64::MAX }, check) {
         Ok(done) => {
@@ -74,7 +73,7 @@ pub(crate) fn restore(served: &Served, folder: &Path, from_us: u64, check: bool)
     }
 }
 
-/// Time stamps of the entries that are executed, both included.
+/// Range of time stamps of the entries to execute, both included.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from_us: u64,
@@ -83,7 +82,7 @@ struct Span {
 
 fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Replayed, String> {
     let words = |error: crate::update_log::Error| error.to_string();
-    // Where the folder is the one that is written to, what is added meanwhile is left out.
+    // If the folder is that of the server's own log, entries added meanwhile are left out.
     let end = crate::update_log::end_of(folder).map_err(words)?;
     let mut done = Replayed::default();
     let Some(mut reader) = Reader::open(folder, span.from_us).map_err(words)? else {

@@ -1,13 +1,12 @@
-//! Seeding a replica: a copy of all records, while they change.
+//! Initial sync on the master: sends a copy of all records while they change.
 //!
-//! The records are read one by one, each while nobody changes it, together with the time stamp of
-//! the last entry of the log. The log is sent along, from where it was when the copy began, and
-//! each record comes behind the entries that it has in it: it makes good whatever the replica
-//! made of them. Entries behind it are executed upon it. So when all have been read, the replica
-//! has what the master has; nobody was held up for longer than it takes to read a record, and
-//! nothing was written down.
+//! The records are read one by one, each under its key lock, together with the time stamp of the
+//! last log entry. The log is sent along, from its end at the beginning of the copy. Each record
+//! follows the entries that it includes, and overwrites their results on the replica. Later entries
+//! are executed on top of it. When all records have been sent, the replica has the master's state.
+//! No client waits longer than the read of one record takes, and nothing is written to disk.
 //!
-//! It is done on a thread of low priority, because it takes as much of a processor as it is given.
+//! The thread has a low priority, because it would use a whole core.
 
 use super::feed::Feed;
 use super::link::Link;
@@ -23,24 +22,25 @@ use wire::binary::{Function, Request};
 use wire::replication::FromMaster;
 use wire::update_log::Operation;
 
-/// Bytes of records that are read before they are sent, unless one is longer, or it takes long.
+/// Bytes of records that are read before they are sent, unless a record is longer or reading takes
+/// long.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Bytes of a key that the log of the server names.
+/// Longest part of a key in the server's log, in bytes.
 const NAMED_BYTES_MAX: usize = 100;
 
-/// How nice the thread is to others.
+/// Niceness of the thread.
 const NICENESS: i32 = 10;
 
-/// Sends a copy, and the log meanwhile. Answers the feed of what comes behind.
+/// Sends a copy, and the log meanwhile. Returns the feed of the entries after it.
 pub(super) fn seed<'l>(link: &mut Link<'l>) -> Result<Feed<'l>, Failure> {
-    // A thread that has become nice stays so.
+    // The niceness of a thread cannot be lowered again.
     std::thread::scope(|scope| {
         let thread = Builder::new().name(format!("seed-{}", link.ask.replica));
         let copying = thread.spawn_scoped(scope, || {
             let thread = rustix::thread::gettid();
             if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
-                tracing::debug!("a thread cannot be made nice: {error}");
+                tracing::debug!("cannot lower the priority of a thread: {error}");
             }
             Seeding::begin(link)?.run()
         })?;
@@ -51,7 +51,7 @@ pub(super) fn seed<'l>(link: &mut Link<'l>) -> Result<Feed<'l>, Failure> {
 struct Seeding<'a, 'l> {
     link: &'a mut Link<'l>,
     feed: Feed<'l>,
-    /// Operations that make records as they are, each with the time stamp that it comes behind.
+    /// Operations that restore records, each with the time stamp of the entry that it follows.
     records: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
     done: u64,
@@ -82,21 +82,21 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     fn run(mut self) -> Result<Feed<'l>, Failure> {
         self.read_indices()?;
-        // Nothing was there when it began: all that there is has been logged since.
+        // The database was empty at the beginning, so all records have been logged since.
         let mut position = (self.total > 0).then_some(Position::Start);
         let mut keys: Vec<Vec<u8>> = Vec::new();
         while let Some(from) = position {
             keys.clear();
             position = self.link.replication.served.database.scan_keys(&from, |key| {
-                // One that has several values comes as often.
+                // A key is visited once per value.
                 if keys.last().is_none_or(|last| last != key) {
                     keys.push(key.to_vec());
                 }
             })?;
             for key in &keys {
                 self.read(key)?;
-                // The replica hears of this server, and this server that it has gone, also where
-                // records are read slowly.
+                // Heartbeats and the state of the connection are checked even if records are read
+                // slowly.
                 if self.bytes >= BATCH_BYTES || self.link.outlet.is_due() {
                     self.send()?;
                 }
@@ -110,7 +110,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         Ok(self.feed)
     }
 
-    /// The indices of a table.
+    /// Reads the indexes of a table.
     fn read_indices(&mut self) -> Result<(), Failure> {
         let at_us = self.link.log.last_entry_us();
         for index in self.link.replication.served.database.indices() {
@@ -147,7 +147,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     fn take(&mut self, at_us: u64, request: Request<'_>) -> Result<(), Failure> {
         let mut body = Vec::new();
-        // A record may have been stored without a log, and be longer than that has room for.
+        // A record stored without a log may be longer than a log entry can be.
         let encoded = Operation { request, succeeded: true }.encode(&mut body);
         encoded.map_err(|_| Failure::TooLong)?;
         self.bytes += body.len();
@@ -155,7 +155,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
         Ok(())
     }
 
-    /// Sends the log so far, and each record behind the entries that it has in it.
+    /// Sends the log so far, and each record after the entries that it includes.
     fn send(&mut self) -> Result<(), Failure> {
         let Self { link, feed, records, .. } = self;
         if !link.log.write() {

@@ -1,8 +1,8 @@
-//! Clients wait until so many replicas have their changes on disk.
+//! Semi-sync: clients wait until enough replicas have made their changes durable.
 //!
-//! Their replies are held by the event loops, as those are that wait for the disk. Where replicas
-//! stay away for too long it is given up, until they have caught up again: changes are then
-//! refused, or acknowledged without them.
+//! Event loops keep pending replies, as they do for the disk. If too few replicas acknowledge
+//! within the timeout, clients stop waiting until the replicas have caught up. Meanwhile changes
+//! are refused, or acknowledged without replicas.
 
 use crate::store::gate::WriteCondition;
 use crate::update_log::now_us;
@@ -14,55 +14,55 @@ use std::time::{Duration, Instant};
 /// Default of [`Settings::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time between two looks for whether replicas are there.
+/// Interval at which the presence of replicas is checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many replicas clients wait for, and how long.
+/// Settings of semi-sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Number of replicas that must have a change on disk before its client hears of it.
+    /// Number of replicas that must make a change durable before its client gets the reply.
     pub replicas: usize,
-    /// Longest wait for them.
+    /// Timeout of the wait.
     pub timeout: Duration,
-    /// What to do then.
+    /// Reaction to the timeout.
     pub on_timeout: OnTimeout,
 }
 
-/// What becomes of changes while there are too few replicas.
+/// Handling of changes while there are too few replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnTimeout {
-    /// They are refused. One that was made already is answered with an error.
+    /// Changes are refused. A change that was already made gets an error reply.
     #[default]
     Error,
-    /// They are acknowledged all the same.
+    /// Changes are acknowledged without replicas.
     Fallback,
 }
 
 impl Settings {
-    /// So many replicas within 10 seconds, or an error.
+    /// Returns settings with this number of replicas, a timeout of 10 seconds, and errors.
     pub fn new(replicas: usize) -> Self {
         Self { replicas, timeout: TIMEOUT, on_timeout: OnTimeout::default() }
     }
 }
 
-/// What is known of how far replicas are.
+/// State of semi-sync.
 pub(crate) struct SemiSync {
     settings: Settings,
-    /// Time stamp up to which enough replicas have everything on disk.
+    /// Time stamp up to which enough replicas have made all changes durable.
     confirmed_us: AtomicU64,
     has_given_up: AtomicBool,
     presence: Mutex<Presence>,
-    /// Something was confirmed or given up.
+    /// Signals a confirmation or a timeout.
     moved: Condvar,
-    /// Wakes the event loops whose replies wait.
+    /// Wakes the event loops with pending replies.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Debug)]
 struct Presence {
-    /// Replicas that have a whole copy and say how far they have come.
+    /// Number of replicas that have a complete copy and acknowledge operations.
     replicas: usize,
-    /// Since when there are too few.
+    /// Time since which there are too few replicas.
     few_since: Option<Instant>,
 }
 
@@ -90,14 +90,13 @@ impl SemiSync {
         }
     }
 
-    /// Whether a change may be acknowledged, by the time stamp of its entry.
+    /// Returns whether the change with this time stamp may be acknowledged.
     pub(crate) fn is_confirmed(&self, timestamp_us: u64) -> bool {
         self.confirmed_us.load(Ordering::SeqCst) >= timestamp_us
             || self.settings.on_timeout == OnTimeout::Fallback && self.has_given_up()
     }
 
-    /// Waits until a change may be acknowledged; not for longer than the timeout, when it says that
-    /// it may not.
+    /// Blocks until a change may be acknowledged, or until the timeout. Returns whether it may.
     pub(crate) fn wait_for(&self, timestamp_us: u64) -> bool {
         let since = Instant::now();
         let mut presence = self.presence.lock();
@@ -107,7 +106,7 @@ impl SemiSync {
                 self.give_up();
                 return self.is_confirmed(timestamp_us);
             }
-            // Not for long: what is confirmed is so without the lock.
+            // The wait is short, since a confirmation does not take the lock.
             self.moved.wait_for(&mut presence, TICK);
         }
         true
@@ -117,22 +116,22 @@ impl SemiSync {
         self.has_given_up.load(Ordering::SeqCst)
     }
 
-    /// Longest wait of a reply.
+    /// Returns the longest wait of a reply.
     pub(crate) fn timeout(&self) -> Duration {
         self.settings.timeout
     }
 
-    /// What becomes of replies that have waited for too long.
+    /// Returns how replies are handled after the timeout.
     pub(crate) fn on_timeout(&self) -> OnTimeout {
         self.settings.on_timeout
     }
 
-    /// Replicas have come so far, the highest time stamp first; the log ends with `end_us`.
+    /// Evaluates the durable time stamps of replicas, the highest first. The log ends at `end_us`.
     pub(super) fn confirm(&self, durable_us: &[u64], end_us: u64) {
         let Settings { replicas, timeout, .. } = self.settings;
         let confirmed_us = durable_us.get(replicas - 1).copied().unwrap_or(0);
-        // What is not there yet is not confirmed, whatever they say. In a log without entries they
-        // have everything up to 1.
+        // Time stamps after the end of the log are not confirmed. In a log without entries replicas
+        // are durable up to 1.
         let confirmed_us = confirmed_us.min(end_us.max(1));
         let mut presence = self.presence.lock();
         presence.note(durable_us.len(), replicas);
@@ -151,7 +150,7 @@ impl SemiSync {
         }
     }
 
-    /// So many replicas are there at present: gives up if it was too few for too long.
+    /// Checks the number of replicas present. Gives up if it was too low until the timeout.
     fn look(&self, replicas: usize) {
         let mut presence = self.presence.lock();
         presence.note(replicas, self.settings.replicas);
@@ -161,7 +160,7 @@ impl SemiSync {
         }
     }
 
-    /// Replies, or replicas, have been waited for too long.
+    /// Gives up, as replies or replicas have reached the timeout.
     pub(crate) fn give_up(&self) {
         if !self.has_given_up.swap(true, Ordering::SeqCst) {
             let Settings { replicas, timeout, on_timeout } = self.settings;
@@ -177,13 +176,13 @@ impl SemiSync {
         }
     }
 
-    /// Has those look that wait, and event loops at the replies that they hold.
+    /// Wakes waiting threads and the event loops with pending replies.
     fn wake(&self) {
         self.moved.notify_all();
         (self.wake)();
     }
 
-    /// The life of a thread that finds out when there are too few replicas for too long.
+    /// Runs the thread that detects that there are too few replicas.
     pub(crate) fn look_after(&self, count: impl Fn() -> usize, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
             std::thread::sleep(TICK);
@@ -191,7 +190,7 @@ impl SemiSync {
         }
     }
 
-    /// What `stat` shows.
+    /// Returns names and values for `stat`.
     pub(super) fn figures(&self) -> Vec<(String, String)> {
         let Settings { replicas, on_timeout, .. } = self.settings;
         let state = match on_timeout {
@@ -235,26 +234,26 @@ mod tests {
     }
 
     #[test]
-    fn what_enough_replicas_have_is_confirmed() {
+    fn changes_that_enough_replicas_have_are_confirmed() {
         let semi_sync = semi_sync(OnTimeout::Error);
         semi_sync.confirm(&[9], 9);
         assert!(!semi_sync.is_confirmed(1));
         semi_sync.confirm(&[9, 7, 3], 9);
         assert!(semi_sync.is_confirmed(7) && !semi_sync.is_confirmed(8));
-        // What was on their disks stays there when one of them goes.
+        // Changes stay durable on a replica that disconnects.
         semi_sync.confirm(&[9], 9);
         assert!(semi_sync.is_confirmed(7));
     }
 
     #[test]
-    fn what_is_not_logged_yet_is_not_confirmed() {
+    fn time_stamps_after_the_end_of_the_log_are_not_confirmed() {
         let semi_sync = semi_sync(OnTimeout::Error);
         semi_sync.confirm(&[u64::MAX, u64::MAX], 9);
         assert!(semi_sync.is_confirmed(9) && !semi_sync.is_confirmed(10));
     }
 
     #[test]
-    fn what_is_given_up_is_refused_until_replicas_have_caught_up() {
+    fn after_the_timeout_changes_are_refused_until_replicas_have_caught_up() {
         let semi_sync = semi_sync(OnTimeout::Error);
         semi_sync.give_up();
         assert!(semi_sync.check().is_err() && !semi_sync.is_confirmed(1));
@@ -265,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_acknowledged_until_replicas_have_caught_up() {
+    fn after_the_timeout_changes_are_acknowledged_until_replicas_have_caught_up() {
         let semi_sync = semi_sync(OnTimeout::Fallback);
         semi_sync.give_up();
         assert!(semi_sync.check().is_ok() && semi_sync.is_confirmed(u64::MAX));
-        // Under writes they are never quite there.
+        // Under writes replicas are never fully caught up.
         semi_sync.confirm(&[now_us(), now_us()], u64::MAX);
         assert!(!semi_sync.is_confirmed(u64::MAX));
     }

@@ -1,8 +1,9 @@
-//! A master's side: the update log, sent to a replica as it is written.
+//! Sender: the master's side of replication, which sends the update log to replicas as it is
+//! written.
 //!
-//! Each replica has a thread of its own here, which sleeps while there is nothing to send. It reads
-//! the files of the log, so a replica that is slow costs no memory and holds up nobody. One of this
-//! project gets more than that, see [`super::link`].
+//! Each replica has a thread, which sleeps while there is nothing to send. The thread reads the
+//! log's files, so a slow replica takes no memory and delays no other replica. Replicas of this
+//! project are served by [`super::link`].
 
 use super::Replication;
 use super::feed::Feed;
@@ -24,18 +25,18 @@ use wire::update_log::Message;
 /// Most replicas at a time.
 const REPLICAS_MAX: usize = 64;
 
-/// Rest between two sends of what nobody waits for: a send for each of many changes would cost the
-/// master more than the changes.
+/// Pause between two sends if no client waits. A send per change would cost the master more than
+/// the change.
 pub(super) const REST: Duration = Duration::from_millis(1);
 
-/// Longest wait for a replica to take what is sent to it. One of Tokyo Tyrant's says nothing, so
-/// this is also when it is noticed that the network has lost it.
+/// Timeout of a write to a replica. Replicas of Tokyo Tyrant send nothing, so a broken connection
+/// is detected by this timeout only.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes sent at once, unless an entry is longer.
+/// Length of one send, in bytes, unless an entry is longer.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
-/// The replicas that are being served.
+/// Connected replicas.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     threads: Mutex<Vec<Sender>>,
@@ -49,7 +50,7 @@ struct Sender {
 }
 
 impl Senders {
-    /// Serves a replica from now on, if it can be one.
+    /// Serves a replica, if its request is valid.
     pub(super) fn serve(
         &self,
         replication: &Arc<Replication>,
@@ -71,11 +72,11 @@ impl Senders {
             tracing::warn!("replica {replica} refused: there are {} already", threads.len());
             return Ok(());
         }
-        // Only sending and receiving is done with it, which is the same for all sockets.
+        // The stream is only read and written, which works on any kind of socket.
         let stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        // Not every socket is of TCP.
+        // The socket may be of another kind than TCP.
         let wait_ms = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         if let Err(error) = set_tcp_user_timeout(&stream, wait_ms) {
             tracing::debug!("replica {replica}: no limit for what it does not confirm: {error}");
@@ -95,19 +96,19 @@ impl Senders {
                 Ok(()) => tracing::info!("replicating to sid={replica} finished"),
                 Err(error) => tracing::warn!("replicating to sid={replica} ended: {error}"),
             }
-            // The other handle would keep it open.
+            // The other handle would keep the socket open.
             let _ = sending.shutdown(Shutdown::Both);
         })?;
         threads.push(Sender { stream, replica: known, thread });
         Ok(())
     }
 
-    /// Number of replicas that are being served.
+    /// Returns the number of connected replicas.
     pub(super) fn count(&self) -> usize {
         self.threads.lock().iter().filter(|sender| !sender.thread.is_finished()).count()
     }
 
-    /// The replicas that are being served, by their ids: names and descriptions for `stat`.
+    /// Returns names and lines for `stat`, by the ids of the replicas.
     pub(super) fn describe(&self, tail: Tail) -> Vec<(String, String)> {
         let threads = self.threads.lock();
         let served = threads.iter().filter(|sender| !sender.thread.is_finished());
@@ -117,8 +118,8 @@ impl Senders {
         lines.into_iter().map(|(id, text)| (format!("replica_{id}"), text)).collect()
     }
 
-    /// What each replica has on disk that says so and has a whole copy: time stamps, the highest
-    /// first.
+    /// Returns the durable time stamps of the replicas that acknowledge and have a complete copy,
+    /// the highest first.
     pub(super) fn durable_us(&self) -> Vec<u64> {
         let mut by_id = BTreeMap::new();
         for Sender { replica, thread, .. } in self.threads.lock().iter() {
@@ -131,19 +132,19 @@ impl Senders {
         durable
     }
 
-    /// Ends all, and waits for their end.
+    /// Disconnects all replicas, and waits for their threads.
     pub(super) fn stop(&self) {
-        // Not under the lock, which they take when they end.
+        // The threads take the lock when they end, so it is released here.
         let threads = std::mem::take(&mut *self.threads.lock());
         for Sender { stream, thread, .. } in threads {
             let _ = stream.shutdown(Shutdown::Both);
-            // A panic has been printed where it happened.
+            // The panic was already printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Where a replica can be reached on its port, or where its connection comes from.
+/// Returns the address of a replica on its port, or else that of its connection.
 fn address(stream: &TcpStream, port: u16) -> String {
     match stream.peer_addr() {
         Ok(mut peer) => {
@@ -182,7 +183,7 @@ pub(super) enum Failure {
     NoAcknowledgement,
 }
 
-/// The stream of Tokyo Tyrant.
+/// Sends Tokyo Tyrant's stream.
 fn send(
     replication: &Replication,
     log: &UpdateLog,
@@ -202,7 +203,7 @@ fn send(
     push(&mut output, &Message::NoOperation);
     while !replication.served.is_stopping() {
         let Some(feed) = &mut feed else {
-            // The folder was emptied under the server.
+            // The folder of the log was emptied while the server runs.
             return Ok(());
         };
         while let Some(message) = feed.next(seen)? {
@@ -225,15 +226,14 @@ fn send(
     Ok(())
 }
 
-/// The id under which files are kept for a replica: those beyond the ids of servers are of clients
-/// that only look.
+/// Returns the id for which log files are retained. Greater ids belong to clients that only read.
 pub(super) fn keeps(replica: u32) -> Option<u16> {
     u16::try_from(replica).ok()
 }
 
 fn push(output: &mut WholeMessages<'_>, message: &Message<'_>) {
     output.push(|output| {
-        // What was read from the log is within the limit.
+        // Messages read from the log are within the limit.
         let _ = message.encode(output);
     });
 }

@@ -1,8 +1,9 @@
-//! A replica's side: telling the master how far it has come.
+//! Replica progress: acknowledges executed operations to the master.
 //!
-//! It is told every second, sooner when there is something new, and at once where clients of the
-//! master wait for it. Then what was executed is made durable by a thread of its own, all that has
-//! come meanwhile with one sync, so that the master hears of its replica also while a disk is slow.
+//! Acknowledgements are sent every second, sooner if there is progress, and at once if clients of
+//! the master wait. In that case a thread of its own makes the executed operations durable, with
+//! one sync for all that arrived meanwhile. Acknowledgements are therefore also sent while a disk
+//! is slow.
 
 use super::HEARTBEAT;
 use crate::store::view::View;
@@ -11,10 +12,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::replication::{Acknowledgement, Position};
 
-/// The master hears this often of what is new, if nobody waits for it.
+/// Interval of acknowledgements with progress, if no client waits.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How far a replica has come with what one connection to its master has brought.
+/// Progress of a replica over one connection to its master.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     state: Mutex<State>,
@@ -23,25 +24,26 @@ pub(super) struct Tally {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// There is a connection.
+    /// Whether there is a connection.
     is_connected: bool,
-    /// The master is of this project, and has said how far it is.
+    /// Last position that the master has sent, and its time. Only masters of this project send
+    /// positions.
     master: Option<(Position, Instant)>,
-    /// Operations received, and those executed of them.
+    /// Number of operations received, and number executed.
     received: u64,
     executed: u64,
-    /// Time stamp of the last that was executed.
+    /// Time stamp of the last executed operation.
     executed_us: u64,
-    /// The same two of what was made durable.
+    /// Number and time stamp of the operations that were made durable.
     durable: u64,
     durable_us: u64,
-    /// Operations there were in the master's log or received from it when it said so last.
+    /// Number of operations in the master's log or received from it, at its last position.
     expected: u64,
-    /// By the master's clock, when everything was here that it had.
+    /// Time at which the replica had caught up, by the master's clock.
     caught_up_us: u64,
 }
 
-/// How far it is behind.
+/// Lag of the replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lag {
     pub(super) operations: u64,
@@ -49,7 +51,7 @@ pub(super) struct Lag {
 }
 
 impl Tally {
-    /// A connection begins, behind what was executed up to here.
+    /// Begins a connection after the operations up to `executed_us`.
     pub(super) fn begin(&self, executed_us: u64) {
         let mut state = self.state.lock();
         *state = State {
@@ -60,7 +62,7 @@ impl Tally {
         };
     }
 
-    /// What was there goes, as a copy of everything begins.
+    /// Resets the time stamps, as an initial sync begins.
     pub(super) fn begin_anew(&self) {
         let mut state = self.state.lock();
         state.executed_us = 0;
@@ -68,13 +70,13 @@ impl Tally {
         state.caught_up_us = 0;
     }
 
-    /// The connection is over.
+    /// Ends the connection.
     pub(super) fn end(&self) {
         self.state.lock().is_connected = false;
         self.changed.notify_all();
     }
 
-    /// The master says how far it is.
+    /// Notes the position of the master.
     pub(super) fn hear(&self, position: Position) {
         let mut state = self.state.lock();
         state.master = Some((position, Instant::now()));
@@ -87,12 +89,12 @@ impl Tally {
         }
     }
 
-    /// An operation has come.
+    /// Counts a received operation.
     pub(super) fn receive(&self) {
         self.state.lock().received += 1;
     }
 
-    /// So many operations were executed, and everything up to a time stamp.
+    /// Counts executed operations, and notes the time stamp up to which all are executed.
     pub(super) fn execute(&self, operations: u64, executed_us: u64) {
         let mut state = self.state.lock();
         state.executed += operations;
@@ -102,12 +104,12 @@ impl Tally {
         }
     }
 
-    /// How far it is behind; `None` if its master does not say.
+    /// Returns the lag, or `None` if the master sends no positions.
     pub(super) fn lag(&self) -> Option<Lag> {
         self.state.lock().lag(Instant::now())
     }
 
-    /// Tells the master until the connection is over.
+    /// Sends acknowledgements until the connection ends.
     pub(super) fn tell(&self, mut master: Acknowledger) {
         let mut told = None;
         let mut told_at = Instant::now();
@@ -133,7 +135,7 @@ impl Tally {
                 self.changed.wait_for(&mut state, patience);
             };
             drop(state);
-            // If it fails, whoever reads from the connection hears why.
+            // The thread that reads from the connection gets the reason of the failure.
             if master.send(&acknowledgement).is_err() {
                 return;
             }
@@ -142,8 +144,7 @@ impl Tally {
         }
     }
 
-    /// Makes durable what was executed, while the master asks for that, until the connection is
-    /// over.
+    /// Makes executed operations durable while the master requests that, until the connection ends.
     pub(super) fn make_durable(&self, database: &View) {
         let mut state = self.state.lock();
         while state.is_connected {
@@ -159,7 +160,7 @@ impl Tally {
                     self.changed.notify_all();
                 }
                 Err(error) => {
-                    tracing::error!("what was replicated is not durable: {error}");
+                    tracing::error!("replication: cannot make operations durable: {error}");
                     self.changed.wait_for(&mut state, HEARTBEAT);
                 }
             }
@@ -168,7 +169,7 @@ impl Tally {
 }
 
 impl State {
-    /// What the master is told; nothing is durable as long as it has not asked for that.
+    /// Returns the acknowledgement. Without a request of the master nothing is reported as durable.
     fn acknowledgement(&self) -> Acknowledgement {
         let Self { executed, executed_us, .. } = *self;
         let (durable, durable_us) =

@@ -1,11 +1,11 @@
-//! Sending whole messages, whenever the process may be killed.
+//! Whole messages: sends each message completely, even if the process is killed.
 //!
-//! A replica of Tokyo Tyrant's aborts on a stream that ends inside a message. What the system has
-//! taken is sent also after the process is gone, so each call hands over whole messages only, and
-//! only when there is room for all of them. A socket that is reported as writable has a third of
-//! its buffer free; a quarter of the buffer leaves some for what the system keeps beside the bytes.
+//! A replica of Tokyo Tyrant aborts on a stream that ends inside a message. Bytes that the system
+//! has accepted are sent even after the process has ended. Therefore each call passes whole
+//! messages only, and only when there is space for all of them. A writable socket has a third of
+//! its buffer free. The limit of a quarter leaves space for the system's own overhead.
 //!
-//! A longer message is the exception: it is sent in parts, after the buffer was enlarged as far as
+//! A longer message is the exception. It is sent in parts, after the buffer was enlarged as far as
 //! the system allows (`net.core.wmem_max`).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,19 +14,19 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The part of a send buffer that is free where the socket is writable: one in so many bytes.
+/// A writable socket has at least one part in this many of its send buffer free.
 const FREE_PART: usize = 4;
 
 /// Longest message that a send buffer is enlarged for, in bytes.
 const ENLARGED_FOR_BYTES_MAX: usize = 16 << 20;
 
-/// Messages one after the other, on their way to a socket.
+/// Output buffer of whole messages for a socket.
 pub(super) struct WholeMessages<'s> {
     stream: &'s TcpStream,
-    /// Longest wait for room.
+    /// Timeout of the wait for space.
     patience: Duration,
     bytes: Vec<u8>,
-    /// Where in it each message ends.
+    /// Ends of the messages in the buffer.
     ends: Vec<usize>,
 }
 
@@ -35,18 +35,18 @@ impl<'s> WholeMessages<'s> {
         Self { stream, patience, bytes: Vec::new(), ends: Vec::new() }
     }
 
-    /// Bytes that were not sent yet.
+    /// Returns the number of unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes the message that `encode` appends.
+    /// Adds the message that `encode` appends.
     pub(super) fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.bytes);
         self.ends.push(self.bytes.len());
     }
 
-    /// Sends all of them.
+    /// Sends all messages.
     pub(super) fn flush(&mut self) -> Result<()> {
         let mut start = 0;
         let mut rest = &self.ends[..];
@@ -64,14 +64,14 @@ impl<'s> WholeMessages<'s> {
         Ok(())
     }
 
-    /// Waits until there is room. Returns how many bytes the socket takes at once then, after it
-    /// was given as much room as can be for a message of `wanted` bytes.
+    /// Blocks until there is space. Returns how many bytes the socket takes at once, after its
+    /// buffer was enlarged for a message of `wanted` bytes, as far as possible.
     fn await_room(&self, wanted: usize) -> Result<usize> {
         let mut buffer = socket_send_buffer_size(self.stream)?;
         if wanted > buffer / FREE_PART && wanted <= ENLARGED_FOR_BYTES_MAX {
             let enlarged = (wanted * FREE_PART).min(buffer_bytes_max());
             if enlarged > buffer {
-                // The system doubles what it is asked for, and shows it so.
+                // The system doubles the requested size, and returns the doubled size.
                 set_socket_send_buffer_size(self.stream, enlarged.div_ceil(2))?;
                 buffer = socket_send_buffer_size(self.stream)?;
             }
@@ -83,14 +83,15 @@ impl<'s> WholeMessages<'s> {
         };
         match poll(&mut polled, Some(&timeout)) {
             Ok(0) => Err(Error::from(ErrorKind::TimedOut)),
-            // Whatever else there is to say of the socket, sending says it.
+            // Other states of the socket are reported by the send.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(buffer / FREE_PART),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Largest send buffer that a process may ask for, as the system shows it; 0 if that is not known.
+/// Returns the largest send buffer that a process may request, as the system shows it, or 0 if it
+/// is unknown.
 fn buffer_bytes_max() -> usize {
     let text = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
     text.trim().parse::<usize>().map_or(0, |bytes| bytes.saturating_mul(2))
@@ -108,7 +109,7 @@ mod tests {
         (stream, listener.accept().expect("a connection").0)
     }
 
-    /// What a socket takes in one call that must not wait is not torn by a kill either.
+    /// Bytes that a socket accepts in one call without blocking are not split by a kill either.
     #[test]
     fn a_socket_takes_all_that_there_is_said_to_be_room_for_in_one_call() {
         for buffer in [None, Some(8 << 10), Some(64 << 10)] {

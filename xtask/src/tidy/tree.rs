@@ -4,6 +4,9 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Pages beside those in `docs/`.
+const PAGES: [&str; 2] = ["CONTRIBUTING.md", "README.md"];
+
 /// Ends of the names of text files, which rules read. All others are known by path only.
 const READ: &[&str] = &[".rs", ".md", "Cargo.toml"];
 
@@ -52,7 +55,7 @@ impl Tree {
                 return Some((path, comments(text)));
             }
             let markdown =
-                path == "README.md" || (path.starts_with("docs/") && path.ends_with(".md"));
+                PAGES.contains(&&**path) || (path.starts_with("docs/") && path.ends_with(".md"));
             markdown.then(|| (path, markdown_lines(text)))
         })
     }

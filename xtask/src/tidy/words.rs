@@ -19,6 +19,7 @@ const BANNED: &[(&str, &[&str], &str)] = &[
 
 const EVERYWHERE: &[&str] = &[""];
 const PLAIN: &[&str] = &[
+    "CONTRIBUTING.md",
     "README.md",
     "bin",
     "crates/client",

@@ -12,7 +12,7 @@ use crate::ops::hits::Hits;
 use crate::ops::iterator::Cursor;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
-use crate::replication::{Ask, Replication, SemiSync};
+use crate::replication::{ReplicaRequest, Replication, SemiSync};
 use crate::stop_signal::StopSignal;
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
@@ -162,7 +162,7 @@ impl Shared {
     }
 
     /// Serves the client of this socket as a replica from now on.
-    pub(crate) fn hand_to_replica(&self, socket: &OwnedFd, ask: Ask) {
+    pub(crate) fn hand_to_replica(&self, socket: &OwnedFd, ask: ReplicaRequest) {
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => self.replication.serve(socket, ask),
             Err(error) => tracing::error!("cannot serve replica {}: {error}", ask.replica),

@@ -28,7 +28,7 @@ use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
 use crate::protocol::session::Session;
-use crate::replication::Ask;
+use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
 use crate::store::Store;
 use cabinet::{Entry, Error};
@@ -101,7 +101,7 @@ pub(crate) enum Next {
     /// [`crate::ConnectionUpgrade`].
     Upgrade,
     /// The connection belongs to a replica from now on.
-    Replicate(Ask),
+    Replicate(ReplicaRequest),
 }
 
 /// Reason why a request ends before its reply.

@@ -12,8 +12,8 @@
 use super::batch::{Batch, Received, Update, lane_of};
 use super::follower::{End, Progress};
 use super::lanes::{ALONE, Begun, LANES, Lanes};
-use super::path::{out_of_place, refused};
 use super::position::Position;
+use super::replica_session::{out_of_place, refused};
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::Served;
@@ -169,7 +169,7 @@ impl<'a> Applier<'a> {
                 return Ok(());
             }
             FromMaster::Position(at) => {
-                self.progress.tally.hear(at);
+                self.progress.replica_progress.hear(at);
                 batch.passed_us = at.timestamp_us;
                 if at.remaining == 0 {
                     self.has_caught_up.store(true, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl<'a> Applier<'a> {
             | FromMaster::Progress { .. }
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
-        self.progress.tally.receive();
+        self.progress.replica_progress.receive();
         let logged = self.parse(body, timestamp_us)?;
         let Ok(origin) = u16::try_from(origin) else {
             return Err(End::Halted(format!("{origin} is no server id")));
@@ -484,7 +484,7 @@ impl<'a> Applier<'a> {
         match done {
             Ok(()) => {
                 self.progress.executed_us.store(timestamp_us, Ordering::Relaxed);
-                self.progress.tally.execute(operations as u64, timestamp_us);
+                self.progress.replica_progress.execute(operations as u64, timestamp_us);
             }
             Err(end) => self.fail_with(queue, end),
         }

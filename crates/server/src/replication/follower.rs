@@ -1,13 +1,13 @@
 //! Follower: the replica's side of replication.
 //!
-//! One thread receives the master's update log ([`super::path`]), and [`super::apply`] executes it.
-//! A lost connection is opened again after a pause that doubles each time. Replication continues
-//! after the last executed operation, see [`super::position`].
+//! One thread receives the master's update log ([`super::replica_session`]), and [`super::apply`]
+//! executes it. A lost connection is opened again after a pause that doubles each time. Replication
+//! continues after the last executed operation, see [`super::position`].
 
-use super::path::Path;
 use super::position::{self, Position};
 use super::promote::{self, Promoted};
-use super::tally::{Lag, Tally};
+use super::replica_progress::{Lag, ReplicaProgress};
+use super::replica_session::ReplicaSession;
 use crate::ops::served::Served;
 use crate::store::gate::Gate;
 use crate::update_log::now_us;
@@ -124,7 +124,7 @@ pub(super) struct Progress {
     /// Time at which the replica had last caught up with the master.
     pub(super) caught_up_us: AtomicU64,
     /// Progress that the master is told.
-    pub(super) tally: Tally,
+    pub(super) replica_progress: ReplicaProgress,
 }
 
 /// State of the follower.
@@ -180,8 +180,8 @@ impl Follower {
     }
 
     /// Returns the progress in each log, if it is known.
-    pub(super) fn had(&self) -> Vec<LogProgress> {
-        position::had(&self.position)
+    pub(super) fn log_progress(&self) -> Vec<LogProgress> {
+        position::log_progress(&self.position)
     }
 
     /// Returns the time stamp of the last executed operation, and the lag in seconds.
@@ -190,7 +190,7 @@ impl Follower {
         let known_us = executed_us.max(self.progress.caught_up_us.load(Ordering::Relaxed));
         let delay_seconds = now_us().saturating_sub(known_us) as f64 / 1e6;
         // The lag is by the master's clock, if the master has sent it.
-        (executed_us, self.progress.tally.lag().map_or(delay_seconds, |lag| lag.seconds))
+        (executed_us, self.progress.replica_progress.lag().map_or(delay_seconds, |lag| lag.seconds))
     }
 
     /// Returns names and values for `stat`.
@@ -212,7 +212,7 @@ impl Follower {
             figure("replication_seeded", done.to_string());
             figure("replication_seeding", total.to_string());
         }
-        if let Some(Lag { operations, seconds }) = self.progress.tally.lag() {
+        if let Some(Lag { operations, seconds }) = self.progress.replica_progress.lag() {
             figure("replication_lag_operations", operations.to_string());
             figure("replication_lag_seconds", format!("{seconds:.6}"));
         }
@@ -341,9 +341,10 @@ impl Follower {
             let end = match self.opened(&mut opened, set_us, served) {
                 Ok(position) => {
                     let was_empty = served.database.is_empty();
-                    let path = Path { follower: self, served, generation, check, was_empty };
+                    let session =
+                        ReplicaSession { follower: self, served, generation, check, was_empty };
                     let from_us = position.timestamp_us();
-                    let end = path.follow(&master, position);
+                    let end = session.follow(&master, position);
                     if position.timestamp_us() != from_us {
                         pause = PAUSE_MIN;
                     }

@@ -95,7 +95,7 @@ impl Lanes {
         let is_noted = is_ours && [words[POSITION_NEXT], words[POSITION]].contains(&position_us);
         (is_noted && words[COMPLETE] == 1).then(|| {
             let logs = words[(1 + ALL_LANES) * LINE..].chunks_exact(LOG_WORDS);
-            logs.filter_map(|log| had(|at| log[at])).collect()
+            logs.filter_map(|log| log_progress(|at| log[at])).collect()
         })
     }
 
@@ -124,7 +124,9 @@ impl Lanes {
 
     /// Returns the progress in each known log.
     pub(super) fn logs(&self) -> Vec<LogProgress> {
-        (0..ROOT_LOGS_MAX).filter_map(|slot| had(|at| self.log(slot)[at].load(Acquire))).collect()
+        (0..ROOT_LOGS_MAX)
+            .filter_map(|slot| log_progress(|at| self.log(slot)[at].load(Acquire)))
+            .collect()
     }
 
     /// Notes that all operations of each of these logs were executed up to a time stamp, and none
@@ -214,7 +216,7 @@ impl Lanes {
 }
 
 /// Returns the progress in a log whose words are returned by `word`.
-fn had(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
+fn log_progress(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     let (log, base_us) = (word(LOG), word(BASE));
     let partitions_us = std::array::from_fn(|lane| word(LINE + lane).max(base_us));
     (log != 0).then_some(LogProgress { log, base_us, partitions_us })

@@ -6,11 +6,11 @@
 
 use super::Replication;
 use super::feed::Feed;
+use super::initial_sync_sender::seed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
-use super::seeder::seed;
 use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
-use super::{Ask, Extended, HEARTBEAT, SILENCE_MAX};
+use super::{Extended, HEARTBEAT, ReplicaRequest, SILENCE_MAX};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -33,7 +33,7 @@ pub(super) fn send(
     replication: &Replication,
     log: &UpdateLog,
     stream: &TcpStream,
-    ask: Ask,
+    ask: ReplicaRequest,
     extended: Extended,
     replica: &Replica,
 ) -> Result<(), Failure> {
@@ -113,7 +113,7 @@ fn listen(
 pub(super) struct Link<'l> {
     pub(super) replication: &'l Replication,
     pub(super) log: &'l UpdateLog,
-    pub(super) ask: Ask,
+    pub(super) ask: ReplicaRequest,
     pub(super) replica: &'l Replica,
     is_gone: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
@@ -204,7 +204,7 @@ impl<'l> Link<'l> {
     fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
         let (log, replication) = (self.log, self.replication);
         // The order matters: all executed operations are in the log when its end is read.
-        let had = replication.had();
+        let had = replication.log_progress();
         let is_following = replication.followed().is_some();
         if !is_following {
             log.adopt_entries()?;
@@ -274,7 +274,7 @@ impl<'l> Link<'l> {
         while !self.is_over() && self.log.identity() == identity {
             let is_due = told_at.is_none_or(|at| at.elapsed() >= HEARTBEAT);
             // The order matters: executed operations are in the entries that are sent.
-            let had = (self.roots.is_some() && is_due).then(|| self.replication.had());
+            let had = (self.roots.is_some() && is_due).then(|| self.replication.log_progress());
             let had = had.filter(|_| self.log.write());
             let seen = self.log.end();
             self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;

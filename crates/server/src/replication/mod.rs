@@ -2,27 +2,27 @@
 //!
 //! [`sender`] sends the update log to replicas. [`follower`] follows a master, and [`apply`]
 //! executes the received operations. [`restore`] executes an update log in files. Two servers of
-//! this project use an extended protocol: [`link`] is the master's side, [`seeder`] sends an
-//! initial sync, [`copying`] and [`tally`] are the replica's side, and [`semi_sync`] makes clients
-//! wait for replicas.
+//! this project use an extended protocol. Its master's side is [`link`], and
+//! [`initial_sync_sender`] sends an initial sync. Its replica's side is [`initial_sync_receiver`]
+//! and [`replica_progress`]. [`semi_sync`] makes clients wait for replicas.
 
 mod apply;
 mod batch;
-mod copying;
 mod feed;
 mod follower;
+mod initial_sync_receiver;
+mod initial_sync_sender;
 mod lanes;
 mod link;
-mod path;
 mod position;
 mod promote;
 mod pulse;
 mod replica;
+mod replica_progress;
+mod replica_session;
 mod restore;
-mod seeder;
 mod semi_sync;
 mod sender;
-mod tally;
 mod whole;
 
 pub use follower::{Following, Master, Seeding};
@@ -55,7 +55,7 @@ const CHECK: u32 = 1;
 
 /// Request of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct ReplicaRequest {
     /// Server id of the replica.
     pub(crate) replica: u32,
     /// Time stamp from which the replica requests entries, in microseconds since 1970.
@@ -100,8 +100,8 @@ impl Replication {
     }
 
     /// Returns the progress in each log, if it is known.
-    fn had(&self) -> Vec<LogProgress> {
-        self.follower.as_ref().map_or_else(Vec::new, Follower::had)
+    fn log_progress(&self) -> Vec<LogProgress> {
+        self.follower.as_ref().map_or_else(Vec::new, Follower::log_progress)
     }
 
     /// Returns the number of connected replicas.
@@ -110,7 +110,7 @@ impl Replication {
     }
 
     /// Serves a replica on a thread of its own.
-    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, ask: Ask) {
+    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, ask: ReplicaRequest) {
         if let Err(error) = self.senders.serve(self, socket, ask) {
             tracing::error!("replica {} cannot be served: {error}", ask.replica);
         }

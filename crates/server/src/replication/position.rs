@@ -66,7 +66,7 @@ impl Place {
 
 /// Returns the progress of the replica with this position file, as the files have it at present. It
 /// is empty if unknown.
-pub(super) fn had(path: &Path) -> Vec<LogProgress> {
+pub(super) fn log_progress(path: &Path) -> Vec<LogProgress> {
     let read = || {
         let text = std::fs::read_to_string(path).ok()?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok()?;
@@ -147,7 +147,7 @@ impl Position {
     }
 
     /// Returns the progress in each known log.
-    pub(super) fn had(&self) -> Vec<LogProgress> {
+    pub(super) fn log_progress(&self) -> Vec<LogProgress> {
         let log = self.log.as_deref().map_or(0, name_of);
         with_position(self.lanes.logs(), log, self.timestamp_us)
     }
@@ -156,7 +156,7 @@ impl Position {
     /// leaves either position.
     pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
         // The next operations are not after the last position in the old log.
-        let had = self.had();
+        let had = self.log_progress();
         let bases: Vec<_> = had.iter().map(|had| (had.log, had.base_us)).collect();
         self.lanes.learn(&bases);
         self.write_log(&format!("{identity} {timestamp_us}\n"))?;

@@ -10,7 +10,7 @@ use super::feed::Feed;
 use super::link;
 use super::replica::Replica;
 use super::whole::WholeMessages;
-use super::{Ask, HEARTBEAT};
+use super::{HEARTBEAT, ReplicaRequest};
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
@@ -55,9 +55,9 @@ impl Senders {
         &self,
         replication: &Arc<Replication>,
         socket: OwnedFd,
-        ask: Ask,
+        ask: ReplicaRequest,
     ) -> std::io::Result<()> {
-        let Ask { replica, from_us, extended } = ask;
+        let ReplicaRequest { replica, from_us, extended } = ask;
         let Some(log) = &replication.served.update_log else {
             tracing::warn!("replica {replica} refused: there is no update log here");
             return Ok(());
@@ -188,7 +188,7 @@ fn send(
     replication: &Replication,
     log: &UpdateLog,
     stream: &TcpStream,
-    Ask { replica, from_us, .. }: Ask,
+    ReplicaRequest { replica, from_us, .. }: ReplicaRequest,
     known: &Replica,
 ) -> Result<(), Failure> {
     let mut seen = log.end();

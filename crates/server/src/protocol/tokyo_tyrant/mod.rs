@@ -11,7 +11,7 @@ use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::Outcome;
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
-use crate::replication::{self, Ask, Extended};
+use crate::replication::{self, Extended, ReplicaRequest};
 use functions::Call;
 use reply::BinaryReply;
 use std::os::unix::ffi::OsStrExt;
@@ -261,7 +261,7 @@ fn replicate(
     extended: Option<Extended>,
 ) -> Next {
     context.counters.count(Count::Replicate);
-    Next::Replicate(Ask { replica, from_us, extended })
+    Next::Replicate(ReplicaRequest { replica, from_us, extended })
 }
 
 /// Executes `misc`.

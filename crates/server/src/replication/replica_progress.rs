@@ -17,7 +17,7 @@ const PACE: Duration = Duration::from_millis(50);
 
 /// Progress of a replica over one connection to its master.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReplicaProgress {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -50,7 +50,7 @@ pub(super) struct Lag {
     pub(super) seconds: f64,
 }
 
-impl Tally {
+impl ReplicaProgress {
     /// Begins a connection after the operations up to `executed_us`.
     pub(super) fn begin(&self, executed_us: u64) {
         let mut state = self.state.lock();
@@ -63,7 +63,7 @@ impl Tally {
     }
 
     /// Resets the time stamps, as an initial sync begins.
-    pub(super) fn begin_anew(&self) {
+    pub(super) fn begin_sync(&self) {
         let mut state = self.state.lock();
         state.executed_us = 0;
         state.durable_us = 0;
@@ -209,27 +209,27 @@ mod tests {
 
     #[test]
     fn a_replica_that_has_everything_is_not_behind_however_long_nothing_comes() {
-        let tally = Tally::default();
-        tally.begin(5);
-        assert_eq!(tally.lag(), None);
-        tally.hear(position(1_000_000_000, 0));
-        assert_eq!(tally.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
+        let replica_progress = ReplicaProgress::default();
+        replica_progress.begin(5);
+        assert_eq!(replica_progress.lag(), None);
+        replica_progress.hear(position(1_000_000_000, 0));
+        assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
     }
 
     #[test]
     fn the_lag_goes_by_the_clock_of_the_master() {
-        let tally = Tally::default();
-        tally.begin(5);
-        tally.hear(position(10_000_000, 0));
-        tally.hear(position(12_000_000, 3));
-        let lag = tally.lag().expect("a master that says how far it is");
+        let replica_progress = ReplicaProgress::default();
+        replica_progress.begin(5);
+        replica_progress.hear(position(10_000_000, 0));
+        replica_progress.hear(position(12_000_000, 3));
+        let lag = replica_progress.lag().expect("a master that says how far it is");
         assert_eq!(lag.operations, 3);
         assert!((2.0..20.0).contains(&lag.seconds), "{lag:?}");
         for _ in 0..3 {
-            tally.receive();
+            replica_progress.receive();
         }
-        assert_eq!(tally.lag().map(|lag| lag.operations), Some(3));
-        tally.execute(3, 12_000_000);
-        assert_eq!(tally.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
+        assert_eq!(replica_progress.lag().map(|lag| lag.operations), Some(3));
+        replica_progress.execute(3, 12_000_000);
+        assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
     }
 }

@@ -3,10 +3,10 @@
 use super::SILENCE_MAX;
 use super::apply::{Applier, Names};
 use super::batch::Batch;
-use super::copying::Copying;
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
+use super::initial_sync_receiver::InitialSyncReceiver;
 use super::position::Position;
-use super::tally::Tally;
+use super::replica_progress::ReplicaProgress;
 use crate::ops::replay::Replayer;
 use crate::ops::served::Served;
 use crate::update_log::name_of;
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Session with one master, under one configuration of the follower.
-pub(super) struct Path<'f> {
+pub(super) struct ReplicaSession<'f> {
     pub(super) follower: &'f Follower,
     pub(super) served: &'f Served,
     /// Generation of the configuration.
@@ -35,7 +35,7 @@ pub(super) struct Path<'f> {
     pub(super) was_empty: bool,
 }
 
-impl Path<'_> {
+impl ReplicaSession<'_> {
     fn is_over(&self) -> bool {
         !self.follower.is_under(self.generation)
     }
@@ -132,7 +132,7 @@ impl Path<'_> {
             Err(error) => return lost(&error),
         };
         if options & RESUME != 0
-            && let Err(error) = link.resume(&Resume { had: position.had() })
+            && let Err(error) = link.resume(&Resume { had: position.log_progress() })
         {
             return lost(&error);
         }
@@ -146,16 +146,19 @@ impl Path<'_> {
             Err(error) => return lost(&error),
         };
         tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
-        let tally = &self.follower.progress.tally;
-        tally.begin(if options & RESUME == 0 { position.timestamp_us() } else { 0 });
+        let replica_progress = &self.follower.progress.replica_progress;
+        replica_progress.begin(if options & RESUME == 0 { position.timestamp_us() } else { 0 });
         std::thread::scope(|scope| {
-            let _end = EndOnDrop(tally);
+            let _end = EndOnDrop(replica_progress);
             if let Some(acknowledger) = acknowledger {
                 let tell = Builder::new().name("acknowledge".into());
                 let sync = Builder::new().name("replica-sync".into());
-                let started =
-                    tell.spawn_scoped(scope, || tally.tell(acknowledger)).and_then(|_| {
-                        sync.spawn_scoped(scope, || tally.make_durable(&self.served.database))
+                let started = tell
+                    .spawn_scoped(scope, || replica_progress.tell(acknowledger))
+                    .and_then(|_| {
+                        sync.spawn_scoped(scope, || {
+                            replica_progress.make_durable(&self.served.database)
+                        })
                     });
                 if let Err(error) = started {
                     return no_thread(&error);
@@ -193,9 +196,9 @@ impl Path<'_> {
     ) -> Result<(), End> {
         let switched = position.switch(timestamp_us, identity);
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
-        let Progress { executed_us, tally, .. } = &self.follower.progress;
+        let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
         executed_us.store(timestamp_us, Ordering::Relaxed);
-        tally.execute(0, timestamp_us);
+        replica_progress.execute(0, timestamp_us);
         tracing::info!("going on in another log after {timestamp_us}");
         Ok(())
     }
@@ -245,22 +248,27 @@ impl Path<'_> {
         options: u32,
     ) -> Result<Option<u64>, End> {
         let may_be_seeded = options & (SEED | SEED_IF_TOO_OLD) != 0;
-        let Progress { executed_us, tally, .. } = &self.follower.progress;
+        let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
-        let mut copying: Option<Copying<'_>> = None;
+        let mut receiver: Option<InitialSyncReceiver<'_>> = None;
         while link.is_extended() {
             let message = match link.next() {
                 Ok(message) => message,
                 Err(_) if self.is_over() => return Err(End::Changed),
                 Err(error) => return Err(lost(&error)),
             };
-            match (message, &mut copying) {
+            match (message, &mut receiver) {
                 (FromMaster::SeedBegin { records, last_uid }, None) if may_be_seeded => {
-                    tally.begin_anew();
+                    replica_progress.begin_sync();
                     let (announced, was_empty) = ((records, last_uid), self.was_empty);
-                    let begun =
-                        Copying::begin(self.served, position, master_id, announced, was_empty)?;
-                    copying.insert(begun).show(&mut self.follower.state.lock())?;
+                    let begun = InitialSyncReceiver::begin(
+                        self.served,
+                        position,
+                        master_id,
+                        announced,
+                        was_empty,
+                    )?;
+                    receiver.insert(begun).show(&mut self.follower.state.lock())?;
                 }
                 (FromMaster::Switch { timestamp_us }, None) if options & RESUME != 0 => {
                     return Ok(Some(timestamp_us));
@@ -270,18 +278,18 @@ impl Path<'_> {
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
                     whole.end(position, timestamp_us)?;
                     executed_us.store(position.timestamp_us(), Ordering::Relaxed);
-                    tally.execute(0, position.timestamp_us());
+                    replica_progress.execute(0, position.timestamp_us());
                     break;
                 }
-                (FromMaster::Position(at), Some(copying)) => {
-                    tally.hear(at);
-                    copying.show(&mut self.follower.state.lock())?;
+                (FromMaster::Position(at), Some(receiver)) => {
+                    replica_progress.hear(at);
+                    receiver.show(&mut self.follower.state.lock())?;
                 }
                 (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
-                (message, Some(copying)) => {
-                    tally.receive();
-                    copying.take(&mut replayer, message)?;
-                    tally.execute(1, 0);
+                (message, Some(receiver)) => {
+                    replica_progress.receive();
+                    receiver.take(&mut replayer, message)?;
+                    replica_progress.execute(1, 0);
                 }
                 (_, None) => {
                     link.put_back();
@@ -354,7 +362,7 @@ impl Path<'_> {
 }
 
 /// Stops the acknowledgements when dropped.
-struct EndOnDrop<'t>(&'t Tally);
+struct EndOnDrop<'t>(&'t ReplicaProgress);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {

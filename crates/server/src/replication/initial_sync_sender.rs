@@ -37,14 +37,14 @@ pub(super) fn seed<'l>(link: &mut Link<'l>) -> Result<Feed<'l>, Failure> {
     // The niceness of a thread cannot be lowered again.
     std::thread::scope(|scope| {
         let thread = Builder::new().name(format!("seed-{}", link.ask.replica));
-        let copying = thread.spawn_scoped(scope, || {
+        let sending = thread.spawn_scoped(scope, || {
             let thread = rustix::thread::gettid();
             if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
                 tracing::debug!("cannot lower the priority of a thread: {error}");
             }
             Seeding::begin(link)?.run()
         })?;
-        copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

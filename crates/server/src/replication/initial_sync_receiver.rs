@@ -5,8 +5,8 @@
 //! records that have arrived, and `stat` shows that the copy is incomplete.
 
 use super::follower::{End, State};
-use super::path::out_of_place;
 use super::position::Position;
+use super::replica_session::out_of_place;
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::Served;
 use crate::store::Store;
@@ -19,7 +19,7 @@ use wire::update_log::Message;
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A copy that is not complete yet.
-pub(super) struct Copying<'a> {
+pub(super) struct InitialSyncReceiver<'a> {
     served: &'a Served,
     master_id: u16,
     done: u64,
@@ -27,7 +27,7 @@ pub(super) struct Copying<'a> {
     reported_at: Instant,
 }
 
-impl<'a> Copying<'a> {
+impl<'a> InitialSyncReceiver<'a> {
     /// Removes all records before those of the master arrive: `records` at present, and `last_uid`
     /// is the last identifier of its table. If the database was empty when the copy was requested,
     /// as `was_empty` says, fails rather than remove records stored since.

@@ -1,17 +1,17 @@
 //! Applier: executes the operations that a master sends, on all cores.
 //!
 //! The receiving thread gathers operations in batches. Each worker goes through every batch in
-//! order, and executes the operations of its own partitions, see [`super::lanes`]. Therefore
-//! operations on one key keep their order. An operation on more than one key waits for all
-//! operations before it, and is executed before any operation after it.
+//! order, and executes the operations of its own partitions, see [`super::partition_progress`].
+//! Therefore operations on one key keep their order. An operation on more than one key waits for
+//! all operations before it, and is executed before any operation after it.
 //!
 //! A batch is done when all workers have gone through it. Then the update log and the position are
 //! written once for all of its operations. If the workers are idle, the receiving thread executes
 //! small batches itself.
 
-use super::batch::{Batch, Received, Update, lane_of};
+use super::batch::{Batch, Received, Update, partition_of};
 use super::follower::{End, Progress};
-use super::lanes::{ALONE, Begun, LANES, Lanes};
+use super::partition_progress::{ALONE, Begun, PARTITIONS, PartitionProgress};
 use super::position::Position;
 use super::replica_session::{out_of_place, refused};
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
@@ -46,7 +46,7 @@ pub(super) struct Applier<'a> {
     names: Names,
     /// Name of this server's own log in roots, 0 without a log.
     own_log: u64,
-    lanes: Arc<Lanes>,
+    partitions: Arc<PartitionProgress>,
     /// Operation that each partition had begun when the connection began.
     begun: Vec<Begun>,
     /// Progress in each log when the connection began.
@@ -95,12 +95,12 @@ impl<'a> Applier<'a> {
         check: bool,
         interrupt: &'a (dyn Fn() + Sync),
     ) -> Self {
-        let lanes = Arc::clone(position.lanes());
-        let begun = (0..=LANES).map(|lane| lanes.begun(lane)).collect();
-        let before = lanes.logs();
+        let partitions = Arc::clone(position.partitions());
+        let begun = (0..=PARTITIONS).map(|partition| partitions.begun(partition)).collect();
+        let before = partitions.logs();
         // With `check` no operation after the failed one may be executed, so one worker executes
         // all.
-        let workers = match served.settings.threads.min(LANES) {
+        let workers = match served.settings.threads.min(PARTITIONS) {
             0 | 1 => 0,
             _ if check => 0,
             threads => threads,
@@ -120,7 +120,7 @@ impl<'a> Applier<'a> {
             master,
             names,
             own_log: served.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
-            lanes,
+            partitions,
             begun,
             before,
             workers,
@@ -195,7 +195,7 @@ impl<'a> Applier<'a> {
         // The operation returns by way of another server, and was executed here first.
         let is_own = u32::from(origin) == self.served.settings.server_id
             || root.log == self.own_log && self.names.tells_roots;
-        let mut slot = if is_own { Some(0) } else { self.lanes.slot(root.log) };
+        let mut slot = if is_own { Some(0) } else { self.partitions.slot(root.log) };
         if slot.is_none() && self.has_caught_up.load(Ordering::Relaxed) {
             self.submit(batch, replayer);
             self.await_idle();
@@ -208,8 +208,8 @@ impl<'a> Applier<'a> {
                 "replication: entries were made first in more than {ROOT_LOGS_MAX} logs. It is no \
                  longer known what was executed of each"
             );
-            self.lanes.keep_only(self.names.log);
-            slot = self.lanes.slot(root.log);
+            self.partitions.keep_only(self.names.log);
+            slot = self.partitions.slot(root.log);
         }
         let Some(slot) = slot else {
             return Err(End::Halted(format!(
@@ -218,14 +218,14 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let lane = (!is_own).then(|| lane_of(&self.served.database, &logged));
-        if lane == Some(ALONE) {
+        let partition = (!is_own).then(|| partition_of(&self.served.database, &logged));
+        if partition == Some(ALONE) {
             self.submit(batch, replayer);
             self.await_idle();
-            batch.push(operation_of, lane, body);
+            batch.push(operation_of, partition, body);
             self.submit(batch, replayer);
         } else {
-            batch.push(operation_of, lane, body);
+            batch.push(operation_of, partition, body);
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl<'a> Applier<'a> {
         }
         let is_here = self.workers == 0
             || queue.batches.is_empty()
-                && (batch.updates.len() <= FEW || batch.updates[0].lane == Some(ALONE));
+                && (batch.updates.len() <= FEW || batch.updates[0].partition == Some(ALONE));
         batch.is_for_workers = !is_here;
         *batch.working.get_mut() = if is_here { 1 } else { self.workers };
         let batch = Arc::new(batch);
@@ -284,7 +284,7 @@ impl<'a> Applier<'a> {
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut next = 0;
         while let Some(batch) = self.next_batch(&mut next) {
-            let is_mine = |lane: usize| lane % self.workers == number;
+            let is_mine = |partition: usize| partition % self.workers == number;
             match self.go_through(&batch, is_mine, &mut replayer) {
                 Ok(()) => self.done(&batch),
                 Err(end) => self.fail(end),
@@ -319,7 +319,7 @@ impl<'a> Applier<'a> {
         is_mine: impl Fn(usize) -> bool,
         replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
-        let mut mine = batch.updates.iter().filter(|update| update.lane.is_some_and(&is_mine));
+        let mut mine = batch.updates.iter().filter(|update| update.partition.is_some_and(&is_mine));
         let mut group = Vec::with_capacity(KEYS_AHEAD_MAX);
         loop {
             group.clear();
@@ -365,22 +365,22 @@ impl<'a> Applier<'a> {
         logged: &Logged<'_>,
         replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
-        let Some(lane) = update.lane else { return Ok(()) };
+        let Some(partition) = update.partition else { return Ok(()) };
         let Update { timestamp_us, root, slot, .. } = *update;
         let before = self.before.iter().find(|had| had.log == root.log);
-        if before.is_some_and(|had| root.timestamp_us <= had.partitions_us[lane]) {
+        if before.is_some_and(|had| root.timestamp_us <= had.partitions_us[partition]) {
             return Ok(());
         }
         let state = replayer.state(logged);
         // An earlier connection or process may have executed the operation.
-        let begun = self.begun[lane];
+        let begun = self.begun[partition];
         let is_in_doubt = begun.root == root;
         if !is_in_doubt {
-            self.lanes.begin(lane, root, state);
+            self.partitions.begin(partition, root, state);
         } else if state.is_some_and(|state| state != begun.state) {
             // The log may contain the operation.
             self.forget_places()?;
-            self.lanes.executed(slot, lane, root.timestamp_us);
+            self.partitions.executed(slot, partition, root.timestamp_us);
             return Ok(());
         }
         let root = self.names.tells_roots.then_some(root);
@@ -395,7 +395,7 @@ impl<'a> Applier<'a> {
             }
             tracing::warn!("replication: {what}");
         }
-        self.lanes.executed(slot, lane, update.root.timestamp_us);
+        self.partitions.executed(slot, partition, update.root.timestamp_us);
         if self.check && !is_in_doubt {
             self.report_conflict(update, logged.scope());
         }
@@ -409,7 +409,7 @@ impl<'a> Applier<'a> {
             return Ok(());
         }
         let bases: Vec<_> = progress_in(pairs).filter(|(log, _)| *log != self.own_log).collect();
-        self.lanes.learn(&bases);
+        self.partitions.learn(&bases);
         self.note_roots()
     }
 
@@ -418,11 +418,11 @@ impl<'a> Applier<'a> {
         if let Some(log) = &self.served.update_log
             && self.names.tells_roots
             && !log.is_recording()
-            && self.lanes.is_complete()
+            && self.partitions.is_complete()
         {
             let highest_us =
                 |had: &LogProgress| had.partitions_us.iter().copied().max().unwrap_or_default();
-            let had = self.lanes.logs();
+            let had = self.partitions.logs();
             let logs = had.iter().map(|had| (had.log, highest_us(had))).collect();
             log.record_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
         }
@@ -515,10 +515,10 @@ impl<'a> Applier<'a> {
         let mut queue = self.queue.lock();
         let batches = std::mem::take(&mut queue.batches);
         let is_done = |update: &&Update| {
-            let executed_us = update.lane.map(|lane| {
+            let executed_us = update.partition.map(|partition| {
                 let before = self.before.iter().find(|had| had.log == update.root.log);
-                let before_us = before.map_or(0, |had| had.partitions_us[lane]);
-                before_us.max(self.lanes.executed_us(update.slot, lane))
+                let before_us = before.map_or(0, |had| had.partitions_us[partition]);
+                before_us.max(self.partitions.executed_us(update.slot, partition))
             });
             executed_us.is_none_or(|executed_us| update.root.timestamp_us <= executed_us)
         };

@@ -1,6 +1,6 @@
 //! Batch: operations that a replica has received, on their way to the workers.
 
-use super::lanes::{ALONE, LANES};
+use super::partition_progress::{ALONE, PARTITIONS};
 use crate::ops::replay::Logged;
 use crate::store::view::View;
 use crate::update_log::Scope;
@@ -36,7 +36,7 @@ pub(super) struct Update {
     /// Server on which it was first executed.
     pub(super) origin: u16,
     /// Partition of the operation; `None` if it is skipped.
-    pub(super) lane: Option<usize>,
+    pub(super) partition: Option<usize>,
     body: Range<usize>,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Received {
 
 impl Batch {
     /// Adds an operation.
-    pub(super) fn push(&mut self, operation: Received, lane: Option<usize>, body: &[u8]) {
+    pub(super) fn push(&mut self, operation: Received, partition: Option<usize>, body: &[u8]) {
         let Received { timestamp_us, root, slot, origin } = operation;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(body);
         let body = start..self.bytes.len();
-        self.updates.push(Update { timestamp_us, root, slot, origin, lane, body });
+        self.updates.push(Update { timestamp_us, root, slot, origin, partition, body });
     }
 
     pub(super) fn body(&self, update: &Update) -> &[u8] {
@@ -79,9 +79,9 @@ impl Batch {
 }
 
 /// Returns the partition of an operation.
-pub(super) fn lane_of(database: &View, logged: &Logged<'_>) -> usize {
+pub(super) fn partition_of(database: &View, logged: &Logged<'_>) -> usize {
     match logged.scope() {
-        Scope::Key(key) => database.partition_of(key, LANES).unwrap_or(ALONE),
+        Scope::Key(key) => database.partition_of(key, PARTITIONS).unwrap_or(ALONE),
         Scope::All | Scope::Nothing => ALONE,
     }
 }

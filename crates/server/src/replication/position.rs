@@ -2,11 +2,11 @@
 //!
 //! The file holds the time stamp up to which all operations are executed, in decimal, with a line
 //! end, as Tokyo Tyrant's. It is written after each batch. Operations executed beyond it are noted
-//! by log in [`Lanes`], in the file with extension `.lanes`. The identity of the master's log is in
-//! the file with extension `.log`. During an initial sync there is a file with extension
-//! `.seeding`.
+//! by log in [`PartitionProgress`], in the file with extension `.lanes`. The identity of the
+//! master's log is in the file with extension `.log`. During an initial sync there is a file with
+//! extension `.seeding`.
 
-use super::lanes::Lanes;
+use super::partition_progress::PartitionProgress;
 use crate::update_log::name_of;
 use cabinet::io::{RealStorage, Storage, directory_of};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ const LOG: &str = ".log";
 pub(super) struct Position {
     path: PathBuf,
     file: File,
-    lanes: Arc<Lanes>,
+    partitions: Arc<PartitionProgress>,
     timestamp_us: u64,
     /// Length of the file, in bytes.
     length: usize,
@@ -74,7 +74,7 @@ pub(super) fn log_progress(path: &Path) -> Vec<LogProgress> {
         let log = name_of(&place.log?);
         let position = |had| with_position(had, log, place.timestamp_us);
         // After a reboot only the position is valid.
-        let had = Lanes::read(&beside(path, ".lanes"), place.written_us).map(position);
+        let had = PartitionProgress::read(&beside(path, ".lanes"), place.written_us).map(position);
         Some(had.unwrap_or_else(|| vec![LogProgress::up_to(log, place.timestamp_us)]))
     };
     read().unwrap_or_default()
@@ -84,7 +84,9 @@ pub(super) fn log_progress(path: &Path) -> Vec<LogProgress> {
 fn with_position(mut had: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<LogProgress> {
     for had in had.iter_mut().filter(|had| had.log == log) {
         had.base_us = had.base_us.max(timestamp_us);
-        had.partitions_us.iter_mut().for_each(|lane_us| *lane_us = timestamp_us.max(*lane_us));
+        had.partitions_us
+            .iter_mut()
+            .for_each(|partition_us| *partition_us = timestamp_us.max(*partition_us));
     }
     had
 }
@@ -96,9 +98,10 @@ impl Position {
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
         let Place { timestamp_us, written_us, log, is_new } = Place::of(&text, log.as_deref())?;
         let positions_us = [timestamp_us, written_us];
-        let (lanes, is_noted) = Lanes::open(&beside(path, ".lanes"), &positions_us)?;
-        let (path, lanes, length) = (path.to_owned(), Arc::new(lanes), text.len());
-        let mut position = Self { path, file, lanes, timestamp_us, length, log, is_noted };
+        let (partitions, is_noted) =
+            PartitionProgress::open(&beside(path, ".lanes"), &positions_us)?;
+        let (path, partitions, length) = (path.to_owned(), Arc::new(partitions), text.len());
+        let mut position = Self { path, file, partitions, timestamp_us, length, log, is_noted };
         if is_new && let Some(log) = position.log.take() {
             position.switch(timestamp_us, &log)?;
         }
@@ -125,8 +128,8 @@ impl Position {
     }
 
     /// Returns the notes of operations executed beyond the position.
-    pub(super) fn lanes(&self) -> &Arc<Lanes> {
-        &self.lanes
+    pub(super) fn partitions(&self) -> &Arc<PartitionProgress> {
+        &self.partitions
     }
 
     /// Returns the time stamp of the last executed operation, 0 for none.
@@ -136,7 +139,7 @@ impl Position {
 
     /// Sets the position, whatever was executed.
     pub(super) fn set(&mut self, timestamp_us: u64) -> std::io::Result<()> {
-        self.lanes.clear();
+        self.partitions.clear();
         self.forget_log()?;
         self.advance(timestamp_us)
     }
@@ -149,7 +152,7 @@ impl Position {
     /// Returns the progress in each known log.
     pub(super) fn log_progress(&self) -> Vec<LogProgress> {
         let log = self.log.as_deref().map_or(0, name_of);
-        with_position(self.lanes.logs(), log, self.timestamp_us)
+        with_position(self.partitions.logs(), log, self.timestamp_us)
     }
 
     /// Changes the position to one in another log, with known progress beyond it. A killed process
@@ -158,7 +161,7 @@ impl Position {
         // The next operations are not after the last position in the old log.
         let had = self.log_progress();
         let bases: Vec<_> = had.iter().map(|had| (had.log, had.base_us)).collect();
-        self.lanes.learn(&bases);
+        self.partitions.learn(&bases);
         self.write_log(&format!("{identity} {timestamp_us}\n"))?;
         self.advance(timestamp_us)?;
         self.log = None;
@@ -203,12 +206,12 @@ impl Position {
     /// Advances the position: all operations up to `timestamp_us` are executed.
     pub(super) fn advance(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         let text = format!("{timestamp_us}\n");
-        self.lanes.position_next(timestamp_us);
+        self.partitions.position_next(timestamp_us);
         self.file.write_all_at(text.as_bytes(), 0)?;
         if text.len() < self.length {
             self.file.set_len(text.len() as u64)?;
         }
-        self.lanes.position_written(timestamp_us);
+        self.partitions.position_written(timestamp_us);
         self.length = text.len();
         self.timestamp_us = timestamp_us;
         Ok(())

@@ -63,7 +63,7 @@ impl ReplicaSession<'_> {
             options |= SEND_ROOTS;
         }
         if is_other_log && options & SEED == 0 {
-            match tells_roots && position.lanes().is_complete() {
+            match tells_roots && position.partitions().is_complete() {
                 true => options |= RESUME,
                 // The position in that master's log is unknown.
                 false if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
@@ -221,12 +221,12 @@ impl ReplicaSession<'_> {
             );
         }
         if !names.tells_roots {
-            position.lanes().keep_only(names.log);
+            position.partitions().keep_only(names.log);
         } else if position.log() != identity {
-            position.lanes().clear();
+            position.partitions().clear();
             if position.timestamp_us() == 0 {
                 // There are no operations of other logs.
-                position.lanes().learn(&[]);
+                position.partitions().learn(&[]);
             } else if let Some(own) = &self.served.update_log {
                 own.invalidate_roots().map_err(|error| End::Lost(error.to_string()))?;
             }

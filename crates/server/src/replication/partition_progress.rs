@@ -18,23 +18,23 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use wire::replication::{LogProgress, PARTITIONS as ALL_LANES, ROOT_LOGS_MAX, Root};
+use wire::replication::{LogProgress, PARTITIONS as ALL_PARTITIONS, ROOT_LOGS_MAX, Root};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Number of partitions of operations on one key.
-pub(super) const LANES: usize = ALL_LANES - 1;
+pub(super) const PARTITIONS: usize = ALL_PARTITIONS - 1;
 
 /// Partition of the operations that are executed alone.
-pub(super) const ALONE: usize = LANES;
+pub(super) const ALONE: usize = PARTITIONS;
 
 /// Words in a line. Each partition has a cache line of its own, and so has the state of all
 /// partitions.
 const LINE: usize = 8;
 
 /// Words of a log: a line, and one word per partition.
-const LOG_WORDS: usize = LINE + ALL_LANES.next_multiple_of(LINE);
+const LOG_WORDS: usize = LINE + ALL_PARTITIONS.next_multiple_of(LINE);
 
-const WORDS: usize = (1 + ALL_LANES) * LINE + ROOT_LOGS_MAX * LOG_WORDS;
+const WORDS: usize = (1 + ALL_PARTITIONS) * LINE + ROOT_LOGS_MAX * LOG_WORDS;
 
 /// Changes with the format of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"lanes 02");
@@ -56,7 +56,7 @@ const LOG: usize = 0;
 const BASE: usize = 1;
 
 /// Mapped file.
-pub(super) struct Lanes(Words);
+pub(super) struct PartitionProgress(Words);
 
 /// Operation that a partition has begun last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,22 +67,22 @@ pub(super) struct Begun {
     pub(super) state: u64,
 }
 
-impl Lanes {
+impl PartitionProgress {
     /// Opens the file of a replica at one of these positions. Returns also whether the file was
     /// valid for one of them.
     pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, bool)> {
-        let lanes = Self(Words::open(path, WORDS)?);
+        let partitions = Self(Words::open(path, WORDS)?);
         let life = life()?;
-        let head = lanes.line(0);
+        let head = partitions.line(0);
         let is_ours = head[HEAD].load(Acquire) == MAGIC && head[LIFE].load(Acquire) == life;
         let noted = [&head[POSITION_NEXT], &head[POSITION]].map(|word| word.load(Acquire));
         let is_noted = is_ours && noted.iter().any(|noted| positions_us.contains(noted));
         if !is_noted {
-            lanes.clear();
+            partitions.clear();
             head[LIFE].store(life, Release);
             head[HEAD].store(MAGIC, Release);
         }
-        Ok((lanes, is_noted))
+        Ok((partitions, is_noted))
     }
 
     /// Reads the file of a replica at `position_us`. Returns `None` if the file is invalid or
@@ -94,7 +94,7 @@ impl Lanes {
         let is_ours = words.len() >= WORDS && words[HEAD] == MAGIC && words[LIFE] == life().ok()?;
         let is_noted = is_ours && [words[POSITION_NEXT], words[POSITION]].contains(&position_us);
         (is_noted && words[COMPLETE] == 1).then(|| {
-            let logs = words[(1 + ALL_LANES) * LINE..].chunks_exact(LOG_WORDS);
+            let logs = words[(1 + ALL_PARTITIONS) * LINE..].chunks_exact(LOG_WORDS);
             logs.filter_map(|log| log_progress(|at| log[at])).collect()
         })
     }
@@ -179,8 +179,8 @@ impl Lanes {
     }
 
     /// Notes that an operation is about to be executed.
-    pub(super) fn begin(&self, lane: usize, root: Root, state: Option<u64>) {
-        let words = self.line(1 + lane);
+    pub(super) fn begin(&self, partition: usize, root: Root, state: Option<u64>) {
+        let words = self.line(1 + partition);
         // The order matters: a time stamp is never stored with the digest of another operation.
         words[BEGUN].store(0, Release);
         words[STATE].store(state.unwrap_or(0), Release);
@@ -189,20 +189,20 @@ impl Lanes {
     }
 
     /// Returns the operation that was begun last in a partition.
-    pub(super) fn begun(&self, lane: usize) -> Begun {
-        let words = self.line(1 + lane);
+    pub(super) fn begun(&self, partition: usize) -> Begun {
+        let words = self.line(1 + partition);
         let (log, timestamp_us) = (words[BEGUN_LOG].load(Acquire), words[BEGUN].load(Acquire));
         Begun { root: Root { log, timestamp_us }, state: words[STATE].load(Acquire) }
     }
 
     /// Notes that an operation was executed.
-    pub(super) fn executed(&self, slot: usize, lane: usize, timestamp_us: u64) {
-        self.log(slot)[LINE + lane].store(timestamp_us, Release);
+    pub(super) fn executed(&self, slot: usize, partition: usize, timestamp_us: u64) {
+        self.log(slot)[LINE + partition].store(timestamp_us, Release);
     }
 
     /// Returns the time stamp of the last operation of a log that was executed in a partition.
-    pub(super) fn executed_us(&self, slot: usize, lane: usize) -> u64 {
-        self.log(slot)[LINE + lane].load(Acquire)
+    pub(super) fn executed_us(&self, slot: usize, partition: usize) -> u64 {
+        self.log(slot)[LINE + partition].load(Acquire)
     }
 
     fn line(&self, line: usize) -> &[AtomicU64] {
@@ -210,7 +210,7 @@ impl Lanes {
     }
 
     fn log(&self, slot: usize) -> &[AtomicU64] {
-        let start = (1 + ALL_LANES) * LINE + slot * LOG_WORDS;
+        let start = (1 + ALL_PARTITIONS) * LINE + slot * LOG_WORDS;
         &self.0.as_slice()[start..start + LOG_WORDS]
     }
 }
@@ -218,7 +218,7 @@ impl Lanes {
 /// Returns the progress in a log whose words are returned by `word`.
 fn log_progress(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     let (log, base_us) = (word(LOG), word(BASE));
-    let partitions_us = std::array::from_fn(|lane| word(LINE + lane).max(base_us));
+    let partitions_us = std::array::from_fn(|partition| word(LINE + partition).max(base_us));
     (log != 0).then_some(LogProgress { log, base_us, partitions_us })
 }
 
@@ -233,35 +233,35 @@ mod tests {
     const ROOT: Root = Root { log: 7, timestamp_us: 12 };
 
     /// Returns the notes of a replica at position 10, with partition 3 beyond it.
-    fn lanes(folder: &Path) -> Lanes {
-        let lanes = reopened(folder, 0);
-        lanes.position_next(10);
-        lanes.position_written(10);
-        let slot = lanes.slot(7).expect("a slot");
-        lanes.begin(3, Root { timestamp_us: 11, ..ROOT }, None);
-        lanes.executed(slot, 3, 11);
-        lanes.begin(3, ROOT, Some(5));
-        lanes
+    fn partitions(folder: &Path) -> PartitionProgress {
+        let partitions = reopened(folder, 0);
+        partitions.position_next(10);
+        partitions.position_written(10);
+        let slot = partitions.slot(7).expect("a slot");
+        partitions.begin(3, Root { timestamp_us: 11, ..ROOT }, None);
+        partitions.executed(slot, 3, 11);
+        partitions.begin(3, ROOT, Some(5));
+        partitions
     }
 
-    fn reopened(folder: &Path, position_us: u64) -> Lanes {
-        Lanes::open(&folder.join("lanes"), &[position_us]).expect("room").0
+    fn reopened(folder: &Path, position_us: u64) -> PartitionProgress {
+        PartitionProgress::open(&folder.join("partitions"), &[position_us]).expect("room").0
     }
 
-    fn notes(lanes: &Lanes) -> (Begun, u64) {
-        (lanes.begun(3), lanes.slot(7).map_or(0, |slot| lanes.executed_us(slot, 3)))
+    fn notes(partitions: &PartitionProgress) -> (Begun, u64) {
+        (partitions.begun(3), partitions.slot(7).map_or(0, |slot| partitions.executed_us(slot, 3)))
     }
 
     const BEGUN_12: Begun = Begun { root: ROOT, state: 5 };
 
-    fn is_cleared(lanes: &Lanes) -> bool {
-        notes(lanes) == (Begun { root: Root { log: 0, timestamp_us: 0 }, state: 0 }, 0)
+    fn is_cleared(partitions: &PartitionProgress) -> bool {
+        notes(partitions) == (Begun { root: Root { log: 0, timestamp_us: 0 }, state: 0 }, 0)
     }
 
     #[test]
     fn the_next_process_knows_which_operations_were_begun_and_executed() {
         let folder = tempfile::tempdir().expect("a folder");
-        let _killed = lanes(folder.path());
+        let _killed = partitions(folder.path());
         assert_eq!(notes(&reopened(folder.path(), 10)), (BEGUN_12, 11));
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn a_process_killed_while_it_writes_its_position_loses_no_notes() {
         for position_us in [10, 12] {
             let folder = tempfile::tempdir().expect("a folder");
-            lanes(folder.path()).position_next(12);
+            partitions(folder.path()).position_next(12);
             assert_eq!(notes(&reopened(folder.path(), position_us)), (BEGUN_12, 11));
         }
     }
@@ -277,38 +277,38 @@ mod tests {
     #[test]
     fn notes_with_another_position_or_of_another_log_say_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        lanes(folder.path());
+        partitions(folder.path());
         // The position file was changed by hand.
         assert!(is_cleared(&reopened(folder.path(), 9)));
-        lanes(folder.path()).keep_only(8);
+        partitions(folder.path()).keep_only(8);
         assert_eq!(notes(&reopened(folder.path(), 10)).1, 0);
     }
 
     #[test]
     fn notes_of_an_earlier_life_of_the_system_say_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        lanes(folder.path()).line(0)[LIFE].fetch_xor(1, Release);
+        partitions(folder.path()).line(0)[LIFE].fetch_xor(1, Release);
         assert!(is_cleared(&reopened(folder.path(), 10)));
     }
 
     #[test]
     fn progress_in_each_log_is_returned_once_it_is_complete() {
         let folder = tempfile::tempdir().expect("a folder");
-        let lanes = lanes(folder.path());
-        lanes.slot(9).expect("a slot");
-        let read = || Lanes::read(&folder.path().join("lanes"), 10);
-        assert_eq!((lanes.is_complete(), read()), (false, None));
-        lanes.learn(&[(7, 10), (8, 4)]);
-        let mut partitions_us = [10; ALL_LANES];
+        let partitions = partitions(folder.path());
+        partitions.slot(9).expect("a slot");
+        let read = || PartitionProgress::read(&folder.path().join("partitions"), 10);
+        assert_eq!((partitions.is_complete(), read()), (false, None));
+        partitions.learn(&[(7, 10), (8, 4)]);
+        let mut partitions_us = [10; ALL_PARTITIONS];
         partitions_us[3] = 11;
         let expected = vec![
             LogProgress { log: 7, base_us: 10, partitions_us },
-            LogProgress { log: 8, base_us: 4, partitions_us: [4; ALL_LANES] },
+            LogProgress { log: 8, base_us: 4, partitions_us: [4; ALL_PARTITIONS] },
         ];
-        assert_eq!((lanes.logs(), read()), (expected.clone(), Some(expected)));
+        assert_eq!((partitions.logs(), read()), (expected.clone(), Some(expected)));
         // Progress in more logs than there are slots is unknown.
         let many: Vec<_> = (1..=ROOT_LOGS_MAX as u64 + 1).map(|log| (log, 1)).collect();
-        lanes.learn(&many);
-        assert_eq!((lanes.is_complete(), read()), (false, None));
+        partitions.learn(&many);
+        assert_eq!((partitions.is_complete(), read()), (false, None));
     }
 }

@@ -39,7 +39,8 @@ impl<'a> InitialSyncReceiver<'a> {
         was_empty: bool,
     ) -> Result<Self, End> {
         let before = served.database.len();
-        if was_empty && before > 0 && !position.is_seeding() {
+        let must_be_empty = was_empty && !position.is_seeding();
+        if must_be_empty && before > 0 {
             return Err(End::Lost("a copy would take the place of records stored just now".into()));
         }
         tracing::warn!("seeding from sid={master_id}: {records} records replace {before}");
@@ -54,7 +55,12 @@ impl<'a> InitialSyncReceiver<'a> {
         store.set_source(copy.source());
         // Replicas of this server may have records from its log nevertheless.
         let has_logged = served.update_log.as_ref().is_some_and(|log| log.last_entry_us() > 0);
-        let cleared = if before > 0 || has_logged { store.clear() } else { Ok(()) };
+        let cleared = match before > 0 || has_logged {
+            false => Ok(()),
+            // Records that clients of a writable server have stored since stay.
+            true if must_be_empty => store.clear_empty().map(|_| ()),
+            true => store.clear(),
+        };
         let set = cleared.and_then(|()| store.set_last_uid(last_uid));
         set.map_err(|error| End::Lost(error.to_string()))?;
         Ok(copy)

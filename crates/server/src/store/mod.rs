@@ -497,6 +497,18 @@ impl Store {
         self.change(Scope::All, Request::Vanish, Database::clear)
     }
 
+    /// Logs that all records are removed, if there is none while no change is in progress. Returns
+    /// whether there is none.
+    pub(crate) fn clear_empty(&self) -> Result<bool> {
+        let Some(log) = &self.log else { return Ok(self.is_empty()) };
+        let guard = self.begin(log, Scope::All)?;
+        let is_empty = self.is_empty();
+        if is_empty {
+            self.append(&guard, Request::Vanish, true);
+        }
+        Ok(is_empty)
+    }
+
     pub(crate) fn sync(&self) -> Result<()> {
         self.change(Scope::Nothing, Request::Sync, Database::sync)?;
         if let Some(log) = &self.log

@@ -112,3 +112,17 @@ fn expired_records_are_left_to_the_master_once_one_is_followed() {
     store.collect_expired(|| false).expect("no failure");
     assert_eq!(store.len(), 0);
 }
+
+#[test]
+fn a_clearing_of_an_empty_database_removes_nothing_that_was_stored_meanwhile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = store(folder.path(), b"value");
+    let logged_us = |store: &Store| store.log.as_ref().map(|log| log.last_entry_us());
+    let before_us = logged_us(&store);
+    assert!(!store.clear_empty().expect("room"));
+    assert_eq!((store.len(), logged_us(&store)), (1, before_us));
+    store.remove(b"key").expect("room");
+    let removed_us = logged_us(&store);
+    assert!(store.clear_empty().expect("room"));
+    assert!(logged_us(&store) > removed_us);
+}

@@ -113,9 +113,13 @@ impl ReplyLimit<'_> {
     /// Fails if a reply has become too long.
     #[inline]
     pub(crate) fn check(&mut self, bytes: usize) -> Result<(), Stop> {
-        let is_within =
-            bytes <= self.bytes_max && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
-        if is_within { Ok(()) } else { Err(Stop::TooLong) }
+        if self.is_within(bytes) { Ok(()) } else { Err(Stop::TooLong) }
+    }
+
+    /// Returns whether a reply is within its limits.
+    #[inline]
+    pub(crate) fn is_within(&mut self, bytes: usize) -> bool {
+        bytes <= self.bytes_max && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes))
     }
 
     /// Returns whether there is memory for a reply.
@@ -164,13 +168,19 @@ impl<'a> Executor<'a> {
     /// and so many bytes of its reply.
     #[inline]
     pub(super) fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Stop> {
-        let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
-        if is_within { Ok(()) } else { self.wait() }
+        if is_inline(keys, bytes) { Ok(()) } else { self.wait() }
     }
 
     pub(super) fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
         self.iterators.as_mut().ok_or_else(|| Stop::Invalid("a log has no iterator".into()))
     }
+}
+
+/// Returns whether an event loop may go on with an operation on many keys, after so many keys and
+/// so many bytes of its reply.
+#[inline]
+pub(crate) fn is_inline(keys: usize, bytes: usize) -> bool {
+    keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX
 }
 
 /// Carries out an operation.

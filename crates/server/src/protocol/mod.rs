@@ -23,7 +23,7 @@ use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
 use crate::ops::conditional::Writer;
-use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute};
+use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute, is_inline};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
@@ -33,18 +33,6 @@ use crate::shared::Shared;
 use crate::store::Store;
 use cabinet::{Entry, Error};
 use wire::Parse;
-
-/// Most keys that a request may look up on an event loop. Longer requests go to the pool, so that
-/// the other connections of the loop get their turn.
-const INLINE_KEYS_MAX: usize = 1024;
-
-/// Length of a reply, in bytes, above which a request on many keys goes to the pool, for the same
-/// reason.
-const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
-
-/// Length of a reply, in bytes, above which the reply counts against the memory of all connections
-/// while it is made. It is counted in steps of the same length.
-const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
 /// Context of a request.
 pub(crate) struct Context<'a> {
@@ -241,27 +229,27 @@ impl<'a> Context<'a> {
         if records > 1 { self.wait() } else { Ok(()) }
     }
 
+    /// Returns the limits of this request's reply.
+    #[inline]
+    fn limit(&mut self) -> ReplyLimit<'_> {
+        ReplyLimit {
+            bytes_max: self.shared.config.reply_bytes_max,
+            budget: &self.shared.served.budget,
+            charge: &mut self.charge,
+        }
+    }
+
     /// Ends the request if its reply has become too long.
     #[inline]
     fn check_length(&mut self, bytes: usize) -> Result<(), Halt> {
-        let is_within = bytes <= self.shared.config.reply_bytes_max
-            && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
-        if is_within { Ok(()) } else { Err(Halt::TooLong) }
-    }
-
-    /// Returns whether there is memory for a reply.
-    #[cold]
-    fn charge_for(&mut self, bytes: usize) -> bool {
-        let charge = self.charge.get_or_insert_with(|| Charge::none(&self.shared.served.budget));
-        charge.set(bytes.next_multiple_of(COUNTED_REPLY_BYTES))
+        if self.limit().is_within(bytes) { Ok(()) } else { Err(Halt::TooLong) }
     }
 
     /// Ends a request on many keys that has become too long for an event loop, after so many keys
     /// and so many bytes of its reply.
     #[inline]
     fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Halt> {
-        let is_within = keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX;
-        if is_within { Ok(()) } else { self.wait() }
+        if is_inline(keys, bytes) { Ok(()) } else { self.wait() }
     }
 
     /// Calls `write` to append a record to a reply that began at `start`, if there is memory for

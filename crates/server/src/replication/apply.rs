@@ -9,7 +9,7 @@
 //! written once for all of its operations. If the workers are idle, the receiving thread executes
 //! small batches itself.
 
-use super::batch::{Batch, Received, Update, partition_of};
+use super::batch::{Batch, Received, Update};
 use super::follower::{End, Progress};
 use super::partition_progress::{ALONE, Begun, PARTITIONS, PartitionProgress};
 use super::position::Position;
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::replication::{FromMaster, LogProgress, ROOT_LOGS_MAX, Root, progress_in};
-use wire::update_log::Message;
+use wire::update_log::{Message, Operation};
 
 /// Bytes of operations that wait or are being executed, above which the receiving thread pauses. A
 /// longer operation waits alone.
@@ -188,7 +188,6 @@ impl<'a> Applier<'a> {
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         self.progress.replica_progress.receive();
-        let logged = self.parse(body, timestamp_us)?;
         let Ok(origin) = u16::try_from(origin) else {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
@@ -218,7 +217,10 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let partition = (!is_own).then(|| partition_of(&self.served.database, &logged));
+        let partition = match is_own {
+            true => None,
+            false => Some(self.partition_of(body, timestamp_us)?),
+        };
         if partition == Some(ALONE) {
             self.submit(batch, replayer);
             self.await_idle();
@@ -323,11 +325,19 @@ impl<'a> Applier<'a> {
         let mut group = Vec::with_capacity(KEYS_AHEAD_MAX);
         loop {
             group.clear();
+            let mut failure = None;
             for update in mine.by_ref().take(KEYS_AHEAD_MAX) {
-                group.push((update, self.parse(batch.body(update), update.timestamp_us)?));
+                match self.parse(batch.body(update), update.timestamp_us) {
+                    Ok(logged) => group.push((update, logged)),
+                    Err(end) => {
+                        // The operations before it are executed.
+                        failure = Some(end);
+                        break;
+                    }
+                }
             }
             if group.is_empty() {
-                return Ok(());
+                return failure.map_or(Ok(()), Err);
             }
             self.look_ahead(&group);
             for (update, logged) in &group {
@@ -336,7 +346,24 @@ impl<'a> Applier<'a> {
                 }
                 self.execute(update, logged, replayer)?;
             }
+            if let Some(end) = failure {
+                return Err(end);
+            }
         }
+    }
+
+    /// Returns the partition of an operation. Only one whose key is not at a place of its own is
+    /// parsed for it.
+    fn partition_of(&self, body: &[u8], timestamp_us: u64) -> Result<usize, End> {
+        let key = match Operation::peek_key(body) {
+            Some(key) => Some(key),
+            None => match self.parse(body, timestamp_us)?.scope() {
+                Scope::Key(key) => Some(key),
+                Scope::All | Scope::Nothing => None,
+            },
+        };
+        let partition = key.and_then(|key| self.served.database.partition_of(key, PARTITIONS));
+        Ok(partition.unwrap_or(ALONE))
     }
 
     fn parse<'b>(&self, body: &'b [u8], timestamp_us: u64) -> Result<Logged<'b>, End> {

@@ -1,9 +1,5 @@
 //! Batch: operations that a replica has received, on their way to the workers.
 
-use super::partition_progress::{ALONE, PARTITIONS};
-use crate::ops::replay::Logged;
-use crate::store::view::View;
-use crate::update_log::Scope;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use wire::replication::Root;
@@ -75,13 +71,5 @@ impl Batch {
     /// Returns whether the batch is long enough to be submitted.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() >= BATCH_BYTES
-    }
-}
-
-/// Returns the partition of an operation.
-pub(super) fn partition_of(database: &View, logged: &Logged<'_>) -> usize {
-    match logged.scope() {
-        Scope::Key(key) => database.partition_of(key, PARTITIONS).unwrap_or(ALONE),
-        Scope::All | Scope::Nothing => ALONE,
     }
 }

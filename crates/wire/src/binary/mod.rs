@@ -8,6 +8,7 @@ mod double;
 mod encode;
 mod function;
 mod parse;
+mod peek;
 pub mod reply;
 mod strings;
 
@@ -17,6 +18,7 @@ pub(crate) use encode::encode_logged;
 pub use function::Function;
 pub(crate) use parse::parse_logged;
 pub use parse::{Progress, parse, parse_resuming};
+pub(crate) use peek::peek_key;
 pub use strings::{Strings, StringsBuffer, StringsIter};
 
 /// First byte of every request.

@@ -1,6 +1,6 @@
 //! Operation: the body of an entry.
 
-use crate::binary::{Request, encode_logged, parse_logged};
+use crate::binary::{Request, encode_logged, parse_logged, peek_key};
 use crate::{Invalid, Parse};
 
 /// Request that changes records, and whether it succeeded.
@@ -35,6 +35,13 @@ impl<'a> Operation<'a> {
             Parse::Complete(..) | Parse::Incomplete(_) => Err(Invalid::BadParameters),
             Parse::Invalid(invalid) => Err(invalid),
         }
+    }
+
+    /// Returns the key of a body that changes one record by a command of its own, without parsing
+    /// the body. `None` for any other body, and for one whose key is not complete.
+    #[must_use]
+    pub fn peek_key(body: &[u8]) -> Option<&[u8]> {
+        peek_key(body)
     }
 
     /// Appends the operation to `out`, as [`Operation::parse`] reads it. Operations that `parse`

@@ -164,7 +164,7 @@ fn test() -> Result<()> {
     cargo(&["test", "--workspace"])?;
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;
-    differential::run(Profile::Debug, differential::first_seed(), differential::CONVERSATIONS)?;
+    differential::run(Profile::Debug, differential::SEED, differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     faults::run_short(Profile::Debug)?;
     full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;

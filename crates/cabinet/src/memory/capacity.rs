@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What the tables of an engine take for one record, in bytes, as far as the cap is concerned.
 pub(super) const TABLE_BYTES_PER_RECORD: u64 = 32;
 
-/// What an engine is called, and what its records take beside what the cap counts.
+/// Name of an engine, and the memory of its records beyond the bytes that the cap counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Profile {
     pub(super) path: &'static str,
@@ -149,7 +149,7 @@ impl Capacity {
     }
 }
 
-/// What a change adds.
+/// Records and bytes that a change adds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Added {
     records: u64,

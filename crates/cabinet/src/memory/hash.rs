@@ -55,7 +55,7 @@ const OVERWRITE_BYTES_MAX: usize = 512;
 
 const PATH: &str = "*";
 
-/// What its records take beside what the cap counts.
+/// Name of the engine, and the memory of its records beyond the bytes that the cap counts.
 const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 16 };
 
 /// On-memory hash database with optional caps, over which records not used lately go first.
@@ -158,8 +158,8 @@ impl MemoryHash {
         self.capacity.check_memory(added).inspect_err(|_| self.sweep(shard))
     }
 
-    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
-    /// record just written.
+    /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
+    /// just written.
     fn settle(
         &self,
         index: usize,

@@ -33,7 +33,8 @@ const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) a
 
 const PATH: &str = "+";
 
-/// What its records take beside what the cap counts: where keys rise, nodes are half full.
+/// Name of the engine, and the memory of its records beyond the bytes that the cap counts: nodes
+/// are half full if keys are stored in ascending order.
 const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 48 };
 
 /// On-memory database in the order of keys, with optional caps, over which records not used
@@ -210,8 +211,8 @@ impl MemoryTree {
         }
     }
 
-    /// What follows a write: looks for expired records, and evicts down to the caps, sparing the
-    /// record just written.
+    /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
+    /// just written.
     fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
         self.sweep(tree);
         tree.evict(spare, &self.capacity);

@@ -76,7 +76,6 @@ impl Shared {
         wake: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Result<Arc<Self>> {
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
-        let database = database.deferred();
         let server_id = config.server_id;
         let takes_id = config.update_log.is_some() || config.following.master.is_some();
         let id = u16::try_from(server_id).map_err(|_| Error::ServerId(server_id))?;

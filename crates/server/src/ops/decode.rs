@@ -89,10 +89,24 @@ pub(crate) fn decode_function<'a>(
     model: Model,
     sender: Sender,
 ) -> Result<Operation<'a>, NoOperation> {
-    if !exists(function, model.kind) {
-        let is_read = only_reads(function, arguments);
-        return Err(if is_read { NoOperation::InvalidRead } else { NoOperation::Invalid });
+    let decoded = decode_anywhere(function, arguments, model, sender);
+    if exists(function, model.kind) {
+        return decoded;
     }
+    Err(match decoded {
+        Ok(operation) if operation.is_read() => NoOperation::InvalidRead,
+        Err(NoOperation::OfServer) => NoOperation::InvalidRead,
+        _ => NoOperation::Invalid,
+    })
+}
+
+/// Does the same, whether the kind of database has the function or not.
+fn decode_anywhere<'a>(
+    function: Function<'a>,
+    arguments: Strings<'a>,
+    model: Model,
+    sender: Sender,
+) -> Result<Operation<'a>, NoOperation> {
     let mut words = arguments.iter();
     let mut next = || words.next();
     let every_value = model.has_duplicates;
@@ -225,25 +239,6 @@ fn maximum(arguments: Strings<'_>) -> usize {
     match arguments.iter().nth(1).map_or(0, leading_number) {
         max if max < 1 => usize::MAX,
         max => usize::try_from(max).unwrap_or(usize::MAX),
-    }
-}
-
-/// Returns whether a function changes no record. Tokyo Tyrant logs such calls too.
-fn only_reads(function: Function<'_>, arguments: Strings<'_>) -> bool {
-    match function {
-        Function::Get
-        | Function::GetList
-        | Function::GetPart
-        | Function::IterInit
-        | Function::IterNext
-        | Function::Regex
-        | Function::Range
-        | Function::Error
-        | Function::Defragment
-        | Function::ClearCache
-        | Function::Check => true,
-        Function::Search | Function::MetaSearch => !SearchRequest::parse(arguments.iter()).out,
-        _ => false,
     }
 }
 

@@ -7,7 +7,7 @@ use super::iterator::{Iterators, Place};
 use super::operation::Operation;
 use super::{lists, rows, scans};
 use crate::budget::{Budget, Charge};
-use crate::store::{RowMode, Store};
+use crate::store::Store;
 use cabinet::{Entry, Error, Meta};
 use std::sync::Arc;
 
@@ -264,10 +264,8 @@ pub(crate) fn execute(
         Operation::AddDouble { key, addend } => Outcome::DoubleSum(store.add_double(key, addend)?),
         Operation::GetRow { key } => rows::get_row(executor, key, reply)?,
         Operation::PutRow { key, ref columns, mode } => {
-            match rows::put_row(executor, key, columns, mode)? {
-                false if mode == RowMode::Keep => Outcome::RecordExists,
-                _ => Outcome::Done,
-            }
+            let is_stored = rows::put_row(executor, key, columns, mode)?;
+            if is_stored { Outcome::Done } else { Outcome::RecordExists }
         }
         Operation::SetIndices { pairs } => rows::set_indices(executor, pairs)?,
         Operation::Search { arguments, is_replayed, .. } => {

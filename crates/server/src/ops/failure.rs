@@ -64,6 +64,11 @@ impl Failure {
     }
 }
 
+/// Returns whether a record is present, but could not be read.
+pub(crate) fn is_read_failure(error: &Error) -> bool {
+    matches!(error, Error::Corrupted { .. } | Error::Io { .. })
+}
+
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         match error {

@@ -2,8 +2,9 @@
 
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
+use super::failure::is_read_failure;
 use super::prefetch::Grouped;
-use cabinet::{Error, Side};
+use cabinet::Side;
 use wire::binary::Strings;
 
 /// Appends each value of a key.
@@ -65,11 +66,6 @@ fn get(executor: &mut Executor<'_>, key: &[u8], reply: &mut impl Reply) -> Resul
         limit.append(reply, entry.value.len(), |reply| reply.record(key, entry.value))
     })?;
     found.unwrap_or(Ok(()))
-}
-
-/// Returns whether a record is present, but could not be read.
-pub(crate) fn is_read_failure(error: &Error) -> bool {
-    matches!(error, Error::Corrupted { .. } | Error::Io { .. })
 }
 
 /// Stores records, up to the first that fails.

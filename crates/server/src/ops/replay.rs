@@ -5,7 +5,7 @@ use super::execute::{Executor, NoReply, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
 use super::operation::{Model, Operation};
 use crate::budget::Budget;
-use crate::store::Store;
+use crate::store::{RowMode, Store};
 use crate::update_log::{Scope, Source, is_relative};
 use cabinet::Error;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl<'a> Replayer<'a> {
             | Operation::AddInt { key, .. }
             | Operation::AddDouble { key, .. }
             | Operation::PutDuplicate { key, .. }
-            | Operation::PutRow { key, mode: crate::store::RowMode::Merge, .. } => {
+            | Operation::PutRow { key, mode: RowMode::Merge, .. } => {
                 self.digest_record(key, &mut digest);
             }
             // The operation makes another record each time.

@@ -2,7 +2,7 @@
 
 use super::HttpExchange;
 use crate::access::logins::Peer;
-use crate::ops::failure::Failure;
+use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use cabinet::Error;
 
@@ -33,7 +33,7 @@ impl Session {
     /// Notes a failure of an operation, if its reason is damage or a read error of the disk.
     #[cold]
     pub(crate) fn note(&mut self, error: &Error) {
-        self.has_read_failure |= matches!(error, Error::Corrupted { .. } | Error::Io { .. });
+        self.has_read_failure |= is_read_failure(error);
     }
 
     /// Returns the memory that a client can make the session take, in bytes.

@@ -21,6 +21,7 @@ mod identity;
 mod intent_log;
 mod key_locks;
 mod own_changes;
+mod parts;
 mod reader;
 mod recovery;
 mod resumption;

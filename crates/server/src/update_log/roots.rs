@@ -453,17 +453,7 @@ fn search_beyond(
 /// Returns the files with lines in a folder, by their numbers.
 fn parts(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let failed = |source| Error::Io { operation: "read", path: folder.to_owned(), source };
-    let mut parts = Vec::new();
-    for item in fs::read_dir(folder).map_err(failed)? {
-        let item = item.map_err(failed)?;
-        let name = item.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        if let Some(number) = number.and_then(|number| number.parse().ok()) {
-            parts.push((number, item.path()));
-        }
-    }
-    parts.sort_unstable();
-    Ok(parts)
+    super::parts::parts(folder, PREFIX).map_err(failed)
 }
 
 #[cfg(test)]

@@ -412,15 +412,5 @@ fn head() -> io::Result<Vec<u8>> {
 
 /// Returns the parts in a folder, by their numbers.
 fn parts(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut parts = Vec::new();
-    for item in std::fs::read_dir(folder)? {
-        let item = item?;
-        let name = item.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        if let Some(number) = number.and_then(|number| number.parse().ok()) {
-            parts.push((number, item.path()));
-        }
-    }
-    parts.sort_unstable();
-    Ok(parts)
+    super::parts::parts(folder, PREFIX)
 }

@@ -23,8 +23,8 @@ pub(crate) const SEED: u64 = 0;
 /// Number of conversations of `cargo xtask test` with each database.
 pub(crate) const CONVERSATIONS: u64 = 300;
 
-/// Stores before the first conversation: the cas numbers that conversations name without having seen
-/// them are those of no record afterwards.
+/// Stores before the first conversation: the cas numbers that conversations name without having
+/// seen them are those of no record afterwards.
 const FIRST_STORES: usize = 100;
 
 /// Longest time until memcached accepts connections.

@@ -76,7 +76,7 @@ fn line(command: &Command) -> String {
 
 /// Builds the programs. Returns their folder.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
-    let mut arguments = vec!["build", "--package", "tyrant", "--bins"];
+    let mut arguments = vec!["build", "--package", "tyrant-kv", "--bins"];
     let folder = match profile {
         Profile::Debug => "debug",
         Profile::Release => {

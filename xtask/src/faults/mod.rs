@@ -36,7 +36,7 @@ pub(crate) fn run_short(profile: Profile) -> Result<()> {
 
 /// Runs test files of the library with the number of seeds in `variable`.
 fn library(files: &[&str], variable: &str, seeds: &str) -> Result<()> {
-    let mut arguments = vec!["test", "--package", "cabinet", "--release"];
+    let mut arguments = vec!["test", "--package", "tyrant-cabinet", "--release"];
     for file in files {
         arguments.extend(["--test", file]);
     }

@@ -3,18 +3,22 @@
 use super::Problem;
 use super::tree::Tree;
 
-/// Packages, and the packages of this project on which each depends.
+/// Packages, and the packages of this project on which each depends, all without [`PREFIX`].
 const ALLOWED: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("cabinet", &[]),
     ("client", &["wire"]),
     ("server", &["cabinet", "client", "wire"]),
     ("webdav", &["cabinet", "server", "wire"]),
-    ("tyrant", &["cabinet", "client", "server", "webdav", "wire"]),
+    ("scripts", &["cabinet", "client", "server", "wire"]),
+    ("kv", &["cabinet", "client", "scripts", "server", "webdav", "wire"]),
     ("compare", &["cabinet"]),
     ("fuzz", &["cabinet", "wire"]),
     ("xtask", &[]),
 ];
+
+/// Prefix of the names of packages, which manifests and code name without it.
+const PREFIX: &str = "tyrant-";
 
 pub(super) fn problems(tree: &Tree) -> Vec<Problem> {
     let manifests = tree.texts.iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
@@ -46,6 +50,7 @@ fn in_manifest(file: &str, text: &str) -> Vec<Problem> {
         }
     }
     let Some((number, package)) = package else { return Vec::new() };
+    let package = package.strip_prefix(PREFIX).unwrap_or(package);
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package) else {
         let what = format!("package {package} has no row in {}, add one", file!());
         return vec![problem(number, what)];
@@ -67,7 +72,7 @@ mod tests {
     use super::*;
 
     fn of_client(dependencies: &str) -> Vec<String> {
-        let text = format!("[package]\nname = \"client\"\n\n{dependencies}\n");
+        let text = format!("[package]\nname = \"tyrant-client\"\n\n{dependencies}\n");
         found(&[("crates/client/Cargo.toml", &text)], problems)
     }
 

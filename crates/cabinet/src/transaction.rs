@@ -72,9 +72,15 @@ impl Transaction {
     /// Writes the changes. Fails with [`Error::Conflict`], having written nothing, if a record
     /// that the transaction has read was changed by somebody else.
     pub fn commit(self) -> Result<()> {
-        self.target.enter()?;
-        let state = std::mem::take(&mut *self.buffer.state.lock());
-        self.target.write(&state.into_batch())
+        let target = self.target.clone();
+        target.enter()?;
+        target.write(&self.into_batch())
+    }
+
+    /// Returns the changes, with the versions of the records that were read. [`Database::write`]
+    /// of the batch commits them.
+    pub fn into_batch(self) -> Batch {
+        std::mem::take(&mut *self.buffer.state.lock()).into_batch()
     }
 
     /// Abandons the changes, as dropping it does.

@@ -27,6 +27,7 @@ mod budget;
 mod config;
 mod counters;
 mod error;
+mod extension;
 mod loop_load;
 mod net;
 mod ops;
@@ -46,6 +47,7 @@ pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
 };
 pub use error::{Error, Result};
+pub use extension::{Extension, ExtensionError, FunctionStatistics};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
@@ -53,6 +55,7 @@ pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTER
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;
 pub use protocol::records::{Facts, Records, RecordsError, Saying};
+pub use protocol::script_records::{PutIf, ScriptError, ScriptRecord, ScriptRecords};
 pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };

@@ -6,7 +6,7 @@ use crate::net::listener::Listener;
 use crate::net::{acceptor, worker_pool};
 use crate::shared::Shared;
 use crate::stop_signal::StopSignal;
-use crate::{Config, ConnectionUpgrade, Error, Records, Result};
+use crate::{Config, ConnectionUpgrade, Error, Records, Result, ScriptRecords};
 use cabinet::Database;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,6 +63,14 @@ impl Server {
     /// Returns access to the records, for a front end outside of this crate.
     pub fn records(&self) -> Records {
         Records::new(Arc::clone(&self.hub.shared))
+    }
+
+    /// Returns the records for the functions of an [`crate::Extension`] that the caller runs
+    /// itself, as script thread `thread` of `threads`.
+    pub fn script_records(&self, thread: usize, threads: usize) -> Arc<ScriptRecords> {
+        let shared = &self.hub.shared;
+        let counters = shared.counters.add_thread();
+        Arc::new(ScriptRecords::new(Arc::clone(shared), counters, thread, threads))
     }
 
     /// Hands the connections of WebDAV clients to `upgrade` from now on, until the server stops.

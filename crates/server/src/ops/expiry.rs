@@ -7,7 +7,7 @@
 //! milliseconds. A marked record that never expires does so at the end of time.
 
 use cabinet::Meta;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest relative expiry, in seconds. Greater numbers are absolute times.
 const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
@@ -46,12 +46,21 @@ pub(crate) fn expires_at_ms(exptime: i64) -> u64 {
         i64::MIN..0 => 1000,
         _ => {
             let begin_ms = if exptime <= RELATIVE_SECONDS_MAX { now_ms() } else { 0 };
-            let at_ms = begin_ms.saturating_add(exptime.unsigned_abs().saturating_mul(1000));
-            let thousandths = at_ms % 1000;
-            // The expiry is a few milliseconds earlier, so that it is not taken for a mark.
-            if thousandths <= MARKS_MAX { at_ms - thousandths } else { at_ms }
+            without_marks(begin_ms.saturating_add(exptime.unsigned_abs().saturating_mul(1000)))
         }
     }
+}
+
+/// Returns the time after a period from now, in the unit of [`cabinet::Meta`].
+pub(crate) fn expires_after(time: Duration) -> u64 {
+    let period_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    without_marks(now_ms().saturating_add(period_ms))
+}
+
+/// Returns an expiry a few milliseconds earlier if it would be taken for one with marks.
+fn without_marks(at_ms: u64) -> u64 {
+    let thousandths = at_ms % 1000;
+    if thousandths <= MARKS_MAX { at_ms - thousandths } else { at_ms }
 }
 
 /// Returns flags and expiry of a client's value, as the server stores them.

@@ -13,6 +13,7 @@ mod memcached;
 pub(crate) mod records;
 pub(crate) mod refusal;
 pub(crate) mod reparse;
+pub(crate) mod script_records;
 pub(crate) mod session;
 mod tokyo_tyrant;
 

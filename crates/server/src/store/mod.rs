@@ -23,9 +23,11 @@ pub(crate) mod record_operations;
 pub(crate) mod resolve;
 #[cfg(test)]
 mod tests;
+mod transaction;
 pub(crate) mod view;
 
 pub(crate) use log_entries::{meta_in, put_request, strings};
+pub(crate) use transaction::StoreTransaction;
 
 use crate::store::gate::Gate;
 use crate::store::record_operations::record_operations;

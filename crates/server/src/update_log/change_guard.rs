@@ -26,7 +26,10 @@ impl<'l> KeyLockGuard<'l> {
 /// Guard of a change in progress. The change ends when it is dropped.
 pub(crate) struct ChangeGuard<'l> {
     log: &'l UpdateLog,
+    /// Id of the change in the intent log.
     change: Option<u64>,
+    /// Ids of further records that change together with the first.
+    further: Vec<u64>,
     /// Whether the intent log lacks an entry of the change.
     is_lacking: Cell<bool>,
     _locks: Locks<'l>,
@@ -34,7 +37,12 @@ pub(crate) struct ChangeGuard<'l> {
 
 impl<'l> ChangeGuard<'l> {
     pub(super) fn new(log: &'l UpdateLog, change: Option<u64>, locks: Locks<'l>) -> Self {
-        Self { log, change, is_lacking: Cell::new(false), _locks: locks }
+        Self { log, change, further: Vec::new(), is_lacking: Cell::new(false), _locks: locks }
+    }
+
+    /// Adds the change of another record, which ends with this one.
+    pub(super) fn add(&mut self, change: Option<u64>) {
+        self.further.extend(change);
     }
 
     /// Appends an entry of this change to the buffer.
@@ -47,14 +55,12 @@ impl<'l> ChangeGuard<'l> {
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        match self.change {
-            Some(id) if self.is_lacking.get() => {
-                if let Some(intent_log) = &mut self.log.buffer.lock().intent_log {
-                    intent_log.done_when_written(id);
-                }
+        for id in self.change.into_iter().chain(self.further.drain(..)) {
+            if !self.is_lacking.get() {
+                self.log.resolved(id);
+            } else if let Some(intent_log) = &mut self.log.buffer.lock().intent_log {
+                intent_log.done_when_written(id);
             }
-            Some(id) => self.log.resolved(id),
-            None => {}
         }
     }
 }

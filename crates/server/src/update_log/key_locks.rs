@@ -30,7 +30,7 @@ pub(crate) enum Scope<'k> {
 pub(super) enum Locks<'l> {
     None,
     One { _lock: MutexGuard<'l, ()> },
-    All { _locks: Vec<MutexGuard<'l, ()>> },
+    Several { _locks: Vec<MutexGuard<'l, ()>> },
 }
 
 /// Partitioning of the keys: keys that may mean the same record have the same partition.
@@ -117,15 +117,29 @@ impl KeyLocks {
             None => (0..LOCKS)
                 .map(lock)
                 .collect::<Option<_>>()
-                .map(|locks| Locks::All { _locks: locks }),
+                .map(|locks| Locks::Several { _locks: locks }),
         }
+    }
+
+    /// Locks several keys, however long that takes.
+    pub(super) fn lock_many(&self, database: &Database, keys: &[&[u8]]) -> Locks<'_> {
+        let index = |key: &&[u8]| self.partitioning.partition(database, key, LOCKS);
+        let mut indices: Vec<usize> = match keys.iter().map(index).collect() {
+            Some(indices) => indices,
+            None => (0..LOCKS).collect(),
+        };
+        // Lock order: ascending.
+        indices.sort_unstable();
+        indices.dedup();
+        let locks = indices.into_iter().map(|index| self.locks[index].lock()).collect();
+        Locks::Several { _locks: locks }
     }
 
     /// Locks all keys. Returns `None` if that takes longer than `wait_max`.
     pub(super) fn lock_all_within(&self, wait_max: Duration) -> Option<Locks<'_>> {
         let deadline = Instant::now() + wait_max;
         let locks = self.locks.iter().map(|lock| lock.try_lock_until(deadline));
-        locks.collect::<Option<_>>().map(|locks| Locks::All { _locks: locks })
+        locks.collect::<Option<_>>().map(|locks| Locks::Several { _locks: locks })
     }
 }
 

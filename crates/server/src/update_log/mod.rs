@@ -298,11 +298,7 @@ impl UpdateLog {
         scope: Scope<'_>,
         may_wait: bool,
     ) -> cabinet::Result<ChangeGuard<'_>> {
-        if self.has_failed.load(Ordering::Relaxed)
-            && let Some(failed) = &*self.failure.lock()
-        {
-            return Err(failed.refusal());
-        }
+        self.check_failure()?;
         let locks =
             self.key_locks.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
         if let (Some(own), Scope::Key(key), 0) = (&self.own_changes, scope, source.master) {
@@ -313,9 +309,44 @@ impl UpdateLog {
             Scope::All => None,
             Scope::Nothing => return Ok(ChangeGuard::new(self, None, locks)),
         };
+        let change = self.intend(source, key)?;
+        Ok(ChangeGuard::new(self, change, locks))
+    }
+
+    /// Begins a change of several records that are changed together, as [`Self::begin`] does.
+    pub(crate) fn begin_many(
+        &self,
+        database: &Database,
+        source: Source,
+        keys: &[&[u8]],
+    ) -> cabinet::Result<ChangeGuard<'_>> {
+        self.check_failure()?;
+        let locks = self.key_locks.lock_many(database, keys);
+        let mut guard = ChangeGuard::new(self, None, locks);
+        for key in keys {
+            if let (Some(own), 0) = (&self.own_changes, source.master) {
+                own.record(key, now_us());
+            }
+            guard.add(self.intend(source, Some(key))?);
+        }
+        Ok(guard)
+    }
+
+    /// Fails while the log cannot be written.
+    fn check_failure(&self) -> cabinet::Result<()> {
+        if self.has_failed.load(Ordering::Relaxed)
+            && let Some(failed) = &*self.failure.lock()
+        {
+            return Err(failed.refusal());
+        }
+        Ok(())
+    }
+
+    /// Records in the intent log which record is about to change. Without a key it may be any.
+    fn intend(&self, source: Source, key: Option<&[u8]>) -> cabinet::Result<Option<u64>> {
         let change =
             self.buffer.lock().intent_log.as_mut().map(|intent_log| intent_log.change(source, key));
-        let change = change.transpose().map_err(|source| {
+        change.transpose().map_err(|source| {
             let path = self.settings.folder.clone();
             match source.kind() {
                 kind if failure::is_full(kind) => cabinet::Error::NoSpace { path },
@@ -324,8 +355,7 @@ impl UpdateLog {
                     cabinet::Error::Io { operation, path, source }
                 }
             }
-        })?;
-        Ok(ChangeGuard::new(self, change, locks))
+        })
     }
 
     /// Fails if a value of `bytes` bytes cannot be logged. Such a value must not be stored.

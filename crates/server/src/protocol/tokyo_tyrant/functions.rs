@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
 }
 
 /// Returns why the last operation failed.
-fn last_failure(context: &Context<'_>) -> String {
+pub(crate) fn last_failure(context: &Context<'_>) -> String {
     let failure = context.session.last_failure.or_else(|| context.shared.last_failure.get());
     let mut text = Failure::text(failure);
     if let (Some(Failure::NoPermission), Some(reason)) =

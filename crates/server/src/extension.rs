@@ -1,0 +1,61 @@
+//! Extension: functions that clients and the server's clock call, with access to the records.
+//!
+//! The functions are in a crate of its own. The server calls them on threads of their own, never on
+//! an event loop.
+
+use crate::ScriptRecords;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Functions that clients call by name.
+///
+/// Each script thread has its own [`ScriptRecords`], with the number of the thread. The server
+/// calls all methods with records on that thread. An operation on the records takes no lock of the
+/// extension, so the extension may hold one meanwhile.
+pub trait Extension: Send + Sync {
+    /// Prepares the calling thread, before any function is called on it. The first thread, number
+    /// 0, returns before the others begin.
+    fn begin(&self, records: &Arc<ScriptRecords>);
+
+    /// Ends the work of the calling thread, when the server stops. Thread 0 is the last. The
+    /// extension must drop the records of the thread.
+    fn end(&self, records: &Arc<ScriptRecords>);
+
+    /// Returns whether clients may call a function of this name.
+    fn has(&self, name: &[u8]) -> bool;
+
+    /// Calls a function with a key and a value. Returns its result, or `None` if it has none, which
+    /// is a failure for the client. A transaction that is open at the end is abandoned.
+    fn call(
+        &self,
+        records: &Arc<ScriptRecords>,
+        name: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, ExtensionError>;
+
+    /// Loads the functions again. If that fails, the present ones stay. Other threads may be
+    /// calling functions meanwhile: they change to the new ones with their next call.
+    fn reload(&self, records: &Arc<ScriptRecords>) -> Result<(), ExtensionError>;
+
+    /// Returns the statistics of the functions that were called.
+    fn statistics(&self) -> Vec<FunctionStatistics>;
+}
+
+/// Reason why a function failed, in a short text for its caller. The extension has logged it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExtensionError(pub String);
+
+/// Statistics of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionStatistics {
+    /// Name of the function.
+    pub name: String,
+    /// Number of calls that have ended.
+    pub calls: u64,
+    /// Number of these calls that failed.
+    pub failures: u64,
+    /// Time of all these calls together.
+    pub time: Duration,
+}

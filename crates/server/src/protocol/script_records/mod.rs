@@ -1,0 +1,512 @@
+//! Script records: the operations that a function of an extension can call.
+//!
+//! Each one is an operation of the executor, as if a client had sent it: it passes the write gate,
+//! is logged and replicated, and has the limits of replies. Only the command mask does not apply,
+//! as in Tokyo Tyrant: it limits the requests of clients, among them `ext` itself.
+//!
+//! All methods may wait for the disk. Changes are durable as soon as the reply to the call is sent.
+
+mod reply;
+mod transaction;
+
+use crate::counters::{Count, Counters};
+use crate::ops::command_mask::Command;
+use crate::ops::conditional::{self, Action, Precondition, Presence, Write, Written};
+use crate::ops::execute::{Executor, NoReply, Outcome, Reply, ReplyLimit, Stop, execute};
+use crate::ops::expiry::{expires_after, unmarked};
+use crate::ops::failure::Failure;
+use crate::ops::iterator::Iterators;
+use crate::ops::operation::Operation;
+use crate::protocol::session::Session;
+use crate::protocol::tokyo_tyrant::functions::{Call, last_failure};
+use crate::protocol::{Context, Halt};
+use crate::shared::Shared;
+use crate::store::{Store, StoreTransaction, strings};
+use cabinet::{Error, Meta, Position, Version};
+use parking_lot::{Mutex, MutexGuard};
+use reply::{Collected, Lent};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::binary::Function;
+
+/// Bytes of values that [`ScriptRecords::for_each`] reads ahead. Further values are read one by
+/// one.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+
+/// Reason why an operation of a function failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The database has failed, or refused the operation. On a read-only replica it is
+    /// [`cabinet::Error::ReadOnly`], at the commit of a transaction also
+    /// [`cabinet::Error::Conflict`], within the closure of another operation
+    /// [`cabinet::Error::Reentrant`].
+    #[error(transparent)]
+    Database(#[from] cabinet::Error),
+    /// The result is longer than a reply may be.
+    #[error("the result is too long")]
+    TooLong,
+    /// The operation is invalid in this database, for this reason.
+    #[error("{0}")]
+    Invalid(Box<str>),
+}
+
+type Result<T> = std::result::Result<T, ScriptError>;
+
+impl From<Stop> for ScriptError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            // These threads may wait.
+            Stop::Blocked => Self::Database(Error::WouldBlock),
+            Stop::TooLong => Self::TooLong,
+            Stop::Failed(error) => Self::Database(error),
+            Stop::Invalid(reason) => Self::Invalid(reason),
+        }
+    }
+}
+
+/// A record as a function sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptRecord<'a> {
+    /// The value, the first one if there are several.
+    pub value: &'a [u8],
+    /// Version for [`ScriptRecords::put_if_version`]; within a transaction it has no meaning beyond
+    /// it.
+    pub version: Version,
+    /// Expiry in milliseconds since 1970; 0 is never.
+    pub expires_at_ms: u64,
+}
+
+/// Result of [`ScriptRecords::put_if_version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutIf {
+    /// The value is stored, and has this version.
+    Stored(Version),
+    /// The record has another version.
+    Changed,
+    /// There is no such record, or there is one although none was expected.
+    Missing,
+}
+
+/// The records of a server for the functions of an extension, on one script thread.
+pub struct ScriptRecords {
+    shared: Arc<Shared>,
+    /// Counters of the thread.
+    counters: Arc<Counters>,
+    thread: usize,
+    threads: usize,
+    state: Mutex<CallState>,
+}
+
+/// State of the present call.
+#[derive(Default)]
+struct CallState {
+    session: Session,
+    /// Whether a record has changed, so that the reply has to wait for the log.
+    has_changed: bool,
+    transaction: Option<StoreTransaction>,
+}
+
+impl ScriptRecords {
+    /// Returns the records for the script thread `thread` of `threads`.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+        thread: usize,
+        threads: usize,
+    ) -> Self {
+        Self { shared, counters, thread, threads, state: Mutex::default() }
+    }
+
+    /// Returns the number of the script thread, from 0 on.
+    pub fn thread(&self) -> usize {
+        self.thread
+    }
+
+    /// Returns the number of script threads.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Ends a call, and abandons its transaction. Returns whether records have changed. Only a
+    /// caller outside of the server needs it.
+    pub fn end_call(&self) -> bool {
+        let mut state = self.state.lock();
+        std::mem::take(&mut *state).has_changed
+    }
+
+    /// Returns the id of the server among its replication peers, 0 if it has none.
+    pub fn server_id(&self) -> u32 {
+        self.shared.served.settings.server_id
+    }
+
+    /// Returns whether the server stops, so that long functions should end.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.served.is_stopping()
+    }
+
+    /// Returns the number of records.
+    pub fn count(&self) -> u64 {
+        self.counters.count(Count::Records);
+        self.database().len()
+    }
+
+    /// Returns the size of the database, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.counters.count(Count::Size);
+        self.database().size_bytes()
+    }
+
+    /// Returns whether records are rows. A value of a row is its columns, joined by zero bytes.
+    pub fn has_rows(&self) -> bool {
+        self.database().has_rows()
+    }
+
+    /// Returns whether keys are in an order, as [`Self::range`] requires.
+    pub fn is_ordered(&self) -> bool {
+        self.database().order().is_some() || self.database().as_numbered().is_some()
+    }
+
+    /// Calls `visit` with the value under a key, if there is one. `visit` must not call other
+    /// operations.
+    pub fn get<T>(&self, key: &[u8], visit: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let mut visit = Some(visit);
+        let mut result = None;
+        let mut lend = |value: &[u8]| {
+            if let Some(visit) = visit.take() {
+                result = Some(visit(value));
+            }
+        };
+        self.execute(&Operation::Get { key }, Lent(&mut lend))?;
+        Ok(result)
+    }
+
+    /// Calls `visit` with a record, if there is one. `visit` must not call other operations.
+    pub fn get_record<T>(
+        &self,
+        key: &[u8],
+        visit: impl FnOnce(ScriptRecord<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.counters.count(Count::Get);
+        self.with_store(Some(key), |store, _| {
+            Ok(store.read(key, |entry| {
+                let expires_at_ms = unmarked(entry.meta.expires_at_ms);
+                visit(ScriptRecord { value: entry.value, version: entry.version, expires_at_ms })
+            })?)
+        })
+    }
+
+    /// Returns the length of a value in bytes, if there is one.
+    pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
+        Ok(match self.execute(&Operation::ValueSize { key }, NoReply)? {
+            Outcome::Size(bytes) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    /// Stores a record. With `expires_in` it expires after that time.
+    pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<()> {
+        let meta = meta(expires_in);
+        self.execute(&Operation::Put { key, value, meta }, NoReply).map(drop)
+    }
+
+    /// Stores a record if there is none. Returns whether it was stored.
+    pub fn put_keep(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.is_done(&Operation::PutKeep { key, value })
+    }
+
+    /// Adds to the end of a value, or stores it.
+    pub fn append(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.execute(&Operation::Append { key, value }, NoReply).map(drop)
+    }
+
+    /// Removes a record, the first value if there are several. Returns whether there was one.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.is_done(&Operation::Remove { key })
+    }
+
+    /// Adds to a binary integer, as the command `addint`. Returns the sum.
+    pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        match self.execute(&Operation::AddInt { key, addend }, NoReply)? {
+            Outcome::Sum(sum) => Ok(sum),
+            _ => Err(ScriptError::Invalid("no sum".into())),
+        }
+    }
+
+    /// Adds to a binary number, as the command `adddouble`. Returns the sum. With NaN nothing is
+    /// added.
+    pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        match self.execute(&Operation::AddDouble { key, addend }, NoReply)? {
+            Outcome::DoubleSum(sum) => Ok(sum),
+            _ => Err(ScriptError::Invalid("no sum".into())),
+        }
+    }
+
+    /// Stores a value if the record has this version, or with `None` if there is no record.
+    pub fn put_if_version(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        version: Option<Version>,
+        expires_in: Option<Duration>,
+    ) -> Result<PutIf> {
+        self.counters.count(Count::CompareAndSwap);
+        let presence = if version.is_some() { Presence::Present } else { Presence::Absent };
+        let action = Action::put(presence, value, meta(expires_in));
+        let precondition = version.map_or(Precondition::None, Precondition::Version);
+        let write = Write { precondition, ..Write::new(key, action) };
+        let mut written = Written::default();
+        self.with_store(Some(key), |store, has_changed| {
+            let budget = &self.shared.served.budget;
+            let _charge = write.charge(budget).ok_or(ScriptError::TooLong)?;
+            let outcome = self.shared.writer(store).write(write, Some(&mut written))?;
+            *has_changed |= outcome == conditional::Outcome::Done;
+            Ok(match outcome {
+                conditional::Outcome::Done => PutIf::Stored(written.version),
+                conditional::Outcome::Unmet => PutIf::Changed,
+                _ => PutIf::Missing,
+            })
+        })
+    }
+
+    /// Starts the iterator: that of this call, and the one that clients share. Returns whether it
+    /// was started.
+    pub fn iter_begin(&self) -> Result<bool> {
+        self.is_done(&Operation::IterBegin { from: None })
+    }
+
+    /// Returns the next key of the iterator, `None` at the end. A call that has started none uses
+    /// the one that clients share.
+    pub fn iter_next(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.collect(&Operation::IterKey)?.and_then(|mut keys| keys.pop()))
+    }
+
+    /// Returns at most `max` keys that begin with a prefix.
+    pub fn keys_with_prefix(&self, prefix: &[u8], max: usize) -> Result<Vec<Vec<u8>>> {
+        let operation = Operation::KeysWithPrefix { prefix, max };
+        Ok(self.collect(&operation)?.unwrap_or_default())
+    }
+
+    /// Returns at most `max` records from the key `begin` on, until `end`, as keys and values in
+    /// turn. Fails if the keys are in no order.
+    pub fn range(
+        &self,
+        begin: Option<&[u8]>,
+        max: usize,
+        end: Option<&[u8]>,
+    ) -> Result<Vec<Vec<u8>>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let operation = Operation::Range { begin, max, end };
+        Ok(self.collect(&operation)?.unwrap_or_default())
+    }
+
+    /// Removes all records.
+    pub fn clear(&self) -> Result<()> {
+        self.execute(&Operation::Clear, NoReply).map(drop)
+    }
+
+    /// Calls a function of `misc`. Returns its results, or `None` if there is no such record, or
+    /// one although none was expected. Without `is_logged` its changes are not replicated.
+    pub fn misc(
+        &self,
+        name: &[u8],
+        arguments: &[&[u8]],
+        is_logged: bool,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let too_long = || ScriptError::Invalid("an argument is too long".into());
+        let arguments = strings(arguments).ok_or_else(too_long)?;
+        let mut state = self.lock()?;
+        if state.transaction.is_some() {
+            return Err(transaction::not_within("misc"));
+        }
+        let served = &self.shared.served;
+        let database = if is_logged { &served.database } else { served.unlogged(true) };
+        let mut context = Context {
+            shared: &self.shared,
+            database,
+            may_block: true,
+            counters: &self.counters,
+            session: &mut state.session,
+            descriptor: 0,
+            mutated: false,
+            charge: None,
+        };
+        let call = Call::new(&context, Function::from_name(name), arguments.strings());
+        let mut reply = Collected::default();
+        let done = call.run(&mut context, &mut reply);
+        let (has_changed, reason) = (context.mutated, last_failure(&context));
+        let failure = context.session.last_failure;
+        state.has_changed |= has_changed;
+        match done {
+            Ok(true) => Ok(Some(reply.elements)),
+            Ok(false) if matches!(failure, Some(Failure::NoRecord | Failure::ExistingRecord)) => {
+                Ok(None)
+            }
+            Ok(false) => Err(ScriptError::Invalid(reason.into())),
+            Err(Halt::TooLong) => Err(ScriptError::TooLong),
+            Err(Halt::Blocked) => Err(ScriptError::Database(Error::WouldBlock)),
+        }
+    }
+
+    /// Calls `visit` with all records until it breaks. `visit` may call other operations: a record
+    /// that exists from beginning to end is visited once, others may be visited.
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        let database = self.database();
+        let mut position = Some(Position::Start);
+        while let Some(from) = position {
+            let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+            let mut bytes = 0;
+            position = database.scan(&from, |entry| {
+                bytes += entry.value.len();
+                let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
+                ahead.push((entry.key.to_vec(), value));
+            })?;
+            let mut duplicate = 0;
+            for index in 0..ahead.len() {
+                let is_same = index > 0 && ahead[index - 1].0 == ahead[index].0;
+                duplicate = if is_same { duplicate + 1 } else { 0 };
+                let value = match ahead[index].1.take() {
+                    Some(value) => Some(value),
+                    None => {
+                        let copy = |entry: cabinet::Entry<'_>| entry.value.to_vec();
+                        let key = &ahead[index].0;
+                        if duplicate > 0 {
+                            database.read_duplicate(key, duplicate, copy)?
+                        } else {
+                            database.read(key, copy)?
+                        }
+                    }
+                };
+                if let Some(value) = value
+                    && visit(&ahead[index].0, &value).is_break()
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn database(&self) -> &Store {
+        &self.shared.served.database
+    }
+
+    /// Locks the state of the call. Fails within the closure of another operation.
+    fn lock(&self) -> Result<MutexGuard<'_, CallState>> {
+        Ok(self.state.try_lock().ok_or(Error::Reentrant)?)
+    }
+
+    /// Calls `run` with the store: that of the transaction, if there is one. `run` sets its second
+    /// argument if it has changed a record.
+    fn with_store<T>(
+        &self,
+        key: Option<&[u8]>,
+        run: impl FnOnce(&Store, &mut bool) -> Result<T>,
+    ) -> Result<T> {
+        let state = &mut *self.lock()?;
+        match &state.transaction {
+            None => run(self.database(), &mut state.has_changed),
+            Some(transaction) => {
+                key.map_or(Ok(()), |key| self.database().check_transaction_key(key))?;
+                run(transaction.store(), &mut false)
+            }
+        }
+    }
+
+    fn execute(&self, operation: &Operation<'_>, mut reply: impl Reply) -> Result<Outcome> {
+        self.execute_into(operation, &mut reply)
+    }
+
+    fn execute_into(&self, operation: &Operation<'_>, reply: &mut impl Reply) -> Result<Outcome> {
+        let state = &mut *self.lock()?;
+        let store = match &state.transaction {
+            None => self.database(),
+            Some(transaction) => {
+                transaction::check(self.database(), operation)?;
+                transaction.store()
+            }
+        };
+        let mut executor = Executor {
+            store,
+            may_wait: true,
+            limit: ReplyLimit {
+                bytes_max: self.shared.config.reply_bytes_max,
+                budget: &self.shared.served.budget,
+                charge: &mut None,
+            },
+            iterators: Some(Iterators {
+                own: &mut state.session.cursor,
+                shared: &self.shared.cursor,
+                may_wait: true,
+            }),
+            has_changed: false,
+        };
+        let result = execute(&mut executor, operation, reply);
+        let has_changed = executor.has_changed || result.is_ok() && operation.changes_records();
+        state.has_changed |= has_changed && state.transaction.is_none();
+        self.count_operation(operation, &result);
+        Ok(result?)
+    }
+
+    /// Counts an operation as the command that does the same.
+    fn count_operation(
+        &self,
+        operation: &Operation<'_>,
+        result: &std::result::Result<Outcome, Stop>,
+    ) {
+        let is_missing = matches!(result, Ok(Outcome::NoRecord));
+        let (count, miss) = match operation.access() {
+            Some(Command::Get) => (Count::Get, is_missing.then_some(Count::GetMiss)),
+            Some(Command::Out) => (Count::Out, is_missing.then_some(Count::OutMiss)),
+            Some(command) => (command_count(command), None),
+            None => return,
+        };
+        self.counters.count(count);
+        if let Some(miss) = miss {
+            self.counters.count(miss);
+        }
+    }
+
+    fn is_done(&self, operation: &Operation<'_>) -> Result<bool> {
+        Ok(self.execute(operation, NoReply)? == Outcome::Done)
+    }
+
+    fn collect(&self, operation: &Operation<'_>) -> Result<Option<Vec<Vec<u8>>>> {
+        let mut reply = Collected::default();
+        let outcome = self.execute_into(operation, &mut reply)?;
+        Ok((outcome == Outcome::Done).then_some(reply.elements))
+    }
+}
+
+impl std::fmt::Debug for ScriptRecords {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ScriptRecords")
+            .field("thread", &self.thread)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the count of a command.
+fn command_count(command: Command) -> Count {
+    match command {
+        Command::PutKeep => Count::PutKeep,
+        Command::PutCat => Count::PutCat,
+        Command::ValueSize => Count::ValueSize,
+        Command::IterInit => Count::IterInit,
+        Command::IterNext => Count::IterNext,
+        Command::KeysWithPrefix => Count::KeysWithPrefix,
+        Command::AddInt => Count::AddInt,
+        Command::AddDouble => Count::AddDouble,
+        Command::Vanish => Count::Vanish,
+        Command::GetMany => Count::GetMany,
+        _ => Count::Put,
+    }
+}
+
+/// Returns flags and expiry of a value.
+fn meta(expires_in: Option<Duration>) -> Meta {
+    Meta { flags: 0, expires_at_ms: expires_in.map_or(0, expires_after) }
+}

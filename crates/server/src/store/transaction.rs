@@ -1,0 +1,77 @@
+//! Transactions: changes of several records that are made and logged together or not at all.
+//!
+//! A transaction takes no locks until it is committed. If another client has changed a record that
+//! it has read, the commit fails with [`Error::Conflict`] and changes nothing. The update log gets
+//! the resulting records one by one: replicas show them one after the other.
+
+use super::Store;
+use super::view::View;
+use crate::update_log::is_relative;
+use cabinet::{Batch, BatchChange, Error, Result, Transaction};
+
+/// A transaction, and a store whose changes are those of the transaction.
+pub(crate) struct StoreTransaction {
+    transaction: Transaction,
+    store: Store,
+}
+
+impl StoreTransaction {
+    /// Returns the store that reads and changes records within the transaction.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Store {
+    /// Begins a transaction.
+    pub(crate) fn transaction(&self) -> StoreTransaction {
+        let transaction = self.view.database.transaction();
+        let view = View { database: (*transaction).clone() };
+        StoreTransaction { store: Self { view, log: None, ..self.clone() }, transaction }
+    }
+
+    /// Fails if a key cannot be changed within a transaction: it means another record at each use.
+    pub(crate) fn check_transaction_key(&self, key: &[u8]) -> Result<()> {
+        let is_relative = self.as_numbered().is_some() && is_relative(key);
+        if is_relative || key.is_empty() && self.has_rows() {
+            let what = "a transaction on a key that the server chooses";
+            return Err(Error::NotSupported(what.into()));
+        }
+        Ok(())
+    }
+
+    /// Makes the changes of a transaction. Returns whether there were any.
+    pub(crate) fn commit(&self, transaction: StoreTransaction) -> Result<bool> {
+        let batch = transaction.transaction.into_batch();
+        if batch.is_empty() {
+            // Records that were read must be unchanged nevertheless.
+            return self.view.database.write(&batch).map(|()| false);
+        }
+        self.write(&batch).map(|()| true)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.pass()?;
+        let Some(log) = &self.log else { return self.view.database.write(batch) };
+        let mut keys = Vec::new();
+        for (key, change) in batch.changes() {
+            if let BatchChange::Put(value, _) = change {
+                log.check_value(value.len())?;
+            }
+            keys.push(key);
+        }
+        let guard = log.begin_many(&self.view.database, self.source, &keys)?;
+        for key in keys {
+            self.expire(&guard, key)?;
+        }
+        self.view.database.write(batch)?;
+        for (key, change) in batch.changes() {
+            match change {
+                BatchChange::Put(value, meta) => self.log_put(&guard, key, value, *meta),
+                // The record may never have been there, and a key may have further values.
+                BatchChange::Remove => self.log_whole(&guard, key),
+            }
+        }
+        Ok(())
+    }
+}

@@ -42,6 +42,38 @@ pub trait Extension: Send + Sync {
     fn statistics(&self) -> Vec<FunctionStatistics>;
 }
 
+/// Settings of the threads that call functions.
+#[derive(Clone, Debug)]
+pub struct ExtensionSettings {
+    /// Number of threads; at least 1.
+    pub threads: usize,
+    /// Most calls that wait for one of the threads, or for a lock.
+    pub queue_max: usize,
+    /// Functions that are called periodically, with an empty key and value.
+    pub periodic: Vec<Periodic>,
+}
+
+impl Default for ExtensionSettings {
+    fn default() -> Self {
+        Self { threads: SCRIPT_THREADS, queue_max: SCRIPT_QUEUE_MAX, periodic: Vec::new() }
+    }
+}
+
+/// Default of [`ExtensionSettings::threads`], as Tokyo Tyrant.
+pub const SCRIPT_THREADS: usize = 8;
+
+/// Default of [`ExtensionSettings::queue_max`].
+pub const SCRIPT_QUEUE_MAX: usize = 1024;
+
+/// A function that is called periodically.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Periodic {
+    /// Name of the function.
+    pub function: String,
+    /// Time from the beginning of a call to that of the next; at least 1 ms.
+    pub every: Duration,
+}
+
 /// Reason why a function failed, in a short text for its caller. The extension has logged it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

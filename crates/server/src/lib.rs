@@ -16,7 +16,8 @@
 //!
 //! Thread model: the thread that calls [`Server::run`] accepts connections. Event loops, at most
 //! [`Config::threads`], read, execute and reply. A pool of [`Config::pool_threads`] threads
-//! executes requests that wait for the disk. A connection belongs to one event loop at a time.
+//! executes requests that wait for the disk. With an [`Extension`], threads of their own call its
+//! functions. A connection belongs to one event loop at a time.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +48,10 @@ pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
 };
 pub use error::{Error, Result};
-pub use extension::{Extension, ExtensionError, FunctionStatistics};
+pub use extension::{
+    Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic, SCRIPT_QUEUE_MAX,
+    SCRIPT_THREADS,
+};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;

@@ -3,14 +3,17 @@
 use crate::net::event_loop::EventLoop;
 use crate::net::hub::Hub;
 use crate::net::listener::Listener;
-use crate::net::{acceptor, worker_pool};
+use crate::net::script_pool::{Live, ScriptPool};
+use crate::net::{acceptor, script_pool, worker_pool};
 use crate::shared::Shared;
 use crate::stop_signal::StopSignal;
-use crate::{Config, ConnectionUpgrade, Error, Records, Result, ScriptRecords};
+use crate::{
+    Config, ConnectionUpgrade, Error, Extension, ExtensionSettings, Records, Result, ScriptRecords,
+};
 use cabinet::Database;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 
 /// A server that is bound to its endpoints. [`Server::run`] serves them.
@@ -24,6 +27,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Handle {
     stop: Arc<StopSignal>,
+    scripts: Weak<ScriptPool>,
 }
 
 impl Handle {
@@ -32,6 +36,14 @@ impl Handle {
     /// lock and allocates nothing, so a signal handler may call it.
     pub fn stop(&self) {
         self.stop.set();
+    }
+
+    /// Loads the functions of the extension again, in the background. If that fails, the present
+    /// ones stay. Without an extension nothing happens.
+    pub fn reload_extension(&self) {
+        if let Some(scripts) = self.scripts.upgrade() {
+            scripts.reload();
+        }
     }
 }
 
@@ -46,7 +58,8 @@ impl Server {
             listeners.extend(Listener::bind(endpoint)?);
         }
         let hub = Hub::new(config, database)?;
-        let handle = Handle { stop: Arc::clone(&hub.shared.served.stop) };
+        let stop = Arc::clone(&hub.shared.served.stop);
+        let handle = Handle { stop, scripts: Arc::downgrade(&hub.scripts) };
         Ok(Self { hub, listeners, handle })
     }
 
@@ -63,6 +76,21 @@ impl Server {
     /// Returns access to the records, for a front end outside of this crate.
     pub fn records(&self) -> Records {
         Records::new(Arc::clone(&self.hub.shared))
+    }
+
+    /// Lets clients call the functions of `extension` from now on. A server has one at most:
+    /// returns whether there was none. Called before [`Server::run`], which starts the threads.
+    pub fn set_extension(
+        &self,
+        extension: Arc<dyn Extension>,
+        settings: ExtensionSettings,
+    ) -> bool {
+        let is_new = self.hub.scripts.install(extension, settings);
+        if is_new {
+            let scripts = Arc::downgrade(&self.hub.scripts);
+            let _ = self.hub.shared.scripts.set(scripts);
+        }
+        is_new
     }
 
     /// Returns the records for the functions of an [`crate::Extension`] that the caller runs
@@ -98,6 +126,7 @@ impl Server {
             upgrade.stop();
         }
         hub.pool.stop();
+        hub.scripts.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
         if let Some(log) = &shared.served.update_log {
@@ -144,6 +173,25 @@ fn start(
         pool.push(spawn(format!("pool-{number}"), move || {
             let _guard = guard;
             worker_pool::work(&hub);
+            Ok(())
+        })?);
+    }
+    for number in 0..hub.scripts.threads() {
+        let hub = Arc::clone(hub);
+        let guard = StopOnDrop(handle.clone());
+        let live = Live::new(&hub.scripts);
+        pool.push(spawn(format!("script-{number}"), move || {
+            let _guard = guard;
+            script_pool::work(&hub, number, live);
+            Ok(())
+        })?);
+    }
+    if hub.scripts.has_timer() {
+        let scripts = Arc::clone(&hub.scripts);
+        let guard = StopOnDrop(handle.clone());
+        pool.push(spawn("script-timer".into(), move || {
+            let _guard = guard;
+            script_pool::run_timer(&scripts);
             Ok(())
         })?);
     }

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 /// State of a server.
@@ -58,6 +58,14 @@ pub(crate) struct Shared {
     pub(crate) counters: AllCounters,
     /// Scheduler for removing all records later, set once the server runs.
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
+    /// Stats of the extension, set if there is one.
+    pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
+}
+
+/// Stats of the functions that clients call.
+pub(crate) trait ScriptStats: Send + Sync {
+    /// Returns names and values.
+    fn stats(&self) -> Vec<(String, String)>;
 }
 
 /// Scheduler for removing all records at a later time.
@@ -127,6 +135,7 @@ impl Shared {
             awaits_disk,
             loads,
             scheduler: OnceLock::new(),
+            scripts: OnceLock::new(),
             entity_tags: EntityTags::new(served.kind),
             logins: Logins::new(),
             cursor: Mutex::default(),
@@ -145,6 +154,12 @@ impl Shared {
     #[cfg(test)]
     pub(crate) fn for_test(config: Config, database: Database) -> Arc<Self> {
         Self::new(config, database, Arc::new([]), || ()).expect("a server's state")
+    }
+
+    /// Returns whether clients may call functions of an extension.
+    #[inline]
+    pub(crate) fn has_extension(&self) -> bool {
+        self.scripts.get().is_some()
     }
 
     /// Schedules the removal of all records at `at`, or cancels it.

@@ -5,6 +5,7 @@ use crate::counters::Count;
 use crate::shared::Shared;
 use cabinet::name::Kind;
 use std::fmt::Write;
+use std::sync::Weak;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Version of the server.
@@ -118,6 +119,9 @@ pub(crate) fn further_stats(
     ];
     stats.extend(shared.replication.figures(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
+    if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {
+        stats.extend(scripts.stats());
+    }
     for count in &Count::ALL[FURTHER_COUNTS..] {
         stats.push((count.label().to_owned(), total(*count).to_string()));
     }

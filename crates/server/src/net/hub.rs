@@ -1,7 +1,8 @@
-//! Hub: the mailboxes of the event loops and the worker pool, which reach each other through it.
+//! Hub: the mailboxes of the event loops and the pools, which reach each other through it.
 
 use crate::loop_load::LoopLoad;
 use crate::net::mailbox::Mailbox;
+use crate::net::script_pool::ScriptPool;
 use crate::net::worker_pool::WorkerPool;
 use crate::shared::Shared;
 use crate::{Config, Error, Result};
@@ -9,11 +10,12 @@ use cabinet::Database;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Mailboxes of the event loops and the worker pool of a server.
+/// Mailboxes of the event loops and the pools of a server.
 pub(crate) struct Hub {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) pool: Arc<WorkerPool>,
+    pub(crate) scripts: Arc<ScriptPool>,
 }
 
 impl Hub {
@@ -27,7 +29,19 @@ impl Hub {
         let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
-        Ok(Arc::new(Self { shared, mailboxes, pool }))
+        Ok(Arc::new(Self { shared, mailboxes, pool, scripts: Arc::new(ScriptPool::new()) }))
+    }
+
+    /// Wakes the event loops with parked connections: a queue has a place.
+    pub(crate) fn wake_parked(&self) {
+        for mailbox in self.mailboxes.iter() {
+            // Mostly there are none, and a cache line that is only read is shared at no cost.
+            if mailbox.has_parked.load(Ordering::SeqCst)
+                && mailbox.has_parked.swap(false, Ordering::SeqCst)
+            {
+                mailbox.wake();
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::loop_load::LoopLoad;
 use crate::net::connection::Connection;
+use crate::net::script_pool::CallCompletion;
 use crate::net::slab::Token;
 use crate::net::worker_pool::Completion;
 use crate::stop_signal::wake;
@@ -17,6 +18,8 @@ pub(crate) enum Message {
     Adopt(Box<Connection>),
     /// The pool has executed a request.
     Completion(Token, Completion),
+    /// A script thread has called a function.
+    Called(Token, CallCompletion),
     /// The log has become durable up to the position asked for, or has failed.
     Durable {
         /// The log has failed: nothing more becomes durable.

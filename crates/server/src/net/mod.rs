@@ -9,5 +9,7 @@ pub(crate) mod listener;
 pub(crate) mod mailbox;
 pub(crate) mod pace;
 pub(crate) mod pending_reply;
+mod pooled_reply;
+pub(crate) mod script_pool;
 pub(crate) mod slab;
 pub(crate) mod worker_pool;

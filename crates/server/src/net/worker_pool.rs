@@ -4,11 +4,11 @@
 //! connection of the request is parked at its event loop, which is woken once the queue has a
 //! place.
 
-use crate::acknowledgement::AcknowledgementPoint;
 use crate::budget::Charge;
 use crate::net::hub::Hub;
 use crate::net::mailbox::{Mailbox, Message};
 use crate::net::pending_reply::FirstAcknowledgement;
+use crate::net::pooled_reply::PooledReply;
 use crate::net::slab::Token;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::session::Session;
@@ -17,7 +17,6 @@ use crate::shared::Scheduler;
 use cabinet::LogPosition;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A task that may wait, and the number of the event loop that gets its result.
@@ -46,13 +45,8 @@ pub(crate) enum Task {
 /// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    pub(crate) output: Vec<u8>,
-    /// Charge for the bytes of a large reply.
-    pub(crate) charge: Option<Charge>,
     pub(crate) session: Session,
-    pub(crate) next: Next,
-    /// Point to reach before the reply is sent, if it acknowledges a change.
-    pub(crate) acknowledgement: Option<(AcknowledgementPoint, FirstAcknowledgement)>,
+    pub(crate) reply: PooledReply,
 }
 
 /// Queue of the pool.
@@ -151,11 +145,7 @@ pub(crate) fn work(hub: &Hub) {
                 continue;
             }
         };
-        for mailbox in hub.mailboxes.iter() {
-            if mailbox.has_parked.swap(false, Ordering::SeqCst) {
-                mailbox.wake();
-            }
-        }
+        hub.wake_parked();
         let mailbox: &Mailbox = &hub.mailboxes[event_loop];
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
@@ -191,14 +181,16 @@ pub(crate) fn work(hub: &Hub) {
                         Next::Refuse
                     }
                     Step::Executed { next, .. } => next,
+                    // The call is in the session.
+                    Step::Called { .. } => Next::GoOn,
                     // The loop has parsed a complete request, and nothing blocks if waiting is
                     // allowed.
                     Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
                 };
                 drop((request, charge));
                 let session = *session;
-                let completion =
-                    Completion { output, charge: reply_charge, session, next, acknowledgement };
+                let reply = PooledReply { output, charge: reply_charge, next, acknowledgement };
+                let completion = Completion { session, reply };
                 mailbox.post(Message::Completion(token, completion));
             }
             Task::AwaitDurable(position) => {

@@ -171,9 +171,11 @@ fn decode_anywhere<'a>(
         Function::Vanish => Operation::Clear,
         Function::Defragment => Operation::Defragment,
         Function::ClearCache => Operation::ClearCache,
-        Function::Error | Function::Promote | Function::Check | Function::Replication => {
-            return Err(NoOperation::OfServer);
-        }
+        Function::Error
+        | Function::Promote
+        | Function::Check
+        | Function::Reload
+        | Function::Replication => return Err(NoOperation::OfServer),
         Function::Unknown(_) => return Err(NoOperation::Invalid),
     })
 }
@@ -263,6 +265,7 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         | Function::Vanish
         | Function::Promote
         | Function::Check
+        | Function::Reload
         | Function::Replication => true,
         Function::Error => !matches!(kind, MemoryHash | MemoryTree),
         Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),

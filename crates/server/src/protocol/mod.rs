@@ -13,6 +13,7 @@ mod memcached;
 pub(crate) mod records;
 pub(crate) mod refusal;
 pub(crate) mod reparse;
+pub(crate) mod script_call;
 pub(crate) mod script_records;
 pub(crate) mod session;
 mod tokyo_tyrant;
@@ -28,6 +29,7 @@ use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute, i
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
+use crate::protocol::script_call::ScriptCall;
 use crate::protocol::session::Session;
 use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
@@ -67,6 +69,12 @@ pub(crate) enum Step {
         /// Length from which another parse makes sense.
         needed: usize,
     },
+    /// A script thread has to execute the request, which is [`Session::call`]. Nothing was appended
+    /// to the output.
+    Called {
+        /// Length of the request.
+        bytes: usize,
+    },
     /// This thread must not execute the request. Nothing was appended to the output.
     Blocked {
         /// Length of the request.
@@ -98,6 +106,8 @@ pub(crate) enum Next {
 enum Halt {
     /// The request would have to wait.
     Blocked,
+    /// A script thread executes the request.
+    Called,
     /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
@@ -209,6 +219,12 @@ impl<'a> Context<'a> {
     #[inline]
     fn refuses(&self, command: Command, protocol: Protocol) -> bool {
         self.shared.config.mask.refuses(command, protocol)
+    }
+
+    /// Leaves a call to a script thread.
+    fn call<T>(&mut self, call: ScriptCall) -> Result<T, Halt> {
+        self.session.call = Some(Box::new(call));
+        Err(Halt::Called)
     }
 
     /// Returns the writer of this request's records.
@@ -353,6 +369,10 @@ fn finish(
         Err(Halt::Blocked) => {
             output.truncate(start);
             Step::Blocked { bytes }
+        }
+        Err(Halt::Called) => {
+            output.truncate(start);
+            Step::Called { bytes }
         }
         Err(Halt::TooLong) => {
             output.truncate(start);

@@ -1,6 +1,7 @@
 //! Session: state of a client between its requests.
 
 use super::HttpExchange;
+use super::script_call::ScriptCall;
 use crate::access::logins::Peer;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) is_authenticated: bool,
     /// User of the connection, on a server with users.
     pub(crate) peer: Option<Box<Peer>>,
+    /// Call that the present request has left to a script thread.
+    pub(crate) call: Option<Box<ScriptCall>>,
     /// SASL has begun, and expects name and password with its next step.
     pub(crate) expects_credentials: bool,
 }

@@ -35,7 +35,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
 /// Server on a thread of its own, until it is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    handle: Handle,
+    pub(crate) handle: Handle,
     thread: Option<JoinHandle<server::Result<()>>>,
 }
 
@@ -98,7 +98,11 @@ pub(crate) fn start_engine(engine: &Arc<ManualEngine>) -> Running {
 
 /// Starts a server with the given settings.
 pub(crate) fn start_with(config: Config, database: Database) -> Running {
-    let server = Server::bind(config, database).unwrap();
+    run(Server::bind(config, database).unwrap())
+}
+
+/// Runs a server on a thread of its own.
+pub(crate) fn run(server: Server) -> Running {
     let unused = SocketAddr::from(([0, 0, 0, 0], 0));
     let address = server.local_addresses().first().copied().unwrap_or(unused);
     let handle = server.handle();

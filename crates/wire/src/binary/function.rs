@@ -94,6 +94,8 @@ functions! {
     Promote = b"promote",
     /// Verify all checksums: `start`, `state` or `stop`.
     Check = b"check",
+    /// Load the functions of the extension again.
+    Reload = b"reload",
     /// Asks for the state of replication, see [`crate::replication`].
     Replication = b"replication",
 }

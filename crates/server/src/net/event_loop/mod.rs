@@ -16,8 +16,8 @@ use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
 use crate::net::mailbox::{Mailbox, Message};
+use crate::net::script_pool::ScriptJob;
 use crate::net::slab::{Slab, Token};
-use crate::net::worker_pool::Completion;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -82,6 +82,8 @@ struct LoopState {
     is_asking_log: bool,
     /// Connections that wait for a place in the pool's queue.
     parked: Vec<Token>,
+    /// Calls of this round, which are submitted together.
+    calls: Vec<ScriptJob>,
     /// Number of connections in [`Stage::Lingering`].
     lingering: usize,
     meter: Meter,
@@ -116,6 +118,7 @@ impl EventLoop {
             durable: 0,
             is_asking_log: false,
             parked: Vec::new(),
+            calls: Vec::new(),
             lingering: 0,
             meter: Meter::new(now),
             balance: Balance::default(),
@@ -151,6 +154,7 @@ impl EventLoop {
                 self.expire_pending();
                 self.tick();
             }
+            self.state.submit_calls();
             if self.state.stop_at.is_some() && self.has_stopped() {
                 return Ok(());
             }
@@ -187,7 +191,16 @@ impl EventLoop {
         for message in self.state.mailbox().take() {
             match message {
                 Message::Adopt(connection) => self.adopt(connection),
-                Message::Completion(token, completion) => self.complete(token, completion),
+                Message::Completion(token, completion) => {
+                    self.complete(token, |state, connection| {
+                        state.complete(token, connection, completion);
+                    });
+                }
+                Message::Called(token, completion) => {
+                    self.complete(token, |state, connection| {
+                        state.complete_call(token, connection, completion);
+                    });
+                }
                 Message::Durable { failed } => {
                     self.state.is_asking_log = false;
                     if failed {
@@ -225,9 +238,10 @@ impl EventLoop {
         }
     }
 
-    fn complete(&mut self, token: Token, completion: Completion) {
+    /// Calls `complete` to end the wait of a connection, if it is still open.
+    fn complete(&mut self, token: Token, complete: impl FnOnce(&mut LoopState, &mut Connection)) {
         if let Some(connection) = self.connections.get_mut(token) {
-            self.state.complete(token, connection, completion);
+            complete(&mut self.state, connection);
             if self.state.stop_at.is_some() {
                 self.stop_connection(token);
             } else {

@@ -5,11 +5,16 @@ use super::{BUFFER_BYTES, LoopState};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
+use crate::net::hub::Hub;
 use crate::net::pending_reply::FirstAcknowledgement;
+use crate::net::pooled_reply::PooledReply;
+use crate::net::script_pool::{CallCompletion, ScriptJob};
 use crate::net::slab::Token;
 use crate::net::worker_pool::{Completion, Job, Task};
+use crate::ops::failure::Failure;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
+use crate::protocol::script_call::ScriptCall;
 use crate::protocol::{self, Context, Next, Step};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
@@ -19,6 +24,9 @@ use std::sync::atomic::Ordering;
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
+
+/// Number of calls of a round that are submitted before it ends.
+const CALLS_MAX: usize = 32;
 
 impl LoopState {
     /// Handles events of a socket.
@@ -195,7 +203,7 @@ impl LoopState {
                     }
                     break None;
                 }
-                Step::Blocked { bytes } => break Some(bytes),
+                Step::Blocked { bytes } | Step::Called { bytes } => break Some(bytes),
             }
         };
         let mutated = context.mutated;
@@ -244,11 +252,65 @@ impl LoopState {
                 acknowledgement,
             );
         }
-        match blocked {
-            Some(bytes) if self.pool(token, connection, &input[consumed..consumed + bytes]) => {
-                consumed + bytes
+        let Some(bytes) = blocked else { return consumed };
+        let is_placed = match connection.session.call.take() {
+            Some(call) => self.call(token, connection, call, self.hub.scripts.take_place()),
+            None => self.pool(token, connection, &input[consumed..consumed + bytes]),
+        };
+        if is_placed { consumed + bytes } else { consumed }
+    }
+
+    /// Submits a call to the script threads at the end of the round. Returns whether their queue
+    /// had a place; if not, the connection is parked.
+    fn call(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        call: Box<ScriptCall>,
+        has_place: bool,
+    ) -> bool {
+        let mut charge = Charge::none(&self.shared.served.budget);
+        if !charge.set(call.bytes()) {
+            if has_place {
+                self.hub.scripts.give_back_place();
             }
-            _ => consumed,
+            out_of_memory(connection);
+            return false;
+        }
+        connection.begin_wait(self.now_ms());
+        if !has_place {
+            self.park(token, connection, |hub| hub.scripts.has_place());
+            return false;
+        }
+        connection.stage = Stage::Pooled;
+        self.calls.push(ScriptJob { event_loop: self.number, token, call, charge });
+        if self.calls.len() >= CALLS_MAX {
+            self.submit_calls();
+        }
+        true
+    }
+
+    /// Submits the calls of this round to the script threads.
+    #[inline]
+    pub(super) fn submit_calls(&mut self) {
+        if !self.calls.is_empty() {
+            self.hub.scripts.submit(&mut self.calls);
+        }
+    }
+
+    /// Parks a connection until a queue has a place.
+    fn park(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        has_place: impl FnOnce(&Hub) -> bool,
+    ) {
+        connection.stage = Stage::Parked;
+        self.parked.push(token);
+        self.mailbox().has_parked.store(true, Ordering::SeqCst);
+        if has_place(&self.hub) {
+            // The pool may have read the flag before it was set.
+            self.mailbox().wake();
         }
     }
 
@@ -281,13 +343,7 @@ impl LoopState {
                 if let Task::Execute { session, .. } = job.task {
                     connection.session = *session;
                 }
-                connection.stage = Stage::Parked;
-                self.parked.push(token);
-                self.mailbox().has_parked.store(true, Ordering::SeqCst);
-                if self.hub.pool.has_room() {
-                    // The pool may have read the flag before it was set.
-                    self.mailbox().wake();
-                }
+                self.park(token, connection, |hub| hub.pool.has_room());
                 false
             }
         }
@@ -298,27 +354,54 @@ impl LoopState {
         &mut self,
         token: Token,
         connection: &mut Connection,
-        mut completion: Completion,
+        completion: Completion,
     ) {
         connection.session = completion.session;
+        self.end_pooled(token, connection, completion.reply);
+    }
+
+    /// Sends the reply to a call, then resumes the connection.
+    pub(super) fn complete_call(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        completion: CallCompletion,
+    ) {
+        if let Some(reason) = completion.failure {
+            tracing::debug!("ext: {reason}");
+            connection.session.last_failure = Some(Failure::Miscellaneous);
+            connection.session.last_reason = Some(reason);
+            self.shared.last_failure.set(Failure::Miscellaneous);
+        }
+        self.end_pooled(token, connection, completion.reply);
+    }
+
+    fn end_pooled(&mut self, token: Token, connection: &mut Connection, reply: PooledReply) {
+        let PooledReply { mut output, charge, next, acknowledgement } = reply;
         connection.end_wait(self.now_ms());
         if !connection.session.http.is_receiving() {
             connection.request = None;
         }
-        connection.stage = match completion.next {
+        connection.stage = match next {
             Next::GoOn => Stage::Open,
             Next::CloseIfQuiet if !connection.input.is_empty() => Stage::Open,
             Next::CloseIfQuiet | Next::Close | Next::Upgrade | Next::Replicate(_) => Stage::Closing,
             Next::Refuse => Stage::Refusing,
         };
-        if let Some((point, acknowledgement)) = completion.acknowledgement
+        if let Some((point, acknowledgement)) = acknowledgement
             && self.shared.delays_replies
         {
             self.delay_replies(token, connection, point, acknowledgement);
         }
-        self.deliver(connection, &mut completion.output);
+        self.deliver(connection, &mut output);
         // From now on the connection is charged for the unsent bytes.
-        drop(completion.charge);
+        drop(charge);
+        if let Some(call) = connection.session.call.take() {
+            // The pool has decoded a call. Its request cannot be decoded again.
+            self.hub.scripts.force_place();
+            self.call(token, connection, call, true);
+            return;
+        }
         self.resume(token, connection);
     }
 }

@@ -17,6 +17,7 @@ use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::execute::Reply;
 use crate::ops::failure::Failure;
 use crate::ops::reserved::is_reserved;
+use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::store::strings;
 use cabinet::Error;
 use read::Download;
@@ -26,6 +27,7 @@ use wire::binary::Function;
 use wire::http::path::path_key;
 use wire::http::reply;
 use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
+use wire::limits::FUNCTION_NAME_BYTES_LIMIT;
 use wire::{Invalid, Parse};
 
 /// Reply for a damaged record. File names appear only in the server's log.
@@ -95,10 +97,14 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
 /// Announces in the reply that begins at `start` that the connection stays open, if a client of
 /// HTTP/1.0 has asked for it. Otherwise the client would wait for the end of the connection.
 fn announce(head: &Head<'_>, output: &mut Vec<u8>, start: usize) {
-    if head.minor_version == 0
-        && head.keep_alive
-        && let Some(line_feed) = output[start..].iter().position(|byte| *byte == b'\n')
-    {
+    if head.minor_version == 0 && head.keep_alive {
+        announce_open(output, start);
+    }
+}
+
+/// Announces in the reply that begins at `start` that the connection stays open.
+pub(super) fn announce_open(output: &mut Vec<u8>, start: usize) {
+    if let Some(line_feed) = output[start..].iter().position(|byte| *byte == b'\n') {
         let at = start + line_feed + 1;
         output.splice(at..at, *b"Connection: keep-alive\r\n");
     }
@@ -248,11 +254,8 @@ fn post(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    if request.header("X-TT-XNAME").is_some() {
-        context.counters.count(Count::Ext);
-        context.fail("do_http_post", Failure::Invalid);
-        reply::message(output, Status::InternalServerError);
-        return Ok(());
+    if let Some(name) = request.header("X-TT-XNAME") {
+        return call_script(context, request, name, output);
     }
     let Some(name) = request.header("X-TT-MNAME") else {
         reply::message(output, Status::BadRequest);
@@ -272,7 +275,12 @@ fn post(
         return Ok(());
     }
     let mut results = Results::default();
-    if call.run(context, &mut results)? {
+    let done = call.run(context, &mut results).inspect_err(|_| {
+        if let Some(call) = &mut context.session.call {
+            call.set_form(Form::of_http(request, true));
+        }
+    })?;
+    if done {
         let mut body = Vec::new();
         form::results(&mut body, results.elements.iter().map(Vec::as_slice));
         context.check_length(body.len())?;
@@ -285,6 +293,37 @@ fn post(
         answer(context, status, output);
     }
     Ok(())
+}
+
+/// Calls a function of the extension, with the target as the key and the body as the value.
+fn call_script(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    name: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Halt> {
+    context.counters.count(Count::Ext);
+    if !context.shared.has_extension() {
+        context.fail("do_http_post", Failure::Invalid);
+        reply::message(output, Status::InternalServerError);
+        return Ok(());
+    }
+    if name.len() >= FUNCTION_NAME_BYTES_LIMIT {
+        reply::message(output, Status::BadRequest);
+        return Ok(());
+    }
+    let key = match key(context, request) {
+        Ok(key) => key,
+        Err(status) => {
+            reply::message(output, status);
+            return Ok(());
+        }
+    };
+    let options = request.header_number("X-TT-XOPTS").unwrap_or(0);
+    let lock = ScriptLock::of_options(u32::try_from(options).unwrap_or(0));
+    let form = Form::of_http(request, false);
+    let call = ScriptCall::new((name, &key, &request.body()), lock, form);
+    context.call(call)
 }
 
 /// Elements of a result until the response is made, since its length comes first.

@@ -346,6 +346,10 @@ impl ScriptRecords {
             }
             Ok(false) => Err(ScriptError::Invalid(reason.into())),
             Err(Halt::TooLong) => Err(ScriptError::TooLong),
+            Err(Halt::Called) => {
+                state.session.call = None;
+                Err(ScriptError::Invalid("a function cannot load the functions again".into()))
+            }
             Err(Halt::Blocked) => Err(ScriptError::Database(Error::WouldBlock)),
         }
     }

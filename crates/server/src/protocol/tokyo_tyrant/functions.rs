@@ -8,6 +8,7 @@ use crate::ops::failure::Failure;
 use crate::ops::number::leading_number;
 use crate::ops::operation::Operation;
 use crate::ops::scrub;
+use crate::protocol::script_call::{Form, ScriptCall};
 use crate::protocol::{Context, Halt};
 use wire::binary::{Function, Strings};
 
@@ -60,9 +61,11 @@ impl<'a> Call<'a> {
             Function::IterInit => Command::IterInit,
             Function::IterNext => Command::IterNext,
             Function::Sync => Command::Sync,
-            Function::Optimize | Function::Defragment | Function::SetIndex | Function::Check => {
-                Command::Optimize
-            }
+            Function::Optimize
+            | Function::Defragment
+            | Function::SetIndex
+            | Function::Check
+            | Function::Reload => Command::Optimize,
             Function::Vanish => Command::Vanish,
             Function::Promote => Command::SetMaster,
             Function::Error
@@ -113,6 +116,13 @@ impl<'a> Call<'a> {
                 };
                 reply.element(promoted.master.to_string().as_bytes());
                 reply.element(promoted.position_us.to_string().as_bytes());
+            }
+            (Function::Reload, _) if context.shared.has_extension() => {
+                return context.call(ScriptCall::reload(Form::BinaryMisc));
+            }
+            (Function::Reload, _) => {
+                context.fail_because("reload", "the server has no functions to load");
+                return Ok(false);
             }
             (Function::Replication, [wire::replication::IDENTITY]) => {
                 let log = context.shared.served.update_log.as_ref();
@@ -295,7 +305,13 @@ mod tests {
         assert_eq!(refused("setmst"), [Function::Promote]);
         assert_eq!(
             refused("optimize"),
-            [Function::Optimize, Function::Defragment, Function::SetIndex, Function::Check]
+            [
+                Function::Optimize,
+                Function::Defragment,
+                Function::SetIndex,
+                Function::Check,
+                Function::Reload
+            ]
         );
     }
 

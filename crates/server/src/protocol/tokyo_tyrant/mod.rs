@@ -11,6 +11,7 @@ use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::Outcome;
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
+use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::replication::{self, Extended, ReplicaRequest};
 use functions::Call;
 use reply::BinaryReply;
@@ -216,9 +217,12 @@ fn administer(
             let extended = Extended { options, port: u16::try_from(port).unwrap_or(0) };
             return Ok(replicate(context, timestamp_us, server_id, Some(extended)));
         }
-        // Scripts are not supported.
-        Request::Ext { .. } => {
+        Request::Ext { name, options, key, value } => {
             context.counters.count(Count::Ext);
+            if context.shared.has_extension() {
+                let lock = ScriptLock::of_options(options);
+                return context.call(ScriptCall::new((name, key, value), lock, Form::Binary));
+            }
             context.fail("ext", Failure::Invalid);
             false
         }

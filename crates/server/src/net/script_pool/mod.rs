@@ -1,0 +1,443 @@
+//! Script pool: threads that call the functions of the extension, for clients and by the clock.
+//!
+//! No other request waits for these threads, which may be busy for as long as the extension allows.
+//! The queue is bounded. If it is full, the connection of a call is parked at its event loop.
+//!
+//! Thread model: thread 0 begins first and ends last. An event loop collects the calls of a round,
+//! and submits them at once. At most one thread is being woken at a time: a thread that takes a job
+//! wakes another if there are more jobs, so that short calls wake few threads.
+
+mod locks;
+mod timer;
+
+use crate::budget::Charge;
+use crate::extension::{Extension, ExtensionSettings};
+use crate::net::hub::Hub;
+use crate::net::mailbox::Message;
+use crate::net::pending_reply::FirstAcknowledgement;
+use crate::net::pooled_reply::PooledReply;
+use crate::net::slab::Token;
+use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
+use crate::shared::ScriptStats;
+use crate::{ExtensionError, ScriptRecords};
+use locks::{Lock, LockQueue};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+pub(crate) use timer::run_timer;
+
+/// Length of a result, in bytes, from which it counts against the memory of all connections.
+const COUNTED_RESULT_BYTES: usize = 64 << 10;
+
+/// Reason of a failure without any.
+const NO_RESULT: &str = "the function has no result";
+
+/// A call of a client.
+#[derive(Debug)]
+pub(crate) struct ScriptJob {
+    pub(crate) event_loop: usize,
+    pub(crate) token: Token,
+    pub(crate) call: Box<ScriptCall>,
+    /// Charge for the bytes of the call.
+    pub(crate) charge: Charge,
+}
+
+/// Result of a call.
+#[derive(Debug)]
+pub(crate) struct CallCompletion {
+    pub(crate) reply: PooledReply,
+    /// Reason why the call has failed.
+    pub(crate) failure: Option<Box<str>>,
+}
+
+/// Extension of a server, and its settings.
+struct Installed {
+    extension: Arc<dyn Extension>,
+    settings: ExtensionSettings,
+}
+
+/// The threads' queue.
+pub(crate) struct ScriptPool {
+    installed: OnceLock<Installed>,
+    state: Mutex<State>,
+    filled: Condvar,
+    /// Signals that a thread has begun or ended, or that the pool stops.
+    changed: Condvar,
+    /// Number of calls that the queue has, or that loops are about to submit.
+    places: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: LockQueue<ScriptJob>,
+    /// Numbers of the periodic functions that are due.
+    due: VecDeque<usize>,
+    /// Whether the functions are to be loaded again.
+    reloads: bool,
+    /// Number of threads that wait for a job.
+    idle: usize,
+    /// Whether a thread was woken that does not run yet.
+    is_waking: bool,
+    has_begun: bool,
+    /// Number of threads that have not ended.
+    live: usize,
+    /// Whether each periodic function is due or being called.
+    is_running: Vec<bool>,
+    stopping: bool,
+}
+
+/// Next work of a thread.
+enum Work {
+    Call(ScriptJob, Lock),
+    Periodic(usize),
+    Reload,
+}
+
+impl State {
+    fn has_work(&self) -> bool {
+        self.jobs.is_ready() || !self.due.is_empty() || self.reloads
+    }
+
+    fn next(&mut self) -> Option<Work> {
+        if std::mem::take(&mut self.reloads) {
+            return Some(Work::Reload);
+        }
+        if let Some(number) = self.due.pop_front() {
+            return Some(Work::Periodic(number));
+        }
+        let (lock, job) = self.jobs.pop()?;
+        Some(Work::Call(job, lock))
+    }
+}
+
+impl ScriptPool {
+    pub(crate) fn new() -> Self {
+        Self {
+            installed: OnceLock::new(),
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            changed: Condvar::new(),
+            places: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sets the extension. Returns whether there was none before.
+    pub(crate) fn install(
+        &self,
+        extension: Arc<dyn Extension>,
+        settings: ExtensionSettings,
+    ) -> bool {
+        self.installed.set(Installed { extension, settings }).is_ok()
+    }
+
+    /// Returns the number of threads, 0 without an extension.
+    pub(crate) fn threads(&self) -> usize {
+        self.installed.get().map_or(0, |installed| installed.settings.threads.max(1))
+    }
+
+    /// Returns whether functions are called periodically.
+    pub(crate) fn has_timer(&self) -> bool {
+        self.installed.get().is_some_and(|installed| !installed.settings.periodic.is_empty())
+    }
+
+    /// Takes a place for a call in the queue. Returns whether there was one.
+    pub(crate) fn take_place(&self) -> bool {
+        let max = self.installed.get().map_or(0, |installed| installed.settings.queue_max);
+        self.places
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |places| {
+                (places < max).then_some(places + 1)
+            })
+            .is_ok()
+    }
+
+    /// Gives back the place of a call that is not submitted.
+    pub(crate) fn give_back_place(&self) {
+        self.places.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes a place for a call that cannot be parked.
+    pub(crate) fn force_place(&self) {
+        self.places.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the queue has a place.
+    pub(crate) fn has_place(&self) -> bool {
+        let max = self.installed.get().map_or(0, |installed| installed.settings.queue_max);
+        self.places.load(Ordering::SeqCst) < max
+    }
+
+    /// Adds calls, each of which has a place.
+    pub(crate) fn submit(&self, jobs: &mut Vec<ScriptJob>) {
+        let mut state = self.state.lock();
+        for job in jobs.drain(..) {
+            let lock = match job.call.lock {
+                ScriptLock::None => Lock::None,
+                ScriptLock::Record => Lock::of_record(job.call.key()),
+                ScriptLock::All => Lock::All,
+            };
+            state.jobs.push(lock, job);
+        }
+        self.wake_one(&mut state);
+    }
+
+    /// Loads the functions again on one of the threads.
+    pub(crate) fn reload(&self) {
+        let mut state = self.state.lock();
+        state.reloads = true;
+        self.wake_one(&mut state);
+    }
+
+    /// Ends the threads. Jobs that have not begun are dropped.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        state.jobs.clear();
+        state.due.clear();
+        drop(state);
+        self.filled.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// Wakes a thread if there is work for it, unless one is being woken.
+    fn wake_one(&self, state: &mut State) {
+        if state.has_work() && state.idle > 0 && !state.is_waking {
+            state.is_waking = true;
+            self.filled.notify_one();
+        }
+    }
+
+    /// Releases the lock of the last job, and returns the next work; `None` when the pool stops.
+    fn take(&self, released: Lock) -> Option<Work> {
+        let mut state = self.state.lock();
+        state.jobs.release(released);
+        loop {
+            if state.stopping {
+                return None;
+            }
+            if let Some(work) = state.next() {
+                self.wake_one(&mut state);
+                return Some(work);
+            }
+            state.idle += 1;
+            self.filled.wait(&mut state);
+            state.idle -= 1;
+            state.is_waking = false;
+        }
+    }
+
+    /// Calls `begin`, on thread 0 first. Returns whether it was called: the pool may have stopped
+    /// before.
+    fn begin(&self, thread: usize, begin: impl FnOnce()) -> bool {
+        let mut state = self.state.lock();
+        while thread > 0 && !state.has_begun && !state.stopping {
+            self.changed.wait(&mut state);
+        }
+        if state.stopping {
+            return false;
+        }
+        drop(state);
+        begin();
+        self.state.lock().has_begun = true;
+        self.changed.notify_all();
+        true
+    }
+
+    /// Calls `end`, on thread 0 last.
+    fn end(&self, thread: usize, end: impl FnOnce()) {
+        let mut state = self.state.lock();
+        while thread == 0 && state.live > 1 {
+            self.changed.wait(&mut state);
+        }
+        drop(state);
+        end();
+    }
+}
+
+impl std::fmt::Debug for ScriptPool {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ScriptPool")
+            .field("threads", &self.threads())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ScriptStats for ScriptPool {
+    fn stats(&self) -> Vec<(String, String)> {
+        let Some(Installed { extension, .. }) = self.installed.get() else { return Vec::new() };
+        let (idle, queued) = {
+            let state = self.state.lock();
+            (state.idle, state.jobs.len())
+        };
+        let busy = self.threads().saturating_sub(idle);
+        let mut stats = vec![
+            ("script_threads".to_owned(), self.threads().to_string()),
+            ("script_threads_busy".to_owned(), busy.to_string()),
+            ("script_queue".to_owned(), queued.to_string()),
+        ];
+        for function in extension.statistics() {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let name: String =
+                function.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+            stats.push((format!("script_{name}_calls"), function.calls.to_string()));
+            stats.push((format!("script_{name}_failures"), function.failures.to_string()));
+            stats.push((format!("script_{name}_us"), function.time.as_micros().to_string()));
+        }
+        stats
+    }
+}
+
+/// Guard of a thread: counts it as live, even if it panics.
+pub(crate) struct Live(Arc<ScriptPool>);
+
+impl Live {
+    /// Counts a thread that is about to start.
+    pub(crate) fn new(pool: &Arc<ScriptPool>) -> Self {
+        pool.state.lock().live += 1;
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.state.lock().live -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Calls functions until the pool is stopped.
+pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
+    let pool = &*hub.scripts;
+    let Some(installed) = pool.installed.get() else { return };
+    let counters = hub.shared.counters.add_thread();
+    let records = ScriptRecords::new(Arc::clone(&hub.shared), counters, thread, pool.threads());
+    let worker = Worker { hub, installed, records: Arc::new(records) };
+    let has_begun = pool.begin(thread, || {
+        installed.extension.begin(&worker.records);
+        worker.end_call();
+    });
+    if !has_begun {
+        return;
+    }
+    let mut released = Lock::None;
+    while let Some(work) = pool.take(released) {
+        released = worker.run(work);
+    }
+    pool.end(thread, || {
+        installed.extension.end(&worker.records);
+        worker.end_call();
+    });
+}
+
+/// A script thread.
+struct Worker<'h> {
+    hub: &'h Hub,
+    installed: &'h Installed,
+    records: Arc<ScriptRecords>,
+}
+
+impl Worker<'_> {
+    /// Returns the lock to release.
+    fn run(&self, work: Work) -> Lock {
+        let extension = &self.installed.extension;
+        match work {
+            Work::Call(job, lock) => {
+                self.call(job);
+                return lock;
+            }
+            Work::Periodic(number) => {
+                let name = &self.installed.settings.periodic[number].function;
+                // The extension has logged a failure.
+                let _ = extension.call(&self.records, name.as_bytes(), b"", b"");
+                self.end_call();
+                self.hub.scripts.end_periodic(number);
+            }
+            Work::Reload => {
+                // The extension has logged a failure.
+                let _ = extension.reload(&self.records);
+                self.end_call();
+            }
+        }
+        Lock::None
+    }
+
+    /// Ends a call without a client. Its changes are in the update log afterwards.
+    fn end_call(&self) {
+        if self.records.end_call() {
+            // A failure is logged there, and reported to later changes.
+            self.hub.shared.served.flush_update_log();
+        }
+    }
+
+    /// Calls the function for a client, and posts the reply.
+    fn call(&self, job: ScriptJob) {
+        let ScriptJob { event_loop, token, call, charge } = job;
+        let shared = &*self.hub.shared;
+        self.hub.scripts.give_back_place();
+        self.hub.wake_parked();
+        let extension = &self.installed.extension;
+        let result = match call.task {
+            ScriptTask::Function => {
+                extension.call(&self.records, call.name(), call.key(), call.value())
+            }
+            ScriptTask::Reload => extension.reload(&self.records).map(|()| Some(Vec::new())),
+        };
+        let has_changed = self.records.end_call();
+        let completion = if has_changed && !shared.served.flush_update_log() {
+            // A change that is not in the log must not be acknowledged.
+            let mut output = Vec::new();
+            let next = call.refuse(shared.log_failure(), &mut output);
+            let reply = PooledReply { output, charge: None, next, acknowledgement: None };
+            CallCompletion { reply, failure: None }
+        } else {
+            let mut completion = self.encode(&call, result);
+            completion.reply.acknowledgement = has_changed.then(|| {
+                let refusal = call.refusal();
+                (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
+            });
+            completion
+        };
+        drop((call, charge));
+        self.hub.mailboxes[event_loop].post(Message::Called(token, completion));
+    }
+
+    fn encode(
+        &self,
+        call: &ScriptCall,
+        result: Result<Option<Vec<u8>>, ExtensionError>,
+    ) -> CallCompletion {
+        let mut output = Vec::new();
+        let charged = match result {
+            Ok(Some(result)) => self.charge(&result).map(|charge| (result, charge)).map_err(Some),
+            Ok(None) => Err(None),
+            Err(ExtensionError(reason)) => Err(Some(reason)),
+        };
+        let (next, charge, failure) = match charged {
+            Ok((result, charge)) => (call.succeed(&result, &mut output), charge, None),
+            Err(reason) => {
+                let next = call.fail(reason.as_deref(), &mut output);
+                (next, None, Some(reason.as_deref().unwrap_or(NO_RESULT).into()))
+            }
+        };
+        let reply = PooledReply { output, charge, next, acknowledgement: None };
+        CallCompletion { reply, failure }
+    }
+
+    /// Charges the budget for a long result.
+    fn charge(&self, result: &[u8]) -> Result<Option<Charge>, String> {
+        let max = self.hub.shared.config.reply_bytes_max;
+        if result.len() > max {
+            return Err(format!("the result has {} bytes, a reply at most {max}", result.len()));
+        }
+        if result.len() < COUNTED_RESULT_BYTES {
+            return Ok(None);
+        }
+        let mut charge = Charge::none(&self.hub.shared.served.budget);
+        if charge.set(result.len()) {
+            Ok(Some(charge))
+        } else {
+            Err("no memory for the result".into())
+        }
+    }
+}

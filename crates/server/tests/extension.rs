@@ -1,0 +1,539 @@
+//! Extension: functions that clients call, their locks, and the threads that run them.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::{
+    Config, Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic,
+    ScriptRecords, Server, Users,
+};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use support::{
+    Client, Running, WAIT_MAX, config, following, hash, list, logged, logging, memory, misc,
+    request, run, stat, wait_until, wait_until_equal,
+};
+use wire::binary::Request;
+
+const RECORD: u32 = 1;
+const ALL: u32 = 2;
+
+/// Functions of a test.
+#[derive(Default)]
+struct Functions {
+    /// Number of calls of `blocked` that wait, and whether they may end.
+    gate: Mutex<(usize, bool)>,
+    changed: Condvar,
+    /// Number of calls of `alone` and `counted` at the moment.
+    running: AtomicUsize,
+    ticks: AtomicUsize,
+    reloads: AtomicUsize,
+    begun: Mutex<Vec<usize>>,
+    ended: Mutex<Vec<usize>>,
+}
+
+fn failure<T>(reason: impl ToString) -> Result<T, ExtensionError> {
+    Err(ExtensionError(reason.to_string()))
+}
+
+fn number(records: &ScriptRecords, key: &[u8]) -> u64 {
+    let text = records.get(key, |value| String::from_utf8(value.to_vec()).unwrap()).unwrap();
+    text.map_or(0, |text| text.parse().unwrap())
+}
+
+impl Functions {
+    fn release(&self) {
+        self.gate.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until so many calls of `blocked` wait.
+    fn await_blocked(&self, calls: usize) {
+        let gate = self.gate.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(gate, WAIT_MAX, |gate| gate.0 < calls);
+        assert!(!waited.unwrap().1.timed_out());
+    }
+}
+
+impl Extension for Functions {
+    fn begin(&self, records: &Arc<ScriptRecords>) {
+        self.begun.lock().unwrap().push(records.thread());
+        if records.thread() == 0 {
+            let _ = records.put_keep(b"begun", records.threads().to_string().as_bytes());
+        }
+    }
+
+    fn end(&self, records: &Arc<ScriptRecords>) {
+        self.ended.lock().unwrap().push(records.thread());
+        // A read-only replica refuses it.
+        let _ = records.append(b"ended", b"x");
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        name != b"unknown"
+    }
+
+    fn call(
+        &self,
+        records: &Arc<ScriptRecords>,
+        name: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, ExtensionError> {
+        match name {
+            b"echo" => Ok(Some([key, b"\t", value, b"\n"].concat())),
+            b"nothing" => Ok(None),
+            b"long" => Ok(Some(vec![b'v'; number(records, key) as usize])),
+            b"put" => match records.put(key, value, None) {
+                Ok(()) => Ok(Some(b"ok".to_vec())),
+                Err(error) => failure(error),
+            },
+            b"half" => {
+                records.begin_transaction().unwrap();
+                records.put(key, value, None).unwrap();
+                failure("halfway")
+            }
+            b"add" => {
+                let before = number(records, key);
+                // Others would come between.
+                std::thread::yield_now();
+                let after = (before + 1).to_string().into_bytes();
+                records.put(key, &after, None).unwrap();
+                Ok(Some(after))
+            }
+            b"alone" => {
+                let others = self.running.fetch_add(1, Ordering::SeqCst);
+                std::thread::yield_now();
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                if others > 0 { failure("not alone") } else { Ok(Some(Vec::new())) }
+            }
+            b"blocked" => {
+                let mut gate = self.gate.lock().unwrap();
+                gate.0 += 1;
+                self.changed.notify_all();
+                let waited = self.changed.wait_timeout_while(gate, WAIT_MAX, |gate| !gate.1);
+                assert!(!waited.unwrap().1.timed_out());
+                Ok(Some(b"released".to_vec()))
+            }
+            b"tick" => {
+                assert!(key.is_empty() && value.is_empty());
+                self.ticks.fetch_add(1, Ordering::SeqCst);
+                records.append(b"ticks", b"x").unwrap();
+                Ok(None)
+            }
+            _ => failure("there is no such function"),
+        }
+    }
+
+    fn reload(&self, _records: &Arc<ScriptRecords>) -> Result<(), ExtensionError> {
+        if self.reloads.fetch_add(1, Ordering::SeqCst) > 0 {
+            return failure("line 7: syntax");
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> Vec<FunctionStatistics> {
+        let time = Duration::from_micros(12);
+        vec![FunctionStatistics { name: "a b\n".into(), calls: 3, failures: 1, time }]
+    }
+}
+
+fn settings(threads: usize) -> ExtensionSettings {
+    ExtensionSettings { threads, ..ExtensionSettings::default() }
+}
+
+/// Starts a server with the functions.
+fn start(
+    config: Config,
+    settings: ExtensionSettings,
+    database: &Database,
+) -> (Running, Arc<Functions>) {
+    let functions = Arc::new(Functions::default());
+    let server = Server::bind(config, database.clone()).unwrap();
+    assert!(server.set_extension(Arc::<Functions>::clone(&functions), settings));
+    (run(server), functions)
+}
+
+fn started() -> (Running, Arc<Functions>) {
+    start(config(), settings(4), &memory())
+}
+
+fn ext(name: &str, options: u32, key: &str, value: &str) -> Vec<u8> {
+    let (name, key, value) = (name.as_bytes(), key.as_bytes(), value.as_bytes());
+    request(&Request::Ext { name, options, key, value })
+}
+
+/// Returns the reply with a result.
+fn result(value: &str) -> Vec<u8> {
+    [&b"\0"[..], &(value.len() as u32).to_be_bytes(), value.as_bytes()].concat()
+}
+
+/// Returns the number that a call has returned.
+fn read_result(client: &mut Client) -> u64 {
+    assert_eq!(client.read(1), b"\0");
+    let bytes = u32::from_be_bytes(client.read(4).try_into().unwrap());
+    String::from_utf8(client.read(bytes as usize)).unwrap().parse().unwrap()
+}
+
+/// Returns a value of `stats`.
+fn stats(server: &Running, name: &str) -> u64 {
+    server.stat_value(name)
+}
+
+#[test]
+fn a_client_gets_the_result_of_a_function_or_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _) = start(config(), settings(4), &hash(folder.path()));
+    let mut client = server.connect();
+    client.exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+    client.exchange(ext("echo", 0, "", ""), result("\t\n"));
+    client.exchange(ext("nothing", 0, "k", "v"), b"\x01");
+    client.exchange(ext("unknown", 0, "k", "v"), b"\x01");
+    client.exchange(
+        misc("error", &[]),
+        list(&["9999: miscellaneous error: there is no such function"]),
+    );
+    assert_eq!(stat(&server, "cnt_ext").unwrap(), "4");
+}
+
+#[test]
+fn a_server_without_functions_refuses_calls() {
+    let server = support::start(memory());
+    let mut client = server.connect();
+    client.exchange(ext("echo", 0, "k", "v"), b"\x01");
+    client.exchange(misc("reload", &[]), support::MISC_FAILURE);
+    client.send(b"POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 500 "));
+}
+
+#[test]
+fn replies_come_in_the_order_of_the_requests() {
+    let (server, functions) = started();
+    let mut client = server.connect();
+    let pipeline = [
+        b"set k 0 0 1\r\nv\r\n".to_vec(),
+        ext("blocked", 0, "", ""),
+        b"get k\r\n".to_vec(),
+        ext("echo", 0, "a", "b"),
+        ext("put", 0, "k", "w"),
+        b"get k\r\n".to_vec(),
+    ];
+    client.send(&pipeline.concat());
+    client.expect(b"STORED\r\n");
+    functions.await_blocked(1);
+    functions.release();
+    client.expect(result("released"));
+    client.expect(b"VALUE k 0 1\r\nv\r\nEND\r\n");
+    client.expect(result("a\tb\n"));
+    client.expect(result("ok"));
+    client.expect(b"VALUE k 0 1\r\nw\r\nEND\r\n");
+}
+
+/// Lets 32 clients call a function 50 times each.
+fn call_from_32_clients(server: &Running, call: &[u8], is_right: impl Fn(&mut Client) + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..50 {
+                    client.send(call);
+                    is_right(&mut client);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn calls_that_lock_a_record_lose_no_update() {
+    for options in [RECORD, ALL, RECORD | ALL] {
+        let (server, _) = started();
+        call_from_32_clients(&server, &ext("add", options, "k", ""), |client| {
+            read_result(client);
+        });
+        server.connect().exchange("get k\r\n", "VALUE k 0 4\r\n1600\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn calls_that_lock_all_records_run_alone() {
+    let (server, _) = started();
+    call_from_32_clients(&server, &ext("alone", ALL, "k", ""), |client| {
+        client.expect(result(""));
+    });
+}
+
+#[test]
+fn a_lock_of_a_record_holds_up_no_other_call() {
+    let (server, functions) = started();
+    let mut holder = server.connect();
+    holder.send(&ext("blocked", RECORD, "k", ""));
+    functions.await_blocked(1);
+    let mut waiting: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    for client in &mut waiting {
+        client.send(&ext("add", RECORD, "k", ""));
+    }
+    // There are more calls that wait for the lock than threads.
+    wait_until(|| stats(&server, "script_queue") == 8);
+    server.connect().exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+    server.connect().exchange(ext("echo", RECORD, "other", "v"), result("other\tv\n"));
+    server.connect().exchange("set k 0 0 1\r\n5\r\n", "STORED\r\n");
+    functions.release();
+    holder.expect(result("released"));
+    let mut sums: Vec<u64> = waiting.iter_mut().map(read_result).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, (6..14).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_requests_go_on_while_every_script_thread_is_busy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, functions) = start(config(), settings(2), &hash(folder.path()));
+    let mut callers: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut callers {
+        client.send(&ext("blocked", 0, "", ""));
+    }
+    functions.await_blocked(2);
+    let mut client = server.connect();
+    client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.exchange("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+    // Requests for the pool go on too.
+    client.exchange(misc("range", &[]), support::MISC_FAILURE);
+    client.exchange(request(&Request::Sync), b"\0");
+    assert_eq!(stats(&server, "script_threads"), 2);
+    assert_eq!(stats(&server, "script_threads_busy"), 2);
+    functions.release();
+    for client in &mut callers {
+        client.expect(result("released"));
+    }
+}
+
+#[test]
+fn a_full_queue_delays_calls_and_loses_none() {
+    let settings = ExtensionSettings { queue_max: 2, ..settings(1) };
+    let (server, functions) = start(config(), settings, &memory());
+    let mut callers: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+    for client in &mut callers {
+        client.send(&[ext("blocked", 0, "", ""), ext("echo", 0, "k", "v")].concat());
+    }
+    functions.await_blocked(1);
+    server.pass();
+    assert!(stats(&server, "script_queue") <= 2);
+    functions.release();
+    for client in &mut callers {
+        client.expect(result("released"));
+        client.expect(result("k\tv\n"));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_during_a_call_harms_nothing() {
+    let (server, functions) = start(config(), settings(1), &memory());
+    let mut leaving = server.connect();
+    leaving.send(&ext("blocked", RECORD, "k", ""));
+    functions.await_blocked(1);
+    let mut queued = server.connect();
+    queued.send(&ext("put", RECORD, "k", "by one that has left"));
+    server.pass();
+    drop((leaving, queued));
+    functions.release();
+    let mut client = server.connect();
+    client.exchange(ext("echo", RECORD, "k", "v"), result("k\tv\n"));
+    client.exchange("get k\r\n", "VALUE k 0 20\r\nby one that has left\r\nEND\r\n");
+}
+
+#[test]
+fn the_mask_refuses_calls_and_not_what_functions_do() {
+    let masked = |names: &str| Config { mask: names.parse().unwrap(), ..config() };
+    for (names, is_allowed) in [("ext", false), ("allorg", false), ("allwrite,allread", true)] {
+        let (server, _) = start(masked(names), settings(1), &memory());
+        let reply = if is_allowed { result("ok") } else { b"\x01".to_vec() };
+        server.connect().exchange(ext("put", 0, "k", "v"), reply);
+    }
+    let (server, _) = start(masked("allhttp"), settings(1), &memory());
+    let mut client = server.connect();
+    client.send(b"POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 403 "));
+}
+
+#[test]
+fn http_clients_call_functions() {
+    let (server, _) = started();
+    let mut client = server.connect();
+    let mut post = |head: &str, body: &str, reply: &str| {
+        let bytes = body.len();
+        client.send(
+            format!("POST /a%20k HTTP/1.1\r\n{head}Content-Length: {bytes}\r\n\r\n{body}")
+                .as_bytes(),
+        );
+        client.expect(reply);
+    };
+    for options in ["", "X-TT-XOPTS: 1\r\n", "X-TT-XOPTS: 2\r\n"] {
+        post(
+            &format!("X-TT-XNAME: echo\r\n{options}"),
+            "value",
+            "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 10\r\n\r\n\
+             a k\tvalue\n",
+        );
+    }
+    post(
+        "X-TT-XNAME: nothing\r\n",
+        "",
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 22\r\n\
+         \r\nInternal Server Error\n",
+    );
+    post(
+        "X-TT-XNAME: unknown\r\n",
+        "",
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\
+         \r\nthere is no such function\n",
+    );
+    let long = "x".repeat(1024);
+    post(
+        &format!("X-TT-XNAME: {long}\r\n"),
+        "",
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\n\
+         Bad Request\n",
+    );
+    post(
+        "X-TT-MNAME: reload\r\n",
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    client.send(b"POST /k HTTP/1.0\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.read_to_end().ends_with(b"\r\n\r\nk\t\n"));
+    let mut client = server.connect();
+    client.send(
+        b"POST /k HTTP/1.0\r\nConnection: keep-alive\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\
+          \r\n",
+    );
+    client.expect(
+        b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Type: application/octet-stream\r\n\
+          Content-Length: 3\r\n\r\nk\t\n",
+    );
+}
+
+#[test]
+fn changes_of_functions_are_logged_and_replicated_and_a_read_only_replica_refuses_them() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let databases = folders.each_ref().map(|folder| hash(folder.path()));
+    let (master, _) = start(logging(1, folders[0].path()), settings(2), &databases[0]);
+    let mut config = following(2, folders[1].path(), master.address);
+    config.following.is_writable = false;
+    let (replica, _) = start(config, settings(2), &databases[1]);
+    let mut client = master.connect();
+    client.exchange(ext("put", RECORD, "k", "v"), result("ok"));
+    client.exchange(ext("half", 0, "lost", "v"), b"\x01");
+    wait_until(|| databases[1].get(b"k").unwrap().is_some());
+    replica.connect().exchange(ext("put", 0, "k", "w"), b"\x01");
+    replica.connect().exchange(ext("echo", 0, "k", "w"), result("k\tw\n"));
+    assert_eq!(databases[1].get(b"k").unwrap().unwrap(), b"v");
+    assert_eq!(databases[0].get(b"lost").unwrap(), None);
+    wait_until_equal(&databases[0], &databases[1]);
+    drop((master, replica));
+    let put = request(&Request::Put { key: b"k", value: b"v" });
+    let entries = logged(&folders[0].path().join("ulog"));
+    assert!(entries.iter().any(|(origin, _, body)| *origin == 1 && body.starts_with(&put)));
+}
+
+#[test]
+fn a_function_is_called_periodically_and_its_changes_are_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let periodic = Periodic { function: "tick".into(), every: Duration::from_millis(1) };
+    let settings = ExtensionSettings { periodic: vec![periodic], ..settings(1) };
+    let database = hash(folder.path());
+    let (server, functions) = start(logging(1, folder.path()), settings, &database);
+    wait_until(|| functions.ticks.load(Ordering::SeqCst) > 2);
+    // Calls go on beside it.
+    server.connect().exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+    drop(server);
+    let ticks = functions.ticks.load(Ordering::SeqCst);
+    assert_eq!(database.get(b"ticks").unwrap().unwrap().len(), ticks);
+    let appended = request(&Request::PutCat { key: b"ticks", value: b"x" });
+    let entries = logged(&folder.path().join("ulog"));
+    let appends = entries.iter().filter(|(_, _, body)| body.starts_with(&appended));
+    assert_eq!(appends.count(), ticks);
+}
+
+#[test]
+fn thread_0_begins_first_and_ends_last_and_what_it_stores_is_kept() {
+    let database = memory();
+    let (server, functions) = start(config(), settings(4), &database);
+    wait_until(|| functions.begun.lock().unwrap().len() == 4);
+    drop(server);
+    assert_eq!(functions.begun.lock().unwrap()[0], 0);
+    let mut ended = functions.ended.lock().unwrap().clone();
+    assert_eq!(ended[3], 0);
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2, 3]);
+    assert_eq!(database.get(b"begun").unwrap().unwrap(), b"4");
+    assert_eq!(database.get(b"ended").unwrap().unwrap(), b"xxxx");
+    // The functions have dropped the records, and so has the server: the test alone has them.
+    assert_eq!(Arc::strong_count(&functions), 1);
+}
+
+#[test]
+fn functions_are_loaded_again_on_request_and_a_failure_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, functions) = start(config(), settings(4), &hash(folder.path()));
+    let mut client = server.connect();
+    client.exchange(misc("reload", &[]), list(&[]));
+    client.exchange(misc("reload", &[]), support::MISC_FAILURE);
+    client.exchange(misc("error", &[]), list(&["9999: miscellaneous error: line 7: syntax"]));
+    server.handle.reload_extension();
+    wait_until(|| functions.reloads.load(Ordering::SeqCst) == 3);
+    client.exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+}
+
+#[test]
+fn a_result_beyond_the_longest_reply_is_a_failure() {
+    let config = Config { reply_bytes_max: 1000, ..config() };
+    let (server, _) = start(config, settings(1), &memory());
+    let mut client = server.connect();
+    for (bytes, is_allowed) in [(999, true), (1000, true), (1001, false)] {
+        client.exchange(ext("put", 0, "n", &bytes.to_string()), result("ok"));
+        let reply = if is_allowed { result(&"v".repeat(bytes)) } else { b"\x01".to_vec() };
+        client.exchange(ext("long", 0, "n", ""), reply);
+    }
+}
+
+#[test]
+fn stats_have_the_calls_of_each_function() {
+    let (server, _) = started();
+    assert_eq!(stats(&server, "script_a_b__calls"), 3);
+    assert_eq!(stats(&server, "script_a_b__failures"), 1);
+    assert_eq!(stat(&server, "script_a_b__us").unwrap(), "12");
+    assert_eq!(stat(&server, "script_threads").unwrap(), "4");
+}
+
+#[test]
+fn users_call_functions_after_their_login() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    std::fs::write(&path, "alice:secret\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let users = Arc::new(Users::read(&path).unwrap());
+    let config = Config { users: Some(users), ..config() };
+    let (server, _) = start(config, settings(1), &memory());
+    let call = |authorization: &str| {
+        let mut client = server.connect();
+        client.send(
+            format!(
+                "POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\n{authorization}Content-Length: 1\r\n\r\nv"
+            )
+            .as_bytes(),
+        );
+        let status = client.read_until(b"\r\n");
+        (client, status)
+    };
+    assert!(call("").1.starts_with(b"HTTP/1.1 401 "));
+    let (mut client, status) = call("Authorization: Basic YWxpY2U6c2VjcmV0\r\n");
+    assert_eq!(status, b"HTTP/1.1 200 OK\r\n");
+    assert!(client.read_until(b"k\tv\n").ends_with(b"\r\n\r\nk\tv\n"));
+    server.connect().exchange(ext("echo", 0, "k", "v"), b"\x01");
+}

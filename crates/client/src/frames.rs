@@ -8,9 +8,9 @@ use crate::connection::Stream;
 use crate::{Error, Result};
 
 /// Bytes per read, unless a message is longer.
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
-/// Received bytes of a stream, and how many of them have been returned.
+/// Received bytes, and how many of them have been returned.
 #[derive(Default)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
@@ -25,9 +25,14 @@ impl Frames {
         &self.buffer[self.taken..]
     }
 
-    /// Returns the bytes of the message returned last.
-    pub(crate) fn last(&self) -> &[u8] {
-        &self.buffer[self.last_start..self.taken]
+    /// Returns whether a message of the present bytes has been returned.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// Replaces the bytes.
+    pub(crate) fn set(&mut self, bytes: Vec<u8>) {
+        *self = Self { buffer: bytes, ..Self::default() };
     }
 
     /// Makes `next` return the last message again.
@@ -35,19 +40,32 @@ impl Frames {
         self.taken = self.last_start;
     }
 
-    /// Returns the bytes of the next message, as `parse` delimits it. Blocks until it has arrived.
-    pub(crate) fn next(
+    /// Returns the next message, as `parse` finds it, or `None` before it has been received.
+    #[inline]
+    pub(crate) fn next<'s, T>(
+        &'s mut self,
+        parse: impl FnOnce(&'s [u8]) -> Parse<T>,
+    ) -> Result<Option<T>> {
+        match parse(&self.buffer[self.taken..]) {
+            Parse::Complete(message, length) => {
+                self.last_start = self.taken;
+                self.taken += length;
+                Ok(Some(message))
+            }
+            Parse::Incomplete(_) => Ok(None),
+            Parse::Invalid(invalid) => Err(refusal(invalid)),
+        }
+    }
+
+    /// Blocks until `next` returns a message.
+    pub(crate) fn wait(
         &mut self,
         stream: &mut Stream,
         parse: impl Fn(&[u8]) -> Parse<()>,
-    ) -> Result<&[u8]> {
+    ) -> Result<()> {
         loop {
             match parse(self.rest()) {
-                Parse::Complete((), length) => {
-                    self.last_start = self.taken;
-                    self.taken += length;
-                    return Ok(self.last());
-                }
+                Parse::Complete(..) => return Ok(()),
                 Parse::Incomplete(needed) => self.fill(stream, needed).map_err(Error::Receive)?,
                 Parse::Invalid(invalid) => return Err(refusal(invalid)),
             }
@@ -74,16 +92,7 @@ impl Frames {
     }
 }
 
-/// Unwraps a message known to be complete.
-pub(crate) fn parsed<T>(parse: Parse<T>) -> Result<T> {
-    match parse {
-        Parse::Complete(message, _) => Ok(message),
-        Parse::Incomplete(_) => Err(Error::InvalidOperation),
-        Parse::Invalid(invalid) => Err(refusal(invalid)),
-    }
-}
-
-pub(crate) fn refusal(invalid: Invalid) -> Error {
+fn refusal(invalid: Invalid) -> Error {
     let what = match invalid {
         Invalid::TooLarge => "the update is over the limit",
         Invalid::UnknownCommand | Invalid::BadParameters => "the message is not an update",

@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use wire::Parse;
 use wire::binary::{Function, Request, Strings, StringsBuffer, encode, reply};
 use wire::limits::{LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX};
 use wire::replication::{Acknowledgement, FromMaster, IDENTITY, ROOTS, Resume, VERSION};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
-use crate::frames::{Frames, parsed, read_server_id};
+use crate::frames::{Frames, read_server_id};
 use crate::updates::Interrupter;
 use crate::{Address, Error, Result, Settings};
 
@@ -40,11 +41,8 @@ pub struct ReplicaLink {
     /// Id of the master, once it has been received.
     server_id: Option<u32>,
     frames: Frames,
-    /// Decompressed messages, and how many of their bytes have been returned.
-    block: Vec<u8>,
-    taken: usize,
-    /// Start in `block` of the message returned last, if it came from there.
-    last_start: Option<usize>,
+    /// Messages that came compressed.
+    block: Frames,
 }
 
 /// Sends a replica's progress to its master, from any thread.
@@ -68,9 +66,7 @@ impl ReplicaLink {
             is_probed: false,
             server_id: None,
             frames: Frames::default(),
-            block: Vec::new(),
-            taken: 0,
-            last_start: None,
+            block: Frames::default(),
         })
     }
 
@@ -177,50 +173,56 @@ impl ReplicaLink {
     /// Blocks until the next message. Compressed messages are returned one by one, like others.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it gives out")]
     pub fn next(&mut self) -> Result<FromMaster<'_>> {
+        self.wait()?;
+        self.next_received()?.ok_or(Error::InvalidOperation)
+    }
+
+    /// Blocks until [`ReplicaLink::next_received`] returns a message.
+    pub fn wait(&mut self) -> Result<()> {
         self.server_id()?;
-        let is_extended = self.is_extended;
-        while self.taken == self.block.len() {
-            let bytes = self.frames.next(&mut self.stream, |bytes| {
-                if is_extended {
-                    FromMaster::parse(bytes).map(|_| ())
-                } else {
-                    Message::parse(bytes).map(|_| ())
-                }
-            })?;
-            if let FromMaster::Block { bytes, compressed } = parsed(FromMaster::parse(bytes))? {
-                let bytes = bytes.min(REPLICATION_BLOCK_BYTES_MAX);
-                self.block = zstd::bulk::decompress(compressed, bytes).map_err(Error::Receive)?;
-                self.taken = 0;
-                continue;
-            }
-            self.last_start = None;
-            // Parsed again, because the borrow checker does not see that the block is unchanged.
-            return parsed(FromMaster::parse(self.frames.last()));
+        if !self.block.rest().is_empty() {
+            return Ok(());
         }
-        let rest = &self.block[self.taken..];
-        let message = FromMaster::parse(rest);
-        let wire::Parse::Complete(message, length) = message else {
-            return parsed(message);
-        };
-        self.last_start = Some(self.taken);
-        self.taken += length;
-        Ok(message)
+        let is_extended = self.is_extended;
+        self.frames.wait(&mut self.stream, |bytes| parse(bytes, is_extended).map(|_| ()))
+    }
+
+    /// Returns the next message, or `None` before it has been received.
+    #[inline]
+    pub fn next_received(&mut self) -> Result<Option<FromMaster<'_>>> {
+        if self.block.rest().is_empty() {
+            match self.frames.next(|bytes| parse(bytes, self.is_extended))? {
+                Some(FromMaster::Block { bytes, compressed }) => {
+                    let bytes = bytes.min(REPLICATION_BLOCK_BYTES_MAX);
+                    let block = zstd::bulk::decompress(compressed, bytes);
+                    self.block.set(block.map_err(Error::Receive)?);
+                }
+                message => {
+                    if self.block.has_returned() {
+                        self.block.set(Vec::new());
+                    }
+                    return Ok(message);
+                }
+            }
+        }
+        // A block has whole messages only.
+        self.block.next(FromMaster::parse)?.ok_or(Error::InvalidOperation).map(Some)
     }
 
     /// Makes `next` return the last message again.
     pub fn put_back(&mut self) {
-        match self.last_start {
-            Some(start) => self.taken = start,
-            None => self.frames.put_back(),
+        if self.block.has_returned() {
+            self.block.put_back();
+        } else {
+            self.frames.put_back();
         }
     }
+}
 
-    /// Returns whether the next message has been received, so that `next` does not block.
-    #[must_use]
-    pub fn has_next(&self) -> bool {
-        let parsed = FromMaster::parse(self.frames.rest());
-        self.taken < self.block.len() || matches!(parsed, wire::Parse::Complete(..))
-    }
+/// Parses a message. Those that Tokyo Tyrant does not send are accepted from a tyrant server only.
+#[inline]
+fn parse(bytes: &[u8], is_extended: bool) -> Parse<FromMaster<'_>> {
+    if is_extended { FromMaster::parse(bytes) } else { Message::parse(bytes).map(FromMaster::Log) }
 }
 
 /// Asks whether the server is a tyrant server.

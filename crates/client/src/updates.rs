@@ -7,7 +7,7 @@ use wire::binary::{Request, encode};
 use wire::update_log::Message;
 
 use crate::connection::Stream;
-use crate::frames::{Frames, parsed, read_server_id};
+use crate::frames::{Frames, read_server_id};
 use crate::{Address, Error, Result, Settings};
 
 /// A server's update log entries, as they are written.
@@ -82,8 +82,7 @@ impl UpdateStream {
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it gives out")]
     pub fn next(&mut self) -> Result<Message<'_>> {
         self.server_id()?;
-        let bytes =
-            self.frames.next(&mut self.stream, |bytes| Message::parse(bytes).map(|_| ()))?;
-        parsed(Message::parse(bytes))
+        self.frames.wait(&mut self.stream, |bytes| Message::parse(bytes).map(|_| ()))?;
+        self.frames.next(Message::parse)?.ok_or(Error::InvalidOperation)
     }
 }

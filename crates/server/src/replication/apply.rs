@@ -17,7 +17,7 @@ use super::replica_session::{out_of_place, refused};
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::Served;
-use crate::update_log::{Scope, Source, now_us};
+use crate::update_log::{KeyPartitioning, Scope, Source, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ const CONFLICT_MARGIN_US: u64 = 2_000_000;
 /// Number of operations up to which no worker is woken.
 const FEW: usize = 16;
 
+/// Most empty batches whose memory is kept.
+const SPARE_MAX: usize = 4;
+
 /// Applier of the operations of one connection.
 pub(super) struct Applier<'a> {
     served: &'a Served,
@@ -44,6 +47,7 @@ pub(super) struct Applier<'a> {
     check: bool,
     master: u16,
     names: Names,
+    partitioning: KeyPartitioning,
     /// Name of this server's own log in roots, 0 without a log.
     own_log: u64,
     partitions: Arc<PartitionProgress>,
@@ -51,6 +55,7 @@ pub(super) struct Applier<'a> {
     begun: Vec<Begun>,
     /// Progress in each log when the connection began.
     before: Vec<LogProgress>,
+    /// Number of workers, 0 if the receiving thread executes everything.
     workers: usize,
     queue: Mutex<Queue<'a>>,
     /// Signals that there is a batch, or that there will be no more.
@@ -76,6 +81,8 @@ pub(super) struct Names {
 struct Queue<'a> {
     position: &'a mut Position,
     batches: VecDeque<Arc<Batch>>,
+    /// Empty batches, whose memory is used again.
+    spare: Vec<Batch>,
     /// Number of the first batch.
     first: u64,
     /// Bytes of all batches.
@@ -108,6 +115,7 @@ impl<'a> Applier<'a> {
         let queue = Queue {
             position,
             batches: VecDeque::new(),
+            spare: Vec::new(),
             first: 0,
             bytes: 0,
             is_closed: false,
@@ -119,6 +127,7 @@ impl<'a> Applier<'a> {
             check,
             master,
             names,
+            partitioning: served.database.partitioning(),
             own_log: served.update_log.as_ref().and_then(|log| log.name()).unwrap_or(0),
             partitions,
             begun,
@@ -136,6 +145,11 @@ impl<'a> Applier<'a> {
     /// Returns the number of workers to start, which are numbered from 0.
     pub(super) fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Returns an empty batch.
+    pub(super) fn batch(&self) -> Batch {
+        Batch::new(self.workers.max(1))
     }
 
     /// Returns whether the applier has failed.
@@ -169,7 +183,7 @@ impl<'a> Applier<'a> {
                 return Ok(());
             }
             FromMaster::Position(at) => {
-                self.progress.replica_progress.hear(at);
+                self.progress.replica_progress.hear(at, batch.updates.len());
                 batch.passed_us = at.timestamp_us;
                 if at.remaining == 0 {
                     self.has_caught_up.store(true, Ordering::Relaxed);
@@ -187,7 +201,6 @@ impl<'a> Applier<'a> {
             | FromMaster::Progress { .. }
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
-        self.progress.replica_progress.receive();
         let Ok(origin) = u16::try_from(origin) else {
             return Err(End::Halted(format!("{origin} is no server id")));
         };
@@ -217,27 +230,32 @@ impl<'a> Applier<'a> {
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
-        let partition = match is_own {
-            true => None,
-            false => Some(self.partition_of(body, timestamp_us)?),
-        };
-        if partition == Some(ALONE) {
-            self.submit(batch, replayer);
-            self.await_idle();
-            batch.push(operation_of, partition, body);
-            self.submit(batch, replayer);
-        } else {
-            batch.push(operation_of, partition, body);
+        if is_own {
+            batch.push(operation_of, None, body, None);
+            return Ok(());
+        }
+        let key = self.key_of(body, timestamp_us)?;
+        let database = &self.served.database;
+        let partition_of = |key| database.partition_of(self.partitioning, key, PARTITIONS);
+        match key.and_then(partition_of) {
+            None => {
+                self.submit(batch, replayer);
+                self.await_idle();
+                batch.push(operation_of, Some(ALONE), body, None);
+                self.submit(batch, replayer);
+            }
+            partition => batch.push(operation_of, partition, body, key),
         }
         Ok(())
     }
 
     /// Submits the operations of a batch, and leaves it empty.
     pub(super) fn submit(&self, batch: &mut Batch, replayer: &mut Replayer<'_>) {
-        let mut batch = std::mem::take(batch);
         if batch.is_empty() || self.has_failed() {
+            batch.clear();
             return;
         }
+        self.progress.replica_progress.receive(batch.updates.len());
         let bytes = batch.size_bytes();
         let mut queue = self.queue.lock();
         while !queue.batches.is_empty() && queue.bytes + bytes > WAITING_BYTES_MAX {
@@ -246,9 +264,11 @@ impl<'a> Applier<'a> {
             }
             self.shrunk.wait(&mut queue);
         }
+        let empty = queue.spare.pop().unwrap_or_else(|| self.batch());
+        let mut batch = std::mem::replace(batch, empty);
         let is_here = self.workers == 0
             || queue.batches.is_empty()
-                && (batch.updates.len() <= FEW || batch.updates[0].partition == Some(ALONE));
+                && (batch.updates.len() <= FEW || batch.updates[0].partition() == Some(ALONE));
         batch.is_for_workers = !is_here;
         *batch.working.get_mut() = if is_here { 1 } else { self.workers };
         let batch = Arc::new(batch);
@@ -260,8 +280,9 @@ impl<'a> Applier<'a> {
         }
         // Workers skip the batch, as it is done before the next one is submitted.
         drop(queue);
-        match self.go_through(&batch, |_| true, replayer) {
-            Ok(()) => self.done(&batch),
+        let mut shares = 0..self.workers.max(1);
+        match shares.try_for_each(|worker| self.go_through(&batch, worker, replayer)) {
+            Ok(()) => self.done(batch),
             Err(end) => self.fail(end),
         }
     }
@@ -286,9 +307,8 @@ impl<'a> Applier<'a> {
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut next = 0;
         while let Some(batch) = self.next_batch(&mut next) {
-            let is_mine = |partition: usize| partition % self.workers == number;
-            match self.go_through(&batch, is_mine, &mut replayer) {
-                Ok(()) => self.done(&batch),
+            match self.go_through(&batch, number, &mut replayer) {
+                Ok(()) => self.done(batch),
                 Err(end) => self.fail(end),
             }
         }
@@ -314,90 +334,70 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Executes the operations of a batch in the partitions that `is_mine` selects.
+    /// Executes the operations of a batch that are the worker's.
     fn go_through(
         &self,
         batch: &Batch,
-        is_mine: impl Fn(usize) -> bool,
+        worker: usize,
         replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
-        let mut mine = batch.updates.iter().filter(|update| update.partition.is_some_and(&is_mine));
+        let mut mine = batch.share(worker);
         let mut group = Vec::with_capacity(KEYS_AHEAD_MAX);
         loop {
             group.clear();
-            let mut failure = None;
-            for update in mine.by_ref().take(KEYS_AHEAD_MAX) {
-                match self.parse(batch.body(update), update.timestamp_us) {
-                    Ok(logged) => group.push((update, logged)),
-                    Err(end) => {
-                        // The operations before it are executed.
-                        failure = Some(end);
-                        break;
-                    }
-                }
-            }
+            group.extend(mine.by_ref().take(KEYS_AHEAD_MAX));
             if group.is_empty() {
-                return failure.map_or(Ok(()), Err);
+                return Ok(());
             }
-            self.look_ahead(&group);
-            for (update, logged) in &group {
+            self.prefetch(batch, &group);
+            for update in &group {
                 if self.has_failed() {
                     return Ok(());
                 }
-                self.execute(update, logged, replayer)?;
-            }
-            if let Some(end) = failure {
-                return Err(end);
+                self.execute(update, batch.body(update), replayer)?;
             }
         }
     }
 
-    /// Returns the partition of an operation. Only one whose key is not at a place of its own is
-    /// parsed for it.
-    fn partition_of(&self, body: &[u8], timestamp_us: u64) -> Result<usize, End> {
-        let key = match Operation::peek_key(body) {
-            Some(key) => Some(key),
-            None => match self.parse(body, timestamp_us)?.scope() {
-                Scope::Key(key) => Some(key),
-                Scope::All | Scope::Nothing => None,
-            },
-        };
-        let partition = key.and_then(|key| self.served.database.partition_of(key, PARTITIONS));
-        Ok(partition.unwrap_or(ALONE))
-    }
-
-    fn parse<'b>(&self, body: &'b [u8], timestamp_us: u64) -> Result<Logged<'b>, End> {
-        Logged::parse(body, self.served.model)
-            .map_err(|_| End::Halted(format!("the update of {timestamp_us} is no operation")))
+    /// Returns the key of an operation on one record. Only an operation whose key is not at a place
+    /// of its own is parsed for it.
+    fn key_of<'b>(&self, body: &'b [u8], timestamp_us: u64) -> Result<Option<&'b [u8]>, End> {
+        if let Some(key) = Operation::peek_key(body) {
+            return Ok(Some(key));
+        }
+        match Logged::parse(body, self.served.model).map(|logged| logged.scope()) {
+            Ok(Scope::Key(key)) => Ok(Some(key)),
+            Ok(Scope::All | Scope::Nothing) => Ok(None),
+            Err(_) => Err(no_operation(timestamp_us)),
+        }
     }
 
     /// Prefetches the keys of operations, so that the cache misses of their lookups overlap.
-    fn look_ahead(&self, group: &[(&Update, Logged<'_>)]) {
+    fn prefetch(&self, batch: &Batch, group: &[&Update]) {
         let mut keys = [&[][..]; KEYS_AHEAD_MAX];
-        let mut count = 0;
-        for (_, logged) in group {
-            if let Scope::Key(key) = logged.scope() {
-                keys[count] = key;
-                count += 1;
-            }
+        for (key, update) in keys.iter_mut().zip(group) {
+            *key = batch.key(update);
         }
-        if count > 1 {
-            self.served.nonblocking.prefetch(&keys[..count]);
+        if group.len() > 1 {
+            self.served.nonblocking.prefetch(&keys[..group.len()]);
         }
     }
 
     fn execute(
         &self,
         update: &Update,
-        logged: &Logged<'_>,
+        body: &[u8],
         replayer: &mut Replayer<'_>,
     ) -> Result<(), End> {
-        let Some(partition) = update.partition else { return Ok(()) };
-        let Update { timestamp_us, root, slot, .. } = *update;
+        let Some(partition) = update.partition() else { return Ok(()) };
+        let Update { timestamp_us, root, .. } = *update;
         let before = self.before.iter().find(|had| had.log == root.log);
         if before.is_some_and(|had| root.timestamp_us <= had.partitions_us[partition]) {
             return Ok(());
         }
+        // The operation is used in place, because a copy would take longer than parsing it.
+        let parsed = Logged::parse(body, self.served.model);
+        let Ok(logged) = &parsed else { return Err(no_operation(timestamp_us)) };
         let state = replayer.state(logged);
         // An earlier connection or process may have executed the operation.
         let begun = self.begun[partition];
@@ -407,7 +407,7 @@ impl<'a> Applier<'a> {
         } else if state.is_some_and(|state| state != begun.state) {
             // The log may contain the operation.
             self.forget_places()?;
-            self.partitions.executed(slot, partition, root.timestamp_us);
+            self.partitions.executed(update.slot(), partition, root.timestamp_us);
             return Ok(());
         }
         let root = self.names.tells_roots.then_some(root);
@@ -422,7 +422,7 @@ impl<'a> Applier<'a> {
             }
             tracing::warn!("replication: {what}");
         }
-        self.partitions.executed(slot, partition, update.root.timestamp_us);
+        self.partitions.executed(update.slot(), partition, update.root.timestamp_us);
         if self.check && !is_in_doubt {
             self.report_conflict(update, logged.scope());
         }
@@ -477,10 +477,11 @@ impl<'a> Applier<'a> {
     }
 
     /// Notes that a worker has gone through a batch.
-    fn done(&self, batch: &Batch) {
+    fn done(&self, batch: Arc<Batch>) {
         if batch.working.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        drop(batch);
         let mut queue = self.queue.lock();
         let is_done = |batch: &Arc<Batch>| batch.working.load(Ordering::Acquire) == 0;
         while !self.has_failed() && queue.batches.front().is_some_and(is_done) {
@@ -495,6 +496,12 @@ impl<'a> Applier<'a> {
             }
             if let Some(at_us) = batch.caught_up_us {
                 self.progress.caught_up_us.store(at_us, Ordering::Relaxed);
+            }
+            if let Some(mut batch) = Arc::into_inner(batch)
+                && queue.spare.len() < SPARE_MAX
+            {
+                batch.clear();
+                queue.spare.push(batch);
             }
         }
         drop(queue);
@@ -542,10 +549,10 @@ impl<'a> Applier<'a> {
         let mut queue = self.queue.lock();
         let batches = std::mem::take(&mut queue.batches);
         let is_done = |update: &&Update| {
-            let executed_us = update.partition.map(|partition| {
+            let executed_us = update.partition().map(|partition| {
                 let before = self.before.iter().find(|had| had.log == update.root.log);
                 let before_us = before.map_or(0, |had| had.partitions_us[partition]);
-                before_us.max(self.partitions.executed_us(update.slot, partition))
+                before_us.max(self.partitions.executed_us(update.slot(), partition))
             });
             executed_us.is_none_or(|executed_us| update.root.timestamp_us <= executed_us)
         };
@@ -555,6 +562,10 @@ impl<'a> Applier<'a> {
         }
         queue.failure.take()
     }
+}
+
+fn no_operation(timestamp_us: u64) -> End {
+    End::Halted(format!("the update of {timestamp_us} is no operation"))
 }
 
 fn position_error(error: &std::io::Error) -> End {

@@ -76,11 +76,13 @@ impl ReplicaProgress {
         self.changed.notify_all();
     }
 
-    /// Notes the position of the master.
-    pub(super) fn hear(&self, position: Position) {
+    /// Notes the position of the master, which it has sent after `uncounted` operations that were
+    /// not counted as received so far.
+    pub(super) fn hear(&self, position: Position, uncounted: usize) {
         let mut state = self.state.lock();
         state.master = Some((position, Instant::now()));
-        state.expected = state.received.saturating_add(position.remaining);
+        let received = state.received + uncounted as u64;
+        state.expected = received.saturating_add(position.remaining);
         if state.lag_operations() == 0 {
             state.caught_up_us = position.now_us;
         }
@@ -89,9 +91,9 @@ impl ReplicaProgress {
         }
     }
 
-    /// Counts a received operation.
-    pub(super) fn receive(&self) {
-        self.state.lock().received += 1;
+    /// Counts received operations.
+    pub(super) fn receive(&self, operations: usize) {
+        self.state.lock().received += operations as u64;
     }
 
     /// Counts executed operations, and notes the time stamp up to which all are executed.
@@ -212,7 +214,7 @@ mod tests {
         let replica_progress = ReplicaProgress::default();
         replica_progress.begin(5);
         assert_eq!(replica_progress.lag(), None);
-        replica_progress.hear(position(1_000_000_000, 0));
+        replica_progress.hear(position(1_000_000_000, 0), 0);
         assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
     }
 
@@ -220,14 +222,12 @@ mod tests {
     fn the_lag_goes_by_the_clock_of_the_master() {
         let replica_progress = ReplicaProgress::default();
         replica_progress.begin(5);
-        replica_progress.hear(position(10_000_000, 0));
-        replica_progress.hear(position(12_000_000, 3));
+        replica_progress.hear(position(10_000_000, 0), 0);
+        replica_progress.hear(position(12_000_000, 3), 0);
         let lag = replica_progress.lag().expect("a master that says how far it is");
         assert_eq!(lag.operations, 3);
         assert!((2.0..20.0).contains(&lag.seconds), "{lag:?}");
-        for _ in 0..3 {
-            replica_progress.receive();
-        }
+        replica_progress.receive(3);
         assert_eq!(replica_progress.lag().map(|lag| lag.operations), Some(3));
         replica_progress.execute(3, 12_000_000);
         assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));

@@ -2,7 +2,6 @@
 
 use super::SILENCE_MAX;
 use super::apply::{Applier, Names};
-use super::batch::Batch;
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
 use super::initial_sync_receiver::InitialSyncReceiver;
 use super::position::Position;
@@ -282,12 +281,12 @@ impl ReplicaSession<'_> {
                     break;
                 }
                 (FromMaster::Position(at), Some(receiver)) => {
-                    replica_progress.hear(at);
+                    replica_progress.hear(at, 0);
                     receiver.show(&mut self.follower.state.lock())?;
                 }
                 (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
                 (message, Some(receiver)) => {
-                    replica_progress.receive();
+                    replica_progress.receive(1);
                     receiver.take(&mut replayer, message)?;
                     replica_progress.execute(1, 0);
                 }
@@ -336,25 +335,25 @@ impl ReplicaSession<'_> {
     /// Passes received messages to the applier, until the connection ends.
     fn receive(&self, link: &mut ReplicaLink, applier: &Applier<'_>) -> End {
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
-        let mut batch = Batch::default();
+        let mut batch = applier.batch();
         while !self.is_over() && !applier.has_failed() {
-            loop {
-                let message = match link.next() {
-                    Ok(message) => message,
-                    Err(_) if self.is_over() => return End::Changed,
-                    Err(error) => return lost(&error),
+            if let Err(error) = link.wait() {
+                return if self.is_over() { End::Changed } else { lost(&error) };
+            }
+            let mut end = None;
+            while end.is_none() && !batch.is_full() {
+                end = match link.next_received() {
+                    Ok(Some(message)) => applier.take(&mut batch, message, &mut replayer).err(),
+                    Ok(None) => break,
+                    Err(error) => Some(lost(&error)),
                 };
-                let taken = applier.take(&mut batch, message, &mut replayer);
-                if let Err(End::SeedBegins) = taken {
-                    link.put_back();
-                }
-                if taken.is_err() || batch.is_full() || !link.has_next() {
-                    applier.submit(&mut batch, &mut replayer);
-                    match taken {
-                        Ok(()) => break,
-                        Err(end) => return end,
-                    }
-                }
+            }
+            if let Some(End::SeedBegins) = end {
+                link.put_back();
+            }
+            applier.submit(&mut batch, &mut replayer);
+            if let Some(end) = end {
+                return end;
             }
         }
         End::Changed

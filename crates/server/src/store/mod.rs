@@ -96,7 +96,11 @@ impl Store {
     /// Fails if the gate is closed.
     #[inline]
     fn pass(&self) -> Result<()> {
-        self.gate.as_ref().map_or(Ok(()), |gate| gate.pass())
+        // A match builds the large result in place, where `map_or` copies it.
+        match &self.gate {
+            Some(gate) => gate.pass(),
+            None => Ok(()),
+        }
     }
 
     /// Returns the store for threads that must not wait for the disk.

@@ -91,9 +91,16 @@ impl View {
         KeyPartitioning::of(&self.database)
     }
 
-    /// Returns the partition of a key, if keys can be partitioned.
-    pub(crate) fn partition_of(&self, key: &[u8], count: usize) -> Option<usize> {
-        self.partitioning().partition(&self.database, key, count)
+    /// Returns which of `count` partitions a key has, or `None` if it may mean any record.
+    /// `partitioning` is that of this database.
+    #[inline]
+    pub(crate) fn partition_of(
+        &self,
+        partitioning: KeyPartitioning,
+        key: &[u8],
+        count: usize,
+    ) -> Option<usize> {
+        partitioning.partition(&self.database, key, count)
     }
 
     /// Returns whether records are rows.

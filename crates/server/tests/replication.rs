@@ -186,6 +186,8 @@ fn a_replica_of_a_replica_gets_the_changes_too() {
     wait_until(|| is_following(&between) && is_following(&end));
     set(&master, "a", "1");
     wait_until_equal(&last, &source);
+    // The record can be read before its log entry is in the file.
+    wait_until(|| !logged(&three.path().join("ulog")).is_empty());
     let entries = logged(&three.path().join("ulog"));
     assert_eq!(entries.iter().map(|entry| (entry.0, entry.1)).collect::<Vec<_>>(), [(1, 2)]);
 }

@@ -1,6 +1,8 @@
-//! Keys and values on the command line: as given, or in hexadecimal.
+//! Keys and values on the command line: as given, escaped, or in hexadecimal.
 
 use anyhow::{Context, Result, bail};
+use std::fmt::Write as _;
+use std::io::{self, Write};
 
 /// Parses pairs of hexadecimal digits, with or without spaces between them.
 pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
@@ -18,13 +20,110 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
 
 /// Formats bytes as upper-case pairs separated by spaces: `66 69 72`.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
-    pairs.join(" ")
+    let mut text = String::with_capacity(3 * bytes.len());
+    for byte in bytes {
+        let space = if text.is_empty() { "" } else { " " };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{space}{byte:02X}");
+    }
+    text
+}
+
+/// Bytes that are written as they are, of those that a terminal could take for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// None: the text is one field of a line, and can be read back.
+    Nothing,
+    /// Line ends and TABs, so that a text of several lines looks like one.
+    Lines,
+}
+
+/// Writes bytes as text without control characters and invalid UTF-8.
+///
+/// With [`Kept::Nothing`] the text can be read back: backslash, TAB, line feed, carriage return and
+/// NUL are `\\`, `\t`, `\n`, `\r`, `\0`, and each byte of other control characters and of
+/// invalid UTF-8 is `\x` with two digits.
+pub(crate) fn escape(bytes: &[u8], kept: Kept, output: &mut dyn Write) -> io::Result<()> {
+    for chunk in bytes.utf8_chunks() {
+        let mut rest = chunk.valid();
+        let is_special = |c: char| c == '\\' || is_unsafe(c);
+        while let Some(place) = rest.find(is_special) {
+            output.write_all(&rest.as_bytes()[..place])?;
+            let special = rest[place..].chars().next().map_or(1, char::len_utf8);
+            let (special, after) = rest[place..].split_at(special);
+            match (special, kept) {
+                ("\\" | "\n" | "\t", Kept::Lines) => output.write_all(special.as_bytes())?,
+                ("\\", _) => output.write_all(br"\\")?,
+                ("\t", _) => output.write_all(br"\t")?,
+                ("\n", _) => output.write_all(br"\n")?,
+                ("\r", _) => output.write_all(br"\r")?,
+                ("\0", _) => output.write_all(br"\0")?,
+                _ => write_bytes(special.as_bytes(), output)?,
+            }
+            rest = after;
+        }
+        output.write_all(rest.as_bytes())?;
+        write_bytes(chunk.invalid(), output)?;
+    }
+    Ok(())
+}
+
+/// Returns whether a terminal may take a character for a command, or show later ones in another
+/// direction so that they look like something else.
+pub(crate) fn is_unsafe(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn write_bytes(bytes: &[u8], output: &mut dyn Write) -> io::Result<()> {
+    bytes.iter().try_for_each(|byte| write!(output, "\\x{byte:02x}"))
+}
+
+/// Returns bytes as [`escape`] writes them for one field.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut text = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = escape(bytes, Kept::Nothing, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Returns bytes in quotation marks, for messages.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    format!("\"{}\"", escaped(bytes))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{from_hex, to_hex};
+    use super::{Kept, escape, escaped, from_hex, quoted, to_hex};
+
+    fn lines(bytes: &[u8]) -> String {
+        let mut text = Vec::new();
+        escape(bytes, Kept::Lines, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn no_control_character_and_no_invalid_text_is_left() {
+        for (bytes, expected) in [
+            (&b"plain text"[..], "plain text"),
+            ("東京 é".as_bytes(), "東京 é"),
+            (b"a\\b\tc\nd\re\0", r"a\\b\tc\nd\re\0"),
+            (b"\x1b[2J\x07\x7f", r"\x1b[2J\x07\x7f"),
+            ("\u{9b}31m".as_bytes(), r"\xc2\x9b31m"),
+            ("a\u{202e}b".as_bytes(), r"a\xe2\x80\xaeb"),
+            (b"a\xffb\xe6\x9d", r"a\xffb\xe6\x9d"),
+            (b"", ""),
+        ] {
+            assert_eq!(escaped(bytes), expected);
+        }
+        let all: Vec<u8> = (0..=255).collect();
+        assert!(!escaped(&all).contains(char::is_control));
+        assert_eq!(quoted(b"a\n"), r#""a\n""#);
+    }
+
+    #[test]
+    fn lines_of_text_keep_their_ends() {
+        assert_eq!(lines(b"a\\b\n\tc\r\n\x1b\xff"), "a\\b\n\tc\\r\n\\x1b\\xff");
+    }
 
     #[test]
     fn hexadecimal_round_trips() {

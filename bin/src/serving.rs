@@ -54,7 +54,7 @@ impl Service {
         let result = self.run_logged(&log);
         // The program ends with the error, so the standard output shows it anyway.
         if let (Err(error), Some(_)) = (&result, &self.log) {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", crate::describe(error));
         }
         system(format_args!("--------- logging finished [{process}] --------"));
         result

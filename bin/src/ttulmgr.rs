@@ -23,7 +23,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !crate::is_broken_pipe(&error) {
-                eprintln!("{program}: {error:#}");
+                eprintln!("{program}: {}", crate::describe(&error));
             }
             ExitCode::FAILURE
         }

@@ -83,7 +83,7 @@ fn of_database(name: &str, id: u64) -> Result<Snapshot> {
 }
 
 fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot> {
-    let client = crate::remote::connect_to(server)?;
+    let client = crate::remote::Server::connect(server)?;
     let stat = client.stat()?;
     let database = Path::new(OsStr::from_bytes(line_of(&stat, "path").unwrap_or_default()));
     let kind = Kind::of_path(database).filter(|kind| !kind.is_on_memory());
@@ -106,11 +106,11 @@ fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot
     };
     let copy = TemporaryFolder::begin(folder.join(copy_name(database, id)?))?;
     let path = copy.path().display();
-    client.copy(copy.path().as_os_str().as_bytes()).with_context(|| {
-        format!(
-            "{server} cannot copy its database to {path}: its log says why; it has to be started \
-                 with --copy-dir and a folder that this is in"
-        )
+    client.copy(copy.path().as_os_str().as_bytes()).map_err(|error| {
+        client.explain("copy", error.into()).context(format!(
+            "{server} cannot copy its database to {path}; it has to be started with --copy-dir and a \
+             folder that this is in"
+        ))
     })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");

@@ -1,6 +1,8 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
 use crate::backup::{CreateOptions, Repository, Source, create, format_time};
+use crate::output::{AsJson, object, write_json};
+use crate::remote::ServerArgument;
 use anyhow::{Result, bail};
 use cabinet::Damage;
 use clap::Subcommand;
@@ -42,9 +44,8 @@ struct Create {
     /// Folder of the backups; created if it does not exist
     #[arg(value_name = "REPOSITORY")]
     repository: PathBuf,
-    /// Connect to this server on this machine: HOST:PORT, or the path of its Unix socket
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgument,
     /// Back up this database, which must not be open, instead of a server's
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     database: Option<String>,
@@ -65,7 +66,7 @@ impl Create {
         let source = match &self.database {
             Some(name) => Source::Database(name.clone()),
             None => {
-                Source::Server { server: self.server.clone(), by_way_of: self.by_way_of.clone() }
+                Source::Server { server: self.server.address(), by_way_of: self.by_way_of.clone() }
             }
         };
         let repository = Repository::open_to_change(&self.repository, true)?;
@@ -87,6 +88,8 @@ struct List {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
     repository: PathBuf,
+    #[command(flatten)]
+    form: AsJson,
 }
 
 impl List {
@@ -96,6 +99,18 @@ impl List {
         let mut damages = 0;
         for name in repository.names()? {
             match repository.catalog(&name)? {
+                Ok(catalog) if self.form.json => {
+                    let position = catalog.position_us.map(format_time);
+                    let members = [
+                        ("name", name.into()),
+                        ("kind", catalog.kind.title().into()),
+                        ("files", catalog.file_count().into()),
+                        ("bytes", catalog.bytes().into()),
+                        ("copied_bytes", catalog.copied_bytes.into()),
+                        ("position", position.into()),
+                    ];
+                    write_json(&object(members), &mut output)?;
+                }
                 Ok(catalog) => writeln!(
                     output,
                     "{name}\t{}\t{}\t{}\t{}\t{}",

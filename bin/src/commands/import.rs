@@ -137,7 +137,7 @@ fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> 
         (Err(text::Failure::Reading(line, error)), Ok(())) => (line, error),
         (Err(text::Failure::Taking(error)), _) | (_, Err(error)) => (records + 1, error),
     };
-    bail!("line {line}: {error:#}; the {records} records before it were imported")
+    bail!("line {line}: {}; the {records} records before it were imported", crate::describe(&error))
 }
 
 /// Returns the table that a file is an index of, by Tokyo Cabinet's naming: `X.tct.idx.COLUMN.lex`.

@@ -1,13 +1,18 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
+use crate::output::{AsJson, value_of, write_json};
 use anyhow::{Context, Result, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::IndexDescription;
 use cabinet::{Database, Order};
+use serde_json::{Map, Value as Json};
 use std::fmt::Display;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Name of the property of an index.
+const INDEX: &str = "index";
 
 /// First bytes of a manifest.
 const MAGIC: &[u8; 8] = b"tyrantdb";
@@ -17,31 +22,56 @@ pub(super) struct Inspect {
     /// Folder of a database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "PATH")]
     path: PathBuf,
+    #[command(flatten)]
+    form: AsJson,
 }
 
 impl Inspect {
     pub(super) fn run(&self) -> Result<()> {
-        let mut lines = Lines(Vec::new());
+        let mut lines = Properties(Vec::new());
         lines.add("path", self.path.display());
         if is_legacy(&self.path) {
             inspect_file(&File::open(&self.path)?, &mut lines)?;
         } else {
             inspect_database(&self.path, &mut lines)?;
         }
-        Ok(std::io::stdout().lock().write_all(&lines.0)?)
+        let mut output = std::io::stdout().lock();
+        if self.form.json {
+            return write_json(&Json::Object(lines.members()), &mut output);
+        }
+        self.form.write_properties(&lines.0, &mut output)
     }
 }
 
-/// Output lines of name, TAB, value.
-struct Lines(Vec<u8>);
+/// Names and values in the order of the output. Indices share one name.
+struct Properties(Vec<(&'static str, String)>);
 
-impl Lines {
-    fn add(&mut self, name: &str, value: impl Display) {
-        self.0.extend(format!("{name}\t{value}\n").into_bytes());
+impl Properties {
+    fn add(&mut self, name: &'static str, value: impl Display) {
+        self.0.push((name, value.to_string()));
+    }
+
+    /// Returns the members of a JSON object. Values of one name become an array.
+    fn members(&self) -> Map<String, Json> {
+        let mut members = Map::new();
+        for (name, text) in &self.0 {
+            match *name {
+                INDEX => {
+                    let indices = members.entry("indices").or_insert_with(|| Json::Array(vec![]));
+                    if let Json::Array(indices) = indices {
+                        indices.push(text.as_str().into());
+                    }
+                }
+                name => {
+                    members.insert(name.replace(' ', "_"), value_of(text));
+                }
+            }
+        }
+        members
     }
 }
 
-fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
+fn inspect_file(file: &File, lines: &mut Properties) -> Result<()> {
     let header = file.header();
     lines.add("made by", format_args!("Tokyo Cabinet, format {}", header.version));
     lines.add("kind", header.kind.title());
@@ -95,10 +125,10 @@ fn inspect_file(file: &File, lines: &mut Lines) -> Result<()> {
     Ok(())
 }
 
-fn add_indices(indices: &[IndexDescription], lines: &mut Lines) {
+fn add_indices(indices: &[IndexDescription], lines: &mut Properties) {
     for index in indices {
         let column = index.column.escape_ascii();
-        lines.add("index", format_args!("\"{column}\" {}", index.kind.name()));
+        lines.add(INDEX, format_args!("\"{column}\" {}", index.kind.name()));
     }
 }
 
@@ -106,7 +136,7 @@ fn order_name(order: Order) -> &'static str {
     Order::NAMES.iter().find(|(_, other)| *other == order).map_or("unknown", |(name, _)| name)
 }
 
-fn inspect_database(path: &Path, lines: &mut Lines) -> Result<()> {
+fn inspect_database(path: &Path, lines: &mut Properties) -> Result<()> {
     let (version, kind) = manifest(path)?;
     lines.add("made by", format_args!("tyrant, format {version}"));
     lines.add("kind", kind.title());

@@ -1,36 +1,70 @@
 //! Commands on the whole database and on the server.
 
 use super::Run;
+use crate::bytes::{self, Kept};
+use crate::output::{AsJson, Form};
+use crate::remote::Server;
 use anyhow::Result;
-use client::Client;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Stat {}
+pub(super) struct Stat {
+    /// Print only the values with these names
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    form: AsJson,
+}
 
 impl Run for Stat {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        Ok(output.write_all(&client.stat()?)?)
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let text = server.stat()?;
+        let text = String::from_utf8_lossy(&text);
+        let all: Vec<(&str, String)> = text
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .map(|(name, value)| (name, value.to_owned()))
+            .collect();
+        if self.names.is_empty() {
+            return self.form.write_properties(&all, output);
+        }
+        let mut chosen = Vec::new();
+        for name in &self.names {
+            let Some(found) = all.iter().find(|(other, _)| other == name) else {
+                let name = bytes::quoted(name.as_bytes());
+                return Err(server.failure(format_args!(
+                    "its status has no value {name}; \"tyrant stat\" lists them all"
+                )));
+            };
+            chosen.push(found.clone());
+        }
+        self.form.write_properties(&chosen, output)
     }
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Count {}
+pub(super) struct Count {
+    #[command(flatten)]
+    form: AsJson,
+}
 
 impl Run for Count {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        Ok(writeln!(output, "{}", client.count()?)?)
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        self.form.write_number("count", server.count()?, output)
     }
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Size {}
+pub(super) struct Size {
+    #[command(flatten)]
+    form: AsJson,
+}
 
 impl Run for Size {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        Ok(writeln!(output, "{}", client.size()?)?)
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        self.form.write_number("bytes", server.size()?, output)
     }
 }
 
@@ -38,8 +72,8 @@ impl Run for Size {
 pub(super) struct Vanish {}
 
 impl Run for Vanish {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
-        Ok(client.vanish()?)
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        Ok(server.vanish()?)
     }
 }
 
@@ -47,8 +81,8 @@ impl Run for Vanish {
 pub(super) struct Sync {}
 
 impl Run for Sync {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
-        Ok(client.sync()?)
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        Ok(server.sync()?)
     }
 }
 
@@ -60,8 +94,8 @@ pub(super) struct Optimize {
 }
 
 impl Run for Optimize {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
-        Ok(client.optimize(self.parameters.as_bytes())?)
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        Ok(server.optimize(self.parameters.as_bytes())?)
     }
 }
 
@@ -73,8 +107,8 @@ pub(super) struct Copy {
 }
 
 impl Run for Copy {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
-        Ok(client.copy(self.path.as_bytes())?)
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        Ok(server.copy(self.path.as_bytes())?)
     }
 }
 
@@ -86,14 +120,16 @@ pub(super) struct Misc {
     /// Arguments of the function
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Run for Misc {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        let arguments: Vec<_> = self.arguments.iter().map(|argument| argument.as_bytes()).collect();
-        for element in client.misc(self.name.as_bytes(), 0, &arguments)? {
-            output.write_all(&element)?;
-            output.write_all(b"\n")?;
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let arguments: Vec<_> =
+            self.arguments.iter().map(|text| self.form.read(text)).collect::<Result<_>>()?;
+        for element in server.misc(self.name.as_bytes(), 0, &arguments)? {
+            self.form.write_line("element", &element, output)?;
         }
         Ok(())
     }
@@ -110,13 +146,19 @@ pub(super) struct Ext {
     /// Value passed to the function
     #[arg(value_name = "VALUE", default_value = "")]
     value: OsString,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Run for Ext {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        let (key, value) = (self.key.as_bytes(), self.value.as_bytes());
-        output.write_all(&client.ext(self.name.as_bytes(), 0, key, value)?)?;
-        output.write_all(b"\n")?;
-        Ok(())
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let (key, value) = (self.form.read(&self.key)?, self.form.read(&self.value)?);
+        let result = server.ext(self.name.as_bytes(), 0, &key, &value)?;
+        self.form.write_value(&key, &result, true, output)
     }
+}
+
+/// Writes a text of several lines.
+pub(super) fn write_text(text: &[u8], output: &mut dyn Write) -> Result<()> {
+    Ok(bytes::escape(text, Kept::Lines, output)?)
 }

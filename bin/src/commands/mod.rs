@@ -17,9 +17,9 @@ mod rows;
 mod serve;
 mod tail;
 
+use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use client::Client;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -116,54 +116,65 @@ enum Remote {
 /// A command with the server it is sent to.
 #[derive(Debug, clap::Args)]
 struct At<T: clap::Args> {
-    /// Connect to this server: HOST:PORT, or the path of its Unix socket
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgument,
     #[command(flatten)]
     command: T,
 }
 
 /// Execution of a command on a server, which writes results to the output.
 trait Run {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()>;
-}
-
-impl<T: clap::Args + Run> At<T> {
-    fn run(&self) -> Result<()> {
-        let client = crate::remote::connect_to(&self.server)?;
-        let mut output = io::BufWriter::new(io::stdout().lock());
-        let done = self.command.run(&client, &mut output);
-        // Results before an error are printed too.
-        output.flush()?;
-        done.map_err(|error| crate::remote::with_reason(&client, error))
+    /// Returns what the command needs of the database.
+    fn needs(&self) -> Need {
+        Need::Nothing
     }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()>;
 }
 
 impl Remote {
-    fn run(&self) -> Result<()> {
+    /// Returns the name of the command, its server and its execution.
+    fn parts(&self) -> (&'static str, &ServerArgument, &dyn Run) {
         match self {
-            Self::Get(command) => command.run(),
-            Self::Put(command) => command.run(),
-            Self::Out(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Range(command) => command.run(),
-            Self::Find(command) => command.run(),
-            Self::PutRow(command) => command.run(),
-            Self::GetRow(command) => command.run(),
-            Self::Search(command) => command.run(),
-            Self::SetIndex(command) => command.run(),
-            Self::Uid(command) => command.run(),
-            Self::Stat(command) => command.run(),
-            Self::Count(command) => command.run(),
-            Self::Size(command) => command.run(),
-            Self::Vanish(command) => command.run(),
-            Self::Sync(command) => command.run(),
-            Self::Optimize(command) => command.run(),
-            Self::Promote(command) => command.run(),
-            Self::Copy(command) => command.run(),
-            Self::Misc(command) => command.run(),
-            Self::Ext(command) => command.run(),
+            Self::Get(At { server, command }) => ("get", server, command),
+            Self::Put(At { server, command }) => ("put", server, command),
+            Self::Out(At { server, command }) => ("out", server, command),
+            Self::List(At { server, command }) => ("list", server, command),
+            Self::Range(At { server, command }) => ("range", server, command),
+            Self::Find(At { server, command }) => ("find", server, command),
+            Self::PutRow(At { server, command }) => ("put-row", server, command),
+            Self::GetRow(At { server, command }) => ("get-row", server, command),
+            Self::Search(At { server, command }) => ("search", server, command),
+            Self::SetIndex(At { server, command }) => ("set-index", server, command),
+            Self::Uid(At { server, command }) => ("uid", server, command),
+            Self::Stat(At { server, command }) => ("stat", server, command),
+            Self::Count(At { server, command }) => ("count", server, command),
+            Self::Size(At { server, command }) => ("size", server, command),
+            Self::Vanish(At { server, command }) => ("vanish", server, command),
+            Self::Sync(At { server, command }) => ("sync", server, command),
+            Self::Optimize(At { server, command }) => ("optimize", server, command),
+            Self::Promote(At { server, command }) => ("promote", server, command),
+            Self::Copy(At { server, command }) => ("copy", server, command),
+            Self::Misc(At { server, command }) => ("misc", server, command),
+            Self::Ext(At { server, command }) => ("ext", server, command),
         }
+    }
+
+    /// Connects to the server of the command, and runs it.
+    fn run(&self) -> Result<()> {
+        let (_, server, _) = self.parts();
+        let mut output = io::BufWriter::new(io::stdout().lock());
+        self.run_on(&server.connect()?, &mut output)
+    }
+
+    /// Runs the command on this server.
+    fn run_on(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let (name, _, command) = self.parts();
+        server.expect(name, command.needs())?;
+        let done = command.run(server, output);
+        // Results before an error are printed too.
+        output.flush()?;
+        done.map_err(|error| server.explain(name, error))
     }
 }
 
@@ -192,7 +203,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !crate::is_broken_pipe(&error) {
-                eprintln!("tyrant: {error:#}");
+                eprintln!("tyrant: {}", crate::describe(&error));
             }
             ExitCode::FAILURE
         }

@@ -1,8 +1,10 @@
 //! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
-use anyhow::{Context, Result, bail};
-use client::Client;
+use crate::bytes;
+use crate::output::{AsJson, object, write_json};
+use crate::remote::Server;
+use anyhow::Result;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,22 +12,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FUNCTION: &[u8] = b"promote";
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Promote {}
+pub(super) struct Promote {
+    #[command(flatten)]
+    form: AsJson,
+}
 
 impl Run for Promote {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        if crate::remote::stat_value(client, "mhost")?.is_none() {
-            bail!("the server follows no master and cannot be promoted");
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        if server.stat_value("mhost")?.is_none() {
+            return Err(server.failure("it follows no master and cannot be promoted"));
         }
         let nothing: [&[u8]; 0] = [];
-        let promoted =
-            client.misc(FUNCTION, 0, &nothing).context("the server cannot be promoted")?;
+        let promoted = server.misc(FUNCTION, 0, &nothing)?;
         let [master, position] = &promoted[..] else {
-            bail!("the server returned an invalid position");
+            return Err(server.failure("the server returned an invalid position"));
         };
-        let (master, position) =
-            (String::from_utf8_lossy(master), String::from_utf8_lossy(position));
+        let (master, position) = (bytes::escaped(master), bytes::escaped(position));
         let position_us = position.parse().unwrap_or(0);
+        if self.form.json {
+            let members = [("master", master.into()), ("position_us", position_us.into())];
+            return write_json(&object(members), output);
+        }
         let since =
             SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_micros(position_us));
         let seconds = since.unwrap_or_default().as_secs_f64();

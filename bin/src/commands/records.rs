@@ -1,51 +1,14 @@
 //! Commands on records: `get`, `put`, `out`, `list`, `range`, `find`.
 
 use super::Run;
-use crate::{bytes, listing};
-use anyhow::{Context, Result, bail};
-use client::Client;
+use crate::bytes::quoted;
+use crate::listing;
+use crate::output::{Form, Reading};
+use crate::remote::{Need, Server};
+use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-
-/// Text form of keys and values.
-#[derive(Debug, clap::Args)]
-pub(super) struct Form {
-    /// Read and print keys and values in hexadecimal
-    #[arg(long)]
-    hex: bool,
-}
-
-impl Form {
-    pub(super) fn read(&self, text: &OsString) -> Result<Vec<u8>> {
-        if self.hex {
-            return bytes::from_hex(text.to_str().context("not hexadecimal")?);
-        }
-        Ok(text.as_bytes().to_vec())
-    }
-
-    pub(super) fn write(&self, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
-        if self.hex {
-            write!(output, "{}", bytes::to_hex(bytes))?;
-        } else {
-            output.write_all(bytes)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn write_pair(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        output: &mut dyn Write,
-    ) -> Result<()> {
-        self.write(key, output)?;
-        output.write_all(b"\t")?;
-        self.write(value, output)?;
-        output.write_all(b"\n")?;
-        Ok(())
-    }
-}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
@@ -63,30 +26,24 @@ pub(super) struct Get {
 }
 
 impl Run for Get {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let keys: Vec<_> =
             self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
         if self.all {
             let [key] = &keys[..] else { bail!("--all takes a single key") };
-            let values = client.get_all(key)?;
+            let values = server.get_all(key)?;
             if values.is_empty() {
-                bail!(client::Error::NoRecordFound);
+                return Err(server.missing("get", key));
             }
-            for value in values {
-                self.form.write(&value, output)?;
-                output.write_all(b"\n")?;
-            }
-            return Ok(());
+            return values
+                .iter()
+                .try_for_each(|value| self.form.write_line("value", value, output));
         }
         if let [key] = &keys[..] {
-            let Some(value) = client.get(key)? else { bail!(client::Error::NoRecordFound) };
-            self.form.write(&value, output)?;
-            if !self.no_newline {
-                output.write_all(b"\n")?;
-            }
-            return Ok(());
+            let Some(value) = server.get(key)? else { return Err(server.missing("get", key)) };
+            return self.form.write_value(key, &value, !self.no_newline, output);
         }
-        for (key, value) in client.get_many(&keys)? {
+        for (key, value) in server.get_many(&keys)? {
             self.form.write_pair(&key, &value, output)?;
         }
         Ok(())
@@ -114,11 +71,15 @@ pub(super) struct Put {
     #[arg(long, group = "way")]
     duplicate_front: bool,
     #[command(flatten)]
-    form: Form,
+    form: Reading,
 }
 
 impl Run for Put {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+    fn needs(&self) -> Need {
+        if self.duplicate || self.duplicate_front { Need::Duplicates } else { Need::Nothing }
+    }
+
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let key = self.form.read(&self.key)?;
         let value = if self.value == "-" {
             let mut value = Vec::new();
@@ -129,17 +90,17 @@ impl Run for Put {
         } else {
             self.form.read(&self.value)?
         };
-        super::rows::expect_columns(client, &value)?;
+        super::rows::expect_columns(server, &value)?;
         if self.append {
-            client.put_cat(&key, &value)?;
+            server.put_cat(&key, &value)?;
         } else if self.duplicate {
-            client.put_duplicate(&key, &value)?;
+            server.put_duplicate(&key, &value)?;
         } else if self.duplicate_front {
-            client.put_duplicate_front(&key, &value)?;
+            server.put_duplicate_front(&key, &value)?;
         } else if !self.keep {
-            client.put(&key, &value)?;
-        } else if !client.put_keep(&key, &value)? {
-            bail!(client::Error::ExistingRecord);
+            server.put(&key, &value)?;
+        } else if !server.put_keep(&key, &value)? {
+            return Err(server.failure(format_args!("the key {} has a record", quoted(&key))));
         }
         Ok(())
     }
@@ -154,26 +115,33 @@ pub(super) struct Out {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    form: Form,
+    form: Reading,
 }
 
 impl Run for Out {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         if self.all {
             let keys: Vec<_> =
                 self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
-            return Ok(client.out_all(&keys)?);
+            return Ok(server.out_all(&keys)?);
         }
-        let mut missing = 0;
+        let mut absent = Vec::new();
         for key in &self.keys {
-            if !client.out(&self.form.read(key)?)? {
-                missing += 1;
+            let key = self.form.read(key)?;
+            if !server.out(&key)? {
+                absent.push(key);
             }
         }
-        if missing > 0 {
-            bail!("no record found for {missing} of {} keys", self.keys.len());
+        match &absent[..] {
+            [] => Ok(()),
+            [key] => Err(server.missing("out", key)),
+            [first, ..] => Err(server.failure(format_args!(
+                "{} of {} keys have no record, the first is {}",
+                absent.len(),
+                self.keys.len(),
+                quoted(first)
+            ))),
         }
-        Ok(())
     }
 }
 
@@ -193,20 +161,16 @@ pub(super) struct List {
 }
 
 impl Run for List {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let prefix = self.prefix.as_ref().map(|prefix| self.form.read(prefix)).transpose()?;
-        listing::list(client, prefix.as_deref(), self.max, |keys| {
+        listing::list(server, prefix.as_deref(), self.max, |keys| {
             if self.values {
-                return listing::with_values(client, keys, |key, value| match value {
+                return listing::with_values(server, keys, |key, value| match value {
                     Some(value) => self.form.write_pair(key, &value, output),
                     None => Ok(()),
                 });
             }
-            for key in keys {
-                self.form.write(key, output)?;
-                output.write_all(b"\n")?;
-            }
-            Ok(())
+            keys.iter().try_for_each(|key| self.form.write_line("key", key, output))
         })
     }
 }
@@ -227,10 +191,14 @@ pub(super) struct Range {
 }
 
 impl Run for Range {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+    fn needs(&self) -> Need {
+        Need::Order
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let begin = self.form.read(&self.begin)?;
         let end = self.end.as_ref().map(|end| self.form.read(end)).transpose()?;
-        for (key, value) in client.range(&begin, end.as_deref(), self.max)? {
+        for (key, value) in server.range(&begin, end.as_deref(), self.max)? {
             self.form.write_pair(&key, &value, output)?;
         }
         Ok(())
@@ -250,8 +218,8 @@ pub(super) struct Find {
 }
 
 impl Run for Find {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        for (key, value) in client.find(self.pattern.as_bytes(), self.max)? {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        for (key, value) in server.find(self.pattern.as_bytes(), self.max)? {
             self.form.write_pair(&key, &value, output)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! a served one.
 
 use super::serve::rate;
-use crate::remote;
+use crate::remote::{Server, ServerArgument};
 use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Database};
 use std::path::{Path, PathBuf};
@@ -13,24 +13,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
-    /// Folder of the database
-    #[arg(required_unless_present = "server", conflicts_with = "server")]
+    /// Folder of the database; without one a running server verifies its own
+    #[arg(conflicts_with = "server")]
     path: Option<PathBuf>,
-    /// Have a running server verify its database: HOST:PORT, or the path of its Unix socket
-    #[arg(long, value_name = "ADDRESS")]
-    server: Option<String>,
+    #[command(flatten)]
+    server: ServerArgument,
     /// Limit the server's reads to this many bytes per second [default: 64m]
-    #[arg(long, value_name = "BYTES", requires = "server", conflicts_with = "path", value_parser = rate)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "path", value_parser = rate)]
     rate: Option<u64>,
 }
 
 impl Check {
     pub(super) fn run(&self) -> Result<()> {
-        match (&self.path, &self.server) {
-            (Some(path), _) => check_files(path),
-            (None, Some(server)) => check_server(server, self.rate),
-            // The parser requires one of them.
-            (None, None) => Ok(()),
+        match &self.path {
+            Some(path) => check_files(path),
+            None => check_server(&self.server.connect()?, self.rate),
         }
     }
 }
@@ -56,10 +53,9 @@ fn conclude(damages: u64) -> Result<()> {
 }
 
 /// Makes a server verify its database, and waits for the end.
-fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
-    let client = remote::connect_to(server)?;
+fn check_server(client: &Server, rate: Option<u64>) -> Result<()> {
     let check = || -> Result<()> {
-        let run = client.check(rate).context("the server cannot verify its database")?;
+        let run = client.check(rate)?;
         let mut printed = 0;
         loop {
             let state = client.check_state(printed)?;
@@ -85,7 +81,7 @@ fn check_server(server: &str, rate: Option<u64>) -> Result<()> {
             }
         }
     };
-    check().map_err(|error| remote::with_reason(&client, error))
+    check().map_err(|error| client.explain("check", error))
 }
 
 #[derive(Debug, clap::Args)]

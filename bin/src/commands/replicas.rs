@@ -1,7 +1,11 @@
 //! `tyrant replicas`: prints the replication tree and the lag of each server.
 
-use anyhow::{Context, Result};
-use client::{Address, Client, Settings};
+use crate::bytes::escaped;
+use crate::output::{AsJson, object, value_of, write_json};
+use crate::remote::{self, ServerArgument};
+use anyhow::Result;
+use client::{Client, Settings};
+use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
@@ -15,15 +19,18 @@ const DEPTH_MAX: usize = 64;
 /// Print the replication tree from the first master on, with the lag of each server.
 #[derive(Debug, clap::Args)]
 pub(super) struct Replicas {
-    /// Start at this master or replica: HOST:PORT, or the path of its Unix socket
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgument,
+    #[command(flatten)]
+    form: AsJson,
 }
 
 impl Replicas {
     pub(super) fn run(&self) -> Result<()> {
-        let mut address = self.server.clone();
-        let mut status = Status::of(&address).with_context(|| address.clone())?;
+        let mut address = self.server.address();
+        // The first one may be the server of another protocol.
+        drop(self.server.connect()?);
+        let mut status = Status::of(&address)?;
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
@@ -33,18 +40,25 @@ impl Replicas {
                 Ok(above) if !seen.insert(above.id()) => break,
                 Ok(above) => (address, status) = (master, above),
                 Err(error) => {
-                    writeln!(output, "{master}\tunreachable: {error:#}")?;
+                    let line = Line {
+                        address: &master,
+                        error: Some(error.to_string()),
+                        ..Line::default()
+                    };
+                    line.write(self.form, &mut output)?;
                     break;
                 }
             }
         }
-        Tree { output: &mut output, seen: BTreeSet::new() }.show(&address, &status, None, 0)
+        Tree { output: &mut output, form: self.form, seen: BTreeSet::new() }
+            .show(&address, &status, None, 0)
     }
 }
 
 /// Printer of the replication tree.
 struct Tree<'o> {
     output: &'o mut dyn Write,
+    form: AsJson,
     /// Ids of the servers printed so far.
     seen: BTreeSet<String>,
 }
@@ -58,13 +72,18 @@ impl Tree<'_> {
         seen_above: Option<&ReplicaStatus<'_>>,
         depth: usize,
     ) -> Result<()> {
-        let place = "  ".repeat(depth);
-        let role = match (seen_above, status.master()) {
-            (Some(described), _) => described.lag(),
-            (None, Some(master)) => format!("replica of {master}, {}", status.own_lag()),
-            (None, None) => "master".to_owned(),
-        };
-        writeln!(self.output, "{place}{address}\tsid {}\t{role}", status.id())?;
+        let id = status.id();
+        let mut line = Line { address, depth, id: Some(&id), ..Line::default() };
+        match (seen_above, status.master()) {
+            (Some(described), _) => line.describe(described),
+            (None, Some(master)) => {
+                line.state = format!("replica of {master}, {}", status.own_lag());
+                line.lag_operations = status.0.get("replication_lag_operations").cloned();
+                line.lag_seconds = status.0.get("delay").cloned();
+            }
+            (None, None) => line.state = "master".to_owned(),
+        }
+        line.write(self.form, self.output)?;
         if !self.seen.insert(status.id()) || depth >= DEPTH_MAX {
             return Ok(());
         }
@@ -75,20 +94,86 @@ impl Tree<'_> {
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
-                Err(error) => writeln!(
-                    self.output,
-                    "{place}  {}\tsid {}\t{}, does not answer: {error:#}",
-                    described.address(),
-                    described.id,
-                    described.lag()
-                )?,
+                Err(error) => {
+                    let mut line = Line {
+                        address: described.address(),
+                        depth: depth + 1,
+                        id: Some(described.id),
+                        error: Some(error.to_string()),
+                        ..Line::default()
+                    };
+                    line.describe(&described);
+                    line.write(self.form, self.output)?;
+                }
             }
         }
         let count = status.value("replicas").parse().unwrap_or(0);
-        if shown < count {
-            writeln!(self.output, "{place}  and {} more without a description", count - shown)?;
+        if shown < count && self.form.json {
+            let members =
+                [("depth", (depth + 1).into()), ("replicas_not_described", (count - shown).into())];
+            write_json(&object(members), self.output)?;
+        } else if shown < count {
+            let place = "  ".repeat(depth + 1);
+            writeln!(self.output, "{place}and {} more without a description", count - shown)?;
         }
         Ok(())
+    }
+}
+
+/// Line about one server.
+#[derive(Default)]
+struct Line<'a> {
+    address: &'a str,
+    /// Number of masters above it.
+    depth: usize,
+    id: Option<&'a str>,
+    /// Role or state, and lag, as text.
+    state: String,
+    lag_operations: Option<String>,
+    lag_seconds: Option<String>,
+    /// Reason why the server does not answer.
+    error: Option<String>,
+}
+
+impl Line<'_> {
+    /// Takes the description of the server by its master.
+    fn describe(&mut self, status: &ReplicaStatus<'_>) {
+        self.state = status.lag();
+        let word = |name| status.words.get(name).map(|word| (*word).to_owned());
+        self.lag_operations = word("lag_operations");
+        self.lag_seconds = word("lag_seconds");
+    }
+
+    fn write(&self, form: AsJson, output: &mut dyn Write) -> Result<()> {
+        let Self { address, depth, id, state, lag_operations, lag_seconds, error } = self;
+        if form.json {
+            let mut members = Map::new();
+            members.insert("address".to_owned(), (*address).into());
+            members.insert("depth".to_owned(), (*depth).into());
+            let optional = [
+                ("server_id", id.map(value_of)),
+                ("state", (!state.is_empty()).then(|| state.as_str().into())),
+                ("lag_operations", lag_operations.as_deref().map(value_of)),
+                ("lag_seconds", lag_seconds.as_deref().map(value_of)),
+                ("error", error.as_deref().map(Into::into)),
+            ];
+            for (name, value) in optional {
+                members.extend(value.map(|value| (name.to_owned(), value)));
+            }
+            return write_json(&Json::Object(members), output);
+        }
+        let mut line = format!("{}{}", "  ".repeat(*depth), escaped(address.as_bytes()));
+        if let Some(id) = id {
+            line.push_str(&format!("\tsid {}", escaped(id.as_bytes())));
+        }
+        if !state.is_empty() || error.is_some() {
+            line.push_str(&format!("\t{}", escaped(state.as_bytes())));
+        }
+        if let Some(error) = error {
+            let comma = if state.is_empty() { "" } else { ", " };
+            line.push_str(&format!("{comma}does not answer: {}", escaped(error.as_bytes())));
+        }
+        Ok(writeln!(output, "{line}")?)
     }
 }
 
@@ -97,15 +182,16 @@ struct Status(BTreeMap<String, String>);
 
 impl Status {
     fn of(address: &str) -> Result<Self> {
-        let address: Address =
-            address.parse().context("neither HOST:PORT nor the path of a socket")?;
+        let parsed = remote::parse(address)?;
         let settings = Settings {
             connect_timeout: TIMEOUT,
             read_timeout: Some(TIMEOUT),
             write_timeout: Some(TIMEOUT),
             ..Settings::default()
         };
-        let text = Client::connect_with(address, settings)?.stat()?;
+        let text = Client::connect_with(parsed, settings)
+            .and_then(|client| client.stat())
+            .map_err(|error| remote::cannot_connect(address, &error))?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let figures = text.lines().filter_map(|line| line.split_once('\t'));
         Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))

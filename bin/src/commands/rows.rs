@@ -1,53 +1,27 @@
 //! Commands on tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
 
 use super::Run;
+use super::manage::write_text;
 use super::queries::Queries;
-use crate::remote;
-use anyhow::{Context, Result, bail, ensure};
+use crate::bytes::quoted;
+use crate::output::{AsJson, Form, object, write_json};
+use crate::remote::{Need, Server};
+use anyhow::{Context, Result};
+use cabinet::name::Kind;
 use cabinet::table::{IndexChange, OrderKind};
-use client::{Client, Pair, Search as Query};
+use client::{Pair, Search as Query};
+use serde_json::Value as Json;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Writes names and values, each after a TAB, and a newline.
-fn write_columns(columns: &[Pair], output: &mut dyn Write) -> Result<()> {
-    for part in columns.iter().flat_map(|(name, value)| [name, value]) {
-        output.write_all(b"\t")?;
-        output.write_all(part)?;
-    }
-    Ok(output.write_all(b"\n")?)
-}
-
-/// Type of a table in a server's `stat`.
-const TABLE: &str = "table";
-
-/// Fails if the server's database is not a table. Some servers would store the row as something
-/// else.
-fn expect_table(client: &Client, command: &str) -> Result<()> {
-    // If the client may not read the status, the server decides.
-    let Some(kind) = remote::stat_value(client, "type")? else { return Ok(()) };
-    ensure!(
-        kind == TABLE,
-        "{command} is for tables (.tct), and the database of the server is of the kind {kind}: use put, \
-         get, list"
-    );
-    Ok(())
-}
-
 /// Fails if the server's database is a table and the value is not the columns of a row: alternating
 /// names and values, separated by NUL.
-pub(super) fn expect_columns(client: &Client, value: &[u8]) -> Result<()> {
+pub(super) fn expect_columns(server: &Server, value: &[u8]) -> Result<()> {
     let is_even = value.iter().filter(|byte| **byte == 0).count() % 2 == 1;
-    if value.is_empty() || is_even {
-        return Ok(());
+    if !value.is_empty() && !is_even && server.kind() == Some(Kind::Table) {
+        return Err(server.failure("a value without columns is no row: use put-row KEY NAME=VALUE"));
     }
-    let kind = remote::stat_value(client, "type")?;
-    ensure!(
-        kind.as_deref() != Some(TABLE),
-        "the database of the server is a table, and the value has no columns: use put-row KEY \
-         NAME=VALUE"
-    );
     Ok(())
 }
 
@@ -68,7 +42,11 @@ pub(super) struct PutRow {
 }
 
 impl Run for PutRow {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let column = |text: &OsString| {
             let text = text.as_bytes();
             let middle = text.iter().position(|byte| *byte == b'=');
@@ -78,14 +56,13 @@ impl Run for PutRow {
             Ok((text[..middle].to_vec(), text[middle + 1..].to_vec()))
         };
         let columns: Vec<Pair> = self.columns.iter().map(column).collect::<Result<_>>()?;
-        expect_table(client, "put-row")?;
         let key = self.key.as_bytes();
         if self.add {
-            client.put_row_cat(key, &columns)?;
+            server.put_row_cat(key, &columns)?;
         } else if !self.keep {
-            client.put_row(key, &columns)?;
-        } else if !client.put_row_keep(key, &columns)? {
-            bail!(client::Error::ExistingRecord);
+            server.put_row(key, &columns)?;
+        } else if !server.put_row_keep(key, &columns)? {
+            return Err(server.failure(format_args!("the key {} has a row", quoted(key))));
         }
         Ok(())
     }
@@ -96,23 +73,31 @@ pub(super) struct GetRow {
     /// Keys; rows are printed as key, TAB, name, TAB, value, TAB, name, ...
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Run for GetRow {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        expect_table(client, "get-row")?;
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let mut found = 0;
         for key in &self.keys {
-            if let Some(columns) = client.get_row(key.as_bytes())? {
-                output.write_all(key.as_bytes())?;
-                write_columns(&columns, output)?;
+            let key = self.form.read(key)?;
+            if let Some(columns) = server.get_row(&key)? {
+                self.form.write_row(&key, &columns, output)?;
                 found += 1;
             }
         }
-        if found == 0 {
-            bail!(client::Error::NoRecordFound);
+        match &self.keys[..] {
+            [key] if found == 0 => Err(server.missing("get-row", &self.form.read(key)?)),
+            keys if found == 0 => {
+                Err(server.failure(format_args!("none of the {} keys has a row", keys.len())))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -144,6 +129,8 @@ pub(super) struct Search {
     /// Print how the server finds the rows
     #[arg(long, group = "what")]
     explain: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Search {
@@ -168,25 +155,33 @@ impl Search {
 }
 
 impl Run for Search {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let query = self.query()?;
-        expect_table(client, "search")?;
         if self.count {
-            writeln!(output, "{}", client.search_count(&query)?)?;
+            self.form.as_json().write_number("count", server.search_count(&query)?, output)?;
         } else if self.out {
-            writeln!(output, "{}", client.search_out(&query)?)?;
+            self.form.as_json().write_number("removed", server.search_out(&query)?, output)?;
         } else if self.explain {
-            output.write_all(&client.search_hint(&query)?)?;
+            let hint = server.search_hint(&query)?;
+            if self.form.as_json().json {
+                let text = String::from_utf8_lossy(&hint);
+                let steps = text.lines().map(Into::into).collect();
+                write_json(&object([("steps", Json::Array(steps))]), output)?;
+            } else {
+                write_text(&hint, output)?;
+            }
         } else if self.rows || !self.columns.is_empty() {
             let columns: Vec<_> = self.columns.iter().map(|name| name.as_bytes()).collect();
-            for row in client.search_rows(&query, &columns)? {
-                output.write_all(&row.key)?;
-                write_columns(&row.columns, output)?;
+            for row in server.search_rows(&query, &columns)? {
+                self.form.write_row(&row.key, &row.columns, output)?;
             }
         } else {
-            for key in client.search(&query)? {
-                output.write_all(&key)?;
-                output.write_all(b"\n")?;
+            for key in server.search(&query)? {
+                self.form.write_line("key", &key, output)?;
             }
         }
         Ok(())
@@ -205,22 +200,31 @@ pub(super) struct SetIndex {
 }
 
 impl Run for SetIndex {
-    fn run(&self, client: &Client, _output: &mut dyn Write) -> Result<()> {
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind)
             .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
-        expect_table(client, "set-index")?;
-        Ok(client.set_index(self.column.as_bytes(), kind)?)
+        Ok(server.set_index(self.column.as_bytes(), kind)?)
     }
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Uid {}
+pub(super) struct Uid {
+    #[command(flatten)]
+    form: AsJson,
+}
 
 impl Run for Uid {
-    fn run(&self, client: &Client, output: &mut dyn Write) -> Result<()> {
-        expect_table(client, "uid")?;
-        Ok(writeln!(output, "{}", client.generate_uid()?)?)
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        self.form.write_number("uid", server.generate_uid()?, output)
     }
 }
 

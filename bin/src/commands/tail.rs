@@ -1,8 +1,10 @@
 //! `tyrant tail`: prints the changes on a server, line by line.
 
-use crate::transfer::text::{Format, escape, write_member};
+use crate::bytes::{Kept, escape};
+use crate::remote::{self, ServerArgument};
+use crate::transfer::text::write_member;
 use crate::updates::name;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use client::{Settings, UpdateStream};
 use std::io::{BufWriter, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,18 +18,29 @@ const SERVER_ID: u32 = 0x7fff_ffff;
 /// Longest silence of a server, which sends a heartbeat every second.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// Formats of the printed lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LineFormat {
+    /// Fields separated by TABs
+    Tsv,
+    /// One JSON object per line
+    Jsonl,
+}
+
 /// Print the changes on a server from its update log, until interrupted.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tail {
-    /// Connect to this server: HOST:PORT, or the path of its Unix socket
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:1978")]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgument,
     /// Begin at this time: microseconds since 1970, or now
     #[arg(long, value_name = "TIME", default_value = "now", value_parser = timestamp)]
     from: u64,
     /// Print lines in this format
     #[arg(long, value_enum, default_value = "tsv")]
-    format: Format,
+    format: LineFormat,
+    /// Print JSON, one object per line, as --format jsonl does
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// End after N lines
     #[arg(long, value_name = "N")]
     max: Option<u64>,
@@ -35,28 +48,38 @@ pub(super) struct Tail {
 
 impl Tail {
     pub(super) fn run(&self) -> Result<()> {
-        let address = self.server.parse().with_context(|| {
-            format!("{:?} is neither HOST:PORT nor the path of a socket", self.server)
-        })?;
+        let address = self.server.address();
         let settings = Settings { read_timeout: Some(SILENCE_MAX), ..Settings::default() };
-        let mut updates = UpdateStream::open(&address, &settings, self.from.max(1), SERVER_ID)?;
-        updates
-            .server_id()
-            .context("the server sends no updates: it has no update log, or none this old")?;
+        // A stream cannot tell a server without a log from one of another protocol.
+        drop(self.server.connect()?);
+        let mut updates =
+            UpdateStream::open(&remote::parse(&address)?, &settings, self.from.max(1), SERVER_ID)
+                .map_err(|error| remote::cannot_connect(&address, &error))?;
+        updates.server_id().map_err(|_| {
+            anyhow!(
+                "{address} sends no updates: it has no update log (--update-log), or none this old"
+            )
+        })?;
         let mut output = BufWriter::new(std::io::stdout().lock());
         let mut left = self.max.unwrap_or(u64::MAX);
         while left > 0 {
             if !updates.has_next() {
                 output.flush()?;
             }
-            let Message::Update { timestamp_us, origin, body } = updates.next()? else { continue };
+            let message = updates.next().map_err(|error| {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                let cause = cause.unwrap_or_else(|| error.to_string());
+                anyhow!("the stream of updates from {address} ended: {cause}")
+            })?;
+            let Message::Update { timestamp_us, origin, body } = message else { continue };
             let Ok(operation) = Operation::parse(body) else {
                 bail!("the update of {timestamp_us} is not a valid operation");
             };
             let update = Update { timestamp_us, origin, operation };
-            match self.format {
-                Format::Tsv => update.write_tsv(&mut output)?,
-                Format::Jsonl => update.write_json(&mut output)?,
+            if self.json || self.format == LineFormat::Jsonl {
+                update.write_json(&mut output)?;
+            } else {
+                update.write_tsv(&mut output)?;
             }
             left -= 1;
         }
@@ -87,7 +110,7 @@ impl Update<'_> {
         let Arguments { strings, number } = arguments(&operation.request);
         for (_, argument) in strings {
             output.write_all(b"\t")?;
-            escape(argument, output)?;
+            escape(argument, Kept::Nothing, output)?;
         }
         if let Some((_, number)) = number {
             write!(output, "\t{number}")?;

@@ -64,7 +64,7 @@ pub(super) fn error(error: &anyhow::Error) -> String {
     if let Some(error) = error.downcast_ref::<client::Error>() {
         format!("{}: {error}", error.code())
     } else {
-        format!("9999: {error:#}")
+        format!("9999: {}", crate::describe(error))
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A line of TSV is a key and a value separated by a TAB. For a row it is the key, then name and
 //! value of each column. In all of them backslash, TAB, line feed, carriage return and NUL are
-//! written `\\`, `\t`, `\n`, `\r` and `\0`; all other bytes are written unchanged.
+//! written `\\`, `\t`, `\n`, `\r` and `\0`; all other bytes are written unchanged. A byte is also
+//! read as `\xHH`, two hexadecimal digits, as the lists of a server's records have it.
 //!
 //! A line of JSON is an object with these members:
 //!
@@ -16,7 +17,7 @@
 //!
 //! Bytes are written as text if they are UTF-8 and the text is not longer than hexadecimal.
 
-use crate::bytes;
+use crate::bytes::{self, is_unsafe};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Meta;
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -26,6 +27,9 @@ use std::path::Path;
 
 /// Longest line, in bytes: the longest record with two bytes for each byte, and its overhead.
 const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) + 4096;
+
+/// Length of an escape in JSON by a character's number, in bytes.
+const UNICODE_ESCAPE_BYTES: usize = 6;
 
 /// Text formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -220,12 +224,23 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>> {
                 Some(b'n') => b'\n',
                 Some(b'r') => b'\r',
                 Some(b'0') => 0,
-                _ => bail!(r"invalid escape: valid are \\ \t \n \r \0"),
+                Some(b'x') => {
+                    let digits = [rest.next(), rest.next()].map(|digit| digit.and_then(hex_digit));
+                    let [Some(high), Some(low)] = digits else {
+                        bail!(r"invalid escape: two hexadecimal digits must follow \x");
+                    };
+                    high << 4 | low
+                }
+                _ => bail!(r"invalid escape: valid are \\ \t \n \r \0 \xHH"),
             },
             byte => byte,
         });
     }
     Ok(bytes)
+}
+
+fn hex_digit(digit: &u8) -> Option<u8> {
+    char::from(*digit).to_digit(16).map(|digit| digit as u8)
 }
 
 fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {
@@ -285,12 +300,12 @@ fn read_json(text: &[u8]) -> Result<Line> {
 /// Returns the bytes as text, unless hexadecimal is shorter or required.
 fn as_text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes).ok()?;
-    let further = |byte: &u8| match byte {
-        b'"' | b'\\' | b'\t' | b'\n' | b'\r' => 1,
-        0..0x20 => 5,
+    let further = |c: char| match c {
+        '"' | '\\' | '\t' | '\n' | '\r' => 1,
+        c if is_unsafe(c) => UNICODE_ESCAPE_BYTES - c.len_utf8(),
         _ => 0,
     };
-    let further: usize = bytes.iter().map(further).sum();
+    let further: usize = text.chars().map(further).sum();
     (further <= bytes.len()).then_some(text)
 }
 
@@ -303,15 +318,48 @@ pub(crate) fn write_member(name: &str, bytes: &[u8], output: &mut dyn Write) -> 
 
 fn write_string(bytes: &[u8], is_text: bool, output: &mut dyn Write) -> Result<()> {
     if is_text && let Ok(text) = str::from_utf8(bytes) {
-        // An error of the output keeps its type, so that a closed pipe is recognized.
-        serde_json::to_writer(output, text).map_err(std::io::Error::from)?;
-        return Ok(());
+        return write_json_value(text, output);
     }
     write!(output, "\"")?;
     for byte in bytes {
         write!(output, "{byte:02x}")?;
     }
     Ok(write!(output, "\"")?)
+}
+
+/// Writes JSON, with escapes for characters that a terminal could take for a command.
+pub(crate) fn write_json_value(
+    value: &(impl serde::Serialize + ?Sized),
+    output: &mut dyn Write,
+) -> Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(output, TerminalSafe);
+    // An error of the output keeps its type, so that a closed pipe is recognized.
+    value.serialize(&mut serializer).map_err(std::io::Error::from)?;
+    Ok(())
+}
+
+/// Formatter of JSON that escapes unsafe characters.
+struct TerminalSafe;
+
+impl serde_json::ser::Formatter for TerminalSafe {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
+        let mut rest = fragment;
+        while let Some(place) = rest.find(is_unsafe) {
+            let (safe, after) = rest.split_at(place);
+            writer.write_all(safe.as_bytes())?;
+            let mut characters = after.chars();
+            if let Some(special) = characters.next() {
+                // All of them are in the basic plane, so one escape is enough.
+                write!(writer, "\\u{:04x}", u32::from(special))?;
+            }
+            rest = characters.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
 }
 
 fn read_member(members: &mut Map<String, Json>, name: &str) -> Result<Option<Vec<u8>>> {
@@ -345,7 +393,8 @@ mod tests {
             b"text".to_vec(),
             (0..=255).collect(),
             b"\\t\\0\t\n\r\0\\".to_vec(),
-            "東京 \u{7f} \"quoted\"".into(),
+            "東京 \u{7f} \"quoted\" \u{202e}".into(),
+            "\u{9b}31m".into(),
             b"\x01\x02\x03".to_vec(),
         ]
     }
@@ -364,6 +413,14 @@ mod tests {
             assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), expected.len());
             assert_eq!(read(format, Shape::Records, &text).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn lines_as_lists_print_them_are_read_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        let line = format!("{}\t{}", bytes::escaped(&all), bytes::escaped(b"\x1b[2J"));
+        let record = Line::Record { key: all, value: b"\x1b[2J".to_vec(), meta: Meta::NONE };
+        assert_eq!(read(Format::Tsv, Shape::Records, line.as_bytes()).unwrap(), [record]);
     }
 
     #[test]
@@ -421,7 +478,7 @@ mod tests {
             let error = read(format, Shape::Records, text.as_bytes()).unwrap_err();
             assert!(matches!(error, Failure::Reading(2, _)), "{text}: {error:?}");
         };
-        for bad in ["key", "a\tb\tc", "a\\\tb", "a\\x\tb", ""] {
+        for bad in ["key", "a\tb\tc", "a\\\tb", "a\\x\tb", "a\\x4\tb", "a\\x4g\tb", "a\\y\tb", ""] {
             refused(Format::Tsv, &format!("a\tb\n{bad}\n"));
         }
         for bad in [

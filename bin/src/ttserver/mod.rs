@@ -38,7 +38,7 @@ pub fn run() -> ExitCode {
         Request::Serve(options) => serve(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("{program}: {error:#}");
+        eprintln!("{program}: {}", crate::describe(&error));
         ExitCode::FAILURE
     })
 }

@@ -4,6 +4,7 @@ mod backup;
 mod damage;
 mod fixed;
 mod import;
+mod messages;
 mod process;
 mod replication;
 mod serve;

@@ -202,7 +202,9 @@ fn a_server_with_users_refuses_others_and_an_unprotected_users_file() {
         let server = Server::tyrant("*", &["--users", users]);
         server.exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
         server.exchange("set k 0 0 10\r\nann secret\r\nget k\r\n", "STORED\r\nEND\r\n");
-        assert!(fail("tyrant", &["count", "--server", &server.address()]).contains("error"));
+        assert!(
+            fail("tyrant", &["count", "--server", &server.address()]).contains("requires a user")
+        );
         server.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");
         let log = server.log();
         let failed = log.lines().find(|line| line.contains("login failed")).unwrap();

@@ -80,8 +80,9 @@ fn table_commands_fail_with_a_reason_on_other_databases() {
             let mut arguments = vec![command, "--server", &address];
             arguments.extend(rest.split_terminator(' '));
             let error = crate::process::fail("tyrant", &arguments);
-            assert!(error.contains(&format!("{command} is for tables")), "{error}");
-            assert!(error.contains(&format!("of the kind {kind}:")), "{error}");
+            assert!(error.contains(&format!("{command} needs a table (.tct)")), "{error}");
+            assert!(error.contains(&format!("{address} has a")), "{error}");
+            assert!(error.contains(&format!(" {kind} database: use get, put, list")), "{error}");
         }
         tyrant::converse(&server, &[("list --values", Some("a\t1\n"))]);
     }

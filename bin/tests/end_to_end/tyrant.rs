@@ -1,6 +1,6 @@
 //! The commands of `tyrant` for a running server.
 
-use crate::process::{Server, fail, free_port, path, succeed};
+use crate::process::{Server, fail, free_port, path, run, succeed};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -71,6 +71,99 @@ fn arbitrary_bytes_are_passed_in_hexadecimal() {
             ("put --hex zz 00", None),
         ],
     );
+}
+
+/// Runs a command line that must succeed on a server. Returns its output.
+fn output_of(server: &Server, line: &str) -> String {
+    let address = server.address();
+    let mut arguments: Vec<&str> = line.split(' ').collect();
+    arguments.extend(["--server", &address]);
+    succeed("tyrant", &arguments)
+}
+
+#[test]
+fn lists_escape_control_characters_and_invalid_text_unless_bytes_are_asked_for() {
+    let server = Server::tyrant("+", &[]);
+    let lines = [
+        ("put a\tb x\x1b[2J", Some("")),
+        ("put --hex 63 ff0a", Some("")),
+        ("put d d\\e", Some("")),
+        ("list", Some("a\\tb\nc\nd\n")),
+        ("list --values", Some("a\\tb\tx\\x1b[2J\nc\t\\xff\\n\nd\td\\\\e\n")),
+        ("range d", Some("d\td\\\\e\n")),
+        ("find --raw ^a", Some("a\tb\tx\x1b[2J\n")),
+        ("get a\tb d", Some("a\\tb\tx\\x1b[2J\nd\td\\\\e\n")),
+        ("misc get a\tb", Some("x\\x1b[2J\n")),
+        // The value of one key is not changed, unless it is for a terminal.
+        ("get a\tb", Some("x\x1b[2J\n")),
+        ("get d", Some("d\\e\n")),
+    ];
+    converse(&server, &lines);
+    let raw = run("tyrant", &["list", "--raw", "--values", "--server", &server.address()]);
+    assert_eq!(raw.stdout, b"a\tb\tx\x1b[2J\nc\t\xff\n\nd\td\\e\n");
+}
+
+#[test]
+fn everything_that_lists_or_shows_has_json() {
+    let server = Server::tyrant("+", &[]);
+    converse(&server, &[("put a 1", Some("")), ("put --hex 62 ff", Some(""))]);
+    for (line, expected) in [
+        ("get a", "{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("get b a", "{\"key\":\"b\",\"value_hex\":\"ff\"}\n{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("get --all a", "{\"value\":\"1\"}\n"),
+        ("list", "{\"key\":\"a\"}\n{\"key\":\"b\"}\n"),
+        ("list --values --prefix a", "{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("range b", "{\"key\":\"b\",\"value_hex\":\"ff\"}\n"),
+        ("find a", "{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("count", "{\"count\":2}\n"),
+        ("stat type rnum", "{\"type\":\"on-memory tree\",\"rnum\":2}\n"),
+        ("misc getlist a", "{\"element\":\"a\"}\n{\"element\":\"1\"}\n"),
+    ] {
+        assert_eq!(output_of(&server, &format!("{line} --json")), expected, "{line}");
+    }
+    for line in ["size", "stat", "replicas"] {
+        let text = output_of(&server, &format!("{line} --json"));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(json.is_object(), "{line}: {text}");
+    }
+    let server = Server::tyrant("casket.tct", &[]);
+    converse(&server, &[("put-row p1 name=ann age=30", Some(""))]);
+    for (line, expected) in [
+        ("get-row p1", "{\"key\":\"p1\",\"columns\":{\"name\":\"ann\",\"age\":\"30\"}}\n"),
+        ("search", "{\"key\":\"p1\"}\n"),
+        ("search --columns age", "{\"key\":\"p1\",\"columns\":{\"age\":\"30\"}}\n"),
+        ("search --count", "{\"count\":1}\n"),
+        ("uid", "{\"uid\":1}\n"),
+        ("search --out", "{\"removed\":1}\n"),
+    ] {
+        assert_eq!(output_of(&server, &format!("{line} --json")), expected, "{line}");
+    }
+    let explained = output_of(&server, "search --explain --json");
+    assert!(explained.starts_with("{\"steps\":["), "{explained}");
+}
+
+#[test]
+fn the_environment_names_the_server_unless_an_option_does() {
+    let (server, other) = (Server::tyrant("*", &[]), Server::tyrant("*", &[]));
+    converse(&server, &[("put a 1", Some(""))]);
+    let get = |option: &[&str]| {
+        Command::new(path("tyrant"))
+            .args(["count"])
+            .args(option)
+            .env("TYRANT_SERVER", server.address())
+            .output()
+            .unwrap()
+    };
+    assert_eq!(get(&[]).stdout, b"1\n");
+    assert_eq!(get(&["--server", &other.address()]).stdout, b"0\n");
+    // A command that may have a server reads it too, and one with files does not.
+    let check = |arguments: &[&str]| {
+        let mut command = Command::new(path("tyrant"));
+        command.arg("check").args(arguments).env("TYRANT_SERVER", server.address());
+        command.output().unwrap()
+    };
+    assert!(check(&[]).status.success());
+    assert!(!check(&["/nonexistent"]).status.success());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use wire::binary::{Function, Request, StringsBuffer, double_to_parts, encode};
@@ -46,6 +47,13 @@ impl Client {
     pub fn reconnect(&self) -> Result<()> {
         *self.connection.lock() = Connection::open(&self.address, &self.settings)?;
         Ok(())
+    }
+
+    /// Sets the longest wait for the next bytes of a response, also for connections that replace
+    /// this one; `None` waits until the connection ends.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
+        self.settings.read_timeout = timeout;
+        self.connection.get_mut().set_read_timeout(timeout)
     }
 
     /// Returns whether an interrupted operation has left the connection unusable.

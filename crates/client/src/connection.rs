@@ -11,6 +11,9 @@ use crate::{Address, Error, Result, Settings};
 /// response.
 const ELEMENT_BYTES: usize = size_of::<Vec<u8>>();
 
+/// Most bytes of a reply in another protocol that its error shows after the first one.
+const FOREIGN_BYTES_SHOWN: usize = 31;
+
 /// Most bytes allocated for a string before any of it has been received.
 const STRING_BYTES_TRUSTED: usize = 64 << 10;
 
@@ -43,6 +46,10 @@ impl Connection {
     pub(crate) fn is_alive(&mut self) -> bool {
         // Unsolicited bytes are as bad as the end of the stream.
         !self.broken && self.stream.buffer().is_empty() && self.stream.get_mut().is_quiet()
+    }
+
+    pub(crate) fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
+        self.stream.get_ref().set_read_timeout(timeout).map_err(Error::Receive)
     }
 
     /// Begins an exchange whose responses share one limit.
@@ -85,8 +92,17 @@ impl Connection {
         match self.read_array()? {
             [wire::binary::reply::OK] => Ok(true),
             [wire::binary::reply::FAILURE] => Ok(false),
-            _ => Err(io::Error::new(ErrorKind::InvalidData, "unknown status")),
+            [status] => Err(self.foreign_reply(status)),
         }
+    }
+
+    /// Returns the error of a reply that begins with no status, with what has arrived of it.
+    fn foreign_reply(&self, status: u8) -> io::Error {
+        let rest = self.stream.buffer();
+        let rest = &rest[..rest.len().min(FOREIGN_BYTES_SHOWN)];
+        let begin = [&[status], rest].concat();
+        let what = format!("the reply begins with \"{}\"", begin.escape_ascii());
+        io::Error::new(ErrorKind::InvalidData, what)
     }
 
     /// Reads a response with `read` if the request succeeded.
@@ -221,10 +237,10 @@ impl Stream {
     }
 
     /// Sets the longest wait for bytes to read.
-    pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+            Stream::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
 

@@ -141,7 +141,7 @@ impl ReplicaLink {
 
     /// Sets the longest wait for a message. It replaces [`Settings::read_timeout`].
     pub fn set_read_timeout(&self, timeout: Duration) -> Result<()> {
-        self.stream.set_read_timeout(timeout).map_err(Error::Receive)
+        self.stream.set_read_timeout(Some(timeout)).map_err(Error::Receive)
     }
 
     /// Returns the id of the server, which it sends first.

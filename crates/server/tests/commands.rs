@@ -221,7 +221,8 @@ fn a_fixed_length_database_addresses_records_by_ids() {
     client.exchange(misc("iternext", &[]), MISC_FAILURE);
     client.exchange(misc("get", &["max"]), list(&["b"]));
     client.exchange(misc("get", &["prev"]), MISC_FAILURE);
-    client.exchange(misc("error", &[]), list(&["2: invalid operation"]));
+    let reason = "2: invalid operation: \"prev\" is no id: ids are numbers from 1 to 1048575";
+    client.exchange(misc("error", &[]), list(&[reason]));
     client.exchange(misc("getlist", &["max", "a5", "6"]), list(&["max", "b", "a5", "x"]));
     client.exchange(misc("getlist", &["max", "z"]), MISC_FAILURE);
     client.exchange(misc("putkeep", &["min", "m"]), MISC_FAILURE);

@@ -140,6 +140,11 @@ const MEMCACHED_HTTP: Exceptions = &[
 ];
 
 const MEMORY_HASH: Exceptions = &[
+    (
+        "misc error",
+        "every kind of database has the reason of a failure",
+        Improved { reply: b"\0\0\0\0\x01\0\0\0\x0a0: success", closed: false },
+    ),
     ("size", "the size is that of the engine", Count),
     (
         "ext without -ext",

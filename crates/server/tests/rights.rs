@@ -129,17 +129,23 @@ fn clients_may_name_paths_and_masters_only_if_allowed() {
     let server = start_with(settings, database.clone());
     let mut client = server.connect();
     client.exchange(copy(&inside), b"\x01");
-    client.exchange(misc("error", &[]), list(&["4: no permission"]));
+    let refused = |what: &str| list(&[&format!("4: no permission: {what}")]);
+    let option = "clients may name paths only with --copy-dir";
+    client
+        .exchange(misc("error", &[]), refused(&format!("copy to {}: {option}", inside.display())));
     let restore = Request::Restore { path: b"ulog", timestamp_us: 0, options: 0 };
     client.exchange(request(&restore), b"\x01");
     client.exchange(set_master("", 0, 0, 0), b"\x01");
-    client.exchange(misc("error", &[]), list(&["4: no permission"]));
+    client.exchange(misc("error", &[]), refused("the server was started without --allow-setmst"));
     drop(server);
-    let settings = Config { client_paths: ClientPaths::Within(top), ..config() };
+    let settings = Config { client_paths: ClientPaths::Within(top.clone()), ..config() };
     let server = start_with(settings, database);
     let mut client = server.connect();
     client.exchange(copy(&outside), b"\x01");
-    client.exchange(misc("error", &[]), list(&["4: no permission"]));
+    let folder = top.canonicalize().unwrap();
+    let option = format!("name a path in {}, the folder of --copy-dir", folder.display());
+    let reason = format!("copy to {}: {option}", outside.display());
+    client.exchange(misc("error", &[]), refused(&reason));
     client.exchange(copy(std::path::Path::new("../copy.tch")), b"\x01");
     client.exchange(request(&restore), b"\x01");
     client.exchange(copy(&inside), b"\0");

@@ -232,7 +232,8 @@ fn a_search_removes_its_rows_and_their_index_entries() {
     client.exchange(misc("search", &[]), list(&[]));
     // The index still exists.
     client.exchange(misc("setindex", &["age", "+DEC"]), MISC_FAILURE);
-    client.exchange(misc("error", &[]), list(&["21: existing record"]));
+    let reason = "21: existing record: there is an index on the column already";
+    client.exchange(misc("error", &[]), list(&[reason]));
     client.exchange(misc("setindex", &["age", "VOID"]), DONE);
     client.exchange(misc("setindex", &["age", "+DEC"]), DONE);
 }

@@ -93,6 +93,13 @@ pub enum Protocol {
     Http = 29,
 }
 
+impl Command {
+    /// Returns the name by which a mask refuses the command.
+    pub(crate) fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
+
 const ALL_READ: u8 = 30;
 const ALL_WRITE: u8 = 31;
 const ALL_MANAGE: u8 = 32;

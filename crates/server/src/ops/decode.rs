@@ -246,7 +246,7 @@ fn maximum(arguments: Strings<'_>) -> usize {
 
 /// Returns whether a kind of database has a function.
 fn exists(function: Function<'_>, kind: Kind) -> bool {
-    use Kind::{Fixed, Hash, MemoryHash, MemoryTree, Table, Tree};
+    use Kind::{Fixed, Hash, MemoryTree, Table, Tree};
     match function {
         Function::Put
         | Function::PutKeep
@@ -264,10 +264,10 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         | Function::Optimize
         | Function::Vanish
         | Function::Promote
+        | Function::Error
         | Function::Check
         | Function::Reload
         | Function::Replication => true,
-        Function::Error => !matches!(kind, MemoryHash | MemoryTree),
         Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),
         Function::Range => matches!(kind, Tree | MemoryTree | Fixed),
         Function::PutDuplicate | Function::PutDuplicateBack => kind == Tree,

@@ -209,8 +209,11 @@ impl<'a> Context<'a> {
     fn note_failure(&mut self, operation: &'static str, error: &Error) {
         self.session.note(error);
         self.fail(operation, Failure::from(error));
-        if let Error::BadColumn(_) | Error::BadSearch(_) = error {
-            self.session.last_reason = Some(error.to_string().into());
+        // Damage is described in the log, the gate of a replica has a reason of its own, and text
+        // that is no number may be usual.
+        match error {
+            Error::Corrupted { .. } | Error::ReadOnly(_) | Error::NotANumber { .. } => {}
+            error => self.session.last_reason = Some(error.to_string().into()),
         }
         tracing::debug!("{operation}: {error}");
     }
@@ -344,6 +347,12 @@ impl<'a> Context<'a> {
     /// Remembers why an operation failed, with a text for `misc error`.
     fn fail_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
         self.fail(operation, Failure::Invalid);
+        self.session.last_reason = Some(reason.into());
+    }
+
+    /// Remembers why an operation was refused, with a text for `misc error`.
+    fn refuse_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
+        self.fail(operation, Failure::NoPermission);
         self.session.last_reason = Some(reason.into());
     }
 

@@ -206,7 +206,7 @@ fn administer(
                 set
             } else {
                 tracing::warn!("setmst refused: clients may not set the master");
-                context.fail("setmst", Failure::NoPermission);
+                context.refuse_because("setmst", "the server was started without --allow-setmst");
                 false
             }
         }
@@ -291,8 +291,9 @@ fn call_function(
 }
 
 /// Appends the reply to a masked command.
-fn refuse(context: &Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+fn refuse(context: &mut Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
     use Command as C;
+    context.refuse_because(command.name(), format!("the server masks {}", command.name()));
     match command {
         C::PutNoReply => {}
         C::Replicate => return Next::Close,

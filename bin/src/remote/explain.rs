@@ -1,0 +1,85 @@
+//! Errors of a command on a server, as a person reads them: which server, what failed, what to do.
+
+use super::Server;
+use crate::bytes;
+use client::Error;
+use std::io::ErrorKind;
+
+/// Codes of Tokyo Tyrant that `misc error` begins with.
+const SUCCESS: &str = "0";
+const INVALID: &str = "2";
+const NO_PERMISSION: &str = "4";
+const DAMAGED: [&str; 2] = ["6", "13"];
+
+impl Server {
+    /// Adds to an error of `command` what the protocol cannot express: the server, the kind of its
+    /// database, its own reason, and what to do.
+    pub(crate) fn explain(&self, command: &str, error: anyhow::Error) -> anyhow::Error {
+        let Some(cause) = error.downcast_ref::<Error>() else { return error };
+        match cause {
+            Error::Miscellaneous => self.failure(self.refusal(command)),
+            Error::Send(cause) | Error::Receive(cause) => match cause.kind() {
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                    self.failure(self.disconnection(command))
+                }
+                _ => self.failure(format_args!("{command} failed: {cause}")),
+            },
+            Error::InvalidOperation => self.failure(format_args!(
+                "{command} was not sent: a key, a value or another argument is over 256 MiB"
+            )),
+            cause => self.failure(format_args!("{command} failed: {cause}")),
+        }
+    }
+
+    /// Returns why the server refused a command.
+    fn refusal(&self, command: &str) -> String {
+        match self.last_failure() {
+            Some((code, reason)) if code == NO_PERMISSION => {
+                format!("the server refuses {command}: {reason}")
+            }
+            Some((code, reason)) if code == INVALID && !reason.contains(": ") => format!(
+                "{command} failed: {reason}; this kind of database may not have it, or an argument \
+                 is missing or invalid"
+            ),
+            Some((code, reason)) if code != SUCCESS => format!("{command} failed: {reason}"),
+            _ => format!("the server refuses {command} without a reason; its log may tell"),
+        }
+    }
+
+    /// Returns the error of a key without a record. For a client of the protocol a refused command
+    /// looks like a missing record.
+    pub(crate) fn missing(&self, command: &str, key: &[u8]) -> anyhow::Error {
+        match self.last_failure() {
+            Some((code, _)) if code == NO_PERMISSION => self.failure(self.refusal(command)),
+            _ => self.failure(format_args!("no record has the key {}", bytes::quoted(key))),
+        }
+    }
+
+    /// Returns why the server closed the connection. It does so for a record that it cannot read,
+    /// because the protocol would report the record as missing.
+    fn disconnection(&self, command: &str) -> String {
+        if self.reconnect().is_err() {
+            return format!("the server stopped during {command}");
+        }
+        match self.last_failure() {
+            Some((code, reason)) if DAMAGED.contains(&code.as_str()) => format!(
+                "{command} failed: a record cannot be read ({reason}); \"tyrant check --server {}\" \
+                 finds the damage",
+                self.address()
+            ),
+            _ => format!(
+                "the server closed the connection during {command}: its limits (--timeout, \
+                 --reply-bytes-max, ...) may forbid it, or its log may tell"
+            ),
+        }
+    }
+
+    /// Returns Tokyo Tyrant's code of the last failure, and its text.
+    fn last_failure(&self) -> Option<(String, String)> {
+        let nothing: [&[u8]; 0] = [];
+        let elements = self.misc(b"error", 1, &nothing).ok()?;
+        let text = bytes::escaped(elements.first()?);
+        let (code, reason) = text.split_once(": ")?;
+        Some((code.to_owned(), reason.to_owned()))
+    }
+}

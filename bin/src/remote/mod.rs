@@ -1,0 +1,232 @@
+//! Connections to a running server: the only place where a command opens one.
+
+mod explain;
+mod identify;
+mod need;
+
+pub(crate) use need::Need;
+
+use anyhow::{Context, Result, anyhow, bail};
+use cabinet::name::Kind;
+use client::{Address, Client, Error, Settings};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Environment variable with the address of the server.
+pub(crate) const SERVER_VARIABLE: &str = "TYRANT_SERVER";
+
+/// Address of the server if neither an option nor the environment names one.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:1978";
+
+/// Longest wait for the first reply before the server is asked in other protocols what it is.
+const FIRST_REPLY: Duration = Duration::from_secs(1);
+
+/// Longest wait for the first reply of a server that did not reveal itself as another one.
+const SLOW_FIRST_REPLY: Duration = Duration::from_secs(60);
+
+const KINDS: [Kind; 6] =
+    [Kind::MemoryHash, Kind::MemoryTree, Kind::Hash, Kind::Tree, Kind::Fixed, Kind::Table];
+
+/// Option that names the server of a command.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ServerArgument {
+    /// Connect to this server: HOST:PORT, or the path of its Unix socket [env: TYRANT_SERVER]
+    /// [default: 127.0.0.1:1978]
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+}
+
+impl ServerArgument {
+    /// Returns the address: that of the option, of the environment, or the default.
+    pub(crate) fn address(&self) -> String {
+        let variable = || std::env::var(SERVER_VARIABLE).ok().filter(|address| !address.is_empty());
+        self.server.clone().or_else(variable).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned())
+    }
+
+    /// Connects to the server.
+    pub(crate) fn connect(&self) -> Result<Server> {
+        Server::connect(&self.address())
+    }
+}
+
+/// A connection to a server, with what is known about it.
+pub(crate) struct Server {
+    client: Client,
+    address: String,
+    /// Kind of the database, unless the server does not reveal it.
+    kind: Option<Kind>,
+}
+
+impl Deref for Server {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Server {
+    /// Connects to the server at `HOST:PORT`, or at a path that contains a slash.
+    pub(crate) fn connect(address: &str) -> Result<Self> {
+        let parsed = parse(address)?;
+        let (mut client, stat) = match Self::greet(address, &parsed, FIRST_REPLY)? {
+            Some(greeted) => greeted,
+            None => Self::greet(address, &parsed, SLOW_FIRST_REPLY)?.with_context(|| {
+                let seconds = SLOW_FIRST_REPLY.as_secs();
+                format!("the server at {address} does not answer within {seconds} s")
+            })?,
+        };
+        // Some replies take very long, such as that to optimizing a large database.
+        client.set_read_timeout(None)?;
+        let kind = line_of(&stat, "type").and_then(|title| {
+            KINDS.into_iter().find(|kind| kind.title().as_bytes() == title.as_bytes())
+        });
+        Ok(Self { client, address: address.to_owned(), kind })
+    }
+
+    /// Connects and requests the status. Returns `None` if the server is silent for so long.
+    fn greet(
+        address: &str,
+        parsed: &Address,
+        patience: Duration,
+    ) -> Result<Option<(Client, String)>> {
+        let settings = Settings { read_timeout: Some(patience), ..Settings::default() };
+        let client = Client::connect_with(parsed.clone(), settings)
+            .map_err(|error| cannot_connect(address, &error))?;
+        let cause = match client.stat() {
+            Ok(stat) => {
+                return Ok(Some((client, String::from_utf8_lossy(&stat).into_owned())));
+            }
+            // The status has no other reason to fail.
+            Err(Error::Miscellaneous) => bail!(
+                "the server at {address} requires a user (--users), and this program cannot log in; \
+                 --open-tokyo-tyrant lets it in"
+            ),
+            Err(Error::Receive(cause) | Error::Send(cause)) => cause,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(other) = identify::other_server(parsed) {
+            bail!("{address} is {other}: name a tyrant server with --server or {SERVER_VARIABLE}");
+        }
+        match cause.kind() {
+            ErrorKind::TimedOut => Ok(None),
+            ErrorKind::InvalidData => bail!(
+                "{address} does not speak the protocol of tyrant ({cause}): name a tyrant server with \
+                 --server or {SERVER_VARIABLE}"
+            ),
+            ErrorKind::UnexpectedEof => bail!(
+                "the server at {address} closed the connection at once: it may have too many \
+                 (--connections-max), or speak another protocol"
+            ),
+            _ => bail!("the connection to {address} failed: {cause}"),
+        }
+    }
+
+    /// Returns the address as the user named it.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the kind of the database, if it is known.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.kind
+    }
+
+    /// Returns a value of the server's status, if it has that name.
+    pub(crate) fn stat_value(&self, name: &str) -> Result<Option<String>> {
+        stat_value(&self.client, name)
+    }
+
+    /// Returns an error about the records or the settings of this server.
+    pub(crate) fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        match self.kind {
+            Some(kind) => anyhow!("{} ({}): {what}", self.address, kind.title()),
+            None => anyhow!("{}: {what}", self.address),
+        }
+    }
+}
+
+/// Parses the address of a server.
+pub(crate) fn parse(address: &str) -> Result<Address> {
+    address.parse().map_err(|_| {
+        anyhow!("{address:?} is not an address: give HOST:PORT, or a path that contains a slash")
+    })
+}
+
+/// Returns the error of a connection that was not made, with what to do.
+pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
+    match error {
+        Error::HostNotFound(cause) => anyhow!("cannot find the host of {address}: {cause}"),
+        Error::ConnectionRefused(cause) => {
+            let advice = match cause.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                    "; start a server with \"tyrant serve\", or name one with --server or TYRANT_SERVER"
+                }
+                ErrorKind::PermissionDenied => {
+                    "; the owner and mode of the socket decide who may connect"
+                }
+                ErrorKind::TimedOut => "; a firewall may drop the packets",
+                _ => "",
+            };
+            anyhow!("cannot connect to {address}: {cause}{advice}")
+        }
+        Error::Send(cause) | Error::Receive(cause) => {
+            anyhow!("the connection to {address} failed: {cause}")
+        }
+        error => anyhow!("cannot connect to {address}: {error}"),
+    }
+}
+
+/// Returns the address of the server at `host` and `port`. With a port of 0 or less, `host` is the
+/// path of a Unix socket.
+pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
+    if port <= 0 {
+        return Ok(Path::new(OsStr::from_bytes(host)).into());
+    }
+    let port = u16::try_from(port).with_context(|| format!("invalid port {port}"))?;
+    let host = std::str::from_utf8(host).context("the host is not UTF-8")?;
+    Ok((host, port).into())
+}
+
+/// Connects to a server without a read timeout, for Tokyo Tyrant's command lines.
+pub(crate) fn open(address: Address) -> Result<Client> {
+    let settings = Settings { read_timeout: None, ..Settings::default() };
+    Ok(Client::connect_with(address, settings)?)
+}
+
+/// Returns a value of a server's `stat`, if it has that name.
+pub(crate) fn stat_value(client: &Client, name: &str) -> Result<Option<String>> {
+    let text = String::from_utf8(client.stat()?).context("the status is not UTF-8")?;
+    Ok(line_of(&text, name).map(str::to_owned))
+}
+
+fn line_of<'s>(stat: &'s str, name: &str) -> Option<&'s str> {
+    stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_comes_before_the_default() {
+        let given = ServerArgument { server: Some("a:1".into()) };
+        assert_eq!(given.address(), "a:1");
+    }
+
+    #[test]
+    fn an_invalid_address_is_named() {
+        let error = parse("a:b").unwrap_err().to_string();
+        assert!(error.contains("\"a:b\""), "{error}");
+    }
+
+    #[test]
+    fn a_line_of_the_status_is_found_by_its_whole_name() {
+        assert_eq!(line_of("typed\tx\ntype\thash\n", "type"), Some("hash"));
+        assert_eq!(line_of("typed\tx\n", "type"), None);
+    }
+}

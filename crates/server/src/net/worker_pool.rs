@@ -19,6 +19,11 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Instant;
 
+/// Capacity of the buffer in which a thread makes a reply, in bytes. The allocator maps a buffer
+/// above 32 MiB by itself, and memory that was mapped is in use only as far as it was written. Heap
+/// memory of a shorter buffer would stay with the thread, beyond the budget of all buffers.
+const REPLY_CAPACITY_BYTES: usize = 33 << 20;
+
 /// A task that may wait, and the number of the event loop that gets its result.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -135,6 +140,7 @@ enum Work {
 pub(crate) fn work(hub: &Hub) {
     let shared = &*hub.shared;
     let counters = shared.counters.add_thread();
+    let mut scratch = Vec::new();
     while let Some(work) = hub.pool.take() {
         let Job { event_loop, task } = match work {
             Work::Job(job) => job,
@@ -149,7 +155,7 @@ pub(crate) fn work(hub: &Hub) {
         let mailbox: &Mailbox = &hub.mailboxes[event_loop];
         match task {
             Task::Execute { token, request, mut session, descriptor, charge } => {
-                let mut output = Vec::new();
+                scratch.reserve(REPLY_CAPACITY_BYTES);
                 // Bytes of a body do not tell the protocol.
                 let is_upload = session.http.is_receiving();
                 let mut context = Context {
@@ -162,17 +168,21 @@ pub(crate) fn work(hub: &Hub) {
                     mutated: false,
                     charge: None,
                 };
-                let step = protocol::step(&mut context, &request, &mut output);
+                let step = protocol::step(&mut context, &request, &mut scratch);
                 let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
                 let acknowledgement = context.mutated.then(|| {
                     (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
                 });
                 let reply_charge = context.charge.take();
                 let mutated = context.mutated;
-                if reply_charge.is_some() {
+                let mut output = if reply_charge.is_some() {
                     // The charge covers the length, not the capacity.
-                    output.shrink_to_fit();
-                }
+                    scratch.shrink_to_fit();
+                    std::mem::take(&mut scratch)
+                } else {
+                    scratch.clone()
+                };
+                scratch.clear();
                 let next = match step {
                     // A change that is not in the log must not be acknowledged.
                     _ if mutated && !shared.served.flush_update_log() => {

@@ -8,13 +8,17 @@ use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 /// Target of the events logged as SYSTEM; see [`system`].
 const SYSTEM_TARGET: &str = "system";
@@ -39,7 +43,7 @@ pub(crate) enum Verbosity {
     Error,
 }
 
-impl From<Verbosity> for Level {
+impl From<Verbosity> for LevelFilter {
     fn from(verbosity: Verbosity) -> Self {
         match verbosity {
             Verbosity::Debug => Self::DEBUG,
@@ -54,6 +58,8 @@ impl From<Verbosity> for Level {
 pub(crate) struct Log {
     path: Option<PathBuf>,
     output: Arc<Mutex<Output>>,
+    /// Filter of the installed log.
+    filter: Arc<OnceLock<reload::Handle<LevelFilter, Registry>>>,
 }
 
 #[derive(Debug)]
@@ -69,17 +75,29 @@ impl Log {
             None => Output::Standard,
             Some(path) => Output::File(append(path)?),
         };
-        Ok(Self { path: path.map(Path::to_owned), output: Arc::new(Mutex::new(output)) })
+        Ok(Self {
+            path: path.map(Path::to_owned),
+            output: Arc::new(Mutex::new(output)),
+            filter: Arc::default(),
+        })
     }
 
     /// Makes this the log of the process, for events and for panics of any thread.
     pub(crate) fn install(&self, verbosity: Verbosity) {
-        tracing_subscriber::fmt()
-            .with_max_level(Level::from(verbosity))
-            .with_writer(self.clone())
-            .event_format(Lines)
-            .init();
+        let (filter, handle) = reload::Layer::new(LevelFilter::from(verbosity));
+        let _ = self.filter.set(handle);
+        let lines = tracing_subscriber::fmt::layer().with_writer(self.clone()).event_format(Lines);
+        tracing_subscriber::registry().with(filter).with(lines).init();
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    }
+
+    /// Changes the verbosity of the installed log.
+    pub(crate) fn set_verbosity(&self, verbosity: Verbosity) {
+        if let Some(filter) = self.filter.get()
+            && let Err(error) = filter.reload(LevelFilter::from(verbosity))
+        {
+            tracing::error!("cannot change the verbosity of the log: {error}");
+        }
     }
 
     /// Opens the file by its name again, after a log rotation may have renamed it. If that fails,

@@ -2,20 +2,41 @@
 
 use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
+use crate::reload::Reloader;
+use crate::settings::{Launch, Loaded, Settings};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, signals};
 use anyhow::{Context, Result};
 use cabinet::name::Specification;
 use cabinet::{Clock, Database};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use server::{Endpoint, Server};
+use server::{Endpoint, Handle, Server};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread::{self, ScopedJoinHandle};
 
 /// Logged at start if no listen address was given.
 const ONLY_THIS_MACHINE: &str =
     "; only this machine can connect; --host 0.0.0.0 to change, --host :: with IPv6";
 
-/// A server to run.
+/// A server process to run: its databases, its log and its pid file.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Databases to serve, at least one.
+    pub databases: Vec<Service>,
+    /// File for the log; without one, the standard output.
+    pub log: Option<PathBuf>,
+    /// Verbosity of the log.
+    pub verbosity: Verbosity,
+    /// File for the process id.
+    pub pid: Option<PathBuf>,
+    /// Messages logged at start.
+    pub notices: Vec<String>,
+    /// Source of the settings, and their values at the start, if they can be read again.
+    pub launch: Option<(Launch, Vec<Settings>)>,
+}
+
+/// A database to serve on its own listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     /// Name of the database, with its tuning.
@@ -26,14 +47,6 @@ pub(crate) struct Service {
     pub config: server::Config,
     /// Serve WebDAV too.
     pub webdav: bool,
-    /// File for the log; without one, the standard output.
-    pub log: Option<PathBuf>,
-    /// Verbosity of the log.
-    pub verbosity: Verbosity,
-    /// File for the process id.
-    pub pid: Option<PathBuf>,
-    /// Messages logged at start.
-    pub notices: Vec<String>,
 }
 
 /// How a Tokyo Cabinet file is imported.
@@ -43,8 +56,34 @@ pub(crate) struct Import {
     pub into: Option<String>,
 }
 
-impl Service {
-    /// Serves until SIGTERM or SIGINT. Fails if the database cannot be opened or an endpoint cannot
+/// A database whose endpoints are bound.
+struct Bound {
+    database: Database,
+    server: Server,
+}
+
+impl Process {
+    /// Returns the process of a command line, an environment and a configuration file.
+    pub(crate) fn of_launch(launch: Launch) -> Result<Self> {
+        let Loaded { databases, configs } = launch.load()?;
+        let first = databases.first().cloned().unwrap_or_default();
+        let service = |(settings, config): (Settings, server::Config)| Service {
+            database: settings.database.unwrap_or_default(),
+            import: settings.import.unwrap_or_default().then_some(Import { into: settings.into }),
+            config,
+            webdav: settings.webdav.unwrap_or_default(),
+        };
+        Ok(Self {
+            databases: databases.iter().cloned().zip(configs).map(service).collect(),
+            log: first.log,
+            verbosity: first.log_level.unwrap_or_default(),
+            pid: first.pid,
+            notices: Vec::new(),
+            launch: Some((launch, databases)),
+        })
+    }
+
+    /// Serves until SIGTERM or SIGINT. Fails if a database cannot be opened or an endpoint cannot
     /// be bound.
     pub(crate) fn run(&self) -> Result<()> {
         let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
@@ -60,16 +99,6 @@ impl Service {
         result
     }
 
-    /// Opens the database. If there is an update log, the server removes expired records itself, so
-    /// that the removals are logged too.
-    fn open(&self, name: &str) -> cabinet::Result<Database> {
-        let mut specification = Specification::parse(name)?;
-        if self.config.update_log.is_some() {
-            specification.options.clock = Clock::real().handing_over();
-        }
-        Database::open_specification(&specification)
-    }
-
     fn run_logged(&self, log: &Log) -> Result<()> {
         let _pid_file = self.pid.as_deref().map(PidFile::create).transpose()?;
         if let Err(error) = raise_file_limit() {
@@ -78,20 +107,72 @@ impl Service {
         for notice in &self.notices {
             tracing::info!("{notice}");
         }
+        let shares = self.databases.len() as u64;
+        let bind = |service: &Service| service.bind(shares);
+        let bound: Vec<Bound> = self.databases.iter().map(bind).collect::<Result<_>>()?;
+        let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
+        let mut reloader = self.launch.clone().map(|(launch, running)| Reloader {
+            launch,
+            running,
+            handles: handles.clone(),
+        });
+        let (stopping, reloading, reopened) = (handles.clone(), handles.clone(), log.clone());
+        let hang_up = move || {
+            match reopened.reopen() {
+                Ok(()) => system("log reopened"),
+                Err(error) => tracing::error!("cannot reopen the log: {error}"),
+            }
+            if let Some(reloader) = &mut reloader {
+                reloader.reload(&reopened);
+            }
+            reloading.iter().for_each(Handle::reload_extension);
+        };
+        let stop = move || stopping.iter().for_each(Handle::stop);
+        let _signals = signals::Listener::start(hang_up, stop)?;
+        let process = std::process::id();
+        system(format_args!("service started: {process}"));
+        for (service, bound) in self.databases.iter().zip(&bound) {
+            service.announce(bound);
+        }
+        if daemon::is_child() {
+            daemon::ready()?;
+        }
+        run_all(bound, &handles)?;
+        system(format_args!("service finished: {process}"));
+        Ok(())
+    }
+}
+
+impl Service {
+    /// Opens the database and binds its endpoints. `shares` databases share the memory.
+    fn bind(&self, shares: u64) -> Result<Bound> {
         let name = match &self.import {
             Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
             None => self.database.clone(),
         };
         let database =
-            self.open(&name).with_context(|| format!("cannot open the database {name}"))?;
+            self.open(&name, shares).with_context(|| format!("cannot open the database {name}"))?;
         let server = Server::bind(self.config.clone(), database.clone())?;
         if self.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
-        let handle = server.handle();
-        let _signals = signals::Listener::start(log.clone(), move || handle.stop())?;
-        let process = std::process::id();
-        system(format_args!("service started: {process}"));
+        Ok(Bound { database, server })
+    }
+
+    /// Opens the database. If there is an update log, the server removes expired records itself, so
+    /// that the removals are logged too.
+    fn open(&self, name: &str, shares: u64) -> cabinet::Result<Database> {
+        let mut specification = Specification::parse(name)?;
+        if shares > 1 {
+            specification.options.share_memory(shares);
+        }
+        if self.config.update_log.is_some() {
+            specification.options.clock = Clock::real().handing_over();
+        }
+        Database::open_specification(&specification)
+    }
+
+    fn announce(&self, Bound { database, server }: &Bound) {
         let sockets = self.config.listen.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.display().to_string()),
             Endpoint::Loopback { .. } | Endpoint::Tcp { .. } => None,
@@ -107,13 +188,38 @@ impl Service {
             database.len(),
             endpoints.join(", ")
         ));
-        if daemon::is_child() {
-            daemon::ready()?;
-        }
-        server.run()?;
+    }
+}
+
+/// Serves all databases, each on a thread. If one server ends, all end.
+fn run_all(bound: Vec<Bound>, handles: &[Handle]) -> Result<()> {
+    let run = |Bound { database, server }: Bound| {
+        let _others = StopOnDrop(handles);
+        let result = server.run().context("cannot serve");
         drop(database);
-        system(format_args!("service finished: {process}"));
-        Ok(())
+        result
+    };
+    thread::scope(|scope| {
+        let _all = StopOnDrop(handles);
+        let mut threads = Vec::new();
+        for (number, bound) in bound.into_iter().enumerate() {
+            let thread = thread::Builder::new().name(format!("server-{number}"));
+            let run = || run(bound);
+            threads.push(thread.spawn_scoped(scope, run).context("cannot start a thread")?);
+        }
+        let ended = threads.into_iter().map(ScopedJoinHandle::join);
+        // A panic has been logged already. It continues here.
+        let results = ended.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)));
+        results.fold(Ok(()), Result::and)
+    })
+}
+
+/// Guard of a thread: stops all servers when the thread ends, even by a panic.
+struct StopOnDrop<'a>(&'a [Handle]);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Handle::stop);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Signals: SIGTERM and SIGINT stop the server, SIGHUP reopens the log file by its name.
+//! Signals: SIGTERM and SIGINT stop the server, SIGHUP reopens its log and reads its
+//! settings again.
 
-use crate::logging::Log;
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,18 +17,18 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Calls `stop` on SIGTERM and SIGINT.
-    pub(crate) fn start(log: Log, stop: impl Fn() + Send + 'static) -> Result<Self> {
+    /// Calls `stop` on SIGTERM and SIGINT, and `hang_up` on SIGHUP.
+    pub(crate) fn start(
+        mut hang_up: impl FnMut() + Send + 'static,
+        stop: impl Fn() + Send + 'static,
+    ) -> Result<Self> {
         let mut signals =
             Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot handle signals")?;
         let handle = signals.handle();
         let hear = move || {
             for signal in signals.forever() {
                 match signal {
-                    SIGHUP => match log.reopen() {
-                        Ok(()) => crate::logging::system("log reopened"),
-                        Err(error) => tracing::error!("cannot reopen the log: {error}"),
-                    },
+                    SIGHUP => hang_up(),
                     _ => stop(),
                 }
             }

@@ -12,6 +12,14 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
 }
 
+/// Parses a rate, in bytes per second.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("the rate must be at least 1 byte per second".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::bytes;

@@ -9,6 +9,7 @@ mod chaos;
 mod clients;
 mod crash;
 mod differential;
+mod docs;
 mod faults;
 mod full_disk;
 mod fuzz;
@@ -107,6 +108,8 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
+    /// Write the generated parts of the pages, after a change of the settings.
+    Docs,
     /// Check the source: widths, citations, words, and which module and crate uses which.
     Tidy,
 }
@@ -149,6 +152,7 @@ fn main() -> Result<()> {
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
+        Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }
 }

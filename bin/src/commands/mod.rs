@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod config;
 mod export;
 mod import;
 mod inspect;
@@ -11,7 +12,6 @@ mod queries;
 mod records;
 mod repair;
 mod replicas;
-mod replication;
 mod restore;
 mod rows;
 mod serve;
@@ -37,6 +37,8 @@ struct Arguments {
 enum Command {
     /// Serve a database until SIGTERM or SIGINT
     Serve(Box<serve::Arguments>),
+    /// Print the settings of a server with their defaults, or check a configuration file
+    Config(config::Config),
     /// Verify every checksum of a database, served or not
     Check(repair::Check),
     /// Copy the readable records of a damaged database into a new one
@@ -183,6 +185,7 @@ pub fn run() -> ExitCode {
     let done = match Arguments::parse().command {
         None => serve::Arguments::default().run(),
         Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Config(config)) => config.run(),
         Some(Command::Remote(remote)) => remote.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Salvage(salvage)) => salvage.run(),

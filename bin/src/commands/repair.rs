@@ -1,8 +1,8 @@
 //! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
 //! a served one.
 
-use super::serve::rate;
 use crate::remote::{Server, ServerArgument};
+use crate::sizes;
 use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Database};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) struct Check {
     #[command(flatten)]
     server: ServerArgument,
     /// Limit the server's reads to this many bytes per second [default: 64m]
-    #[arg(long, value_name = "BYTES", conflicts_with = "path", value_parser = rate)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "path", value_parser = sizes::rate)]
     rate: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 mod options;
 
 use crate::pid_file::PidFile;
-use crate::serving::Service;
+use crate::serving::{Process, Service};
 use crate::{TOKYO_TYRANT_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
@@ -44,22 +44,22 @@ pub fn run() -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<ExitCode> {
-    let service = service(options)?;
+    let process = process(options)?;
     if daemon::is_child() {
         daemon::detach()?;
     } else {
-        if let (true, Some(path)) = (options.kill, &service.pid) {
+        if let (true, Some(path)) = (options.kill, &process.pid) {
             PidFile::end_process(path)?;
         }
         if options.daemon {
             return daemon::start();
         }
     }
-    service.run()?;
+    process.run()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn service(options: &Options) -> Result<Service> {
+fn process(options: &Options) -> Result<Process> {
     let mut config = Config { listen: vec![endpoint(options)?], ..Config::default() };
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
@@ -109,15 +109,14 @@ fn service(options: &Options) -> Result<Service> {
     let default_pid = || options.daemon.then(|| PathBuf::from(DAEMON_PID_FILE));
     // A daemon closes its standard output, so without a log file its log is discarded.
     let daemon_log = || options.daemon.then(|| Path::new("/dev/null").to_owned());
-    Ok(Service {
-        database: options.database.clone(),
-        import: None,
-        config,
-        webdav: false,
+    let database = options.database.clone();
+    Ok(Process {
+        databases: vec![Service { database, import: None, config, webdav: false }],
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
         pid: options.pid.clone().or_else(default_pid),
         notices,
+        launch: None,
     })
 }
 
@@ -137,11 +136,12 @@ mod tests {
 
     #[test]
     fn defaults_match_tokyo_tyrants_except_for_copy_commands() {
-        let config = service(&Options::default()).unwrap().config;
-        assert_eq!(config.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
-        assert_eq!(config.client_paths, ClientPaths::Any);
-        assert!(config.set_master_command && !config.copy_command);
+        let config = |options: &Options| process(options).unwrap().databases.remove(0).config;
+        let default = config(&Options::default());
+        assert_eq!(default.listen, [Endpoint::Tcp { host: None, port: 1978 }]);
+        assert_eq!(default.client_paths, ClientPaths::Any);
+        assert!(default.set_master_command && !default.copy_command);
         let options = Options { copy_command: true, ..Options::default() };
-        assert!(service(&options).unwrap().config.copy_command);
+        assert!(config(&options).copy_command);
     }
 }

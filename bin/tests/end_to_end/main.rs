@@ -1,6 +1,7 @@
 //! End-to-end tests: the real programs, used as a user uses them.
 
 mod backup;
+mod configuration;
 mod damage;
 mod fixed;
 mod import;

@@ -130,8 +130,23 @@ impl Server {
         Self::start("ttserver", arguments, port)
     }
 
-    fn start(program: &'static str, arguments: Vec<String>, port: u16) -> Self {
+    /// Starts `tyrant serve` with a configuration file, in which `PORT` is the port to wait for and
+    /// `OTHER` another free one.
+    pub(crate) fn configured(text: &str, options: &[&str]) -> Self {
+        let (port, other) = (free_port(), free_port());
+        let text = text.replace("PORT", &port.to_string()).replace("OTHER", &other.to_string());
         let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("tyrant.toml"), text).expect("a file");
+        let mut arguments = words(&["serve", "--config", "tyrant.toml", "--log", "log"]);
+        arguments.extend(words(options));
+        Self::start_in(folder, "tyrant", arguments, port)
+    }
+
+    fn start(program: &'static str, arguments: Vec<String>, port: u16) -> Self {
+        Self::start_in(tempfile::tempdir().expect("a folder"), program, arguments, port)
+    }
+
+    fn start_in(folder: TempDir, program: &'static str, arguments: Vec<String>, port: u16) -> Self {
         let child = spawn(program, &arguments, folder.path());
         let mut server = Self { folder, port, program, arguments, child };
         server.wait_until_it_serves();
@@ -176,6 +191,11 @@ impl Server {
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         wait_for("the server's end", || self.child.try_wait().expect("its state"))
+    }
+
+    /// Returns the exit status, if the server has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("its state")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -292,7 +292,7 @@ fn an_update_log_without_a_server_id_is_an_error() {
         "tyrant",
         &["serve", "*", "--port", "0", "--host", "127.0.0.1", "--ulog", ulog.to_str().unwrap()],
     );
-    assert!(error.contains("require an id from 1 to 65535"), "{error}");
+    assert!(error.contains("update-log: requires server-id, an id from 1 to 65535"), "{error}");
 }
 
 #[test]

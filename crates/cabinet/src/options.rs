@@ -127,6 +127,19 @@ impl Options {
         usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)
     }
 
+    /// Divides the memory that the defaults give to a database among `databases` of one process.
+    /// Sizes that were chosen stay.
+    pub fn share_memory(&mut self, databases: u64) {
+        let databases = databases.max(1);
+        if self.cache_bytes.is_none() {
+            let share = self.cache_bytes_max() as u64 / databases;
+            self.cache_bytes = Some(share.max(*CACHE_BYTES_DEFAULT.start()));
+        }
+        if self.memory_bytes.is_none() {
+            self.memory_bytes = Some((self.memory_bytes_max() / databases).max(1));
+        }
+    }
+
     /// Most bytes in memory of an on-memory database without a cap on bytes; 0 is unlimited.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         self.memory_bytes.unwrap_or_else(|| records_share(UsableMemory::of_process()))
@@ -151,5 +164,20 @@ mod tests {
         let share = |bytes, is_limited| records_share(UsableMemory { bytes, is_limited });
         assert_eq!(share(64 << 20, true), 32 << 20);
         assert_eq!(share(64 << 30, false), 48 << 30);
+    }
+
+    #[test]
+    fn databases_of_one_process_share_the_defaults_and_keep_what_was_chosen() {
+        let alone = Options::default();
+        let mut shared = Options::default();
+        shared.share_memory(4);
+        assert_eq!(shared.memory_bytes_max(), alone.memory_bytes_max() / 4);
+        let quarter = (alone.cache_bytes_max() / 4).max(1 << 20);
+        assert_eq!(shared.cache_bytes_max(), quarter);
+
+        let chosen = Options { memory_bytes: Some(0), cache_bytes: Some(1 << 16), ..alone };
+        let mut shared = chosen.clone();
+        shared.share_memory(4);
+        assert_eq!(shared, chosen);
     }
 }

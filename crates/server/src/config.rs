@@ -43,6 +43,8 @@ impl fmt::Display for Endpoint {
 }
 
 /// Settings of a server. A request beyond a limit is refused in the form of its protocol.
+///
+/// [`crate::Handle::reload`] changes some of them while the server runs.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Addresses to listen on; at least one.
@@ -150,6 +152,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Returns the defaults of each of `servers` servers in one process, which share its memory.
+    pub fn for_one_of(servers: u64) -> Self {
+        let memory = UsableMemory::of_process();
+        Self::for_memory(UsableMemory { bytes: memory.bytes / servers.max(1), ..memory })
+    }
+
     /// Returns the defaults of a server that may use `memory`.
     fn for_memory(memory: UsableMemory) -> Self {
         let share = |share, least, most: usize| {

@@ -29,6 +29,7 @@ mod config;
 mod counters;
 mod error;
 mod extension;
+mod live;
 mod loop_load;
 mod net;
 mod ops;

@@ -3,7 +3,7 @@
 use crate::net::event_loop::EventLoop;
 use crate::net::hub::Hub;
 use crate::net::listener::Listener;
-use crate::net::script_pool::{Live, ScriptPool};
+use crate::net::script_pool::Live;
 use crate::net::{acceptor, script_pool, worker_pool};
 use crate::shared::Shared;
 use crate::stop_signal::StopSignal;
@@ -23,11 +23,12 @@ pub struct Server {
     handle: Handle,
 }
 
-/// Stops a server from another thread, or from a signal handler.
+/// Controls a server from another thread; a signal handler may stop it.
 #[derive(Clone)]
 pub struct Handle {
     stop: Arc<StopSignal>,
-    scripts: Weak<ScriptPool>,
+    /// Not an owner: a handle may outlive the server, and must not keep the database open.
+    hub: Weak<Hub>,
 }
 
 impl Handle {
@@ -41,8 +42,21 @@ impl Handle {
     /// Loads the functions of the extension again, in the background. If that fails, the present
     /// ones stay. Without an extension nothing happens.
     pub fn reload_extension(&self) {
-        if let Some(scripts) = self.scripts.upgrade() {
-            scripts.reload();
+        if let Some(hub) = self.hub.upgrade() {
+            hub.scripts.reload();
+        }
+    }
+
+    /// Takes those settings from `config` that change while the server runs: `connections_max`,
+    /// `timeout`, `idle_timeout`, `stop_wait`, `mask`, `scrub_interval` and
+    /// `scrub_bytes_per_second`. All others stay as they are.
+    pub fn reload(&self, config: &Config) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.shared.live.set(config);
+            // A loop that waits without a limit may have a time to watch now.
+            for mailbox in hub.mailboxes.iter() {
+                mailbox.wake();
+            }
         }
     }
 }
@@ -59,7 +73,7 @@ impl Server {
         }
         let hub = Hub::new(config, database)?;
         let stop = Arc::clone(&hub.shared.served.stop);
-        let handle = Handle { stop, scripts: Arc::downgrade(&hub.scripts) };
+        let handle = Handle { stop, hub: Arc::downgrade(&hub) };
         Ok(Self { hub, listeners, handle })
     }
 
@@ -206,8 +220,8 @@ fn start(
         Ok(())
     };
     begin("scrub", |shared| {
-        let config = &shared.config;
-        let schedule = (config.scrub_interval, config.scrub_bytes_per_second);
+        let live = &shared.live;
+        let schedule = || (live.scrub_interval(), live.scrub_bytes_per_second());
         shared.scrub.run_thread(&shared.served.database, schedule, || shared.served.is_stopping());
     })?;
     if shared.served.update_log.is_some() {

@@ -3,6 +3,7 @@
 use crate::access::logins::Logins;
 use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::counters::AllCounters;
+use crate::live::Live;
 use crate::loop_load::LoopLoad;
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::conditional::Writer;
@@ -32,7 +33,9 @@ use std::time::Instant;
 /// Lock order: no two locks in here are taken at once, and none on the hot path. Requests write
 /// only the counters and the budgets.
 pub(crate) struct Shared {
+    /// Settings as they were at the start; those in `live` may have changed since.
     pub(crate) config: Config,
+    pub(crate) live: Live,
     pub(crate) served: Arc<Served>,
     pub(crate) replication: Arc<Replication>,
     /// Front end for the connections of WebDAV clients, if they are served.
@@ -145,6 +148,7 @@ impl Shared {
             cas_numbers: CasNumbers::default(),
             started: Instant::now(),
             counters: AllCounters::default(),
+            live: Live::new(&config),
             config,
             served,
         }))

@@ -72,7 +72,7 @@ pub fn serve(server: &Server) -> io::Result<()> {
     let open = Arc::new(AtomicUsize::new(0));
     let state = State { handler: config.build_handler(), records, open: Arc::clone(&open) };
     let thread = Builder::new().name("webdav".into()).spawn(move || {
-        let wait = state.records.config().stop_wait;
+        let wait = state.records.stop_wait();
         runtime.block_on(accept(state, connections));
         runtime.shutdown_timeout(wait);
     })?;
@@ -141,7 +141,7 @@ async fn accept(state: State, mut connections: UnboundedReceiver<UpgradedConnect
         });
     }
     // Current requests get the server's stop time to finish.
-    let deadline = tokio::time::Instant::now() + state.records.config().stop_wait;
+    let deadline = tokio::time::Instant::now() + state.records.stop_wait();
     while state.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -158,8 +158,8 @@ async fn serve_connection(
         let records = Arc::clone(&state.records);
         tokio::task::spawn_blocking(move || records.commit()).await??;
     }
-    let config = state.records.config();
-    let limits = Limits { timeout: config.timeout, idle_timeout: config.idle_timeout };
+    let (timeout, idle_timeout) = state.records.time_limits();
+    let limits = Limits { timeout, idle_timeout };
     let work = Work::default();
     let peer = Mutex::new(Peer::new(stream.peer_addr().ok()));
     let mut connection = Connection::new(stream, Some(received), limits, work.clone());

@@ -112,7 +112,7 @@ pub(crate) fn further_stats(
     let now_ms = shared.milliseconds_at(Instant::now());
     let mut stats = vec![
         ("curr_connections".to_owned(), shared.connections().to_string()),
-        ("limit_connections".to_owned(), shared.config.connections_max.to_string()),
+        ("limit_connections".to_owned(), shared.live.connections_max().to_string()),
         ("buffer_bytes".to_owned(), shared.served.budget.used_bytes().to_string()),
         ("spool_bytes".to_owned(), shared.served.spool_budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),

@@ -80,10 +80,11 @@ fn accept_waiting(hub: &Hub, listener: &Listener, counters: &Counters) {
 
 fn admit(hub: &Hub, socket: OwnedFd, counters: &Counters) {
     let shared = &hub.shared;
-    if shared.connections() >= shared.config.connections_max {
+    let connections_max = shared.live.connections_max();
+    if shared.connections() >= connections_max {
         tracing::warn!(
-            "connection refused: {} are open, which is the limit; raise it or close some",
-            shared.config.connections_max
+            "connection refused: {connections_max} are open, which is the limit; raise it or \
+             close some"
         );
         counters.count(Count::Rejected);
         // The connection is closed whether or not the client reads the refusal.

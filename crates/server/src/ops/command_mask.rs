@@ -108,6 +108,11 @@ impl CommandMask {
     /// The mask that refuses no command.
     pub const NONE: Self = Self(0);
 
+    /// Returns the mask with these bits, which are those of a mask.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// Adds the bits of `other`.
     pub fn mask(&mut self, other: Self) {
         self.0 |= other.0;

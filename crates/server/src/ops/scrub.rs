@@ -173,7 +173,7 @@ impl Scrub {
     pub(crate) fn run_thread(
         &self,
         database: &View,
-        (interval, bytes_per_second): (Option<Duration>, u64),
+        schedule: impl Fn() -> (Option<Duration>, u64),
         is_stopping: impl Fn() -> bool,
     ) {
         // Without the priority other threads lose some time, no more.
@@ -181,6 +181,7 @@ impl Scrub {
         let _ = rustix::process::setpriority_process(thread, NICENESS);
         let mut last = Instant::now();
         while !is_stopping() {
+            let (interval, bytes_per_second) = schedule();
             let mut state = self.state.lock();
             let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
             if state.phase == Phase::Requested {
@@ -279,7 +280,7 @@ mod tests {
         let (scrub, is_stopping) = (Scrub::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                scrub.run_thread(&database, (None, 0), || is_stopping.load(Ordering::Relaxed));
+                scrub.run_thread(&database, || (None, 0), || is_stopping.load(Ordering::Relaxed));
             });
             // At this rate the run lasts until it is stopped.
             assert_eq!(scrub.begin(1), 1);

@@ -146,7 +146,7 @@ impl<'a> Context<'a> {
     /// Returns whether any command is masked.
     #[inline]
     fn has_mask(&self) -> bool {
-        self.shared.config.mask != CommandMask::NONE
+        self.shared.live.mask() != CommandMask::NONE
     }
 
     /// Executes an operation. After a failure, remembers the reason and returns no outcome.
@@ -221,7 +221,7 @@ impl<'a> Context<'a> {
     /// Returns whether a command is masked.
     #[inline]
     fn refuses(&self, command: Command, protocol: Protocol) -> bool {
-        self.shared.config.mask.refuses(command, protocol)
+        self.shared.live.mask().refuses(command, protocol)
     }
 
     /// Leaves a call to a script thread.

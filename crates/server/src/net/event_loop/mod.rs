@@ -221,7 +221,7 @@ impl EventLoop {
             }
         }
         if self.state.shared.served.is_stopping() && self.state.stop_at.is_none() {
-            self.state.stop_at = Some(self.state.now + self.state.shared.config.stop_wait);
+            self.state.stop_at = Some(self.state.now + self.state.shared.live.stop_wait());
             for token in self.connections.tokens() {
                 self.stop_connection(token);
             }
@@ -440,8 +440,8 @@ impl LoopState {
     }
 
     fn timeout(&self, connections: usize) -> Option<&'static Timespec> {
-        let config = &self.shared.config;
-        let times_out = config.timeout.is_some() || config.idle_timeout.is_some();
+        let live = &self.shared.live;
+        let times_out = live.timeout().is_some() || live.idle_timeout().is_some();
         if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
         } else if !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()
@@ -460,7 +460,7 @@ impl LoopState {
 
     fn is_late(&self, connection: &Connection, now_s: u64) -> bool {
         let quiet = Duration::from_secs(now_s.saturating_sub(connection.moved_at_s));
-        let config = &self.shared.config;
+        let live = &self.shared.live;
         match connection.stage {
             Stage::Lingering { until_s } => now_s > until_s,
             // The client waits for the server.
@@ -468,8 +468,8 @@ impl LoopState {
             _ if connection.pending_reply.is_some() => false,
             // A client with replies to take is not expected to send requests.
             _ => match connection.reply.or(connection.request) {
-                Some(pace) => pace.is_late(self.now_ms(), config.timeout),
-                None => config.idle_timeout.is_some_and(|limit| quiet > limit),
+                Some(pace) => pace.is_late(self.now_ms(), live.timeout()),
+                None => live.idle_timeout().is_some_and(|limit| quiet > limit),
             },
         }
     }

@@ -105,7 +105,7 @@ fn general(shared: &Shared) -> Figures {
         ("total_items", records),
         ("bytes", shared.served.database.size_bytes().to_string()),
         ("threads", shared.loads.len().to_string()),
-        ("max_connections", shared.config.connections_max.to_string()),
+        ("max_connections", shared.live.connections_max().to_string()),
         ("total_connections", total(Count::Accepted).to_string()),
         ("get_hits", hits(Count::Get, Count::GetMiss)),
         ("get_misses", total(Count::GetMiss).to_string()),
@@ -151,7 +151,7 @@ fn settings(shared: &Shared) -> Figures {
     let (host, port) = tcp.map_or((None, 0), |(host, port)| (host, port));
     [
         ("maxbytes", database_figure(shared, "limit_bytes")),
-        ("maxconns", config.connections_max.to_string()),
+        ("maxconns", shared.live.connections_max().to_string()),
         ("tcpport", port.to_string()),
         ("udpport", "0".to_owned()),
         ("inter", host.unwrap_or_else(null)),
@@ -200,7 +200,7 @@ fn connections(shared: &Shared) -> Figures {
             }
         }
     }
-    figures.truncate(3 * shared.config.connections_max);
+    figures.truncate(3 * shared.live.connections_max());
     figures
 }
 

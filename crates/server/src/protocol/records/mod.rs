@@ -24,6 +24,7 @@ use std::borrow::Cow;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::http::Conditions;
 
 /// Number of attempts to rename a record that other clients change meanwhile.
@@ -121,6 +122,16 @@ impl Records {
     /// Returns the settings of the server.
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Returns the present limits of the time within a request, and of the wait for the next one.
+    pub fn time_limits(&self) -> (Option<Duration>, Option<Duration>) {
+        (self.shared.live.timeout(), self.shared.live.idle_timeout())
+    }
+
+    /// Returns the longest time in which pending replies are sent when the server stops.
+    pub fn stop_wait(&self) -> Duration {
+        self.shared.live.stop_wait()
     }
 
     /// Checks the header `Authorization` of a request. Returns whether its client may use the
@@ -402,7 +413,7 @@ impl Records {
     }
 
     fn begin(&self, command: Command, count: Count) -> Result<()> {
-        if self.shared.config.mask.refuses(command, Protocol::Http) {
+        if self.shared.live.mask().refuses(command, Protocol::Http) {
             return Err(RecordsError::Masked);
         }
         self.counters.lock().count(count);

@@ -1,0 +1,40 @@
+//! `tyrant config`: the settings of a server, their defaults, and the check of a file.
+
+use crate::settings::{Launch, Settings, defaults_file, markdown};
+use anyhow::Result;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Config {
+    /// Print a configuration file in which every setting is a comment, with its default
+    #[arg(long)]
+    defaults: bool,
+    /// Check a configuration file, without opening its databases
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+    /// Print the tables of docs/configuration.md
+    #[arg(long, hide = true)]
+    markdown: bool,
+}
+
+impl Config {
+    pub(super) fn run(self) -> Result<()> {
+        if let Some(file) = self.check {
+            let shown = file.display().to_string();
+            let loaded = Launch { given: Settings::default(), file: Some(file) }.load()?;
+            println!("{shown}: correct, serves {}", names(&loaded.databases));
+        } else if self.defaults {
+            print!("{}", defaults_file());
+        } else {
+            print!("{}", markdown());
+        }
+        Ok(())
+    }
+}
+
+fn names(databases: &[Settings]) -> String {
+    let names: Vec<&str> =
+        databases.iter().filter_map(|settings| settings.database.as_deref()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,282 @@
+//! From settings to the configuration of a server.
+
+use super::Settings;
+use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
+use cabinet::name::Specification;
+use server::update_log::{Retention, Settings as UpdateLogSettings};
+use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
+use server::{SemiSyncSettings, Users};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A setting whose value cannot be in effect.
+#[derive(Debug)]
+pub(super) struct Invalid {
+    /// Name of the setting.
+    pub(super) setting: &'static str,
+    pub(super) what: String,
+}
+
+/// Number of databases that share the memory of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares(pub(crate) u64);
+
+impl Settings {
+    /// Returns the configuration of a server.
+    pub(super) fn configure(&self, shares: Shares) -> Result<Config, Invalid> {
+        let mut config = Config { listen: self.endpoints(), ..Config::for_one_of(shares.0) };
+        if let Some(name) = &self.database {
+            Specification::parse(name).map_err(invalid("database"))?;
+        }
+        if self.into.is_some() && self.import != Some(true) {
+            return Err(requires("into", "import"));
+        }
+        set(&mut config.threads, self.threads.map(|count| count.0));
+        set(&mut config.connections_max, self.connections_max.map(|count| count.0));
+        config.timeout = self.timeout.and_then(Seconds::unless_zero);
+        config.idle_timeout = self.idle_timeout.and_then(Seconds::unless_zero);
+        set(&mut config.stop_wait, self.stop_timeout.map(|time| time.0));
+        self.configure_sizes(&mut config)?;
+        config.shutdown_command = self.shutdown_command.unwrap_or_default();
+        config.copy_command = self.copy_command.unwrap_or_default();
+        config.set_master_command = self.allow_setmst.unwrap_or_default();
+        if let Some(folder) = &self.copy_dir {
+            let folder = absolute_folder(folder).map_err(invalid("copy-dir"))?;
+            config.client_paths = ClientPaths::Within(folder);
+        }
+        if let Some(path) = &self.users {
+            config.users = Some(Arc::new(Users::read(path).map_err(invalid("users"))?));
+        }
+        config.opens_tokyo_tyrant = self.open_tokyo_tyrant.unwrap_or_default();
+        if config.opens_tokyo_tyrant && config.users.is_none() {
+            return Err(requires("open-tokyo-tyrant", "users"));
+        }
+        if self.tokyo_tyrant == Some(true) {
+            config.dialect = Dialect::TokyoTyrant;
+        }
+        config.ignores_expiry = match self.expiry {
+            Some(expiry) => expiry == Expiry::Ignore,
+            None => config.dialect == Dialect::TokyoTyrant,
+        };
+        config.mask = self.command_mask();
+        config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
+        set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));
+        self.configure_replication(&mut config)?;
+        Ok(config)
+    }
+
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let port = self.port.unwrap_or_default();
+        let hosts = self.host.iter().flat_map(|hosts| &hosts.0).cloned();
+        let mut endpoints: Vec<Endpoint> =
+            hosts.map(|host| Endpoint::Tcp { host: Some(host), port }).collect();
+        endpoints.extend(self.unix.clone().map(Endpoint::Unix));
+        if endpoints.is_empty() {
+            endpoints.push(Endpoint::Loopback { port });
+        }
+        endpoints
+    }
+
+    fn configure_sizes(&self, config: &mut Config) -> Result<(), Invalid> {
+        for (setting, size, place) in [
+            ("request-bytes-max", self.request_bytes_max, &mut config.request_bytes_max),
+            ("reply-bytes-max", self.reply_bytes_max, &mut config.reply_bytes_max),
+            ("buffer-bytes-max", self.buffer_bytes_max, &mut config.buffer_bytes_max),
+            ("spool-bytes-max", self.spool_bytes_max, &mut config.spool_bytes_max),
+            ("upload-bytes-max", self.upload_bytes_max, &mut config.upload_bytes_max),
+        ] {
+            if size == Some(Bytes(0)) {
+                return Err(Invalid { setting, what: "must be at least 1 byte".to_owned() });
+            }
+            set(place, size.map(Bytes::in_memory));
+        }
+        // A limit of requests that is not the default is meant for all of them.
+        if self.upload_bytes_max.is_none() && config.request_bytes_max != server::REQUEST_BYTES_MAX
+        {
+            config.upload_bytes_max = config.request_bytes_max;
+        }
+        Ok(())
+    }
+
+    fn command_mask(&self) -> CommandMask {
+        let mut mask = CommandMask::NONE;
+        for commands in self.mask.iter().flat_map(|mask| &mask.0) {
+            mask.mask(commands.mask());
+        }
+        for commands in self.unmask.iter().flat_map(|mask| &mask.0) {
+            mask.unmask(commands.mask());
+        }
+        mask
+    }
+
+    fn configure_replication(&self, config: &mut Config) -> Result<(), Invalid> {
+        config.server_id = self.server_id.unwrap_or_default();
+        if config.server_id > u16::MAX.into() {
+            let what = format!("{} is not between 1 and 65535", config.server_id);
+            return Err(Invalid { setting: "server-id", what });
+        }
+        for (setting, is_set) in
+            [("update-log", self.update_log.is_some()), ("master", self.master.is_some())]
+        {
+            if is_set && config.server_id == 0 {
+                return Err(requires(setting, "server-id, an id from 1 to 65535"));
+            }
+        }
+        config.update_log = self.update_log.clone().map(|folder| UpdateLogSettings {
+            is_asynchronous: self.update_log_asynchronous.unwrap_or_default(),
+            retention: Retention {
+                bytes_max: self.update_log_keep_bytes.map(|bytes| bytes.0),
+                age_max: self.update_log_keep_seconds.map(Duration::from_secs),
+            },
+            ..UpdateLogSettings::new(folder)
+        });
+        if let (Some(log), Some(bytes)) = (&mut config.update_log, self.update_log_file_bytes) {
+            log.file_bytes_max = bytes.0;
+        }
+        config.following = Following {
+            master: self.master.clone().map(|server| server.0),
+            position: self.position_file.clone().unwrap_or_default(),
+            check: self.check_consistency.unwrap_or_default(),
+            is_writable: self.writable_replica.unwrap_or_default(),
+            seeding: match self.seed {
+                Some(Seed::Never) => Seeding::Never,
+                Some(Seed::Empty) | None => Seeding::Empty,
+                Some(Seed::Always) => Seeding::Always,
+            },
+            compresses: self.seed_compressed.unwrap_or_default(),
+        };
+        if self.semi_sync.is_some() && self.update_log.is_none() {
+            return Err(requires("semi-sync", "update-log"));
+        }
+        config.semi_sync = self.semi_sync.map(|replicas| SemiSyncSettings {
+            replicas: replicas.0,
+            timeout: self.semi_sync_timeout.map_or(Duration::ZERO, |time| time.0),
+            on_timeout: match self.semi_sync_on_timeout {
+                Some(TimeoutAction::Fallback) => OnTimeout::Fallback,
+                Some(TimeoutAction::Error) | None => OnTimeout::Error,
+            },
+        });
+        Ok(())
+    }
+
+    /// Fails if two databases of one process would use the same port or file.
+    pub(super) fn check_apart_from(&self, other: &Self) -> Result<(), Invalid> {
+        let files = |settings: &Self| {
+            let name = settings.database.as_deref().unwrap_or_default();
+            let database = name.split('#').next().unwrap_or_default();
+            let is_on_disk = !matches!(database, "*" | "+");
+            let position = settings.position_file.clone().filter(|_| settings.master.is_some());
+            [
+                ("database", is_on_disk.then(|| PathBuf::from(database))),
+                ("unix", settings.unix.clone()),
+                ("update-log", settings.update_log.clone()),
+                ("position-file", position),
+            ]
+        };
+        for ((setting, one), (_, another)) in files(self).into_iter().zip(files(other)) {
+            if let (Some(one), Some(another)) = (one, another)
+                && is_same(&one, &another)
+            {
+                let what = format!("{one:?} is that of another database too");
+                return Err(Invalid { setting, what });
+            }
+        }
+        let has_tcp = |settings: &Self| settings.unix.is_none() || settings.host.is_some();
+        let shares_host = self.host.is_none() || other.host.is_none() || self.host == other.host;
+        let port = self.port.filter(|port| *port > 0 && other.port == Some(*port));
+        match port {
+            Some(port) if has_tcp(self) && has_tcp(other) && shares_host => {
+                let what = format!("{port} is that of another database too; choose another");
+                Err(Invalid { setting: "port", what })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn invalid<E: std::fmt::Display>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
+    move |error| Invalid { setting, what: error.to_string() }
+}
+
+fn requires(setting: &'static str, other: &str) -> Invalid {
+    Invalid { setting, what: format!("requires {other}") }
+}
+
+/// Returns an absolute path, which remains valid if the process changes its folder.
+fn absolute_folder(path: &Path) -> Result<PathBuf, String> {
+    let absolute = std::fs::canonicalize(path);
+    let absolute = absolute.map_err(|error| format!("{}: {error}", path.display()))?;
+    match absolute.is_dir() {
+        true => Ok(absolute),
+        false => Err(format!("{}: not a folder", path.display())),
+    }
+}
+
+/// Returns whether two paths name one file, which need not exist.
+fn is_same(one: &Path, another: &Path) -> bool {
+    let absolute = |path: &Path| {
+        let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+        path.map(|path| path.components().collect::<PathBuf>()).ok()
+    };
+    absolute(one) == absolute(another)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::Launch;
+    use super::*;
+
+    fn config(settings: Settings) -> Config {
+        Launch { given: settings, file: None }.load().expect("a configuration").configs.remove(0)
+    }
+
+    #[test]
+    fn a_unix_socket_alone_disables_the_network() {
+        let alone = Settings { unix: Some("/tmp/s".into()), ..Settings::default() };
+        assert_eq!(config(alone.clone()).listen, [Endpoint::Unix("/tmp/s".into())]);
+        let host = Some(super::super::Many(vec!["::1".to_owned()]));
+        assert_eq!(config(Settings { host, ..alone }).listen.len(), 2);
+    }
+
+    #[test]
+    fn expiry_defaults_to_keep_and_with_tokyo_tyrant_to_ignore() {
+        for (tokyo_tyrant, expiry, ignores) in [
+            (None, None, false),
+            (Some(true), None, true),
+            (None, Some(Expiry::Ignore), true),
+            (Some(true), Some(Expiry::Keep), false),
+        ] {
+            let config = config(Settings { tokyo_tyrant, expiry, ..Settings::default() });
+            assert_eq!(config.ignores_expiry, ignores);
+            let is_tokyo_tyrant = config.dialect == Dialect::TokyoTyrant;
+            assert_eq!(is_tokyo_tyrant, tokyo_tyrant == Some(true));
+        }
+    }
+
+    #[test]
+    fn a_limit_of_requests_also_limits_uploads_that_have_none() {
+        let request_bytes_max = Some(Bytes(1 << 20));
+        let alone = config(Settings { request_bytes_max, ..Settings::default() });
+        assert_eq!(alone.upload_bytes_max, 1 << 20);
+        let upload_bytes_max = Some(Bytes(2 << 20));
+        let both = Settings { request_bytes_max, upload_bytes_max, ..Settings::default() };
+        assert_eq!(config(both).upload_bytes_max, 2 << 20);
+    }
+
+    #[test]
+    fn a_verification_of_0_seconds_is_never() {
+        let interval = |text: &str| {
+            let scrub_interval = Some(text.parse().expect("seconds"));
+            config(Settings { scrub_interval, ..Settings::default() }).scrub_interval
+        };
+        assert_eq!(interval("60"), Some(Duration::from_secs(60)));
+        assert_eq!(interval("0"), None);
+    }
+}

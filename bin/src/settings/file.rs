@@ -1,0 +1,385 @@
+//! Configuration files: TOML with the names of the settings, and a section `[[database]]` for each
+//! of several databases. Every error has the file and the line.
+
+use super::configure::{Invalid, Shares};
+use super::definition::{Default as DefaultValue, Scope, Setting};
+use super::{SETTINGS, Settings};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// Longest file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Most databases of one process: each has threads of its own.
+const DATABASES_MAX: usize = 64;
+
+/// The key `database` of a file: the name of one, or sections.
+#[derive(Clone, Debug)]
+pub(crate) enum Databases {
+    One(String),
+    Several(Vec<Settings>),
+}
+
+impl<'de> Deserialize<'de> for Databases {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NameOrSections)
+    }
+}
+
+struct NameOrSections;
+
+impl<'de> Visitor<'de> for NameOrSections {
+    type Value = Databases;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the name of a database, or sections [[database]]")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Databases, E> {
+        Ok(Databases::One(name.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Databases, A::Error> {
+        let mut sections = Vec::new();
+        while let Some(section) = items.next_element()? {
+            sections.push(section);
+        }
+        Ok(Databases::Several(sections))
+    }
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+struct Source {
+    path: PathBuf,
+    text: String,
+    /// The settings above the sections.
+    common: Settings,
+    /// Empty if the file has no sections.
+    sections: Vec<Settings>,
+}
+
+impl Source {
+    fn read(path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        let shown = path.display();
+        ensure!(
+            bytes.len() as u64 <= FILE_BYTES_MAX,
+            "{shown}: longer than {FILE_BYTES_MAX} bytes"
+        );
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            anyhow!("{shown}:{}: not UTF-8", 1 + line_feeds(before))
+        })?;
+        let file: Settings<Databases> = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start).min(text.len());
+            let line = 1 + line_feeds(&text.as_bytes()[..start]);
+            anyhow!("{shown}:{line}: {}", message(&error))
+        })?;
+        let mut sections = Vec::new();
+        let common = file.replace_first(|databases| match databases? {
+            Databases::One(name) => Some(name),
+            Databases::Several(found) => {
+                sections = found;
+                None
+            }
+        });
+        let source = Self { path: path.to_owned(), text, common, sections };
+        source.check_scopes()?;
+        Ok(source)
+    }
+
+    /// Fails if a setting is above the sections or within one, and belongs on the other side.
+    fn check_scopes(&self) -> Result<()> {
+        let count = self.sections.len();
+        ensure!(
+            count <= DATABASES_MAX,
+            "{}: {count} databases, at most {DATABASES_MAX} are possible",
+            self.path.display()
+        );
+        if count == 0 {
+            return Ok(());
+        }
+        if let Some(setting) = first_of(&self.common, Scope::OneDatabase) {
+            let place = self.place(&setting.name(), None);
+            bail!("{place}{} belongs into a section [[database]]", setting.name());
+        }
+        for (index, section) in self.sections.iter().enumerate() {
+            if let Some(setting) = first_of(section, Scope::Process) {
+                let place = self.place(&setting.name(), Some(index));
+                bail!("{place}{} belongs above the sections [[database]]", setting.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `FILE:LINE: ` of a setting in a section, or else above the sections, or `FILE: `.
+    fn place(&self, setting: &str, section: Option<usize>) -> String {
+        let path = self.path.display();
+        match self.line(setting, section) {
+            Some(line) => format!("{path}:{line}: "),
+            None => format!("{path}: "),
+        }
+    }
+
+    fn line(&self, setting: &str, section: Option<usize>) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let root = root.get_ref();
+        let start_in = |table: &DeTable<'_>| {
+            let is_it = |key: &str| key == setting || key == "name" && setting == "database";
+            let found = table.iter().find(|(key, _)| is_it(key.get_ref()));
+            found.map(|(key, _)| key.span().start)
+        };
+        let of_section = |section: usize| {
+            let DeValue::Array(sections) = root.get("database")?.get_ref() else { return None };
+            let DeValue::Table(table) = sections.get(section)?.get_ref() else { return None };
+            start_in(table)
+        };
+        let start = section.and_then(of_section).or_else(|| start_in(root))?;
+        Some(1 + line_feeds(&self.text.as_bytes()[..start]))
+    }
+}
+
+/// Returns what is wrong with a file, on one line.
+fn message(error: &toml::de::Error) -> String {
+    let message = error.message().trim();
+    let name = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    match name {
+        Some((name, _all_names)) => {
+            format!("{name} is not a setting, `tyrant config --defaults` lists them")
+        }
+        None => message.replace('\n', "; "),
+    }
+}
+
+fn line_feeds(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Returns the first setting of this scope that is set.
+fn first_of(settings: &Settings, scope: Scope) -> Option<&'static Setting> {
+    let mut set = SETTINGS.iter().zip(settings.shown()).filter(|(_, value)| value.is_some());
+    set.find(|(setting, _)| setting.scope == scope).map(|(setting, _)| setting)
+}
+
+/// How the server was started: its command line and environment, and its configuration file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Launch {
+    /// Settings of the command line and the environment.
+    pub(crate) given: Settings,
+    /// The configuration file.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Settings of a process and its databases, with all defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    /// Settings of each database, at least one. Those of the process are the same in all.
+    pub(crate) databases: Vec<Settings>,
+    /// Configuration of the server of each.
+    pub(crate) configs: Vec<server::Config>,
+}
+
+impl Launch {
+    /// Reads the file, and returns the settings that are in effect.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        let source = self.file.as_deref().map(Source::read).transpose()?;
+        let sections = source.as_ref().map_or(&[][..], |source| &source.sections);
+        if sections.len() > 1
+            && let Some(setting) = first_of(&self.given, Scope::OneDatabase)
+        {
+            bail!(
+                "{} of the command line or the environment belongs to one database, and the file \
+                 has {}",
+                setting.name(),
+                sections.len()
+            );
+        }
+        let common = source.as_ref().map(|source| source.common.clone()).unwrap_or_default();
+        let common = common.or(defaults()?);
+        let whole = |section: Settings| self.given.clone().or(section).or(common.clone());
+        let databases: Vec<Settings> = match sections {
+            [] => vec![whole(Settings::default())],
+            sections => sections.iter().cloned().map(whole).collect(),
+        };
+        let place = |Invalid { setting, what }: Invalid, index: usize| {
+            let given = SETTINGS.iter().zip(self.given.shown());
+            let is_given =
+                given.into_iter().any(|(one, value)| one.name() == setting && value.is_some());
+            let section = (!sections.is_empty()).then_some(index);
+            let place = source.as_ref().filter(|_| !is_given);
+            let place = place.map(|source| source.place(setting, section)).unwrap_or_default();
+            anyhow!("{place}{setting}: {what}")
+        };
+        let shares = Shares(databases.len() as u64);
+        let mut configs = Vec::new();
+        for (index, settings) in databases.iter().enumerate() {
+            configs.push(settings.configure(shares).map_err(|invalid| place(invalid, index))?);
+            for other in &databases[..index] {
+                settings.check_apart_from(other).map_err(|invalid| place(invalid, index))?;
+            }
+        }
+        Ok(Loaded { databases, configs })
+    }
+}
+
+/// Returns the defaults that are values.
+fn defaults() -> Result<Settings> {
+    let lines = SETTINGS.iter().filter(|setting| setting.default == DefaultValue::Example);
+    let text: Vec<String> =
+        lines.map(|setting| format!("{} = {}", setting.name(), setting.example)).collect();
+    toml::from_str(&text.join("\n")).context("the defaults")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::Endpoint;
+
+    fn load(text: &str, given: Settings) -> Result<Loaded> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tyrant.toml");
+        std::fs::write(&path, text).expect("a file");
+        let loaded = Launch { given, file: Some(path.clone()) }.load();
+        loaded.map_err(|error| {
+            anyhow!(format!("{error:#}").replace(&path.display().to_string(), "FILE"))
+        })
+    }
+
+    fn error(text: &str) -> String {
+        load(text, Settings::default()).expect_err("an error").to_string()
+    }
+
+    #[test]
+    fn without_anything_the_servers_own_defaults_are_in_effect() {
+        let Loaded { databases, configs } = Launch::default().load().expect("the defaults");
+        assert_eq!(databases[0].database.as_deref(), Some("casket.tch"));
+        let own = server::Config {
+            following: server::Following {
+                position: "tyrant.rts".into(),
+                is_writable: false,
+                ..server::Following::default()
+            },
+            stop_wait: configs[0].stop_wait,
+            ..server::Config::default()
+        };
+        assert_eq!(format!("{:?}", configs[0]), format!("{own:?}"));
+    }
+
+    #[test]
+    fn an_option_overrides_the_file_and_the_file_the_default() {
+        let text = "port = 5\nconnections-max = 7\nwebdav = true\n";
+        let given = Settings { port: Some(6), webdav: Some(false), ..Settings::default() };
+        let loaded = load(text, given).expect("a configuration");
+        assert_eq!(loaded.configs[0].listen, [Endpoint::Loopback { port: 6 }]);
+        assert_eq!(loaded.configs[0].connections_max, 7);
+        assert_eq!(loaded.databases[0].webdav, Some(false));
+    }
+
+    #[test]
+    fn sections_have_their_own_settings_and_share_those_above_them() {
+        let text = "timeout = 3\nlog-level = 'error'\n\
+            [[database]]\nname = 'a.tch'\n\
+            [[database]]\nname = '+'\nport = 1979\ntimeout = 4.5\n";
+        let Loaded { databases, configs } = load(text, Settings::default()).expect("two");
+        let of = |config: &server::Config| (config.listen.clone(), config.timeout);
+        let seconds = std::time::Duration::from_secs_f64;
+        assert_eq!(of(&configs[0]), (vec![Endpoint::Loopback { port: 1978 }], Some(seconds(3.))));
+        assert_eq!(of(&configs[1]), (vec![Endpoint::Loopback { port: 1979 }], Some(seconds(4.5))));
+        assert_eq!(databases[1].database.as_deref(), Some("+"));
+        let alone = server::Config::default().buffer_bytes_max;
+        assert!(configs[0].buffer_bytes_max <= alone, "two share the memory of one");
+    }
+
+    #[test]
+    fn an_error_has_the_file_the_line_and_the_name() {
+        for (text, expected) in [
+            (
+                "port = 1978\nprot = 1979\n",
+                "FILE:2: prot is not a setting, `tyrant config --defaults` ",
+            ),
+            ("\n\nport = 70000\n", "FILE:3: "),
+            ("log = 'x'\nport = '1978'\n", "FILE:2: a number from 0 to 65535 is required here"),
+            ("expiry = 'kept'\n", "FILE:1: \"kept\" is not \"keep\" or \"ignore\""),
+            ("mask = ['put', 'vanihs']\n", "FILE:1: \"vanihs\" is not a command"),
+            ("port = \n", "FILE:1: "),
+            ("port = 1\nport = 2\n", "FILE:2: duplicate key"),
+            ("host = 'a'\ndatabase = 'casket.xyz'\n", "FILE:2: database: cannot tell the kind"),
+            ("database = '*#bnm=5'\n", "FILE:1: database: unknown tuning \"bnm\""),
+            ("\nserver-id = 65536\n", "FILE:2: server-id: "),
+            ("\nupdate-log = 'ulog'\n", "FILE:2: update-log: requires server-id"),
+            ("users = '/nowhere/users'\n", "FILE:1: users: cannot read the users"),
+            ("[[database]]\nport = 1\npid = 'x'\n", "FILE:3: pid belongs above the sections"),
+            ("port = 1\n[[database]]\n", "FILE:1: port belongs into a section"),
+            ("[[database]]\nname = 'a.tch'\nprot = 1\n", "FILE:3: prot is not a setting"),
+            ("[[database]]\nname = '*'\n[[database]]\nname = '*#bnm=5'\n", "FILE:4: database: "),
+        ] {
+            let error = error(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn two_databases_share_no_place() {
+        let two = |first: &str, second: &str| {
+            let section = |more: &str| format!("[[database]]\n{more}\n");
+            error(&format!("server-id = 1\n{}{}", section(first), section(second)))
+        };
+        for (first, second, expected) in [
+            ("name = 'a.tch'", "port = 1\nname = 'a.tch#dead=20'", "FILE:6: database: \"a.tch\" "),
+            ("name = '*'", "name = '+'", "FILE: port: 1978 is that of another database"),
+            ("name = '*'\nunix = 's'", "name = '*'\nunix = './s'", "FILE:7: unix: "),
+            (
+                "name = '*'\nupdate-log = 'u'",
+                "name = '*'\nport = 1\nupdate-log = 'u/'",
+                "FILE:8: update-log: ",
+            ),
+            (
+                "name = '*'\nmaster = 'a:1'",
+                "name = '*'\nport = 1\nmaster = 'a:2'",
+                "FILE: position-file: ",
+            ),
+        ] {
+            let error = two(first, second);
+            assert!(error.starts_with(expected), "{first} {second}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_greatest_size_is_read_and_a_longer_one_is_not() {
+        let longest = format!("#{}\n", "x".repeat(FILE_BYTES_MAX as usize - 2));
+        load(&longest, Settings::default()).expect("a configuration");
+        let error = error(&format!("{longest}\n"));
+        assert!(error.starts_with("FILE: longer than "), "{error}");
+    }
+
+    #[test]
+    fn a_limited_number_of_databases_is_served() {
+        let of = |count: usize| -> String {
+            (0..count).map(|port| format!("[[database]]\nname = '*'\nport = {port}\n")).collect()
+        };
+        load(&of(DATABASES_MAX), Settings::default()).expect("the most");
+        let error = error(&of(DATABASES_MAX + 1));
+        assert!(error.starts_with("FILE: 65 databases, at most 64"), "{error}");
+    }
+
+    #[test]
+    fn an_option_of_one_database_is_refused_for_several() {
+        let text = "[[database]]\nname = '*'\n[[database]]\nname = '+'\nport = 1\n";
+        let given = Settings { port: Some(6), ..Settings::default() };
+        let error = load(text, given).expect_err("an error").to_string();
+        assert!(error.starts_with("port of the command line or the environment"), "{error}");
+        let given =
+            Settings { connections_max: Some(super::super::Count(6)), ..Settings::default() };
+        let configs = load(text, given).expect("two").configs;
+        assert!(configs.iter().all(|config| config.connections_max == 6));
+    }
+}

@@ -1,0 +1,159 @@
+//! Settings of a server, each defined once: the command line, the environment, configuration files,
+//! help, man page and reference follow from the list in this file.
+//!
+//! A setting comes from the first of these that has it: command line, environment, file, default.
+
+mod configure;
+mod definition;
+mod file;
+mod reference;
+mod value;
+
+pub(crate) use file::{Launch, Loaded};
+pub(crate) use reference::{defaults_file, markdown};
+
+use crate::logging::Verbosity;
+use definition::{Setting, settings};
+use std::path::PathBuf;
+use value::{Bytes, Commands, Count, Expiry, Many, Rate, Seconds, Seed, Server};
+use value::{TimeoutAction, Value};
+
+settings! {
+    /// Database, with optional tuning: casket.tch#opts=l; * is in memory
+    "Database" database: D = Setting::new("DB", "\"casket.tch\"").of_one_database().positional();
+
+    "Import" {
+        /// Import the database once, if it is a Tokyo Cabinet file, into DB.imported.tch beside it,
+        /// and serve that
+        import: bool = Setting::switch().of_one_database();
+        /// With import: import into this database instead
+        into: String = Setting::unset("NAME", "\"new.tch\"", "beside the file").of_one_database();
+    }
+
+    "Listening" {
+        /// Listen on this address or name, may be repeated; 0.0.0.0 is every interface, :: with
+        /// IPv6
+        host: Many<String> = Setting::unset(
+            "ADDRESS", "[\"0.0.0.0\"]", "this machine alone, 127.0.0.1 and ::1");
+        /// Listen on this port
+        port: u16 = Setting::new("PORT", "1978").of_one_database();
+        /// Listen on a Unix socket at this path; without a host, on nothing else
+        unix: PathBuf = Setting::unset("PATH", "\"tyrant.sock\"", "none").of_one_database();
+    }
+
+    "Limits" {
+        /// Run at most N event loops
+        threads: Count = Setting::unset("N", "2", "one per core");
+        /// Limit the number of simultaneous connections
+        connections_max: Count = Setting::new("N", "65536").live();
+        /// Limit the time to receive a request, and to send its reply, to S seconds plus their time
+        /// at 16 KiB per second; 0 is no limit
+        timeout: Seconds = Setting::new("S", "0").live();
+        /// Limit the wait for the next request, in seconds; 0 is no limit
+        idle_timeout: Seconds = Setting::new("S", "0").live();
+        /// Limit the time in which connections finish their requests when the server stops, in
+        /// seconds
+        stop_timeout: Seconds = Setting::new("S", "5").live();
+        /// Limit a request, in bytes
+        request_bytes_max: Bytes = Setting::new("N", "\"257m\"");
+        /// Limit a value put over HTTP, in bytes; from 1 MiB on it goes through a file, not through
+        /// memory
+        upload_bytes_max: Bytes = Setting::unset(
+            "N", "\"1g\"", "1g, or request-bytes-max if that is set");
+        /// Limit a reply, in bytes
+        reply_bytes_max: Bytes = Setting::unset(
+            "N", "\"64m\"", "an eighth of the usable memory, up to 1 GiB");
+        /// Limit all incomplete requests and unsent replies together, in bytes
+        buffer_bytes_max: Bytes = Setting::unset(
+            "N", "\"128m\"", "a quarter of the usable memory, up to 1.06 GiB");
+        /// Limit all values being put over HTTP together, in bytes on disk
+        spool_bytes_max: Bytes = Setting::new("N", "\"8g\"");
+    }
+
+    "Log and process" {
+        /// Append the log to this file, which SIGHUP reopens
+        log: PathBuf = Setting::unset("PATH", "\"tyrant.log\"", "standard output")
+            .of_process();
+        /// Set the verbosity of the log
+        log_level: Verbosity = Setting::new("LEVEL", "\"info\"").of_process().live();
+        /// Write the process id to this file while serving
+        pid: PathBuf = Setting::unset("PATH", "\"tyrant.pid\"", "none").of_process();
+    }
+
+    "Protocols" {
+        /// Serve the memcached protocol like Tokyo Tyrant rather than like memcached
+        tokyo_tyrant: bool = Setting::switch();
+        /// Keep or ignore the flags and expiry set by memcached clients
+        expiry: Expiry = Setting::unset("HOW", "\"keep\"", "keep; with tokyo-tyrant ignore");
+        /// Serve the records as files and folders over WebDAV too, on the same port
+        webdav: bool = Setting::switch();
+    }
+
+    "Access" {
+        /// Require a user from FILE (lines name:password)
+        users: PathBuf = Setting::unset("FILE", "\"users\"", "every client is served");
+        /// With users: serve Tokyo Tyrant's protocol without a user all the same, for replicas and
+        /// tools
+        open_tokyo_tyrant: bool = Setting::switch();
+        /// Refuse these commands, by Tokyo Tyrant's names: allwrite,copy
+        mask: Many<Commands> = Setting::unset("NAMES", "[\"allwrite\", \"copy\"]", "none").live();
+        /// Allow these commands again, after all of mask
+        unmask: Many<Commands> = Setting::unset("NAMES", "[\"put\"]", "none").live();
+        /// Let clients copy the database into this folder, and restore update logs from it
+        copy_dir: PathBuf = Setting::unset("DIR", "\"copies\"", "none");
+        /// Let clients run a command on the server that copies the database: copy @COMMAND
+        copy_command: bool = Setting::switch();
+        /// Let clients set the master that the server follows: setmst
+        allow_setmst: bool = Setting::switch();
+        /// Let clients stop the server with memcached's shutdown command
+        shutdown_command: bool = Setting::switch();
+    }
+
+    "Verification" {
+        /// Verify all checksums of the database every S seconds; 0 is never
+        scrub_interval: Seconds = Setting::new("S", "604800").live();
+        /// Limit the reads of that verification, in bytes per second
+        scrub_rate: Rate = Setting::new("BYTES", "\"8m\"").live();
+    }
+
+    "Update log" {
+        /// Use this id among the servers that replicate each other, 1 to 65535; 0 is none
+        server_id: u32 = Setting::new("N", "0").also(&["sid"]);
+        /// Log changes into files of this folder; requires server-id
+        update_log: PathBuf = Setting::unset("DIR", "\"ulog\"", "none")
+            .of_one_database().also(&["ulog"]);
+        /// Begin the next file of the update log after this many bytes, 0 for never
+        update_log_file_bytes: Bytes = Setting::new("N", "\"1g\"").also(&["ulim"]);
+        /// Acknowledge changes up to 0.1 s before they are in the update log
+        update_log_asynchronous: bool = Setting::switch().also(&["uas"]);
+        /// Remove update log files that all replicas have received, and any beyond this many bytes
+        update_log_keep_bytes: Bytes = Setting::unset("N", "\"10g\"", "everything is kept");
+        /// Remove update log files that all replicas have received, and any not written for this
+        /// many seconds
+        update_log_keep_seconds: u64 = Setting::unset("S", "604800", "everything is kept");
+    }
+
+    "Replication" {
+        /// Follow this server; requires server-id
+        master: Server = Setting::unset("HOST:PORT", "\"10.0.0.1:1978\"", "none");
+        /// Store how far this server has followed in this file
+        position_file: PathBuf = Setting::new("PATH", "\"tyrant.rts\"")
+            .of_one_database().also(&["rts"]);
+        /// Let clients write to a replica, as required for two masters of each other
+        writable_replica: bool = Setting::switch();
+        /// Stop following if an operation's outcome differs from that on the master
+        check_consistency: bool = Setting::switch().also(&["rcc"]);
+        /// Become a copy of the master: never, if there are no records (empty), or also replacing
+        /// records from which the master's log does not continue (always)
+        seed: Seed = Setting::new("WHEN", "\"empty\"");
+        /// Receive the copy compressed
+        seed_compressed: bool = Setting::switch();
+        /// Acknowledge a change only once N replicas have it on disk; requires update-log
+        semi_sync: Count = Setting::unset("N", "1", "off");
+        /// With semi-sync: wait at most this long for those replicas, in seconds
+        semi_sync_timeout: Seconds = Setting::new("S", "10");
+        /// With semi-sync: refuse changes after that wait (error), or acknowledge them anyway
+        /// until the replicas have caught up (fallback)
+        semi_sync_on_timeout: TimeoutAction = Setting::new("WHAT", "\"error\"");
+    }
+}

@@ -1,0 +1,421 @@
+//! Values of settings: one type for each form, read alike from the command line, the environment
+//! and a configuration file.
+
+use crate::logging::Verbosity;
+use crate::sizes;
+use clap::builder::{BoolishValueParser, EnumValueParser};
+use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use server::{CommandMask, Master};
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Longest time, in seconds: more would not fit a duration of the event loops.
+const SECONDS_MAX: f64 = 1e9;
+
+/// A value as a configuration file has it.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    /// `"text"`
+    Text(String),
+    /// `10` or `0.5`, as text.
+    Number(String),
+    /// `true` or `false`
+    Switch(bool),
+    /// `["a", "b"]`
+    List(Vec<String>),
+}
+
+impl Written {
+    /// Returns the error for a value of another form than `expected`.
+    fn unlike(&self, expected: &str) -> String {
+        let found = match self {
+            Self::Text(_) => "a text",
+            Self::Number(_) => "a number",
+            Self::Switch(_) => "true or false",
+            Self::List(_) => "a list",
+        };
+        format!("{expected} is required here, not {found}")
+    }
+}
+
+/// Type of a setting.
+pub(crate) trait Value: Clone + Send + Sync + 'static {
+    /// Returns the option of the command line for this type.
+    fn option(option: Arg) -> Arg;
+
+    /// Returns the value that the command line or the environment gives, if any.
+    fn take(matches: &ArgMatches, id: &str) -> Option<Self> {
+        matches.get_one(id).cloned()
+    }
+
+    /// Returns the value that a file has.
+    fn from_written(written: Written) -> Result<Self, String>;
+
+    /// Returns the value as a file would have it.
+    fn show(&self) -> String;
+}
+
+/// Deserializes a setting. The error gets its line from the deserializer.
+pub(crate) fn deserialize<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Value,
+{
+    let written = deserializer.deserialize_any(AnyValue)?;
+    T::from_written(written).map(Some).map_err(serde::de::Error::custom)
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Written;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text, a number, true or false, or a list of texts")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Written, E> {
+        Ok(Written::Text(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, is_on: bool) -> Result<Written, E> {
+        Ok(Written::Switch(is_on))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Written, E> {
+        Ok(Written::Number(number.to_string()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Written, E> {
+        Ok(Written::Number(number.to_string()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Written, E> {
+        Ok(Written::Number(number.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Written, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Written::List(list))
+    }
+}
+
+/// Implements [`Value`] for a type with `FromStr` and a function that shows it.
+macro_rules! values {
+    ($($type:ty: $($form:ident)|+, $expected:literal, $show:expr;)*) => { $(
+        impl Value for $type {
+            fn option(option: Arg) -> Arg {
+                option.value_parser(parse::<Self>)
+            }
+
+            fn from_written(written: Written) -> Result<Self, String> {
+                match written {
+                    $(Written::$form(text))|+ => parse(&text),
+                    other => Err(other.unlike($expected)),
+                }
+            }
+
+            fn show(&self) -> String {
+                let show: fn(&Self) -> String = $show;
+                show(self)
+            }
+        }
+    )* };
+}
+
+values! {
+    String: Text, "a text", |text| quoted(text);
+    PathBuf: Text, "a path", |path| quoted(&path.display().to_string());
+    u16: Number, "a number from 0 to 65535", u16::to_string;
+    u32: Number, "a number", u32::to_string;
+    u64: Number, "a number", u64::to_string;
+    Count: Number, "a number of at least 1", |count| count.0.to_string();
+    Bytes: Number | Text, "a number of bytes", |bytes| bytes.0.to_string();
+    Rate: Number | Text, "a number of bytes per second", |rate| rate.0.to_string();
+    Seconds: Number, "a number of seconds", |seconds| seconds.0.as_secs_f64().to_string();
+    Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
+}
+
+fn parse<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// Returns a text as TOML has it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A switch: `--webdav`, or `--webdav=false` against a file or the environment.
+impl Value for bool {
+    fn option(option: Arg) -> Arg {
+        option
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .hide_possible_values(true)
+            .value_parser(BoolishValueParser::new())
+    }
+
+    fn from_written(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Switch(is_on) => Ok(is_on),
+            other => Err(other.unlike("true or false")),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A number of at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) usize);
+
+impl FromStr for Count {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(|number: NonZeroUsize| Self(number.get()))
+    }
+}
+
+/// A number of bytes, with an optional suffix k, m, g, ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        sizes::bytes(text).map(Self)
+    }
+}
+
+impl Bytes {
+    /// Returns the number, or the most that an address can have.
+    pub(crate) fn in_memory(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// Bytes per second, at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate(pub(crate) u64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        sizes::rate(text).map(Self)
+    }
+}
+
+/// A time in seconds, with an optional fraction; 0 has the meaning that the setting gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl Seconds {
+    /// Returns the time, or `None` for 0.
+    pub(crate) fn unless_zero(self) -> Option<Duration> {
+        Some(self.0).filter(|time| !time.is_zero())
+    }
+}
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+        if !(0.0..=SECONDS_MAX).contains(&seconds) {
+            return Err(format!("not between 0 and {SECONDS_MAX} seconds"));
+        }
+        Ok(Self(Duration::from_secs_f64(seconds)))
+    }
+}
+
+/// Host and port of another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server(pub(crate) Master);
+
+impl FromStr for Server {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(client::Address::Tcp { host, port }) => Ok(Self(Master { host, port })),
+            _ => Err("not HOST:PORT".to_owned()),
+        }
+    }
+}
+
+/// Names of commands to refuse, or to allow again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Commands(String, CommandMask);
+
+impl Commands {
+    pub(crate) fn mask(&self) -> CommandMask {
+        self.1
+    }
+}
+
+impl FromStr for Commands {
+    type Err = server::UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(|mask| Self(text.to_owned(), mask))
+    }
+}
+
+impl fmt::Display for Commands {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Values of an option that may be repeated; a file has one text or a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Many<T>(pub(crate) Vec<T>);
+
+impl<T> Value for Many<T>
+where
+    T: FromStr<Err: fmt::Display> + fmt::Display + Clone + Send + Sync + 'static,
+{
+    fn option(option: Arg) -> Arg {
+        option.action(ArgAction::Append).value_parser(parse::<T>)
+    }
+
+    fn take(matches: &ArgMatches, id: &str) -> Option<Self> {
+        matches.get_many(id).map(|values| Self(values.cloned().collect()))
+    }
+
+    fn from_written(written: Written) -> Result<Self, String> {
+        let texts = match written {
+            Written::Text(text) => vec![text],
+            Written::List(texts) => texts,
+            other => return Err(other.unlike("a text or a list of texts")),
+        };
+        texts.iter().map(|text| parse(text)).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn show(&self) -> String {
+        let texts: Vec<String> = self.0.iter().map(|value| quoted(&value.to_string())).collect();
+        format!("[{}]", texts.join(", "))
+    }
+}
+
+/// Implements [`Value`] for enums, whose words clap and files share.
+macro_rules! words {
+    ($($type:ty)*) => { $(
+        impl Value for $type {
+            fn option(option: Arg) -> Arg {
+                option.value_parser(EnumValueParser::<Self>::new())
+            }
+
+            fn from_written(written: Written) -> Result<Self, String> {
+                match written {
+                    Written::Text(word) => word_of(&word),
+                    other => Err(other.unlike(&words_of::<Self>())),
+                }
+            }
+
+            fn show(&self) -> String {
+                self.to_possible_value().map(|word| quoted(word.get_name())).unwrap_or_default()
+            }
+        }
+    )* };
+}
+
+words!(Verbosity Expiry Seed TimeoutAction);
+
+fn word_of<T: ValueEnum>(word: &str) -> Result<T, String> {
+    T::from_str(word, false).map_err(|_| format!("{word:?} is not {}", words_of::<T>()))
+}
+
+fn words_of<T: ValueEnum>() -> String {
+    let words = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let words: Vec<String> = words.map(|word| format!("{:?}", word.get_name())).collect();
+    words.join(" or ")
+}
+
+/// Handling of the flags and expiry of memcached clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Expiry {
+    /// Store flags, and expire records
+    Keep,
+    /// Ignore both, like Tokyo Tyrant
+    Ignore,
+}
+
+/// When a replica becomes a copy of its master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Seed {
+    /// Never
+    Never,
+    /// If there are no records
+    Empty,
+    /// Also replacing records from which the master's log does not continue
+    Always,
+}
+
+/// Reaction to replicas that do not acknowledge in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimeoutAction {
+    /// Refuse changes
+    Error,
+    /// Acknowledge them anyway
+    Fallback,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_and_a_port() {
+        let expected = Master { host: "example.org".into(), port: 1979 };
+        assert_eq!("example.org:1979".parse(), Ok(Server(expected)));
+        for text in ["example.org:x", "/tmp/socket"] {
+            text.parse::<Server>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn seconds_are_within_their_limits() {
+        assert_eq!("0.5".parse(), Ok(Seconds(Duration::from_millis(500))));
+        assert_eq!("1000000000".parse(), Ok(Seconds(Duration::from_secs(1_000_000_000))));
+        assert_eq!(Seconds(Duration::ZERO).unless_zero(), None);
+        for text in ["-1", "1000000001", "NaN", "inf", "x"] {
+            text.parse::<Seconds>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn counts_and_rates_are_at_least_1() {
+        assert_eq!("1".parse(), Ok(Count(1)));
+        assert_eq!("8m".parse(), Ok(Rate(8 << 20)));
+        for text in ["0", "-1", "x"] {
+            text.parse::<Count>().unwrap_err();
+            text.parse::<Rate>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_form_is_refused_with_the_form_that_is_required() {
+        let text = || Written::Text("1978".into());
+        let error = u16::from_written(text()).unwrap_err();
+        assert_eq!(error, "a number from 0 to 65535 is required here, not a text");
+        assert!(bool::from_written(Written::Number("1".into())).is_err());
+        assert!(String::from_written(Written::Number("1".into())).is_err());
+        assert_eq!(Bytes::from_written(text()), Ok(Bytes(1978)));
+        let error = Expiry::from_written(Written::Text("kep".into())).unwrap_err();
+        assert_eq!(error, r#""kep" is not "keep" or "ignore""#);
+    }
+}

@@ -1,0 +1,159 @@
+//! Configuration: files, the environment, several databases, reload, and the pages about it.
+
+use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
+use rustix::process::Signal;
+use std::net::TcpStream;
+use std::path::Path;
+
+const TWO: &str = "\
+connections-max = 100
+
+[[database]]
+name = \"a.tch\"
+port = PORT
+
+[[database]]
+name = \"b.tcb\"
+port = OTHER
+webdav = true
+";
+
+/// Returns the port that the log gives for a database.
+fn port_of(server: &Server, database: &str) -> u16 {
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(&format!("serving {database} ")));
+    let port = line.and_then(|line| line.split("127.0.0.1:").nth(1)).expect("its address");
+    let digits = port.split(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).expect("its port")
+}
+
+#[test]
+fn several_databases_have_their_own_ports_and_one_signal_ends_them() {
+    let mut server = Server::configured(TWO, &[]);
+    let other = wait_for("both databases", || {
+        server.log().contains("serving b.tcb").then(|| port_of(&server, "b.tcb"))
+    });
+    let mut second = TcpStream::connect(("127.0.0.1", other)).unwrap();
+    server.exchange("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    exchange(&mut second, "set k 0 0 1\r\nb\r\n", "STORED\r\n");
+    server.exchange("get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
+    exchange(&mut second, "get k\r\n", "VALUE k 0 1\r\nb\r\nEND\r\n");
+    assert_eq!(server.end(Signal::TERM).code(), Some(0), "{}", server.log());
+    for (database, value) in [("a.tch", "a"), ("b.tcb", "b")] {
+        let database = server.folder.path().join(database);
+        let exported = succeed("tyrant", &["export", database.to_str().unwrap()]);
+        assert_eq!(exported, format!("k\t{value}\n"));
+    }
+}
+
+#[test]
+fn one_server_that_stops_ends_the_others() {
+    let text = format!("shutdown-command = true\n{TWO}");
+    let mut server = Server::configured(&text, &[]);
+    server.exchange("shutdown\r\n", "");
+    let status = wait_for("the end", || server.ended());
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+    assert!(server.log().contains("service finished"), "{}", server.log());
+}
+
+#[test]
+fn an_option_overrides_the_environment_and_that_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.toml");
+    std::fs::write(&file, "database = '*'\nport = 70\nmask = 'put'\nlog = 'log'\nthreads = 1\n")
+        .unwrap();
+    let (from_environment, from_option) =
+        (crate::process::free_port(), crate::process::free_port());
+    let serve = |arguments: &[&str], port: u16| {
+        let mut child = std::process::Command::new(path("tyrant"))
+            .arg("serve")
+            .args(arguments)
+            .env("TYRANT_CONFIG", &file)
+            .env("TYRANT_PORT", from_environment.to_string())
+            .env("TYRANT_MASK", "out")
+            .env("TYRANT_WEBDAV", "no")
+            .current_dir(&folder)
+            .spawn()
+            .unwrap();
+        let mut stream = wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
+        exchange(&mut stream, "set k 0 0 1\r\na\r\n", "STORED\r\n");
+        exchange(&mut stream, "delete k\r\n", "CLIENT_ERROR forbidden\r\n");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    serve(&[], from_environment);
+    serve(&["--port", &from_option.to_string()], from_option);
+    assert!(folder.path().join("log").exists(), "the file has a log");
+}
+
+#[test]
+fn a_reload_changes_what_can_change_and_names_what_takes_a_restart() {
+    let server = Server::configured("database = '*'\nport = PORT\n", &[]);
+    let file = server.folder.path().join("tyrant.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut connection = server.connect();
+    let reload = |text: &str, logged: &str| {
+        std::fs::write(&file, text).unwrap();
+        server.signal(Signal::HUP);
+        wait_for(logged, || server.log().contains(logged).then_some(()));
+    };
+
+    reload(&text, "reload: no setting has changed");
+    exchange(&mut connection, "set k 0 0 1\r\na\r\n", "STORED\r\n");
+    reload(
+        &format!("{text}mask = 'put'\nwebdav = true\nlog-level = 'debug'\n"),
+        "reload: mask is [\"put\"], was unset",
+    );
+    exchange(&mut connection, "set k 0 0 1\r\na\r\n", "CLIENT_ERROR forbidden\r\n");
+    let restart = "reload: webdav stays false until a restart, then true";
+    wait_for(restart, || server.log().contains(restart).then_some(()));
+    drop(server.connect());
+    wait_for("debug", || server.log().contains("\tDEBUG\tconnected: ").then_some(()));
+
+    // An invalid file changes nothing, not even what would have been valid in it.
+    let invalid = format!("{text}connections-max = 1\nexpiry = 'kept'\n");
+    reload(&invalid, "all settings stay as they were: tyrant.toml:4: \"kept\" is not");
+    exchange(&mut connection, "set k 0 0 1\r\na\r\n", "CLIENT_ERROR forbidden\r\n");
+    server.exchange("get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
+
+    // The settings that a reload took are those that the next one compares.
+    reload(&text, "reload: mask is unset, was [\"put\"]");
+    exchange(&mut connection, "set k 0 0 1\r\nb\r\n", "STORED\r\n");
+}
+
+#[test]
+fn a_time_limit_that_a_reload_sets_ends_idle_connections() {
+    let server = Server::configured("database = '*'\nport = PORT\n", &[]);
+    let mut connection = server.connect();
+    exchange(&mut connection, "get k\r\n", "END\r\n");
+    let file = server.folder.path().join("tyrant.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "idle-timeout = 0.001\n").unwrap();
+    server.signal(Signal::HUP);
+    assert_eq!(std::io::Read::read(&mut connection, &mut [0]).unwrap(), 0, "the end of the stream");
+}
+
+#[test]
+fn the_file_of_defaults_is_correct_and_an_incorrect_file_is_an_error_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tyrant.toml");
+    let shown = file.to_str().unwrap();
+    let check = ["config", "--check", shown];
+    std::fs::write(&file, succeed("tyrant", &["config", "--defaults"])).unwrap();
+    assert_eq!(succeed("tyrant", &check), format!("{shown}: correct, serves casket.tch\n"));
+    std::fs::write(&file, "port = 1978\n\nprot = 1979\n").unwrap();
+    assert!(fail("tyrant", &check).starts_with(&format!("tyrant: {shown}:3: prot is not")));
+    let serve = ["serve", "--config", shown];
+    assert!(fail("tyrant", &serve).starts_with(&format!("tyrant: {shown}:3: prot is not")));
+    std::fs::remove_file(&file).unwrap();
+    assert!(fail("tyrant", &check).contains("cannot read the configuration"));
+    assert_eq!(run::<&str>("tyrant", &["config"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_page_about_the_configuration_has_the_settings_as_they_are() {
+    let page = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md"));
+    let page = std::fs::read_to_string(page).unwrap();
+    let tables = succeed("tyrant", &["config", "--markdown"]);
+    assert!(page.contains(&tables), "docs/configuration.md is out of date: cargo xtask docs");
+}

@@ -2,15 +2,16 @@
 
 use crate::access::logins::Logins;
 use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
+use crate::budget::Charge;
 use crate::counters::AllCounters;
 use crate::live::Live;
 use crate::loop_load::LoopLoad;
 use crate::ops::cas_numbers::CasNumbers;
-use crate::ops::conditional::Writer;
 use crate::ops::entity_tag::EntityTags;
+use crate::ops::execute::{Executor, ReplyLimit};
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
-use crate::ops::iterator::Cursor;
+use crate::ops::iterator::{Cursor, Iterators};
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::replication::{ReplicaRequest, Replication, SemiSync};
@@ -173,10 +174,22 @@ impl Shared {
         }
     }
 
-    /// Returns the writer of records in `store`, which is a handle on this server's database.
-    #[inline]
-    pub(crate) fn writer<'a>(&'a self, store: &'a Store) -> Writer<'a> {
-        Writer { store, cas_numbers: &self.cas_numbers, entity_tags: self.entity_tags }
+    /// Returns the context of operations in `store`, which is a handle on this server's database.
+    #[inline(always)]
+    pub(crate) fn executor<'a>(
+        &'a self,
+        store: &'a Store,
+        may_wait: bool,
+        charge: &'a mut Option<Charge>,
+        iterators: Option<Iterators<'a>>,
+    ) -> Executor<'a> {
+        let limit = ReplyLimit {
+            bytes_max: self.config.reply_bytes_max,
+            budget: &self.served.budget,
+            charge,
+        };
+        let (cas_numbers, entity_tags) = (&self.cas_numbers, self.entity_tags);
+        Executor { store, may_wait, limit, cas_numbers, entity_tags, iterators, has_changed: false }
     }
 
     /// Serves the client of this socket as a replica from now on.

@@ -3,8 +3,7 @@
 use wire::Parse;
 use wire::limits::{MEMCACHED_KEY_BYTES_MAX, META_FLAGS_MAX, META_OPAQUE_BYTES_MAX};
 use wire::memcached::{
-    ArithmeticMode, Dialect, Error, Meta, MetaKey, MetaMode, MetaVerb, Request, meta_get_key,
-    parse, reply,
+    ArithmeticMode, Dialect, Error, Meta, MetaKey, MetaMode, MetaVerb, Request, parse, reply,
 };
 
 fn whole(text: &str) -> Request<'_> {
@@ -178,13 +177,4 @@ fn answers_are_put_together_from_flags() {
     reply::meta_base64_key(&mut out, b"\0");
     reply::base64(&mut out, b"ab");
     assert_eq!(out, b"VA 3 O12 c18446744073709551615 kAA== bYWI=");
-}
-
-#[test]
-fn the_key_of_a_get_is_found_without_its_flags() {
-    assert_eq!(meta_get_key(b"mg key v k q\r\nmn\r\n"), Some((&b"key"[..], 14)));
-    assert_eq!(meta_get_key(b"mg  key\n"), Some((&b"key"[..], 8)));
-    for line in [&b"mg key v"[..], b"mg \r\n", b"ms key 1\r\n", b"mgx key\r\n", b""] {
-        assert_eq!(meta_get_key(line), None, "{}", line.escape_ascii());
-    }
 }

@@ -1,15 +1,15 @@
 //! Writes of one record under a precondition: one value and one function for all protocols.
 //!
-//! A protocol decodes a request into a [`Write`] and encodes the [`Outcome`]. A write that depends
-//! on nothing in the record calls the store's own method. Every other write is decided under the
-//! record's lock.
+//! A write that depends on nothing in the record calls the store's own method. Every other write is
+//! decided under the record's lock.
 
 use crate::budget::{Budget, Charge};
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
+use crate::ops::execute::{Outcome, Reply};
 use crate::ops::expiry::{Marks, marked, marks, unmarked};
 use crate::ops::long::LONG_BYTES_MIN;
-use crate::ops::number::{Operation, Sum};
+use crate::ops::number::{Arithmetic, Sum};
 use crate::store::Store;
 use cabinet::{Change, Entry, Meta, Result, Swap, Version};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) enum Action<'a> {
         /// Whether the record loses the marks of the meta commands.
         unmarks: bool,
     },
-    Count(Arithmetic),
+    Count(Counting),
     /// Marks the record as stale, with another expiry if there is one here.
     Invalidate {
         expires_at_ms: Option<u64>,
@@ -62,8 +62,8 @@ pub(crate) enum Presence {
 
 /// Arithmetic on a number in decimal text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arithmetic {
-    pub(crate) operation: Operation,
+pub(crate) struct Counting {
+    pub(crate) arithmetic: Arithmetic,
     /// Number and expiry of the record that is made if there is none.
     pub(crate) create: Option<(u64, u64)>,
     /// Expiry that a present record gets.
@@ -78,24 +78,6 @@ pub(crate) enum Precondition<'a> {
     CasNumber(u64),
     Version(Version),
     EntityTags(&'a Conditions<'a>),
-}
-
-/// The end of a write that has not failed. It is a word so that results stay in registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Outcome {
-    /// The record is written, or removed.
-    Done,
-    /// The record is absent.
-    Missing,
-    /// The record is present, and should be absent.
-    Exists,
-    /// The record does not meet the precondition.
-    Unmet,
-    /// The absence of a record does not meet the precondition.
-    UnmetByAbsence,
-    /// The value is no number.
-    NotNumeric,
 }
 
 /// The record that was written. All is 0 if none was.
@@ -116,10 +98,20 @@ pub(crate) struct Written {
 
 /// Executes writes, with what they depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct Writer<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) cas_numbers: &'a CasNumbers,
-    pub(crate) entity_tags: EntityTags,
+pub(super) struct Writer<'a> {
+    pub(super) store: &'a Store,
+    pub(super) cas_numbers: &'a CasNumbers,
+    pub(super) entity_tags: EntityTags,
+}
+
+impl Reply for Written {
+    fn wants_written(&self) -> bool {
+        true
+    }
+
+    fn written(&mut self, written: &Written) {
+        *self = *written;
+    }
 }
 
 impl<'a> Write<'a> {
@@ -159,7 +151,7 @@ impl Writer<'_> {
     /// Executes a write, and fills in `written`. With `written` the store's quickest methods cannot
     /// be used.
     #[inline(always)]
-    pub(crate) fn write(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+    pub(super) fn write(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         match write.assign {
             None => self.execute(write, written),
             Some(number) => self.assign(write, number, written),
@@ -170,7 +162,7 @@ impl Writer<'_> {
     #[cold]
     fn assign(
         self,
-        write: Write<'_>,
+        write: &Write<'_>,
         number: u64,
         written: Option<&mut Written>,
     ) -> Result<Outcome> {
@@ -184,9 +176,9 @@ impl Writer<'_> {
     }
 
     #[inline(always)]
-    fn execute(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+    fn execute(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let store = self.store;
-        let Write { key, action, precondition, .. } = write;
+        let Write { key, action, precondition, .. } = *write;
         let done_if = |is_done, otherwise| if is_done { Outcome::Done } else { otherwise };
         let stored = |written: Option<&mut Written>, version, value: &[u8]| {
             if let Some(written) = written {
@@ -198,10 +190,10 @@ impl Writer<'_> {
             (Precondition::None, Action::Put { value, meta, presence, .. }) => match presence {
                 Presence::Any => Ok(stored(written, store.put_with(key, value, meta)?, value)),
                 Presence::Absent if written.is_none() => {
-                    Ok(done_if(store.put_keep(key, value, meta)?, Outcome::Exists))
+                    Ok(done_if(store.put_keep(key, value, meta)?, Outcome::RecordExists))
                 }
                 Presence::Present if written.is_none() => {
-                    Ok(done_if(store.replace(key, value, meta)?, Outcome::Missing))
+                    Ok(done_if(store.replace(key, value, meta)?, Outcome::NoRecord))
                 }
                 _ => self.modify(write, written),
             },
@@ -212,21 +204,21 @@ impl Writer<'_> {
                 Ok(match store.compare_and_swap(key, number, value, meta)? {
                     Swap::Stored(version) => stored(written, version, value),
                     Swap::Changed => Outcome::Unmet,
-                    Swap::Missing => Outcome::Missing,
+                    Swap::Missing => Outcome::NoRecord,
                 })
             }
             (
                 Precondition::None,
                 Action::Extend { part, is_front, create: None, unmarks: false },
             ) if written.is_none() => {
-                Ok(done_if(store.extend(key, part, is_front)?, Outcome::Missing))
+                Ok(done_if(store.extend(key, part, is_front)?, Outcome::NoRecord))
             }
             (
                 Precondition::None,
                 Action::Extend { part, is_front: false, create: Some(Meta::NONE), unmarks: false },
             ) if written.is_none() => store.put_cat(key, part).map(|()| Outcome::Done),
             (Precondition::None, Action::Remove) => {
-                Ok(done_if(store.remove(key)?, Outcome::Missing))
+                Ok(done_if(store.remove(key)?, Outcome::NoRecord))
             }
             _ => self.modify(write, written),
         }
@@ -234,10 +226,10 @@ impl Writer<'_> {
 
     /// Decides a write under the record's lock.
     #[inline(never)]
-    fn modify(self, write: Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+    fn modify(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let mut own = Written::default();
         let written = written.unwrap_or(&mut own);
-        let decide = |entry: Option<Entry<'_>>| self.decide(&write, entry, written);
+        let decide = |entry: Option<Entry<'_>>| self.decide(write, entry, written);
         let (outcome, version) = self.store.modify_versioned(write.key, decide)?;
         written.version = version;
         Ok(outcome)
@@ -269,8 +261,10 @@ impl Writer<'_> {
             };
         }
         match (write.action, entry) {
-            (Action::Put { presence: Presence::Absent, .. }, Some(_)) => keep(Outcome::Exists),
-            (Action::Put { presence: Presence::Present, .. }, None) => keep(Outcome::Missing),
+            (Action::Put { presence: Presence::Absent, .. }, Some(_)) => {
+                keep(Outcome::RecordExists)
+            }
+            (Action::Put { presence: Presence::Present, .. }, None) => keep(Outcome::NoRecord),
             (Action::Put { value, meta, .. }, _) => put(value.to_vec(), meta),
             (Action::Extend { part, create: Some(meta), .. }, None) => put(part.to_vec(), meta),
             (Action::Extend { part, is_front, unmarks, .. }, Some(entry)) => {
@@ -282,14 +276,14 @@ impl Writer<'_> {
                 }
                 put([first, second].concat(), meta)
             }
-            (Action::Count(arithmetic), entry) => count(arithmetic, entry, written),
+            (Action::Count(counting), entry) => count(counting, entry, written),
             (Action::Invalidate { expires_at_ms }, Some(Entry { value, meta, .. })) => {
                 let marks = Marks { is_stale: true, is_won: false, ..marks(meta.expires_at_ms) };
                 let expires_at_ms = marked(expires_at_ms.unwrap_or(meta.expires_at_ms), marks);
                 put(value.to_vec(), Meta { expires_at_ms, ..meta })
             }
             (Action::Remove, Some(_)) => (Change::Remove, Outcome::Done),
-            (_, None) => keep(Outcome::Missing),
+            (_, None) => keep(Outcome::NoRecord),
         }
     }
 
@@ -321,25 +315,21 @@ fn stale(old: Meta, new: Meta) -> Meta {
 }
 
 /// Returns the change of a number, and the outcome.
-fn count(
-    arithmetic: Arithmetic,
-    entry: Option<Entry<'_>>,
-    written: &mut Written,
-) -> (Change, Outcome) {
+fn count(counting: Counting, entry: Option<Entry<'_>>, written: &mut Written) -> (Change, Outcome) {
     let Some(entry) = entry else {
-        let Some((number, expires_at_ms)) = arithmetic.create else {
-            return (Change::Keep, Outcome::Missing);
+        let Some((number, expires_at_ms)) = counting.create else {
+            return (Change::Keep, Outcome::NoRecord);
         };
         *written = Written { number, is_new: true, ..Written::default() };
         let meta = Meta { flags: 0, expires_at_ms };
         return (Change::Put(number.to_string().into_bytes(), meta), Outcome::Done);
     };
-    let Some(Sum { number, text, is_in_place }) = arithmetic.operation.apply(entry.value) else {
+    let Some(Sum { number, text, is_in_place }) = counting.arithmetic.apply(entry.value) else {
         return (Change::Keep, Outcome::NotNumeric);
     };
     let old = entry.meta.expires_at_ms;
     let old = if is_in_place { old } else { unmarked(old) };
     *written = Written { number, old_expires_at_ms: old, is_in_place, ..Written::default() };
-    let expires_at_ms = arithmetic.expires_at_ms.map_or(old, |new| marked(new, marks(old)));
+    let expires_at_ms = counting.expires_at_ms.map_or(old, |new| marked(new, marks(old)));
     (Change::Put(text, Meta { expires_at_ms, ..entry.meta }), Outcome::Done)
 }

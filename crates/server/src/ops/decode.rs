@@ -3,12 +3,13 @@
 //!
 //! The functions of `misc` depend on the kind of database. Operations do not.
 
+use super::conditional::{Action, Presence, Write};
 use super::number::leading_number;
-use super::operation::{Columns, Model, Operation};
+use super::operation::{Columns, KeyList, Model, Operation};
 use crate::store::{RowMode, meta_in};
+use cabinet::Side;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
-use cabinet::{Meta, Side};
 use wire::binary::{Function, Request, Strings, double_from_parts};
 
 /// The sender of a request.
@@ -44,15 +45,15 @@ pub(crate) fn decode<'a>(
     Ok(match *request {
         Request::Get { key } => Operation::Get { key },
         Request::Put { key, value } | Request::PutNoReply { key, value } => {
-            Operation::Put { key, value: stored(value), meta: Meta::NONE }
+            Operation::put(key, stored(value), Presence::Any)
         }
-        Request::PutKeep { key, value } => Operation::PutKeep { key, value: stored(value) },
-        Request::PutCat { key, value } => Operation::Append { key, value: stored(value) },
+        Request::PutKeep { key, value } => Operation::put(key, stored(value), Presence::Absent),
+        Request::PutCat { key, value } => Operation::append(key, stored(value)),
         Request::PutShift { key, value, width } => {
             Operation::AppendShift { key, value, width: width as usize }
         }
-        Request::Out { key } => Operation::Remove { key },
-        Request::GetMany(keys) => Operation::GetMany { keys },
+        Request::Out { key } => Operation::remove(key),
+        Request::GetMany(keys) => Operation::GetMany { keys: KeyList::Strings(keys) },
         Request::ValueSize { key } => Operation::ValueSize { key },
         Request::IterInit => Operation::IterBegin { from: None },
         Request::IterNext => Operation::IterKey,
@@ -130,7 +131,7 @@ fn decode_anywhere<'a>(
             let rows = model.has_rows.then_some(sender);
             Operation::PutList { pairs: arguments, adds: every_value, rows }
         }
-        Function::Out => Operation::Remove { key: key()? },
+        Function::Out => Operation::remove(key()?),
         Function::OutList => Operation::RemoveList { keys: arguments, every_value },
         Function::Get if model.has_rows => Operation::GetRow { key: key()? },
         Function::Get if model.has_duplicates => Operation::GetAll { key: key()? },
@@ -162,8 +163,12 @@ fn decode_anywhere<'a>(
             Operation::SetIndices { pairs: arguments }
         }
         Function::Search | Function::MetaSearch => {
-            let removes = SearchRequest::parse(arguments.iter()).out;
-            Operation::Search { arguments, removes, is_replayed: sender == Sender::Log }
+            let mut request = SearchRequest::parse(arguments.iter());
+            if sender == Sender::Log {
+                // Parts that mean nothing are passed over.
+                request.flaw = None;
+            }
+            Operation::Search(Box::new(request))
         }
         Function::GenerateUid => Operation::GenerateUid,
         Function::Sync => Operation::Sync,
@@ -207,7 +212,10 @@ fn decode_put<'a>(
         match (sender, function, meta_in(third)) {
             // Clients do not send this, though nothing would be lost.
             (Sender::Log, Function::Put, Some(meta)) if words.next().is_none() => {
-                return Ok(Operation::Put { key, value, meta });
+                return Ok(Operation::Write(Write::new(
+                    key,
+                    Action::put(Presence::Any, value, meta),
+                )));
             }
             (Sender::Log, ..) => {}
             // The columns of a row, of which all but the first name would be lost.
@@ -215,9 +223,9 @@ fn decode_put<'a>(
         }
     }
     Ok(match function {
-        Function::PutKeep => Operation::PutKeep { key, value },
-        Function::PutCat => Operation::Append { key, value },
-        _ => Operation::Put { key, value, meta: Meta::NONE },
+        Function::PutKeep => Operation::put(key, value, Presence::Absent),
+        Function::PutCat => Operation::append(key, value),
+        _ => Operation::put(key, value, Presence::Any),
     })
 }
 

@@ -3,12 +3,16 @@
 //! Records are handed to the [`Reply`] of the protocol one by one as they are found, and are
 //! encoded in place. Every other result is an [`Outcome`].
 
+use super::cas_numbers::CasNumbers;
+use super::conditional::{Writer, Written};
+use super::entity_tag::EntityTags;
 use super::iterator::{Iterators, Place};
-use super::operation::Operation;
-use super::{lists, rows, scans};
+use super::operation::{KeyList, Operation};
+use super::touch::Touched;
+use super::{lists, open, rows, scans, touch};
 use crate::budget::{Budget, Charge};
 use crate::store::Store;
-use cabinet::{Entry, Error, Meta};
+use cabinet::{Entry, Error, LongValue};
 use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
@@ -23,41 +27,84 @@ const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
 /// while it is made. It is counted in steps of the same length.
 const COUNTED_REPLY_BYTES: usize = 1 << 20;
 
-/// The encoder of a protocol, which appends to its output.
+/// The encoder of a protocol, which appends to its output. It ignores parts that its request does
+/// not ask for.
 pub(crate) trait Reply {
     /// Returns the length of the reply so far, in bytes.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        0
+    }
 
-    /// Appends a key, a number, or another part of the result.
-    fn element(&mut self, element: &[u8]);
+    /// Appends a key, or another part of the result.
+    fn element(&mut self, _element: &[u8]) {}
 
-    /// Appends the one requested value.
+    /// Appends the one requested record.
     #[inline]
     fn value(&mut self, record: &Entry<'_>) {
         self.element(record.value);
     }
 
+    /// Appends the one requested record, which has a media type.
+    fn typed(&mut self, _record: &Entry<'_>, _media_type: &str) {}
+
+    /// Takes the one requested value, which is read while it is sent.
+    fn long_value(&mut self, _value: LongValue) {}
+
+    /// Appends the one requested record as it was before it was touched.
+    #[inline]
+    fn touched(&mut self, record: &Entry<'_>, _touched: Touched) {
+        self.value(record);
+    }
+
     /// Appends one record of many, requested by `key`.
     #[inline]
-    fn record(&mut self, key: &[u8], value: &[u8]) {
+    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
         self.element(key);
-        self.element(value);
+        self.element(record.value);
     }
+
+    /// Notes that one of many requested keys has no record.
+    fn absent(&mut self) {}
+
+    /// Appends a number.
+    fn number(&mut self, _number: Number) {}
+
+    /// Returns whether the reply depends on the record that a write has made. Otherwise the write
+    /// may be quicker.
+    fn wants_written(&self) -> bool {
+        false
+    }
+
+    /// Takes the record that a write has made.
+    fn written(&mut self, _written: &Written) {}
 }
 
 /// A reply that is discarded.
 pub(crate) struct NoReply;
 
-impl Reply for NoReply {
-    fn len(&self) -> usize {
-        0
-    }
+impl Reply for NoReply {}
 
-    fn element(&mut self, _element: &[u8]) {}
+/// A reply that is a number.
+impl Reply for Option<Number> {
+    fn number(&mut self, number: Number) {
+        *self = Some(number);
+    }
 }
 
-/// Result of an operation that was carried out.
+/// A number that is the result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    /// The new value of an integer.
+    Sum(i32),
+    /// The new value of a fixed-point number.
+    DoubleSum(f64),
+    /// Length of the value, in bytes.
+    Size(usize),
+}
+
+/// Outcome of an operation that has not failed. It is a word so that results stay in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(crate) enum Outcome {
     /// The operation succeeded.
     Done,
@@ -67,13 +114,17 @@ pub(crate) enum Outcome {
     RecordExists,
     /// The value ends before the requested part.
     NoPart,
-    /// The new value of an integer.
-    Sum(i32),
-    /// The new value of a fixed-point number. With NaN nothing was added.
-    DoubleSum(f64),
-    /// Length of the value, in bytes.
-    Size(usize),
+    /// The record does not meet the precondition.
+    Unmet,
+    /// The absence of a record does not meet the precondition.
+    UnmetByAbsence,
+    /// The value, or what is to be added to it, is no number. Nothing was changed.
+    NotNumeric,
 }
+
+/// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
 
 /// Reason why an operation has no outcome.
 #[derive(Debug)]
@@ -81,13 +132,10 @@ pub(crate) enum Stop {
     /// The operation would have to wait. It has changed nothing that would be changed a second
     /// time.
     Blocked,
-    /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
-    /// for.
+    /// See [`TooLong`].
     TooLong,
-    /// The database has failed.
+    /// The database has failed, or refuses the operation.
     Failed(Error),
-    /// The operation is invalid, for this reason.
-    Invalid(Box<str>),
 }
 
 impl From<Error> for Stop {
@@ -97,6 +145,13 @@ impl From<Error> for Stop {
             Error::WouldBlock => Self::Blocked,
             error => Self::Failed(error),
         }
+    }
+}
+
+impl From<TooLong> for Stop {
+    #[inline]
+    fn from(_: TooLong) -> Self {
+        Self::TooLong
     }
 }
 
@@ -112,14 +167,10 @@ pub(crate) struct ReplyLimit<'a> {
 impl ReplyLimit<'_> {
     /// Fails if a reply has become too long.
     #[inline]
-    pub(crate) fn check(&mut self, bytes: usize) -> Result<(), Stop> {
-        if self.is_within(bytes) { Ok(()) } else { Err(Stop::TooLong) }
-    }
-
-    /// Returns whether a reply is within its limits.
-    #[inline]
-    pub(crate) fn is_within(&mut self, bytes: usize) -> bool {
-        bytes <= self.bytes_max && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes))
+    pub(crate) fn check(&mut self, bytes: usize) -> Result<(), TooLong> {
+        let is_within =
+            bytes <= self.bytes_max && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
+        if is_within { Ok(()) } else { Err(TooLong) }
     }
 
     /// Returns whether there is memory for a reply.
@@ -136,7 +187,7 @@ impl ReplyLimit<'_> {
         reply: &mut R,
         bytes: usize,
         append: impl FnOnce(&mut R),
-    ) -> Result<(), Stop> {
+    ) -> Result<(), TooLong> {
         // The memory is charged before the part is copied.
         self.check(reply.len() + bytes)?;
         append(reply);
@@ -150,10 +201,11 @@ pub(crate) struct Executor<'a> {
     /// Whether this thread may wait.
     pub(crate) may_wait: bool,
     pub(crate) limit: ReplyLimit<'a>,
+    pub(crate) cas_numbers: &'a CasNumbers,
+    pub(crate) entity_tags: EntityTags,
     /// The iterators that the client may use; a log has none.
     pub(crate) iterators: Option<Iterators<'a>>,
-    /// Whether an operation of several steps has made a change. One of a single step has made none
-    /// if it failed.
+    /// Whether an operation that reads, or one of several steps that failed, has made a change.
     pub(crate) has_changed: bool,
 }
 
@@ -168,23 +220,21 @@ impl<'a> Executor<'a> {
     /// and so many bytes of its reply.
     #[inline]
     pub(super) fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Stop> {
-        if is_inline(keys, bytes) { Ok(()) } else { self.wait() }
+        if keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX { Ok(()) } else { self.wait() }
     }
 
     pub(super) fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
-        self.iterators.as_mut().ok_or_else(|| Stop::Invalid("a log has no iterator".into()))
+        self.iterators.as_mut().ok_or_else(no_iterator)
     }
 }
 
-/// Returns whether an event loop may go on with an operation on many keys, after so many keys and
-/// so many bytes of its reply.
-#[inline]
-pub(crate) fn is_inline(keys: usize, bytes: usize) -> bool {
-    keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX
+#[cold]
+fn no_iterator() -> Stop {
+    Stop::Failed(Error::NotSupported("an iterator without a client".into()))
 }
 
-/// Carries out an operation.
-#[inline]
+/// Carries out an operation. If the kind of operation is known, only its part is compiled.
+#[inline(always)]
 pub(crate) fn execute(
     executor: &mut Executor<'_>,
     operation: &Operation<'_>,
@@ -194,124 +244,115 @@ pub(crate) fn execute(
         executor.wait()?;
     }
     let store = executor.store;
-    let outcome = match *operation {
+    match operation {
         Operation::Get { key } => {
             let limit = &mut executor.limit;
             let found = store.read(key, |entry| {
                 limit.append(reply, entry.value.len(), |reply| reply.value(&entry))
             })?;
-            return found.transpose().map(if_found);
+            return if_found(found);
+        }
+        Operation::Open { key, in_pieces } => return open::open(executor, key, *in_pieces, reply),
+        Operation::Touch { key, touch } => return touch::touch(executor, key, touch, reply),
+        Operation::Write(write) => {
+            let writer = Writer {
+                store,
+                cas_numbers: executor.cas_numbers,
+                entity_tags: executor.entity_tags,
+            };
+            if !reply.wants_written() {
+                return Ok(writer.write(write, None)?);
+            }
+            let mut written = Written::default();
+            let outcome = writer.write(write, Some(&mut written))?;
+            reply.written(&written);
+            return Ok(outcome);
         }
         Operation::GetPart { key, start, length } => {
             let limit = &mut executor.limit;
             let found = store.read(key, |entry| {
-                let part = entry.value.get(start..).filter(|part| !part.is_empty());
-                let part = part.map(|part| &part[..part.len().min(length)]);
+                let part = entry.value.get(*start..).filter(|part| !part.is_empty());
+                let part = part.map(|part| &part[..part.len().min(*length)]);
                 part.map(|part| limit.append(reply, part.len(), |reply| reply.element(part)))
             })?;
-            match found {
-                None => Outcome::NoRecord,
-                Some(None) => Outcome::NoPart,
-                Some(Some(taken)) => taken.map(|()| Outcome::Done)?,
-            }
+            return match found {
+                None => Ok(Outcome::NoRecord),
+                Some(None) => Ok(Outcome::NoPart),
+                Some(Some(taken)) => if_found(Some(taken)),
+            };
         }
-        Operation::ValueSize { key } => {
-            store.value_size(key)?.map_or(Outcome::NoRecord, Outcome::Size)
-        }
-        Operation::GetAll { key } => lists::get_all(executor, key, reply)?,
-        Operation::GetMany { keys } => lists::get_many(executor, keys, reply)?,
+        Operation::ValueSize { key } => match store.value_size(key)? {
+            Some(bytes) => reply.number(Number::Size(bytes)),
+            None => return Ok(Outcome::NoRecord),
+        },
+        Operation::GetAll { key } => return lists::get_all(executor, key, reply),
+        Operation::GetMany { keys } => match keys {
+            KeyList::Strings(keys) => lists::get_many(executor, keys.iter(), reply)?,
+            KeyList::Words(keys) => lists::get_many(executor, keys.iter(), reply)?,
+        },
         Operation::GetList { keys, every_value } => {
-            lists::get_list(executor, keys, every_value, reply)?
+            lists::get_list(executor, *keys, *every_value, reply)?;
         }
-        Operation::Put { key, value, meta } => {
-            store.put_with(key, value, meta)?;
-            Outcome::Done
-        }
-        Operation::PutKeep { key, value } => {
-            let is_stored = store.put_keep(key, value, Meta::NONE)?;
-            if is_stored { Outcome::Done } else { Outcome::RecordExists }
-        }
-        Operation::Append { key, value } => {
-            store.put_cat(key, value)?;
-            Outcome::Done
-        }
-        Operation::AppendShift { key, value, width } => {
-            store.put_shift(key, value, width)?;
-            Outcome::Done
-        }
+        Operation::AppendShift { key, value, width } => store.put_shift(key, value, *width)?,
         Operation::PutDuplicate { key, value, side } => {
-            store.put_duplicate(key, value, side)?;
-            Outcome::Done
+            store.put_duplicate(key, value, *side)?;
         }
         Operation::PutList { pairs, adds, rows } => {
-            lists::put_list(executor, pairs, adds, rows)?;
-            Outcome::Done
-        }
-        Operation::Remove { key } => {
-            if store.remove(key)? {
-                Outcome::Done
-            } else {
-                Outcome::NoRecord
-            }
+            lists::put_list(executor, *pairs, *adds, *rows)?;
         }
         Operation::RemoveList { keys, every_value } => {
-            lists::remove_list(executor, keys, every_value)?;
-            Outcome::Done
+            lists::remove_list(executor, *keys, *every_value)?;
         }
-        Operation::AddInt { key, addend } => Outcome::Sum(store.add_int(key, addend)?),
+        Operation::AddInt { key, addend } => {
+            reply.number(Number::Sum(store.add_int(key, *addend)?));
+        }
         // Tokyo Tyrant's only sign of failure is a sum that is not a number.
-        Operation::AddDouble { addend, .. } if addend.is_nan() => Outcome::DoubleSum(addend),
-        Operation::AddDouble { key, addend } => Outcome::DoubleSum(store.add_double(key, addend)?),
-        Operation::GetRow { key } => rows::get_row(executor, key, reply)?,
-        Operation::PutRow { key, ref columns, mode } => {
-            let is_stored = rows::put_row(executor, key, columns, mode)?;
-            if is_stored { Outcome::Done } else { Outcome::RecordExists }
+        Operation::AddDouble { addend, .. } if addend.is_nan() => return Ok(Outcome::NotNumeric),
+        Operation::AddDouble { key, addend } => match store.add_double(key, *addend)? {
+            sum if sum.is_nan() => return Ok(Outcome::NotNumeric),
+            sum => reply.number(Number::DoubleSum(sum)),
+        },
+        Operation::GetRow { key } => return rows::get_row(executor, key, reply),
+        Operation::PutRow { key, columns, mode } => {
+            if !rows::put_row(executor, key, columns, *mode)? {
+                return Ok(Outcome::RecordExists);
+            }
         }
-        Operation::SetIndices { pairs } => rows::set_indices(executor, pairs)?,
-        Operation::Search { arguments, is_replayed, .. } => {
-            rows::search(executor, arguments, is_replayed, reply)?
-        }
-        Operation::GenerateUid => {
-            let uid = store.generate_uid()?;
-            reply.element(uid.to_string().as_bytes());
-            Outcome::Done
-        }
+        Operation::SetIndices { pairs } => rows::set_indices(executor, *pairs)?,
+        Operation::Search(request) => rows::search(executor, request, reply)?,
+        Operation::GenerateUid => reply.element(store.generate_uid()?.to_string().as_bytes()),
         Operation::IterBegin { from } => {
-            let is_begun = executor.iterators()?.begin(store, from)?;
-            if is_begun { Outcome::Done } else { Outcome::NoRecord }
+            if !executor.iterators()?.begin(store, *from)? {
+                return Ok(Outcome::NoRecord);
+            }
         }
         Operation::IterKey => match executor.iterators()?.next(store)? {
-            Some(Place { key, .. }) => {
-                reply.element(&key);
-                Outcome::Done
-            }
-            None => Outcome::NoRecord,
+            Some(Place { key, .. }) => reply.element(&key),
+            None => return Ok(Outcome::NoRecord),
         },
-        Operation::IterRecord => scans::next_record(executor, reply)?,
+        Operation::IterRecord => return scans::next_record(executor, reply),
         Operation::KeysWithPrefix { prefix, max } => {
-            scans::keys_with_prefix(executor, prefix, max, reply)?
+            return scans::keys_with_prefix(executor, prefix, *max, reply);
         }
-        Operation::Match { pattern, max } => scans::matches(executor, pattern, max, reply)?,
-        Operation::Range { begin, max, end } => scans::range(executor, begin, max, end, reply)?,
-        Operation::Sync => {
-            store.sync()?;
-            Outcome::Done
+        Operation::Match { pattern, max } => {
+            return scans::matches(executor, pattern, *max, reply);
         }
-        Operation::Retune { tuning } => {
-            store.retune(&String::from_utf8_lossy(tuning))?;
-            Outcome::Done
+        Operation::Range { begin, max, end } => {
+            return scans::range(executor, *begin, *max, *end, reply);
         }
-        Operation::Clear => {
-            store.clear()?;
-            Outcome::Done
-        }
-        Operation::Defragment | Operation::ClearCache => Outcome::Done,
-    };
-    Ok(outcome)
+        Operation::Sync => store.sync()?,
+        Operation::Retune { tuning } => store.retune(&String::from_utf8_lossy(tuning))?,
+        Operation::Clear => store.clear()?,
+        Operation::Defragment | Operation::ClearCache => {}
+    }
+    Ok(Outcome::Done)
 }
 
-/// Returns the outcome of a lookup.
+/// Returns the outcome of a lookup, whose record was appended to the reply.
 #[inline]
-pub(super) fn if_found(found: Option<()>) -> Outcome {
-    found.map_or(Outcome::NoRecord, |()| Outcome::Done)
+pub(super) fn if_found(appended: Option<Result<(), TooLong>>) -> Result<Outcome, Stop> {
+    match appended {
+        None => Ok(Outcome::NoRecord),
+        Some(appended) => Ok(appended.map(|()| Outcome::Done)?),
+    }
 }

@@ -2,9 +2,8 @@
 
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
-use super::failure::is_read_failure;
 use super::prefetch::Grouped;
-use cabinet::Side;
+use cabinet::{Entry, Error, Meta, Side};
 use wire::binary::Strings;
 
 /// Appends each value of a key.
@@ -22,21 +21,20 @@ pub(super) fn get_all(
 
 /// Appends the records under those of the keys that have one. Keys that are invalid in the database
 /// are skipped.
-pub(super) fn get_many(
+#[inline]
+pub(super) fn get_many<'k>(
     executor: &mut Executor<'_>,
-    keys: Strings<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
     reply: &mut impl Reply,
-) -> Result<Outcome, Stop> {
-    for (done, key) in Grouped::new(executor.store, keys.iter()).enumerate() {
+) -> Result<(), Stop> {
+    for (done, key) in Grouped::new(executor.store, keys).enumerate() {
         executor.check_inline(done, reply.len())?;
         match get(executor, key, reply) {
-            Err(Stop::Failed(error)) if !is_read_failure(&error) => {
-                tracing::debug!("mget: {error}");
-            }
+            Err(Stop::Failed(Error::NoId { .. } | Error::KeyTooLong { .. })) => reply.absent(),
             done => done?,
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// Appends the records under those of the keys that have one.
@@ -45,7 +43,7 @@ pub(super) fn get_list(
     keys: Strings<'_>,
     every_value: bool,
     reply: &mut impl Reply,
-) -> Result<Outcome, Stop> {
+) -> Result<(), Stop> {
     for (done, key) in keys.iter().enumerate() {
         executor.check_inline(done, reply.len())?;
         if !every_value {
@@ -53,19 +51,25 @@ pub(super) fn get_list(
             continue;
         }
         for value in &executor.store.get_all(key)? {
-            executor.limit.append(reply, value.len(), |reply| reply.record(key, value))?;
+            let record = Entry { key, value, meta: Meta::NONE, version: 0 };
+            executor.limit.append(reply, value.len(), |reply| reply.record(key, &record))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// Appends the record under a key, if there is one.
+#[inline]
 fn get(executor: &mut Executor<'_>, key: &[u8], reply: &mut impl Reply) -> Result<(), Stop> {
     let limit = &mut executor.limit;
     let found = executor.store.read(key, |entry| {
-        limit.append(reply, entry.value.len(), |reply| reply.record(key, entry.value))
+        limit.append(reply, entry.value.len(), |reply| reply.record(key, &entry))
     })?;
-    found.unwrap_or(Ok(()))
+    match found {
+        Some(appended) => appended?,
+        None => reply.absent(),
+    }
+    Ok(())
 }
 
 /// Stores records, up to the first that fails.

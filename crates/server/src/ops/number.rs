@@ -12,7 +12,7 @@ pub(crate) struct Sum {
 
 /// Arithmetic operation on the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum Arithmetic {
     /// Adds as memcached does: above 2^64 - 1 the sum begins again at 0.
     Add(u64),
     /// Subtracts as memcached does: the sum stops at 0.
@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     AddToLeading(i64),
 }
 
-impl Operation {
+impl Arithmetic {
     /// Returns the sum; `None` if the value is no number of 64 bits.
     pub(crate) fn apply(self, value: &[u8]) -> Option<Sum> {
         let number = match self {
@@ -78,8 +78,8 @@ pub(crate) fn leading_number(text: &[u8]) -> i64 {
 mod tests {
     use super::*;
 
-    fn apply(operation: Operation, value: &str) -> Option<(u64, String)> {
-        let sum = operation.apply(value.as_bytes())?;
+    fn apply(arithmetic: Arithmetic, value: &str) -> Option<(u64, String)> {
+        let sum = arithmetic.apply(value.as_bytes())?;
         assert_eq!(sum.is_in_place, sum.text.len() == value.len());
         Some((sum.number, String::from_utf8_lossy(&sum.text).into_owned()))
     }
@@ -87,26 +87,26 @@ mod tests {
     #[test]
     fn numbers_keep_the_length_of_their_text_unless_they_need_more() {
         let of = |number, text: &str| Some((number, text.to_owned()));
-        assert_eq!(apply(Operation::Add(5), "10"), of(15, "15"));
-        assert_eq!(apply(Operation::Add(90), "10"), of(100, "100"));
-        assert_eq!(apply(Operation::Subtract(1), "10"), of(9, "9 "));
-        assert_eq!(apply(Operation::Subtract(11), "10"), of(0, "0 "));
-        assert_eq!(apply(Operation::Add(1), " 0012"), of(13, "13   "));
-        assert_eq!(apply(Operation::Add(1), "+12 x"), of(13, "13   "));
+        assert_eq!(apply(Arithmetic::Add(5), "10"), of(15, "15"));
+        assert_eq!(apply(Arithmetic::Add(90), "10"), of(100, "100"));
+        assert_eq!(apply(Arithmetic::Subtract(1), "10"), of(9, "9 "));
+        assert_eq!(apply(Arithmetic::Subtract(11), "10"), of(0, "0 "));
+        assert_eq!(apply(Arithmetic::Add(1), " 0012"), of(13, "13   "));
+        assert_eq!(apply(Arithmetic::Add(1), "+12 x"), of(13, "13   "));
     }
 
     #[test]
     fn sums_wrap_at_64_bits() {
         let max = u64::MAX.to_string();
-        assert_eq!(apply(Operation::Add(1), &max).map(|(sum, _)| sum), Some(0));
-        assert_eq!(apply(Operation::Add(0), &max).map(|(sum, _)| sum), Some(u64::MAX));
-        assert_eq!(apply(Operation::Add(u64::MAX), "1").map(|(sum, _)| sum), Some(0));
+        assert_eq!(apply(Arithmetic::Add(1), &max).map(|(sum, _)| sum), Some(0));
+        assert_eq!(apply(Arithmetic::Add(0), &max).map(|(sum, _)| sum), Some(u64::MAX));
+        assert_eq!(apply(Arithmetic::Add(u64::MAX), "1").map(|(sum, _)| sum), Some(0));
     }
 
     #[test]
     fn values_that_are_no_number_of_64_bits_are_refused() {
         for text in ["", " ", "x", "12x", "-1", "+", "18446744073709551616", "1.0"] {
-            assert_eq!(apply(Operation::Add(0), text), None, "{text}");
+            assert_eq!(apply(Arithmetic::Add(0), text), None, "{text}");
         }
     }
 

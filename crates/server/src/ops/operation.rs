@@ -4,14 +4,18 @@
 //! operation, [`super::execute()`] carries it out, and a replica assigns it to a worker by
 //! [`Operation::scope`].
 
+use super::conditional::{Action, Presence, Write};
 use super::decode::Sender;
+use super::touch::Touch;
 use crate::ops::command_mask::Command;
 use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;
+use cabinet::table::SearchRequest;
 use cabinet::{Database, Meta, Side};
 use std::iter::Take;
 use wire::binary::{Strings, StringsIter};
+use wire::memcached::{Keys, KeysIter};
 
 /// Names and values of the columns of a row in turn.
 pub(crate) type Columns<'a> = Take<StringsIter<'a>>;
@@ -46,6 +50,10 @@ impl Model {
 pub(crate) enum Operation<'a> {
     /// Returns the value of a record, the first one if there are several.
     Get { key: &'a [u8] },
+    /// Returns a record with its media type. With `in_pieces`, a long value is opened and not read.
+    Open { key: &'a [u8], in_pieces: bool },
+    /// Returns a record, and sets its expiry, makes it or claims it.
+    Touch { key: &'a [u8], touch: Touch },
     /// Returns all values of a key.
     GetAll { key: &'a [u8] },
     /// Returns the columns of a row.
@@ -54,17 +62,13 @@ pub(crate) enum Operation<'a> {
     GetPart { key: &'a [u8], start: usize, length: usize },
     /// Returns the records under those of the keys that have one. Keys that are invalid in the
     /// database are skipped.
-    GetMany { keys: Strings<'a> },
+    GetMany { keys: KeyList<'a> },
     /// Returns the records under keys, but fails on a key that is invalid in the database.
     GetList { keys: Strings<'a>, every_value: bool },
     /// Returns the length of a value, in bytes.
     ValueSize { key: &'a [u8] },
-    /// Stores a record.
-    Put { key: &'a [u8], value: &'a [u8], meta: Meta },
-    /// Stores a record if there is none.
-    PutKeep { key: &'a [u8], value: &'a [u8] },
-    /// Adds to the end of a value, or stores it.
-    Append { key: &'a [u8], value: &'a [u8] },
+    /// Stores, extends, counts or removes one record, under a precondition.
+    Write(Write<'a>),
     /// Adds to the end of a value, and keeps the last `width` bytes.
     AppendShift { key: &'a [u8], value: &'a [u8], width: usize },
     /// Adds a value beside those that the key has.
@@ -74,8 +78,6 @@ pub(crate) enum Operation<'a> {
     /// Stores records, given as keys and values in turn. With `adds`, they are stored beside the
     /// values that their keys have. `rows` is the sender of values that are rows.
     PutList { pairs: Strings<'a>, adds: bool, rows: Option<Sender> },
-    /// Removes a record, the first value if there are several.
-    Remove { key: &'a [u8] },
     /// Removes the records under keys.
     RemoveList { keys: Strings<'a>, every_value: bool },
     /// Adds to a binary integer.
@@ -96,9 +98,8 @@ pub(crate) enum Operation<'a> {
     Range { begin: Option<&'a [u8]>, max: usize, end: Option<&'a [u8]> },
     /// Sets or removes indexes: names of columns and kinds of index in turn.
     SetIndices { pairs: Strings<'a> },
-    /// Searches rows, and with `removes` removes them. With `is_replayed`, parts that mean nothing
-    /// are passed over.
-    Search { arguments: Strings<'a>, removes: bool, is_replayed: bool },
+    /// Searches rows, and removes them if the request asks for that.
+    Search(Box<SearchRequest>),
     /// Returns an identifier that the table has not generated before.
     GenerateUid,
     /// Makes all changes so far durable.
@@ -113,12 +114,20 @@ pub(crate) enum Operation<'a> {
     ClearCache,
 }
 
+/// Keys of a request, as its protocol lists them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyList<'a> {
+    Strings(Strings<'a>),
+    Words(Keys<'a>),
+}
+
 /// Keys of an operation.
 pub(crate) enum OperationKeys<'a> {
     /// At most one.
     One(Option<&'a [u8]>),
     /// Every `step`th of some strings.
     List(std::iter::StepBy<StringsIter<'a>>),
+    Words(KeysIter<'a>),
 }
 
 impl<'a> Iterator for OperationKeys<'a> {
@@ -128,27 +137,49 @@ impl<'a> Iterator for OperationKeys<'a> {
         match self {
             Self::One(key) => key.take(),
             Self::List(keys) => keys.next(),
+            Self::Words(keys) => keys.next(),
         }
     }
 }
 
 impl<'a> Operation<'a> {
+    /// Returns the operation that stores a value without flags and expiry.
+    #[inline]
+    pub(crate) fn put(key: &'a [u8], value: &'a [u8], presence: Presence) -> Self {
+        Self::Write(Write::new(key, Action::put(presence, value, Meta::NONE)))
+    }
+
+    /// Returns the operation that adds to the end of a value, or stores it.
+    #[inline]
+    pub(crate) fn append(key: &'a [u8], part: &'a [u8]) -> Self {
+        let create = Some(Meta::NONE);
+        Self::Write(Write::new(
+            key,
+            Action::Extend { part, is_front: false, create, unmarks: false },
+        ))
+    }
+
+    /// Returns the operation that removes a record, the first value if there are several.
+    #[inline]
+    pub(crate) fn remove(key: &'a [u8]) -> Self {
+        Self::Write(Write::new(key, Action::Remove))
+    }
+
     /// Returns the one key that the operation is about, if it is about one.
     #[inline]
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match self {
-            Self::Get { key }
+            Self::Write(Write { key, .. })
+            | Self::Get { key }
+            | Self::Open { key, .. }
+            | Self::Touch { key, .. }
             | Self::GetAll { key }
             | Self::GetRow { key }
             | Self::GetPart { key, .. }
             | Self::ValueSize { key }
-            | Self::Put { key, .. }
-            | Self::PutKeep { key, .. }
-            | Self::Append { key, .. }
             | Self::AppendShift { key, .. }
             | Self::PutDuplicate { key, .. }
             | Self::PutRow { key, .. }
-            | Self::Remove { key }
             | Self::AddInt { key, .. }
             | Self::AddDouble { key, .. } => Some(key),
             _ => None,
@@ -158,9 +189,10 @@ impl<'a> Operation<'a> {
     /// Returns the keys that the operation names.
     pub(crate) fn keys(&self) -> OperationKeys<'a> {
         match self {
-            Self::GetMany { keys } | Self::GetList { keys, .. } | Self::RemoveList { keys, .. } => {
-                OperationKeys::List(keys.iter().step_by(1))
-            }
+            Self::GetMany { keys: KeyList::Words(keys) } => OperationKeys::Words(keys.iter()),
+            Self::GetMany { keys: KeyList::Strings(keys) }
+            | Self::GetList { keys, .. }
+            | Self::RemoveList { keys, .. } => OperationKeys::List(keys.iter().step_by(1)),
             Self::PutList { pairs, .. } => OperationKeys::List(pairs.iter().step_by(2)),
             _ => OperationKeys::One(self.key()),
         }
@@ -181,7 +213,7 @@ impl<'a> Operation<'a> {
                     Some(_) => Scope::All,
                 }
             }
-            Self::Search { .. } | Self::Clear => Scope::All,
+            Self::Search(_) | Self::Clear => Scope::All,
             _ => self.key().map_or(Scope::Nothing, Scope::Key),
         }
     }
@@ -190,6 +222,7 @@ impl<'a> Operation<'a> {
     pub(crate) fn is_read(&self) -> bool {
         match self {
             Self::Get { .. }
+            | Self::Open { .. }
             | Self::GetAll { .. }
             | Self::GetRow { .. }
             | Self::GetPart { .. }
@@ -204,15 +237,13 @@ impl<'a> Operation<'a> {
             | Self::Range { .. }
             | Self::Defragment
             | Self::ClearCache => true,
-            Self::Search { removes, .. } => !removes,
-            Self::Put { .. }
-            | Self::PutKeep { .. }
-            | Self::Append { .. }
+            Self::Search(request) => !request.out,
+            Self::Touch { touch, .. } => touch.is_read(),
+            Self::Write(_)
             | Self::AppendShift { .. }
             | Self::PutDuplicate { .. }
             | Self::PutRow { .. }
             | Self::PutList { .. }
-            | Self::Remove { .. }
             | Self::RemoveList { .. }
             | Self::AddInt { .. }
             | Self::AddDouble { .. }
@@ -248,7 +279,7 @@ impl<'a> Operation<'a> {
             | Self::Match { .. }
             | Self::Range { .. }
             | Self::SetIndices { .. }
-            | Self::Search { .. }
+            | Self::Search(_)
             | Self::GenerateUid
             | Self::Sync
             | Self::Retune { .. }
@@ -261,22 +292,32 @@ impl<'a> Operation<'a> {
     /// there is none.
     pub(crate) fn access(&self) -> Option<Command> {
         Some(match self {
-            Self::Put { .. }
-            | Self::PutDuplicate { .. }
+            Self::Write(write) => match write.action {
+                Action::Put { presence: Presence::Absent, .. } => Command::PutKeep,
+                Action::Put { .. } | Action::Invalidate { .. } => Command::Put,
+                Action::Extend { .. } => Command::PutCat,
+                Action::Count(_) => Command::AddInt,
+                Action::Remove => Command::Out,
+            },
+            Self::PutDuplicate { .. }
             | Self::PutRow { mode: RowMode::Replace, .. }
             | Self::PutList { .. }
             | Self::GenerateUid => Command::Put,
-            Self::PutKeep { .. } | Self::PutRow { mode: RowMode::Keep, .. } => Command::PutKeep,
-            Self::Append { .. } | Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
+            Self::PutRow { mode: RowMode::Keep, .. } => Command::PutKeep,
+            Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
             Self::AppendShift { .. } => Command::PutShift,
-            Self::Remove { .. } | Self::RemoveList { .. } => Command::Out,
-            Self::Search { removes: true, .. } => Command::Out,
-            Self::Get { .. } | Self::GetAll { .. } | Self::GetRow { .. } | Self::GetPart { .. } => {
-                Command::Get
-            }
+            Self::RemoveList { .. } => Command::Out,
+            Self::Search(request) if request.out => Command::Out,
+            Self::Touch { touch, .. } if !touch.is_read() => Command::Put,
+            Self::Get { .. }
+            | Self::Open { .. }
+            | Self::Touch { .. }
+            | Self::GetAll { .. }
+            | Self::GetRow { .. }
+            | Self::GetPart { .. } => Command::Get,
             Self::GetMany { .. }
             | Self::GetList { .. }
-            | Self::Search { .. }
+            | Self::Search(_)
             | Self::Match { .. }
             | Self::Range { .. } => Command::GetMany,
             Self::ValueSize { .. } => Command::ValueSize,
@@ -295,19 +336,29 @@ impl<'a> Operation<'a> {
     /// Returns the name of the operation for the log of the server.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Get { .. } | Self::GetAll { .. } | Self::GetRow { .. } => "get",
+            Self::Get { .. } | Self::Open { .. } | Self::GetAll { .. } | Self::GetRow { .. } => {
+                "get"
+            }
+            Self::Touch { .. } => "touch",
+            Self::Write(write) => match write.action {
+                Action::Put { presence: Presence::Absent, .. } => "putkeep",
+                Action::Put { .. } => "put",
+                Action::Extend { .. } => "putcat",
+                Action::Count(_) => "incr",
+                Action::Invalidate { .. } => "invalidate",
+                Action::Remove => "out",
+            },
             Self::GetPart { .. } => "getpart",
             Self::GetMany { .. } => "mget",
             Self::GetList { .. } => "getlist",
             Self::ValueSize { .. } => "vsiz",
-            Self::Put { .. } | Self::PutRow { mode: RowMode::Replace, .. } => "put",
-            Self::PutKeep { .. } | Self::PutRow { mode: RowMode::Keep, .. } => "putkeep",
-            Self::Append { .. } | Self::PutRow { mode: RowMode::Merge, .. } => "putcat",
+            Self::PutRow { mode: RowMode::Replace, .. } => "put",
+            Self::PutRow { mode: RowMode::Keep, .. } => "putkeep",
+            Self::PutRow { mode: RowMode::Merge, .. } => "putcat",
             Self::AppendShift { .. } => "putshl",
             Self::PutDuplicate { side: Side::After, .. } => "putdup",
             Self::PutDuplicate { side: Side::Before, .. } => "putdupback",
             Self::PutList { .. } => "putlist",
-            Self::Remove { .. } => "out",
             Self::RemoveList { .. } => "outlist",
             Self::AddInt { .. } => "addint",
             Self::AddDouble { .. } => "adddouble",
@@ -317,7 +368,7 @@ impl<'a> Operation<'a> {
             Self::Match { .. } => "regex",
             Self::Range { .. } => "range",
             Self::SetIndices { .. } => "setindex",
-            Self::Search { .. } => "search",
+            Self::Search(_) => "search",
             Self::GenerateUid => "genuid",
             Self::Sync => "sync",
             Self::Retune { .. } => "optimize",

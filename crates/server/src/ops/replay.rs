@@ -1,7 +1,10 @@
 //! Replay: executes operations that another server has executed and logged, whatever the mask.
 
+use super::cas_numbers::CasNumbers;
+use super::conditional::{Action, Write};
 use super::decode::{NoOperation, Sender, decode};
-use super::execute::{Executor, NoReply, Outcome, ReplyLimit, Stop, execute};
+use super::entity_tag::EntityTags;
+use super::execute::{Executor, Number, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
 use super::operation::{Model, Operation};
 use crate::budget::Budget;
@@ -47,12 +50,15 @@ pub(crate) struct Replayer<'a> {
     store: Store,
     /// Store that executes the operations.
     unlogged: Store,
+    /// No operation of a log compares these.
+    cas_numbers: CasNumbers,
 }
 
 impl<'a> Replayer<'a> {
     /// Returns a replayer for the database of `store`. Changes bypass its gate.
     pub(crate) fn new(store: &Store, budget: &'a Arc<Budget>) -> Self {
-        Self { budget, store: store.ungated(), unlogged: store.ungated().unlogged() }
+        let cas_numbers = CasNumbers::default();
+        Self { budget, store: store.ungated(), unlogged: store.ungated().unlogged(), cas_numbers }
     }
 
     /// Replays an operation. Returns whether it succeeded here. After an error it has to be tried
@@ -74,7 +80,7 @@ impl<'a> Replayer<'a> {
         // The master has removed an expired record, or is about to store another.
         if let Scope::Key(key) = operation.scope()
             && self.unlogged.remove_expired(key)?
-            && matches!(operation, Operation::Remove { .. })
+            && matches!(operation, Operation::Write(Write { action: Action::Remove, .. }))
         {
             return Ok(true);
         }
@@ -82,16 +88,16 @@ impl<'a> Replayer<'a> {
             store: &self.unlogged,
             may_wait: true,
             limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
+            cas_numbers: &self.cas_numbers,
+            entity_tags: EntityTags::new(None),
             iterators: None,
             has_changed: false,
         };
-        match execute(&mut executor, operation, &mut NoReply) {
+        let mut number = None;
+        match execute(&mut executor, operation, &mut number) {
             // Tokyo Tyrant logs this sum as a failure, though it is stored.
-            Ok(Outcome::Sum(i32::MIN)) => Ok(logged.succeeded),
-            Ok(Outcome::DoubleSum(sum)) => Ok(!sum.is_nan()),
-            Ok(Outcome::Done | Outcome::Sum(_) | Outcome::Size(_)) => Ok(true),
-            Ok(Outcome::NoRecord | Outcome::RecordExists | Outcome::NoPart) => Ok(false),
-            Err(Stop::Invalid(_)) => Ok(false),
+            Ok(Outcome::Done) if number == Some(Number::Sum(i32::MIN)) => Ok(logged.succeeded),
+            Ok(outcome) => Ok(outcome == Outcome::Done),
             // No client reads a long result.
             Err(Stop::TooLong) => Ok(true),
             Err(Stop::Blocked) => Err(Error::WouldBlock),
@@ -109,24 +115,21 @@ impl<'a> Replayer<'a> {
         let mut digest = Digest::default();
         let is_relative = |key: &[u8]| database.as_numbered().is_some() && is_relative(key);
         match operation {
-            Operation::Append { key, .. }
-            | Operation::AppendShift { key, .. }
+            Operation::Write(Write { key, action, .. }) => match action {
+                Action::Extend { .. } => self.digest_record(key, &mut digest),
+                // The operation makes another record each time.
+                _ if is_relative(key) => self.digest_record(key, &mut digest),
+                // The operation concerns one of the values of a key.
+                Action::Remove if database.has_duplicates() => {
+                    self.digest_record(key, &mut digest);
+                }
+                _ => return None,
+            },
+            Operation::AppendShift { key, .. }
             | Operation::AddInt { key, .. }
             | Operation::AddDouble { key, .. }
             | Operation::PutDuplicate { key, .. }
             | Operation::PutRow { key, mode: RowMode::Merge, .. } => {
-                self.digest_record(key, &mut digest);
-            }
-            // The operation makes another record each time.
-            Operation::Put { key, .. }
-            | Operation::PutKeep { key, .. }
-            | Operation::Remove { key }
-                if is_relative(key) =>
-            {
-                self.digest_record(key, &mut digest);
-            }
-            // The operation concerns one of the values of a key.
-            Operation::Remove { key } if database.has_duplicates() => {
                 self.digest_record(key, &mut digest);
             }
             Operation::PutList { adds: true, .. } => {
@@ -138,7 +141,7 @@ impl<'a> Replayer<'a> {
                 keys.for_each(|key| self.digest_record(key, &mut digest));
             }
             Operation::GenerateUid => digest.add(&database.last_uid().to_be_bytes()),
-            Operation::Search { removes: true, .. } => digest.add(&database.len().to_be_bytes()),
+            Operation::Search(request) if request.out => digest.add(&database.len().to_be_bytes()),
             _ => return None,
         }
         Some(digest.0)

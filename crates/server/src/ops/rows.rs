@@ -3,8 +3,8 @@
 use super::execute::{Executor, Outcome, Reply, Stop, if_found};
 use super::operation::Columns;
 use crate::store::RowMode;
-use cabinet::Meta;
 use cabinet::table::{IndexChange, Row, SearchRequest};
+use cabinet::{Error, Meta};
 use wire::binary::Strings;
 
 /// Longest part of an invalid kind of index that an error shows, in bytes.
@@ -22,8 +22,7 @@ pub(super) fn get_row(
             reply.element(value);
         }
     })?;
-    executor.limit.check(reply.len())?;
-    Ok(if_found(found))
+    if_found(found.map(|()| executor.limit.check(reply.len())))
 }
 
 /// Stores a row: as an ordinary record if its columns can be joined, which avoids waiting,
@@ -52,16 +51,13 @@ pub(super) fn put_row(
 }
 
 /// Sets or removes indexes, up to the first that fails. Does nothing if any kind is invalid.
-pub(super) fn set_indices(
-    executor: &mut Executor<'_>,
-    pairs: Strings<'_>,
-) -> Result<Outcome, Stop> {
+pub(super) fn set_indices(executor: &mut Executor<'_>, pairs: Strings<'_>) -> Result<(), Stop> {
     let parts: Vec<&[u8]> = pairs.iter().collect();
     let mut changes = Vec::new();
     for [column, kind] in parts.as_chunks::<2>().0 {
         let change = IndexChange::parse(kind).ok_or_else(|| {
             let shown = &kind[..kind.len().min(SHOWN_KIND_BYTES_MAX)];
-            Stop::Invalid(format!("there is no index \"{}\"", shown.escape_ascii()).into())
+            Error::NotSupported(format!("there is no index \"{}\"", shown.escape_ascii()))
         })?;
         changes.push((column, kind, change));
     }
@@ -69,25 +65,20 @@ pub(super) fn set_indices(
         executor.store.set_index(column, kind, change)?;
         executor.has_changed = true;
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// Appends the results of a search, or removes them.
 pub(super) fn search(
     executor: &mut Executor<'_>,
-    arguments: Strings<'_>,
-    is_replayed: bool,
+    request: &SearchRequest,
     reply: &mut impl Reply,
-) -> Result<Outcome, Stop> {
-    let mut request = SearchRequest::parse(arguments.iter());
-    if is_replayed {
-        request.flaw = None;
-    }
+) -> Result<(), Stop> {
     // One that removes may fail after it has removed some.
     executor.has_changed = request.out;
-    let answer = executor.store.search(&request)?;
+    let answer = executor.store.search(request)?;
     for element in &answer.elements {
         executor.limit.append(reply, element.len(), |reply| reply.element(element))?;
     }
-    Ok(Outcome::Done)
+    Ok(())
 }

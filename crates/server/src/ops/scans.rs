@@ -1,8 +1,8 @@
 //! Operations that scan many records.
 
-use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop};
+use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
-use cabinet::{Numbered, Position};
+use cabinet::{Error, Numbered, Position};
 use std::ops::ControlFlow;
 
 /// Counts the results of a scan.
@@ -10,7 +10,7 @@ struct Found {
     count: usize,
     max: usize,
     /// Whether the results are within the limits of a reply.
-    length: Result<(), Stop>,
+    length: Result<(), TooLong>,
 }
 
 impl Found {
@@ -72,7 +72,7 @@ pub(super) fn matches(
     let (store, limit) = (executor.store, &mut executor.limit);
     let mut found = Found::up_to(max);
     let scanned = store.for_each_match(pattern, |entry| {
-        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, entry.value))
+        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, &entry))
     });
     found.length?;
     scanned?;
@@ -92,7 +92,7 @@ pub(super) fn range(
         return range_of_ids(numbered, begin, max, end, limit, reply);
     }
     let Some(order) = store.order() else {
-        return Err(Stop::Invalid("the keys are in no order".into()));
+        return Err(Stop::Failed(Error::NotSupported("the keys are in no order".into())));
     };
     let mut position = match begin {
         None | Some(b"") => Position::Start,
@@ -107,7 +107,7 @@ pub(super) fn range(
             }
             if flow.is_continue() {
                 flow = found.add(limit, reply, entry.value.len(), |reply| {
-                    reply.record(entry.key, entry.value);
+                    reply.record(entry.key, &entry);
                 });
             }
         })?;
@@ -136,7 +136,7 @@ fn range_of_ids(
     let last = end.and_then(|end| numbered.id(end)).map_or(u64::MAX, |end| end - 1);
     let mut found = Found::up_to(max);
     let scanned = numbered.for_each_in(first..=last, &mut |entry| {
-        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, entry.value))
+        found.add(limit, reply, entry.value.len(), |reply| reply.record(entry.key, &entry))
     });
     found.length?;
     scanned?;
@@ -154,7 +154,7 @@ pub(super) fn next_record(
     while let Some(Place { key, duplicate }) = executor.iterators()?.next(store)? {
         let limit = &mut executor.limit;
         let show = |entry: cabinet::Entry<'_>| {
-            limit.append(reply, entry.value.len(), |reply| reply.record(&key, entry.value))
+            limit.append(reply, entry.value.len(), |reply| reply.record(&key, &entry))
         };
         let found = if duplicate > 0 {
             executor.store.read_duplicate(&key, duplicate, show)?
@@ -162,8 +162,8 @@ pub(super) fn next_record(
             executor.store.read(&key, show)?
         };
         // Without a record, it was removed after its key was read ahead.
-        if let Some(appended) = found {
-            return appended.map(|()| Outcome::Done);
+        if found.is_some() {
+            return if_found(found);
         }
     }
     Ok(Outcome::NoRecord)

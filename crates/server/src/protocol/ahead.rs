@@ -1,54 +1,105 @@
-//! Lookahead in a pipeline: prefetches the keys of the next requests before the first of them is
-//! executed, so that the cache misses of their lookups overlap.
+//! Lookahead in a pipeline: decodes the next requests and prefetches their keys before the first of
+//! them is executed, so that the cache misses of their lookups overlap.
 
+use super::{Context, Step, memcached as text, tokyo_tyrant};
 use crate::ops::prefetch::KEYS_AHEAD_MAX;
-use crate::shared::Shared;
 use wire::memcached::Dialect;
 use wire::{Parse, Protocol, binary, memcached, memcached_binary};
 
-/// Prefetches the keys of the whole requests at the beginning of `input`. Returns the length of
-/// these requests in bytes. Requests with several keys prefetch their keys themselves.
-pub(crate) fn look_ahead(shared: &Shared, input: &[u8]) -> usize {
-    let mut keys = [&[][..]; KEYS_AHEAD_MAX];
-    let mut count = 0;
-    let mut seen = 0;
-    while count < KEYS_AHEAD_MAX {
-        let rest = &input[seen..];
-        let Some((key, bytes)) = next_key(shared.config.dialect, rest) else { break };
-        keys[count] = key;
-        count += 1;
-        seen += bytes;
-    }
-    if count > 1 {
-        shared.served.nonblocking.prefetch(&keys[..count]);
-        shared.hits.prefetch(&keys[..count]);
-    }
-    seen
+/// A request that is decoded.
+enum Decoded<'i> {
+    Memcached(memcached::Request<'i>),
+    MemcachedBinary(memcached_binary::Request<'i>),
+    Binary(binary::Request<'i>),
 }
 
-/// Returns the only key of the request at the beginning of `input`, and the request's length.
-fn next_key(dialect: Dialect, input: &[u8]) -> Option<(&[u8], usize)> {
-    if input.is_empty() {
-        return None;
+/// Requests that are decoded and not executed yet, with their lengths in bytes.
+#[derive(Default)]
+pub(crate) struct Ahead<'i> {
+    requests: [Option<(Decoded<'i>, usize)>; KEYS_AHEAD_MAX],
+    next: usize,
+}
+
+impl<'i> Ahead<'i> {
+    /// Decodes the requests of one key at the beginning of `input`, and prefetches their keys.
+    /// Requests with several keys prefetch their keys themselves. Returns `None` where requests are
+    /// decoded one by one.
+    #[inline]
+    pub(crate) fn decode(context: &Context<'_>, input: &'i [u8]) -> Option<Self> {
+        // With users, each request is authenticated before it is decoded.
+        let is_alone = context.shared.config.users.is_some()
+            || context.session.http.is_under_way()
+            || wire::sniff(input) == Some(Protocol::Http);
+        (!is_alone).then(|| Self::decode_all(context, input))
     }
-    // Its flags need not be parsed twice.
-    if let Some(key) = memcached::meta_get_key(input) {
-        return Some(key);
+
+    #[inline(never)]
+    fn decode_all(context: &Context<'_>, input: &'i [u8]) -> Self {
+        let mut ahead = Self::default();
+        let shared = context.shared;
+        let mut keys = [&[][..]; KEYS_AHEAD_MAX];
+        let mut count = 0;
+        let mut rest = input;
+        while count < KEYS_AHEAD_MAX
+            && let Some((request, bytes)) = decode(shared.config.dialect, rest)
+            && bytes <= shared.config.request_bytes_max
+            && let Some(key) = request.key()
+        {
+            keys[count] = key;
+            ahead.requests[count] = Some((request, bytes));
+            count += 1;
+            rest = &rest[bytes..];
+        }
+        if count > 1 {
+            shared.served.nonblocking.prefetch(&keys[..count]);
+            shared.hits.prefetch(&keys[..count]);
+        }
+        ahead
     }
+
+    /// Executes the next request, if there is one.
+    pub(crate) fn step(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> Option<Step> {
+        let (request, bytes) = self.requests.get_mut(self.next)?.take()?;
+        self.next += 1;
+        Some(match request {
+            Decoded::Memcached(request) => text::perform(context, request, bytes, output),
+            Decoded::MemcachedBinary(request) => {
+                text::binary::carry_out(context, &request, bytes, output)
+            }
+            Decoded::Binary(request) => tokyo_tyrant::perform(context, request, bytes, output),
+        })
+    }
+}
+
+/// Decodes the request at the beginning of `input`, if it is complete.
+#[inline]
+fn decode(dialect: Dialect, input: &[u8]) -> Option<(Decoded<'_>, usize)> {
     match wire::sniff(input)? {
         Protocol::Memcached => match memcached::parse(dialect, input) {
-            Parse::Complete(request, bytes) => Some((memcached_key(&request)?, bytes)),
+            Parse::Complete(request, bytes) => Some((Decoded::Memcached(request), bytes)),
             _ => None,
         },
         Protocol::Binary => match binary::parse(input) {
-            Parse::Complete(request, bytes) => Some((binary_key(&request)?, bytes)),
+            Parse::Complete(request, bytes) => Some((Decoded::Binary(request), bytes)),
             _ => None,
         },
         Protocol::MemcachedBinary => match memcached_binary::parse(input) {
-            Parse::Complete(request, bytes) => Some((memcached_binary_key(&request)?, bytes)),
+            Parse::Complete(request, bytes) => Some((Decoded::MemcachedBinary(request), bytes)),
             _ => None,
         },
         Protocol::Http => None,
+    }
+}
+
+impl<'i> Decoded<'i> {
+    /// Returns the only key of the request.
+    #[inline]
+    fn key(&self) -> Option<&'i [u8]> {
+        match self {
+            Self::Memcached(request) => memcached_key(request),
+            Self::MemcachedBinary(request) => memcached_binary_key(request),
+            Self::Binary(request) => binary_key(request),
+        }
     }
 }
 
@@ -108,8 +159,8 @@ mod tests {
         let input = [&input[..], get, b"\xc8\x30\0\0"].concat();
         let mut rest = &input[..];
         let mut keys = Vec::new();
-        while let Some((key, bytes)) = next_key(Dialect::Memcached, rest) {
-            keys.push(key);
+        while let Some((request, bytes)) = decode(Dialect::Memcached, rest) {
+            keys.push(request.key().expect("a key"));
             rest = &rest[bytes..];
         }
         assert_eq!(keys, [&b"a"[..], b"bb", b"ccc", b"d", b"e"]);
@@ -118,8 +169,9 @@ mod tests {
 
     #[test]
     fn a_request_with_several_keys_ends_it() {
-        assert_eq!(next_key(Dialect::Memcached, b"get a b\r\n"), None);
-        assert_eq!(next_key(Dialect::Memcached, b"stats\r\n"), None);
-        assert_eq!(next_key(Dialect::Memcached, b"GET /a HTTP/1.1\r\n\r\n"), None);
+        for input in [&b"get a b\r\n"[..], b"stats\r\n", b"GET /a HTTP/1.1\r\n\r\n"] {
+            let decoded = decode(Dialect::Memcached, input);
+            assert_eq!(decoded.and_then(|(request, _)| request.key()), None);
+        }
     }
 }

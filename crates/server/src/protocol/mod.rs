@@ -18,14 +18,13 @@ pub(crate) mod script_records;
 pub(crate) mod session;
 mod tokyo_tyrant;
 
-pub(crate) use ahead::look_ahead;
+pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
 
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
-use crate::ops::conditional::Writer;
-use crate::ops::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, execute, is_inline};
+use crate::ops::execute::{Outcome, Reply, ReplyLimit, Stop, TooLong, execute};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
@@ -34,7 +33,7 @@ use crate::protocol::session::Session;
 use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
 use crate::store::Store;
-use cabinet::{Entry, Error};
+use cabinet::Error;
 use wire::Parse;
 
 /// Context of a request.
@@ -149,63 +148,54 @@ impl<'a> Context<'a> {
         self.shared.live.mask() != CommandMask::NONE
     }
 
-    /// Executes an operation. After a failure, remembers the reason and returns no outcome.
-    #[inline]
+    /// Executes an operation. Remembers why it failed.
+    #[inline(always)]
     fn execute(
         &mut self,
         operation: &Operation<'_>,
         reply: &mut impl Reply,
-    ) -> Result<Option<Outcome>, Halt> {
-        let mut executor = Executor {
-            store: self.database,
+    ) -> Result<Result<Outcome, Error>, Halt> {
+        let shared = self.shared;
+        let iterators = Iterators {
+            own: &mut self.session.cursor,
+            shared: &shared.cursor,
             may_wait: self.may_block,
-            limit: ReplyLimit {
-                bytes_max: self.shared.config.reply_bytes_max,
-                budget: &self.shared.served.budget,
-                charge: &mut self.charge,
-            },
-            iterators: Some(Iterators {
-                own: &mut self.session.cursor,
-                shared: &self.shared.cursor,
-                may_wait: self.may_block,
-            }),
-            has_changed: false,
         };
+        let (store, charge) = (self.database, &mut self.charge);
+        let mut executor = shared.executor(store, self.may_block, charge, Some(iterators));
         let result = execute(&mut executor, operation, reply);
-        let has_changed = executor.has_changed;
+        self.mutated |= executor.has_changed;
         match result {
             Ok(outcome) => {
-                let has_added = !matches!(outcome, Outcome::DoubleSum(sum) if sum.is_nan());
-                self.mutated |= operation.changes_records() && has_added;
-                match outcome {
-                    Outcome::NoRecord => self.fail(operation.name(), Failure::NoRecord),
-                    Outcome::RecordExists => self.fail(operation.name(), Failure::ExistingRecord),
-                    _ => {}
+                self.mutated |= operation.changes_records() && outcome != Outcome::NotNumeric;
+                if outcome != Outcome::Done {
+                    self.note_outcome(operation.name(), outcome);
                 }
-                Ok(Some(outcome))
+                Ok(Ok(outcome))
             }
-            Err(stop) => {
-                // A failed operation of one step has changed nothing, so its reply need not wait.
-                self.mutated |= has_changed;
-                self.note_stop(operation.name(), stop).map(|()| None)
+            Err(Stop::Blocked) => Err(Halt::Blocked),
+            Err(Stop::TooLong) => Err(Halt::TooLong),
+            // A failed operation of one step has changed nothing, so its reply need not wait.
+            Err(Stop::Failed(error)) => {
+                self.note_failure(operation.name(), &error);
+                Ok(Err(error))
             }
         }
     }
 
-    /// Remembers why an operation failed, unless it is to be executed again or its reply was too
-    /// long.
-    #[cold]
-    fn note_stop(&mut self, operation: &'static str, stop: Stop) -> Result<(), Halt> {
-        match stop {
-            Stop::Blocked => return Err(Halt::Blocked),
-            Stop::TooLong => return Err(Halt::TooLong),
-            Stop::Invalid(reason) => self.fail_because(operation, reason),
-            Stop::Failed(error) => self.note_failure(operation, &error),
+    /// Remembers an outcome that Tokyo Tyrant calls a failure.
+    fn note_outcome(&mut self, operation: &'static str, outcome: Outcome) {
+        match outcome {
+            Outcome::NoRecord => self.fail(operation, Failure::NoRecord),
+            Outcome::RecordExists | Outcome::Unmet | Outcome::UnmetByAbsence => {
+                self.fail(operation, Failure::ExistingRecord);
+            }
+            Outcome::Done | Outcome::NoPart | Outcome::NotNumeric => {}
         }
-        Ok(())
     }
 
     /// Remembers why an operation failed in the database.
+    #[cold]
     fn note_failure(&mut self, operation: &'static str, error: &Error) {
         self.session.note(error);
         self.fail(operation, Failure::from(error));
@@ -213,6 +203,7 @@ impl<'a> Context<'a> {
         // that is no number may be usual.
         match error {
             Error::Corrupted { .. } | Error::ReadOnly(_) | Error::NotANumber { .. } => {}
+            Error::NotSupported(reason) => self.session.last_reason = Some(reason.as_str().into()),
             error => self.session.last_reason = Some(error.to_string().into()),
         }
         tracing::debug!("{operation}: {error}");
@@ -230,23 +221,10 @@ impl<'a> Context<'a> {
         Err(Halt::Called)
     }
 
-    /// Returns the writer of this request's records.
-    #[inline]
-    fn writer(&self) -> Writer<'a> {
-        self.shared.writer(self.database)
-    }
-
     /// Ends the request if this thread must not wait.
     #[inline]
     fn wait(&self) -> Result<(), Halt> {
         if self.may_block { Ok(()) } else { Err(Halt::Blocked) }
-    }
-
-    /// Ends a request that changes this many records one by one, if it may have to wait between
-    /// them. A second execution would repeat its changes.
-    #[inline]
-    fn wait_before_changing(&self, records: usize) -> Result<(), Halt> {
-        if records > 1 { self.wait() } else { Ok(()) }
     }
 
     /// Returns the limits of this request's reply.
@@ -262,44 +240,7 @@ impl<'a> Context<'a> {
     /// Ends the request if its reply has become too long.
     #[inline]
     fn check_length(&mut self, bytes: usize) -> Result<(), Halt> {
-        if self.limit().is_within(bytes) { Ok(()) } else { Err(Halt::TooLong) }
-    }
-
-    /// Ends a request on many keys that has become too long for an event loop, after so many keys
-    /// and so many bytes of its reply.
-    #[inline]
-    fn check_inline(&self, keys: usize, bytes: usize) -> Result<(), Halt> {
-        if is_inline(keys, bytes) { Ok(()) } else { self.wait() }
-    }
-
-    /// Calls `write` to append a record to a reply that began at `start`, if there is memory for
-    /// it.
-    #[inline]
-    fn append(
-        &mut self,
-        (output, start): (&mut Vec<u8>, usize),
-        entry: Entry<'_>,
-        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
-    ) -> Result<(), Halt> {
-        // The memory is charged before the record is copied.
-        self.check_length(output.len() - start + entry.value.len())?;
-        write(output, entry);
-        self.check_length(output.len() - start)
-    }
-
-    /// Appends the record under a key, if there is one, as [`Self::append`] does.
-    #[inline]
-    fn read_into(
-        &mut self,
-        (operation, key): (&'static str, &[u8]),
-        (output, start): (&mut Vec<u8>, usize),
-        write: impl FnOnce(&mut Vec<u8>, Entry<'_>),
-    ) -> Result<Result<Option<()>, Error>, Halt> {
-        let found = self.database.read(key, |entry| self.append((output, start), entry, write));
-        Ok(match self.attempt(operation, found)? {
-            Ok(found) => Ok(found.transpose()?),
-            Err(error) => Err(error),
-        })
+        self.limit().check(bytes).map_err(|TooLong| Halt::TooLong)
     }
 
     /// Ends the request if it has to wait. Remembers other failures of the database.
@@ -354,12 +295,6 @@ impl<'a> Context<'a> {
     fn refuse_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
         self.fail(operation, Failure::NoPermission);
         self.session.last_reason = Some(reason.into());
-    }
-
-    /// Counts and remembers a miss.
-    fn miss(&mut self, operation: &'static str, count: Count) {
-        self.counters.count(count);
-        self.fail(operation, Failure::NoRecord);
     }
 }
 

@@ -174,20 +174,6 @@ pub(super) fn parse(verb: MetaVerb, mut line: &[u8]) -> Result<Meta<'_>, Error> 
     meta
 }
 
-/// Returns the key of the `mg` at the start of `bytes` as it was sent, and the length of its line.
-/// Returns `None` if there is no complete `mg`.
-///
-/// This is for prefetching: the line is not validated.
-#[must_use]
-pub fn meta_get_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    if !bytes.starts_with(b"mg ") {
-        return None;
-    }
-    let end = memchr::memchr(b'\n', bytes)?;
-    let mut line = bytes[3..end].trim_ascii_end();
-    Some((next(&mut line)?, end + 1))
-}
-
 /// Parses `me`, after the verb.
 pub(super) fn debug(mut line: &[u8]) -> Result<MetaKey<'_>, Error> {
     let token = next(&mut line).ok_or(Error::BadLine)?;

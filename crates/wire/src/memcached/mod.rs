@@ -10,7 +10,7 @@ pub mod reply;
 pub(crate) mod tokens;
 
 pub use error::Error;
-pub use meta::{ArithmeticMode, Meta, MetaFlags, MetaKey, MetaMode, MetaVerb, meta_get_key};
+pub use meta::{ArithmeticMode, Meta, MetaFlags, MetaKey, MetaMode, MetaVerb};
 pub(crate) use parse::is_verb;
 pub use parse::parse;
 pub use tokens::{Keys, KeysIter};

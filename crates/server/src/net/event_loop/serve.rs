@@ -15,7 +15,7 @@ use crate::ops::failure::Failure;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::script_call::ScriptCall;
-use crate::protocol::{self, Context, Next, Step};
+use crate::protocol::{self, Ahead, Context, Next, Step};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -137,8 +137,7 @@ impl LoopState {
         let descriptor = connection.descriptor();
         let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
         let mut consumed = 0;
-        // A lone request is not parsed twice.
-        let mut ahead = 1;
+        let mut ahead: Option<Ahead<'_>> = None;
         connection.needed = 0;
         connection.reparse = Reparse::default();
         let mut context = Context {
@@ -160,11 +159,18 @@ impl LoopState {
             if rest.is_empty() || output.len() > room {
                 break None;
             }
-            if consumed >= ahead {
-                ahead = consumed + protocol::look_ahead(&self.shared, rest).max(1);
-            }
             let (start, was_mutated) = (output.len(), context.mutated);
-            let step = protocol::step(&mut context, rest, output);
+            let decoded = ahead.as_mut().and_then(|ahead| ahead.step(&mut context, output));
+            let step = match decoded {
+                Some(step) => step,
+                // The first request is mostly the only one.
+                None if consumed == 0 => protocol::step(&mut context, rest, output),
+                None => {
+                    ahead = Ahead::decode(&context, rest);
+                    let decoded = ahead.as_mut().and_then(|ahead| ahead.step(&mut context, output));
+                    decoded.unwrap_or_else(|| protocol::step(&mut context, rest, output))
+                }
+            };
             if context.mutated && !was_mutated {
                 acknowledgement =
                     Some(FirstAcknowledgement { at: start, refusal: Refusal::of(rest) });

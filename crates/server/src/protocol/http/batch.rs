@@ -2,16 +2,18 @@
 //! its result.
 
 use super::json::Bytes;
-use super::read::read_record;
 use super::{Halt, freshness, json, status_of};
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
+use crate::ops::conditional::{Action, Presence, Write, Written};
+use crate::ops::entity_tag::EntityTags;
+use crate::ops::execute::{Outcome, Reply};
 use crate::ops::media_types;
+use crate::ops::operation::Operation;
 use crate::ops::reserved::is_reserved;
-use crate::protocol::Context;
-use cabinet::Meta;
+use crate::protocol::{Context, or_absent};
+use cabinet::{Entry, Meta};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use wire::http::{Conditions, Head, Method, Request, Status, reply};
@@ -34,8 +36,8 @@ pub(super) fn is_batch(head: &Head<'_>) -> bool {
     head.method == Method::Post && head.header("Content-Type").is_some_and(is_json_lines)
 }
 
-/// Operation of a line.
-enum Operation {
+/// Request of a line.
+enum Wanted {
     Get,
     Put { value: Vec<u8>, media_type: Option<String>, expires: u64 },
     Remove,
@@ -43,7 +45,7 @@ enum Operation {
 
 struct Line {
     key: Vec<u8>,
-    operation: Operation,
+    wanted: Wanted,
     /// The entity tag that the record must have, or `*`.
     matching: Option<String>,
     none_matching: Option<String>,
@@ -121,15 +123,15 @@ fn parse(line: &[u8]) -> Result<Line, String> {
         error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect::<String>()
     })?;
     let Fields { get, put, remove, value, media_type, expires, matching, none_matching } = fields;
-    let (key, operation) = match (get, put, remove, value) {
-        (Some(key), None, None, None) => (key, Operation::Get),
+    let (key, wanted) = match (get, put, remove, value) {
+        (Some(key), None, None, None) => (key, Wanted::Get),
         (None, Some(key), None, Some(Bytes(value))) => {
-            (key, Operation::Put { value, media_type, expires: expires.unwrap_or(0) })
+            (key, Wanted::Put { value, media_type, expires: expires.unwrap_or(0) })
         }
-        (None, None, Some(key), None) => (key, Operation::Remove),
+        (None, None, Some(key), None) => (key, Wanted::Remove),
         _ => return Err("expected exactly one of get, put with a value, and remove".into()),
     };
-    Ok(Line { key: key.0, operation, matching, none_matching })
+    Ok(Line { key: key.0, wanted, matching, none_matching })
 }
 
 type Facts = Vec<(String, Value)>;
@@ -139,15 +141,15 @@ fn perform(
     line: &Line,
     room: usize,
 ) -> Result<Result<Facts, &'static str>, Halt> {
-    let command = match line.operation {
-        Operation::Get => Command::Get,
-        Operation::Put { .. } => Command::Put,
-        Operation::Remove => Command::Out,
+    let command = match line.wanted {
+        Wanted::Get => Command::Get,
+        Wanted::Put { .. } => Command::Put,
+        Wanted::Remove => Command::Out,
     };
     if context.refuses(command, Protocol::Http) || is_reserved(&line.key) {
         return Ok(Err("forbidden"));
     }
-    let changes = !matches!(line.operation, Operation::Get);
+    let changes = !matches!(line.wanted, Wanted::Get);
     if changes && context.shared.upgrade().is_some_and(|other| other.is_locked(&line.key)) {
         return Ok(Err("locked"));
     }
@@ -155,9 +157,9 @@ fn perform(
         matching: line.matching.as_ref().map(|list| list.as_bytes().into()),
         none_matching: line.none_matching.as_ref().map(|list| list.as_bytes().into()),
     };
-    match &line.operation {
-        Operation::Get => get(context, &line.key, conditions, room),
-        Operation::Put { value, media_type, expires } => {
+    match &line.wanted {
+        Wanted::Get => get(context, &line.key, conditions, room),
+        Wanted::Put { value, media_type, expires } => {
             let media_type = media_type.as_deref().unwrap_or_default().as_bytes();
             let flags = media_types::flags(context.database, media_type);
             match context.attempt_write("do_http_post", flags)? {
@@ -168,7 +170,7 @@ fn perform(
                 Err(error) => Ok(Err(status_of(&error).code_and_reason().1)),
             }
         }
-        Operation::Remove => write(context, &line.key, conditions, None),
+        Wanted::Remove => write(context, &line.key, conditions, None),
     }
 }
 
@@ -180,33 +182,49 @@ fn get(
 ) -> Result<Result<Facts, &'static str>, Halt> {
     context.counters.count(Count::Get);
     let tags = context.shared.entity_tags;
-    let found = read_record(context, "do_http_post", key, |entry, media_type| {
-        let tag = tags.of(entry.version);
-        if conditions.check(Some(&tag)).is_err() {
-            return Err("precondition failed");
-        }
-        // One byte becomes at most six in JSON.
-        if entry.value.len().saturating_mul(6) > room {
-            return Err("reply too long");
-        }
-        let mut facts = vec![
-            ("value".to_owned(), json::from_bytes(entry.value)),
-            ("etag".to_owned(), tag.into()),
-            ("type".to_owned(), media_type.into()),
-        ];
-        if let Some(seconds) = freshness::seconds(entry.meta.expires_at_ms) {
-            facts.push(("expires".to_owned(), seconds.into()));
-        }
-        Ok(facts)
-    })?;
-    Ok(match found {
-        Ok(Some(facts)) => facts,
-        Ok(None) => {
+    let mut described = Described { tags, conditions, room, facts: Err("not found") };
+    let read = context.execute(&Operation::Open { key, in_pieces: false }, &mut described)?;
+    Ok(match or_absent(read, Outcome::NoRecord) {
+        Ok(Outcome::Done) => described.facts,
+        Ok(_) => {
             context.counters.count(Count::GetMiss);
-            Err("not found")
+            described.facts
         }
         Err(error) => Err(status_of(&error).code_and_reason().1),
     })
+}
+
+/// Encoder of a record as the result of a line.
+struct Described<'c> {
+    tags: EntityTags,
+    conditions: Conditions<'c>,
+    /// Longest result, in bytes.
+    room: usize,
+    facts: Result<Facts, &'static str>,
+}
+
+impl Reply for Described<'_> {
+    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+        let tag = self.tags.of(record.version);
+        if self.conditions.check(Some(&tag)).is_err() {
+            self.facts = Err("precondition failed");
+            return;
+        }
+        // One byte becomes at most six in JSON.
+        if record.value.len().saturating_mul(6) > self.room {
+            self.facts = Err("reply too long");
+            return;
+        }
+        let mut facts = vec![
+            ("value".to_owned(), json::from_bytes(record.value)),
+            ("etag".to_owned(), tag.into()),
+            ("type".to_owned(), media_type.into()),
+        ];
+        if let Some(seconds) = freshness::seconds(record.meta.expires_at_ms) {
+            facts.push(("expires".to_owned(), seconds.into()));
+        }
+        self.facts = Ok(facts);
+    }
 }
 
 /// Stores or removes the record.
@@ -225,14 +243,13 @@ fn write(
     context.counters.count(count);
     let write = Write { precondition: (&conditions).into(), ..Write::new(key, action) };
     let mut written = Written::default();
-    let done = context.writer().write(write, Some(&mut written));
-    let what = match context.attempt_write("do_http_post", done)? {
+    let what = match context.execute(&Operation::Write(write), &mut written)? {
         Ok(Outcome::Done) if value.is_some() => {
             let tag = context.shared.entity_tags.of(written.version);
             return Ok(Ok(vec![("etag".to_owned(), tag.into())]));
         }
         Ok(Outcome::Done) => return Ok(Ok(vec![("removed".to_owned(), true.into())])),
-        Ok(Outcome::Missing) => "not found",
+        Ok(Outcome::NoRecord) => "not found",
         Ok(_) => "precondition failed",
         Err(error) => return Ok(Err(status_of(&error).code_and_reason().1)),
     };

@@ -2,11 +2,13 @@
 
 use super::{Halt, Transfer, explained, freshness, status_of};
 use crate::counters::Count;
-use crate::ops::failure::Failure;
-use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
+use crate::ops::entity_tag::EntityTags;
+use crate::ops::execute::{Outcome, Reply};
+use crate::ops::long::PIECE_BYTES;
 use crate::ops::media_types;
+use crate::ops::operation::Operation;
 use crate::protocol::{Context, Next, or_absent};
-use cabinet::{Entry, Error, LongValue, Meta, Version};
+use cabinet::{Entry, LongValue, Meta, Version};
 use std::borrow::Cow;
 use wire::http::range::{ByteRange, select_range};
 use wire::http::{Conditions, FailedCondition, Head, Method, Status, reply};
@@ -137,35 +139,20 @@ pub(super) fn read(
             return Ok(Next::GoOn);
         }
     };
-    let (operation, count) = if answer.is_head {
-        ("do_http_head", Count::ValueSize)
-    } else {
-        ("do_http_get", Count::Get)
-    };
-    let database = context.database;
-    let long = context.attempt(operation, database.long_value(&key, LONG_BYTES_MIN))?;
-    if let Ok(Some(value)) = or_absent(long, None) {
-        context.counters.count(count);
+    let tags = context.shared.entity_tags;
+    let start = output.len();
+    let mut document = Document { answer: &answer, tags, start, output: &mut *output, long: None };
+    let read = context.execute(&Operation::Open { key: &key, in_pieces: true }, &mut document)?;
+    let long = document.long;
+    context.counters.count(if answer.is_head { Count::ValueSize } else { Count::Get });
+    if let Some(value) = long {
         return read_long(context, &answer, value, head.keep_alive, output);
     }
-    let start = output.len();
-    let tags = context.shared.entity_tags;
-    let found = read_record(context, operation, &key, |entry, media_type| {
-        let bytes = entry.value.len() as u64;
-        let found = Found { bytes, meta: entry.meta, version: entry.version };
-        let (from, to) = answer.begin(output, &found, media_type, &tags.of(entry.version));
-        // A part of a slice has the same length.
-        output.extend_from_slice(&entry.value[from as usize..to as usize]);
-    })?;
-    context.counters.count(count);
-    context.check_length(output.len() - start)?;
-    match found {
-        Ok(Some(())) => {}
-        Ok(None) => {
-            if answer.is_head {
-                context.fail(operation, Failure::NoRecord);
-            } else {
-                context.miss(operation, Count::GetMiss);
+    match or_absent(read, Outcome::NoRecord) {
+        Ok(Outcome::Done) => {}
+        Ok(_) => {
+            if !answer.is_head {
+                context.counters.count(Count::GetMiss);
             }
             let met = answer.conditions.check(None).is_ok();
             answer.fail(output, if met { Status::NotFound } else { Status::PreconditionFailed });
@@ -176,33 +163,31 @@ pub(super) fn read(
     Ok(Next::GoOn)
 }
 
-/// Calls `visit` with the record under a key, if there is one, and its media type.
-pub(super) fn read_record<T>(
-    context: &mut Context<'_>,
-    operation: &'static str,
-    key: &[u8],
-    mut visit: impl FnMut(Entry<'_>, &str) -> T,
-) -> Result<Result<Option<T>, Error>, Halt> {
-    let database = context.database;
-    let mut known: Option<(u32, Cow<'static, str>)> = None;
-    loop {
-        let found = database.read(key, |entry| {
-            let flags = entry.meta.flags;
-            let name = media_types::known_name(flags)
-                .or_else(|| known.take().filter(|known| known.0 == flags).map(|known| known.1));
-            name.map_or(Err(flags), |name| Ok(visit(entry, &name)))
-        });
-        let flags = match or_absent(context.attempt(operation, found)?, None) {
-            Ok(Some(Err(flags))) => flags,
-            Ok(Some(Ok(answer))) => return Ok(Ok(Some(answer))),
-            Ok(None) => return Ok(Ok(None)),
-            Err(error) => return Ok(Err(error)),
-        };
-        // The name of the type is in another record.
-        match context.attempt(operation, media_types::name(database, flags))? {
-            Ok(name) => known = Some((flags, name)),
-            Err(error) => return Ok(Err(error)),
-        }
+/// Encoder of a response with a record.
+struct Document<'r> {
+    answer: &'r Answer<'r>,
+    tags: EntityTags,
+    output: &'r mut Vec<u8>,
+    start: usize,
+    long: Option<LongValue>,
+}
+
+impl Reply for Document<'_> {
+    fn len(&self) -> usize {
+        self.output.len() - self.start
+    }
+
+    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+        let bytes = record.value.len() as u64;
+        let found = Found { bytes, meta: record.meta, version: record.version };
+        let tag = self.tags.of(record.version);
+        let (from, to) = self.answer.begin(self.output, &found, media_type, &tag);
+        // A part of a slice has the same length.
+        self.output.extend_from_slice(&record.value[from as usize..to as usize]);
+    }
+
+    fn long_value(&mut self, value: LongValue) {
+        self.long = Some(value);
     }
 }
 

@@ -3,9 +3,10 @@
 use super::{Halt, answer, freshness, status_of};
 use crate::counters::Count;
 use crate::ops::command_mask::Command;
-use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
-use crate::ops::failure::Failure;
+use crate::ops::conditional::{Action, Presence, Write, Written};
+use crate::ops::execute::{NoReply, Outcome};
 use crate::ops::media_types;
+use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
 use cabinet::{Error, Meta};
 use std::borrow::Cow;
@@ -72,8 +73,11 @@ pub(super) fn put(
         return Ok(());
     };
     let mut record = Written::default();
-    let asked = (!conditions.is_empty()).then_some(&mut record);
-    let written = context.attempt_write("do_http_put", context.writer().write(write, asked))?;
+    let operation = Operation::Write(write);
+    let written = match conditions.is_empty() {
+        true => context.execute(&operation, &mut NoReply)?,
+        false => context.execute(&operation, &mut record)?,
+    };
     context.counters.count(count);
     if !matches!(written, Ok(Outcome::Done)) {
         context.counters.count(Count::PutMiss);
@@ -101,7 +105,7 @@ pub(super) fn put(
         reply::plain_text(output, Status::BadRequest, what);
         return Ok(());
     }
-    let status = status(context, "do_http_put", Status::Created, written);
+    let status = status(Status::Created, written);
     answer(context, status, output);
     Ok(())
 }
@@ -121,34 +125,23 @@ pub(super) fn remove(
     };
     let conditions = Conditions::of(head);
     let write = Write { precondition: (&conditions).into(), ..Write::new(&key, Action::Remove) };
-    let removed = context.attempt_write("do_http_delete", context.writer().write(write, None))?;
-    let removed = or_absent(removed, Outcome::Missing);
+    let removed = context.execute(&Operation::Write(write), &mut NoReply)?;
+    let removed = or_absent(removed, Outcome::NoRecord);
     context.counters.count(Count::Out);
-    if matches!(removed, Ok(Outcome::Missing)) {
+    if matches!(removed, Ok(Outcome::NoRecord)) {
         context.counters.count(Count::OutMiss);
     }
-    let status = status(context, "do_http_delete", Status::Ok, removed);
+    let status = status(Status::Ok, removed);
     answer(context, status, output);
     Ok(())
 }
 
-fn status(
-    context: &mut Context<'_>,
-    operation: &'static str,
-    done: Status,
-    written: Result<Outcome, Error>,
-) -> Status {
+fn status(done: Status, written: Result<Outcome, Error>) -> Status {
     match written {
-        Ok(Outcome::Done) => done,
+        Ok(Outcome::Done | Outcome::NoPart) => done,
         Ok(Outcome::Unmet | Outcome::UnmetByAbsence) => Status::PreconditionFailed,
-        Ok(Outcome::Exists | Outcome::NotNumeric) => {
-            context.fail(operation, Failure::ExistingRecord);
-            Status::Conflict
-        }
-        Ok(Outcome::Missing) => {
-            context.fail(operation, Failure::NoRecord);
-            Status::NotFound
-        }
+        Ok(Outcome::RecordExists | Outcome::NotNumeric) => Status::Conflict,
+        Ok(Outcome::NoRecord) => Status::NotFound,
         Err(error) => status_of(&error),
     }
 }

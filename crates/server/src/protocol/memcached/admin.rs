@@ -173,7 +173,7 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
 
 fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {
     let hit = context.shared.hits.find(entry.key);
-    let idle_s = super::meta::seconds_since(context, hit);
+    let idle_s = super::meta::seconds_since(context.shared, hit);
     let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };
     output.extend_from_slice(b"key=");
     for byte in entry.key {

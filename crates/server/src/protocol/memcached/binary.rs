@@ -3,9 +3,12 @@
 use super::{admin, expiry, note, one_line, sasl, stats, touch, write};
 use crate::admin::server_stats;
 use crate::counters::Count;
+use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::command_mask;
-use crate::ops::conditional::{self as ops, Action, Outcome, Presence, Write, Written};
-use crate::ops::number::Operation;
+use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
+use crate::ops::execute::{Outcome, Reply};
+use crate::ops::number;
+use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Entry, Error};
 use wire::Parse;
@@ -20,14 +23,7 @@ pub(in crate::protocol) fn step(
     output: &mut Vec<u8>,
 ) -> Step {
     match within_limit(context, parse(input)) {
-        Parse::Complete(request, bytes) => {
-            let start = output.len();
-            let result = execute(context, &request, output);
-            finish(output, start, bytes, result, |output| {
-                let message = "Out of memory writing get response";
-                reply::failure_with(output, request.echo, Status::OutOfMemory, message);
-            })
-        }
+        Parse::Complete(request, bytes) => carry_out(context, &request, bytes, output),
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
             if let Some(echo) = Echo::of(input) {
                 reply::failure(output, echo, Status::TooLarge);
@@ -36,6 +32,21 @@ pub(in crate::protocol) fn step(
         // The first byte already excludes this.
         Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
     }
+}
+
+/// Executes a request of this length in bytes.
+pub(in crate::protocol) fn carry_out(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    let start = output.len();
+    let result = execute(context, request, output);
+    finish(output, start, bytes, result, |output| {
+        let message = "Out of memory writing get response";
+        reply::failure_with(output, request.echo, Status::OutOfMemory, message);
+    })
 }
 
 /// Reason why a request does not succeed.
@@ -129,13 +140,11 @@ fn perform(
             get_and_touch(context, echo, key, expiry, wants_key, output)?;
         }
         Command::Touch { key, expiry } => {
-            let numbers = &context.shared.cas_numbers;
-            let touched = touch(context, "do_mc_touch", key, expiry.into(), |_, entry| {
-                let number = numbers.number(entry.version);
-                reply::record(output, echo, number, entry.meta.flags, b"", b"");
-                Ok(())
-            })?;
-            touched?.ok_or(Status::NotFound)?;
+            let mut record = Record::new(context, output, echo, false);
+            record.hides_value = true;
+            if touch(context, key, expiry.into(), false, &mut record)?? == Outcome::NoRecord {
+                return Err(Status::NotFound.into());
+            }
         }
         Command::Store { mode, key, flags, expiry, value } => {
             let fresh = expiry::meta(context.shared.config.ignores_expiry, flags, expiry.into());
@@ -154,15 +163,15 @@ fn perform(
             let write = Write::new(key, Action::Remove);
             match write::remove(context, write, request.compare)?? {
                 Outcome::Done => reply::done(output, echo, 0),
-                Outcome::Missing => return Err(Status::NotFound.into()),
+                Outcome::NoRecord => return Err(Status::NotFound.into()),
                 _ => return Err(Status::Exists.into()),
             }
         }
         Command::Increment(sum) => {
-            count(context, request, &sum, Operation::Add(sum.amount), output)?;
+            count(context, request, &sum, number::Arithmetic::Add(sum.amount), output)?;
         }
         Command::Decrement(sum) => {
-            count(context, request, &sum, Operation::Subtract(sum.amount), output)?;
+            count(context, request, &sum, number::Arithmetic::Subtract(sum.amount), output)?;
         }
         Command::Flush { delay } => {
             admin::flush_all(context, delay.into())??;
@@ -199,18 +208,16 @@ fn get(
     wants_key: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let start = output.len();
-    let shared = context.shared;
-    let found = context.read_into(("do_mc_get", key), (output, start), |output, entry| {
-        record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
-    })?;
-    let found = or_absent(found, None)?;
+    let mut record = Record::new(context, output, echo, wants_key);
+    let found =
+        or_absent(context.execute(&Operation::Get { key }, &mut record)?, Outcome::NoRecord);
+    let found = found?;
     context.counters.count(Count::Get);
-    if found.is_none() {
-        context.miss("do_mc_get", Count::GetMiss);
+    if found == Outcome::NoRecord {
+        context.counters.count(Count::GetMiss);
         return Err(missing(wants_key));
     }
-    note(context, key, true);
+    note(context.shared, key, true);
     Ok(())
 }
 
@@ -222,25 +229,47 @@ fn get_and_touch(
     wants_key: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let start = output.len();
-    let shared = context.shared;
-    // The reply has the value before the touch, since this touch may make it expire.
-    let touched = touch(context, "do_mc_gat", key, expiry.into(), |context, entry| {
-        context.append((&mut *output, start), entry, |output, entry| {
-            record(output, echo, shared.cas_numbers.number(entry.version), wants_key, &entry);
-        })
-    })??;
+    let mut record = Record::new(context, output, echo, wants_key);
+    let touched = touch(context, key, expiry.into(), true, &mut record)??;
     context.counters.count(Count::Get);
-    if touched.is_none() {
-        context.miss("do_mc_gat", Count::GetMiss);
+    if touched == Outcome::NoRecord {
+        context.counters.count(Count::GetMiss);
         return Err(missing(wants_key));
     }
     Ok(())
 }
 
-fn record(output: &mut Vec<u8>, echo: Echo, number: u64, wants_key: bool, entry: &Entry<'_>) {
-    let key = if wants_key { entry.key } else { b"" };
-    reply::record(output, echo, number, entry.meta.flags, key, entry.value);
+/// Encoder of the record that a request returns.
+struct Record<'s, 'o> {
+    numbers: &'s CasNumbers,
+    output: &'o mut Vec<u8>,
+    start: usize,
+    echo: Echo,
+    wants_key: bool,
+    hides_value: bool,
+}
+
+impl<'s, 'o> Record<'s, 'o> {
+    #[inline]
+    fn new(context: &Context<'s>, output: &'o mut Vec<u8>, echo: Echo, wants_key: bool) -> Self {
+        let numbers = &context.shared.cas_numbers;
+        Self { numbers, start: output.len(), output, echo, wants_key, hides_value: false }
+    }
+}
+
+impl Reply for Record<'_, '_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.output.len() - self.start
+    }
+
+    #[inline]
+    fn value(&mut self, record: &Entry<'_>) {
+        let number = self.numbers.number(record.version);
+        let key = if self.wants_key { record.key } else { b"" };
+        let value = if self.hides_value { b"" } else { record.value };
+        reply::record(self.output, self.echo, number, record.meta.flags, key, value);
+    }
 }
 
 fn missing(wants_key: bool) -> Stop {
@@ -259,9 +288,9 @@ fn store(
 ) -> Result<(), Stop> {
     let mut written = Written::default();
     let write = Write::new(key, action);
-    match write::store(context, write, request.compare, Some(&mut written))?? {
+    match write::store(context, write, request.compare, &mut written)?? {
         Outcome::Done => reply::done(output, request.echo, written.version),
-        Outcome::Missing => return Err(missing.into()),
+        Outcome::NoRecord => return Err(missing.into()),
         _ => return Err(Status::Exists.into()),
     }
     Ok(())
@@ -284,21 +313,21 @@ fn count(
     context: &mut Context<'_>,
     request: &Request<'_>,
     sum: &Arithmetic<'_>,
-    operation: Operation,
+    arithmetic: number::Arithmetic,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let config = &context.shared.config;
     let create = sum.create.map(|(initial, expiry)| {
         (initial, expiry::meta(config.ignores_expiry, 0, expiry.into()).expires_at_ms)
     });
-    let count = Action::Count(ops::Arithmetic { operation, create, expires_at_ms: None });
+    let count = Action::Count(Counting { arithmetic, create, expires_at_ms: None });
     let mut written = Written::default();
     match write::count(context, Write::new(sum.key, count), request.compare, &mut written)?? {
         Outcome::Done => {
             reply::counter(output, request.echo, written.version, written.number);
             Ok(())
         }
-        Outcome::Missing => Err(Status::NotFound.into()),
+        Outcome::NoRecord => Err(Status::NotFound.into()),
         Outcome::NotNumeric => Err(Status::NotNumeric.into()),
         _ => Err(Status::Exists.into()),
     }

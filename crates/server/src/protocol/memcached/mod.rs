@@ -11,13 +11,16 @@ use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_lim
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::conditional::{Action, Outcome, Write};
+use crate::ops::conditional::{Action, Write};
+use crate::ops::execute::{NoReply, Outcome, Reply};
 use crate::ops::expiry;
 use crate::ops::failure::Failure;
 use crate::ops::hits::Hit;
-use crate::ops::number::Operation;
-use crate::ops::prefetch::Grouped;
-use cabinet::{Change, Entry, Error, Meta};
+use crate::ops::number::Arithmetic;
+use crate::ops::operation::{KeyList, Operation};
+use crate::ops::touch::Touch;
+use crate::shared::Shared;
+use cabinet::{Entry, Error};
 use std::time::Instant;
 use wire::Parse;
 use wire::memcached::reply::{self, DELETED, END, NOT_FOUND, OK, TOUCHED};
@@ -27,13 +30,7 @@ use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, pa
 #[inline]
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match within_limit(context, parse(context.shared.config.dialect, input)) {
-        Parse::Complete(request, bytes) => {
-            let start = output.len();
-            let result = execute(context, request, output);
-            finish(output, start, bytes, result, |output| {
-                reply::server_error(output, "out of memory writing get response");
-            })
-        }
+        Parse::Complete(request, bytes) => perform(context, request, bytes, output),
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
             context.counters.count(Count::StoreTooLarge);
             output.extend_from_slice(reply::TOO_LARGE);
@@ -46,7 +43,21 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
+/// Executes a request of this length in bytes.
 #[inline]
+pub(super) fn perform(
+    context: &mut Context<'_>,
+    request: Request<'_>,
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    let start = output.len();
+    let result = execute(context, request, output);
+    finish(output, start, bytes, result, |output| {
+        reply::server_error(output, "out of memory writing get response");
+    })
+}
+
 fn execute(
     context: &mut Context<'_>,
     request: Request<'_>,
@@ -85,23 +96,24 @@ fn execute(
             });
         }
         Request::Increment { key, amount, noreply } => {
-            let operation = match is_tokyo_tyrant {
-                true => Operation::AddToLeading(amount as i64), // A signed number there.
-                false => Operation::Add(amount as u64),
+            let arithmetic = match is_tokyo_tyrant {
+                true => Arithmetic::AddToLeading(amount as i64), // A signed number there.
+                false => Arithmetic::Add(amount as u64),
             };
-            write::count_text(context, key, operation, noreply, output)?;
+            write::count_text(context, key, arithmetic, noreply, output)?;
         }
         Request::Decrement { key, amount, noreply } => {
-            let operation = match is_tokyo_tyrant {
-                true => Operation::AddToLeading((amount as i64).wrapping_neg()),
-                false => Operation::Subtract(amount as u64),
+            let arithmetic = match is_tokyo_tyrant {
+                true => Arithmetic::AddToLeading((amount as i64).wrapping_neg()),
+                false => Arithmetic::Subtract(amount as u64),
             };
-            write::count_text(context, key, operation, noreply, output)?;
+            write::count_text(context, key, arithmetic, noreply, output)?;
         }
         Request::Touch { key, exptime, noreply } => {
-            let touched = touch(context, "do_mc_touch", key, exptime, |_, _| Ok(()))?;
+            let touched = touch(context, key, exptime, false, &mut NoReply)?;
             conclude(output, noreply, touched, |output, touched| {
-                output.extend_from_slice(if touched.is_some() { TOUCHED } else { NOT_FOUND });
+                let is_touched = touched == Outcome::Done;
+                output.extend_from_slice(if is_touched { TOUCHED } else { NOT_FOUND });
             });
         }
         Request::FlushAll { delay, noreply } => {
@@ -144,6 +156,56 @@ fn execute(
     Ok(Next::GoOn)
 }
 
+/// Encoder of the records that a request with keys returns.
+struct Values<'s, 'o> {
+    shared: &'s Shared,
+    output: &'o mut Vec<u8>,
+    start: usize,
+    /// Whether CAS numbers are shown.
+    cas: bool,
+    found: u64,
+    missed: u64,
+}
+
+impl<'s, 'o> Values<'s, 'o> {
+    #[inline]
+    fn new(shared: &'s Shared, output: &'o mut Vec<u8>, cas: bool) -> Self {
+        Self { shared, start: output.len(), output, cas, found: 0, missed: 0 }
+    }
+
+    /// Ends the reply. After a failure it is the failure only.
+    #[inline]
+    fn finish(self, done: Result<Outcome, Error>) {
+        match done {
+            Ok(_) => self.output.extend_from_slice(END),
+            Err(error) => {
+                self.output.truncate(self.start);
+                failure(self.output, &error);
+            }
+        }
+    }
+}
+
+impl Reply for Values<'_, '_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.output.len() - self.start
+    }
+
+    #[inline]
+    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
+        let number = self.cas.then(|| self.shared.cas_numbers.number(record.version));
+        reply::value(self.output, key, record.meta.flags, record.value, number);
+        note(self.shared, key, true);
+        self.found += 1;
+    }
+
+    #[inline]
+    fn absent(&mut self) {
+        self.missed += 1;
+    }
+}
+
 #[inline]
 fn get(
     context: &mut Context<'_>,
@@ -151,34 +213,17 @@ fn get(
     cas: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let start = output.len();
-    let shared = context.shared;
-    let mut done = 0;
-    let mut misses = 0;
-    for key in Grouped::new(context.database, keys.iter()) {
-        context.check_inline(done, output.len() - start)?;
-        done += 1;
-        let reply = (&mut *output, start);
-        let found = context.read_into(("do_mc_get", key), reply, |output, entry| {
-            let number = cas.then(|| shared.cas_numbers.number(entry.version));
-            reply::value(output, key, entry.meta.flags, entry.value, number);
-        })?;
-        match or_absent(found, None) {
-            Ok(Some(())) => note(context, key, true),
-            Ok(None) => misses += 1,
-            Err(error) => {
-                output.truncate(start);
-                failure(output, &error);
-                return Ok(());
-            }
+    let mut values = Values::new(context.shared, output, cas);
+    let operation = Operation::GetMany { keys: KeyList::Words(keys) };
+    let done = context.execute(&operation, &mut values)?;
+    if done.is_ok() {
+        context.counters.add(Count::Get, values.found + values.missed);
+        if values.missed > 0 {
+            context.counters.add(Count::GetMiss, values.missed);
+            context.fail("get", Failure::NoRecord);
         }
     }
-    output.extend_from_slice(END);
-    context.counters.add(Count::Get, done as u64);
-    if misses > 0 {
-        context.counters.add(Count::GetMiss, misses);
-        context.fail("do_mc_get", Failure::NoRecord);
-    }
+    values.finish(done);
     Ok(())
 }
 
@@ -189,91 +234,80 @@ fn get_and_touch(
     cas: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    context.wait_before_changing(keys.iter().take(2).count())?;
-    let start = output.len();
+    if keys.iter().nth(1).is_some() {
+        // A second execution would touch the first records again.
+        context.wait()?;
+    }
+    let mut values = Values::new(context.shared, output, cas);
+    let mut done = Ok(Outcome::Done);
     for key in keys.iter() {
-        let shared = context.shared;
-        // The reply has the value before the touch, since this touch may make it expire.
-        let touched = touch(context, "do_mc_gat", key, exptime, |context, entry| {
-            context.append((&mut *output, start), entry, |output, entry| {
-                let number = cas.then(|| shared.cas_numbers.number(entry.version));
-                reply::value(output, key, entry.meta.flags, entry.value, number);
-            })
-        })?;
+        done = touch(context, key, exptime, true, &mut Keyed { key, values: &mut values })?;
         context.counters.count(Count::Get);
-        match touched {
-            Ok(Some(())) => {}
-            Ok(None) => context.miss("do_mc_gat", Count::GetMiss),
-            Err(error) => {
-                output.truncate(start);
-                failure(output, &error);
-                return Ok(());
-            }
+        match done {
+            Ok(Outcome::Done) => {}
+            Ok(_) => context.counters.count(Count::GetMiss),
+            Err(_) => break,
         }
     }
-    output.extend_from_slice(END);
+    values.finish(done);
     Ok(())
 }
 
-/// Sets the expiry of a record, and calls `visit` with the record before that. Without `visit`
-/// nothing is done. The CAS number stays.
-fn touch<T>(
+/// Encoder of one record of several.
+struct Keyed<'k, 'v, 's, 'o> {
+    key: &'k [u8],
+    values: &'v mut Values<'s, 'o>,
+}
+
+impl Reply for Keyed<'_, '_, '_, '_> {
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    fn value(&mut self, record: &Entry<'_>) {
+        self.values.record(self.key, record);
+    }
+}
+
+/// Sets the expiry of a record, and passes the record before that to `reply`.
+fn touch(
     context: &mut Context<'_>,
-    operation: &'static str,
     key: &[u8],
     exptime: i64,
-    visit: impl FnOnce(&mut Context<'_>, Entry<'_>) -> Result<T, Halt>,
-) -> Result<Result<Option<T>, Error>, Halt> {
-    let shared = context.shared;
+    shows_value: bool,
+    reply: &mut impl Reply,
+) -> Result<Result<Outcome, Error>, Halt> {
     let at_ms = expiry::meta(context.shared.config.ignores_expiry, 0, exptime).expires_at_ms;
-    let mut visit = Some(visit);
-    let mut number = 0;
-    let touched = context.database.modify_versioned(key, |entry| {
-        let (Some(entry), Some(visit)) = (entry, visit.take()) else {
-            return (Change::Keep, Ok(None));
-        };
-        let seen = match visit(context, entry) {
-            Ok(seen) => seen,
-            Err(halt) => return (Change::Keep, Err(halt)),
-        };
-        number = shared.cas_numbers.number(entry.version);
-        let expires_at_ms = expiry::marked(at_ms, expiry::marks(entry.meta.expires_at_ms));
-        let change = Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta });
-        (change, Ok(Some(seen)))
-    });
-    let touched = or_absent(context.attempt_write(operation, touched)?, (Ok(None), 0));
+    let touch = Touch { expires_at_ms: Some(at_ms), shows_value, ..Touch::default() };
+    let touched = context.execute(&Operation::Touch { key, touch }, reply)?;
+    let touched = or_absent(touched, Outcome::NoRecord);
     context.counters.count(Count::Touch);
-    let (touched, version) = match touched {
-        Ok((touched, version)) => (touched?, version),
-        Err(error) => return Ok(Err(error)),
-    };
-    if touched.is_some() {
-        shared.cas_numbers.set(version, number);
-        note(context, key, true);
-    } else {
-        context.counters.count(Count::TouchMiss);
+    match touched {
+        Ok(Outcome::Done) => note(context.shared, key, true),
+        Ok(_) => context.counters.count(Count::TouchMiss),
+        Err(_) => {}
     }
-    Ok(Ok(touched))
+    Ok(touched)
 }
 
 /// Notes that a record was stored or read, if access statistics are active.
 #[inline]
-fn note(context: &Context<'_>, key: &[u8], is_read: bool) {
-    if context.shared.hits.is_active() {
-        note_now(context, key, is_read);
+fn note(shared: &Shared, key: &[u8], is_read: bool) {
+    if shared.hits.is_active() {
+        note_now(shared, key, is_read);
     }
 }
 
 /// Notes an access. A function of its own, so that it does not slow down clients without meta
 /// commands.
 #[cold]
-fn note_now(context: &Context<'_>, key: &[u8], is_read: bool) {
-    context.shared.hits.note(key, Hit { is_read, second: now_s(context) });
+fn note_now(shared: &Shared, key: &[u8], is_read: bool) {
+    shared.hits.note(key, Hit { is_read, second: now_s(shared) });
 }
 
 /// Returns the seconds since the server started.
-fn now_s(context: &Context<'_>) -> u64 {
-    context.shared.milliseconds_at(Instant::now()) / 1000
+fn now_s(shared: &Shared) -> u64 {
+    shared.milliseconds_at(Instant::now()) / 1000
 }
 
 /// Returns whether a key can be part of a line of text.

@@ -3,12 +3,11 @@
 
 use super::{conclude, count_refusal, failure, note};
 use crate::counters::Count;
-use crate::ops::conditional::{
-    Action, Arithmetic, Outcome, Precondition, Presence, Write, Written,
-};
+use crate::ops::conditional::{Action, Counting, Precondition, Presence, Write, Written};
+use crate::ops::execute::{NoReply, Outcome, Reply};
 use crate::ops::expiry;
-use crate::ops::failure::Failure;
-use crate::ops::number::Operation;
+use crate::ops::number::Arithmetic;
+use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, or_absent};
 use cabinet::Error;
 use wire::memcached::reply::{self, EXISTS, NOT_FOUND, NOT_STORED, STORED};
@@ -20,9 +19,9 @@ pub(super) fn store(
     context: &mut Context<'_>,
     write: Write<'_>,
     compare: Option<u64>,
-    written: Option<&mut Written>,
+    reply: &mut impl Reply,
 ) -> Result<Result<Outcome, Error>, Halt> {
-    let stored = execute(context, "do_mc_store", write, compare, written)?;
+    let stored = execute(context, write, compare, reply)?;
     let presence = match write.action {
         Action::Put { presence, .. } => Some(presence),
         _ => None,
@@ -36,17 +35,15 @@ pub(super) fn store(
         if compare.is_some() {
             context.counters.count(Count::CasHit);
         }
-        note(context, write.key, false);
+        note(context.shared, write.key, false);
         return Ok(Ok(Outcome::Done));
     }
     context.counters.count(Count::PutMiss);
-    match &stored {
-        Ok(Outcome::Missing) => context.fail("do_mc_store", Failure::NoRecord),
-        Ok(_) => context.fail("do_mc_store", Failure::ExistingRecord),
-        Err(error) => count_refusal(context, error),
+    if let Err(error) = &stored {
+        count_refusal(context, error);
     }
     if let (Some(_), Ok(outcome)) = (compare, &stored) {
-        let is_missing = presence.is_some() && *outcome == Outcome::Missing;
+        let is_missing = presence.is_some() && *outcome == Outcome::NoRecord;
         context.counters.count(if is_missing { Count::CasMiss } else { Count::CasBadValue });
     }
     Ok(stored)
@@ -59,10 +56,10 @@ pub(super) fn remove(
     write: Write<'_>,
     compare: Option<u64>,
 ) -> Result<Result<Outcome, Error>, Halt> {
-    let removed = execute(context, "do_mc_delete", write, compare, None)?;
+    let removed = execute(context, write, compare, &mut NoReply)?;
     context.counters.count(Count::Out);
-    if let Ok(Outcome::Missing) = removed {
-        context.miss("do_mc_delete", Count::OutMiss);
+    if let Ok(Outcome::NoRecord) = removed {
+        context.counters.count(Count::OutMiss);
     }
     Ok(removed)
 }
@@ -74,29 +71,26 @@ pub(super) fn count(
     compare: Option<u64>,
     written: &mut Written,
 ) -> Result<Result<Outcome, Error>, Halt> {
-    let counted = execute(context, "do_mc_incr", write, compare, Some(written))?;
+    let counted = execute(context, write, compare, written)?;
     context.counters.count(Count::AddInt);
     let is_found = match &counted {
         Ok(Outcome::Done) => {
             if !written.is_in_place {
-                note(context, write.key, false);
+                note(context.shared, write.key, false);
             }
             true
         }
-        Ok(Outcome::Missing) => {
-            context.fail("do_mc_incr", Failure::NoRecord);
-            false
-        }
+        Ok(Outcome::NoRecord) => false,
         _ => return Ok(counted),
     };
-    let Action::Count(Arithmetic { operation, .. }) = write.action else { return Ok(counted) };
-    context.counters.count(match (operation, is_found) {
-        (Operation::Add(_), true) => Count::IncrementHit,
-        (Operation::Add(_), false) => Count::IncrementMiss,
-        (Operation::Subtract(_), true) => Count::DecrementHit,
-        (Operation::Subtract(_), false) => Count::DecrementMiss,
+    let Action::Count(Counting { arithmetic, .. }) = write.action else { return Ok(counted) };
+    context.counters.count(match (arithmetic, is_found) {
+        (Arithmetic::Add(_), true) => Count::IncrementHit,
+        (Arithmetic::Add(_), false) => Count::IncrementMiss,
+        (Arithmetic::Subtract(_), true) => Count::DecrementHit,
+        (Arithmetic::Subtract(_), false) => Count::DecrementMiss,
         // Tokyo Tyrant has no such counters.
-        (Operation::AddToLeading(_), _) => return Ok(counted),
+        (Arithmetic::AddToLeading(_), _) => return Ok(counted),
     });
     Ok(counted)
 }
@@ -105,10 +99,9 @@ pub(super) fn count(
 #[inline(always)]
 fn execute(
     context: &mut Context<'_>,
-    operation: &'static str,
     mut write: Write<'_>,
     compare: Option<u64>,
-    written: Option<&mut Written>,
+    reply: &mut impl Reply,
 ) -> Result<Result<Outcome, Error>, Halt> {
     let precondition = compare.map_or(Precondition::None, Precondition::CasNumber);
     write.precondition = match (write.action, compare) {
@@ -118,28 +111,12 @@ fn execute(
         (Action::Extend { .. } | Action::Count(_), Some(0)) => Precondition::None,
         _ => precondition,
     };
-    match context.writer().write(write, written) {
-        Ok(outcome) => {
-            context.mutated = true;
-            Ok(Ok(outcome))
-        }
-        Err(error) => fail(context, operation, write.action, error),
-    }
-}
-
-/// Ends a failed write. A key that is invalid in the database is a miss, except for a plain `set`.
-#[cold]
-fn fail(
-    context: &mut Context<'_>,
-    operation: &'static str,
-    action: Action<'_>,
-    error: Error,
-) -> Result<Result<Outcome, Error>, Halt> {
-    let failed = context.attempt_write(operation, Err(error))?;
-    Ok(match action {
-        Action::Put { presence: Presence::Any, .. } => failed,
-        Action::Put { presence: Presence::Absent, .. } => or_absent(failed, Outcome::Exists),
-        _ => or_absent(failed, Outcome::Missing),
+    let done = context.execute(&Operation::Write(write), reply)?;
+    // A key that is invalid in the database is a miss, except for a plain `set`.
+    Ok(match write.action {
+        Action::Put { presence: Presence::Any, .. } => done,
+        Action::Put { presence: Presence::Absent, .. } => or_absent(done, Outcome::RecordExists),
+        _ => or_absent(done, Outcome::NoRecord),
     })
 }
 
@@ -157,7 +134,7 @@ pub(super) fn store_text(
     }
     let meta = expiry::meta(context.shared.config.ignores_expiry, flags, exptime);
     let write = Write::new(key, Action::put(Presence::Any, value, meta));
-    match store(context, write, None, None)? {
+    match store(context, write, None, &mut NoReply)? {
         Ok(_) => output.extend_from_slice(STORED),
         Err(error) => failure(output, &error),
     }
@@ -186,11 +163,11 @@ fn store_text_under(
         Mode::Prepend => (extend(true), None),
         Mode::CompareAndSwap(number) => (put(Presence::Present), Some(number)),
     };
-    match store(context, Write::new(key, action), compare, None)? {
+    match store(context, Write::new(key, action), compare, &mut NoReply)? {
         Ok(outcome) => output.extend_from_slice(match outcome {
             Outcome::Done => STORED,
             Outcome::Unmet => EXISTS,
-            Outcome::Missing if compare.is_some() => NOT_FOUND,
+            Outcome::NoRecord if compare.is_some() => NOT_FOUND,
             _ => NOT_STORED,
         }),
         Err(error) => failure(output, &error),
@@ -202,11 +179,11 @@ fn store_text_under(
 pub(super) fn count_text(
     context: &mut Context<'_>,
     key: &[u8],
-    operation: Operation,
+    arithmetic: Arithmetic,
     noreply: bool,
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let action = Action::Count(Arithmetic { operation, create: None, expires_at_ms: None });
+    let action = Action::Count(Counting { arithmetic, create: None, expires_at_ms: None });
     let mut written = Written::default();
     let counted = count(context, Write::new(key, action), None, &mut written)?;
     conclude(output, noreply, counted, |output, outcome| match outcome {

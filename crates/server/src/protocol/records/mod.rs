@@ -10,9 +10,11 @@ pub(crate) mod value;
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::conditional::{Action, Outcome, Precondition, Presence, Write, Written};
+use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
+use crate::ops::execute::{NoReply, Outcome, Reply, Stop, execute};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::ops::media_types;
+use crate::ops::operation::Operation;
 use crate::ops::reserved::{PREFIX, is_reserved};
 use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
@@ -298,7 +300,7 @@ impl Records {
         }
         let _charge = write.charge(&self.shared.served.budget).ok_or(RecordsError::NoRoom)?;
         let mut written = Written::default();
-        match self.shared.writer(&self.shared.served.database).write(write, Some(&mut written))? {
+        match self.execute(&Operation::Write(write), &mut written)? {
             Outcome::Done => Ok(written.version),
             _ => Err(RecordsError::Unmet),
         }
@@ -307,9 +309,9 @@ impl Records {
     /// Stores an empty value if there is no record. Returns whether it was stored.
     pub fn put_empty(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::PutKeep, Count::PutKeep)?;
-        let stored = self.shared.served.database.put_keep(key, &[], Meta::NONE)?;
+        let stored = self.execute(&Operation::put(key, &[], Presence::Absent), &mut NoReply)?;
         self.commit()?;
-        Ok(stored)
+        Ok(stored == Outcome::Done)
     }
 
     /// Removes a record with all of its values. Returns whether there was one.
@@ -351,8 +353,8 @@ impl Records {
             let Some(version) = self.copy_here(from, to)? else { return Ok(false) };
             let precondition = Precondition::Version(version);
             let write = Write { precondition, ..Write::new(from, Action::Remove) };
-            let writer = self.shared.writer(&self.shared.served.database);
-            if let Outcome::Done | Outcome::Missing = writer.write(write, None)? {
+            let removed = self.execute(&Operation::Write(write), &mut NoReply)?;
+            if let Outcome::Done | Outcome::NoRecord = removed {
                 return Ok(true);
             }
         }
@@ -410,6 +412,17 @@ impl Records {
             return Err(RecordsError::Unconfirmed);
         }
         Ok(())
+    }
+
+    /// Executes an operation on this thread, which may wait.
+    fn execute(&self, operation: &Operation<'_>, reply: &mut impl Reply) -> Result<Outcome> {
+        let store = &self.shared.served.database;
+        let mut charge = None;
+        let mut executor = self.shared.executor(store, true, &mut charge, None);
+        execute(&mut executor, operation, reply).map_err(|stop| match stop {
+            Stop::Failed(error) => error.into(),
+            Stop::TooLong | Stop::Blocked => RecordsError::TooLong,
+        })
     }
 
     fn begin(&self, command: Command, count: Count) -> Result<()> {

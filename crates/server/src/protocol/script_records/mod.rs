@@ -11,8 +11,8 @@ mod transaction;
 
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::Command;
-use crate::ops::conditional::{self, Action, Precondition, Presence, Write, Written};
-use crate::ops::execute::{Executor, NoReply, Outcome, Reply, ReplyLimit, Stop, execute};
+use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
+use crate::ops::execute::{NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::expiry::{expires_after, unmarked};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
@@ -59,8 +59,8 @@ impl From<Stop> for ScriptError {
             // These threads may wait.
             Stop::Blocked => Self::Database(Error::WouldBlock),
             Stop::TooLong => Self::TooLong,
+            Stop::Failed(Error::NotSupported(reason)) => Self::Invalid(reason.into()),
             Stop::Failed(error) => Self::Database(error),
-            Stop::Invalid(reason) => Self::Invalid(reason),
         }
     }
 }
@@ -198,37 +198,41 @@ impl ScriptRecords {
 
     /// Returns the length of a value in bytes, if there is one.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
-        Ok(match self.execute(&Operation::ValueSize { key }, NoReply)? {
-            Outcome::Size(bytes) => Some(bytes),
+        let mut size = None;
+        self.execute_into(&Operation::ValueSize { key }, &mut size)?;
+        Ok(match size {
+            Some(Number::Size(bytes)) => Some(bytes),
             _ => None,
         })
     }
 
     /// Stores a record. With `expires_in` it expires after that time.
     pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<()> {
-        let meta = meta(expires_in);
-        self.execute(&Operation::Put { key, value, meta }, NoReply).map(drop)
+        let put = Action::put(Presence::Any, value, meta(expires_in));
+        self.execute(&Operation::Write(Write::new(key, put)), NoReply).map(drop)
     }
 
     /// Stores a record if there is none. Returns whether it was stored.
     pub fn put_keep(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.is_done(&Operation::PutKeep { key, value })
+        self.is_done(&Operation::put(key, value, Presence::Absent))
     }
 
     /// Adds to the end of a value, or stores it.
     pub fn append(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.execute(&Operation::Append { key, value }, NoReply).map(drop)
+        self.execute(&Operation::append(key, value), NoReply).map(drop)
     }
 
     /// Removes a record, the first value if there are several. Returns whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.is_done(&Operation::Remove { key })
+        self.is_done(&Operation::remove(key))
     }
 
     /// Adds to a binary integer, as the command `addint`. Returns the sum.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
-        match self.execute(&Operation::AddInt { key, addend }, NoReply)? {
-            Outcome::Sum(sum) => Ok(sum),
+        let mut sum = None;
+        self.execute_into(&Operation::AddInt { key, addend }, &mut sum)?;
+        match sum {
+            Some(Number::Sum(sum)) => Ok(sum),
             _ => Err(ScriptError::Invalid("no sum".into())),
         }
     }
@@ -236,9 +240,11 @@ impl ScriptRecords {
     /// Adds to a binary number, as the command `adddouble`. Returns the sum. With NaN nothing is
     /// added.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
-        match self.execute(&Operation::AddDouble { key, addend }, NoReply)? {
-            Outcome::DoubleSum(sum) => Ok(sum),
-            _ => Err(ScriptError::Invalid("no sum".into())),
+        let mut sum = None;
+        self.execute_into(&Operation::AddDouble { key, addend }, &mut sum)?;
+        match sum {
+            Some(Number::DoubleSum(sum)) => Ok(sum),
+            _ => Ok(f64::NAN),
         }
     }
 
@@ -250,22 +256,17 @@ impl ScriptRecords {
         version: Option<Version>,
         expires_in: Option<Duration>,
     ) -> Result<PutIf> {
-        self.counters.count(Count::CompareAndSwap);
         let presence = if version.is_some() { Presence::Present } else { Presence::Absent };
         let action = Action::put(presence, value, meta(expires_in));
         let precondition = version.map_or(Precondition::None, Precondition::Version);
         let write = Write { precondition, ..Write::new(key, action) };
         let mut written = Written::default();
-        self.with_store(Some(key), |store, has_changed| {
-            let budget = &self.shared.served.budget;
-            let _charge = write.charge(budget).ok_or(ScriptError::TooLong)?;
-            let outcome = self.shared.writer(store).write(write, Some(&mut written))?;
-            *has_changed |= outcome == conditional::Outcome::Done;
-            Ok(match outcome {
-                conditional::Outcome::Done => PutIf::Stored(written.version),
-                conditional::Outcome::Unmet => PutIf::Changed,
-                _ => PutIf::Missing,
-            })
+        let budget = &self.shared.served.budget;
+        let _charge = write.charge(budget).ok_or(ScriptError::TooLong)?;
+        Ok(match self.execute_into(&Operation::Write(write), &mut written)? {
+            Outcome::Done => PutIf::Stored(written.version),
+            Outcome::Unmet => PutIf::Changed,
+            _ => PutIf::Missing,
         })
     }
 
@@ -432,21 +433,13 @@ impl ScriptRecords {
                 transaction.store()
             }
         };
-        let mut executor = Executor {
-            store,
+        let iterators = Iterators {
+            own: &mut state.session.cursor,
+            shared: &self.shared.cursor,
             may_wait: true,
-            limit: ReplyLimit {
-                bytes_max: self.shared.config.reply_bytes_max,
-                budget: &self.shared.served.budget,
-                charge: &mut None,
-            },
-            iterators: Some(Iterators {
-                own: &mut state.session.cursor,
-                shared: &self.shared.cursor,
-                may_wait: true,
-            }),
-            has_changed: false,
         };
+        let mut charge = None;
+        let mut executor = self.shared.executor(store, true, &mut charge, Some(iterators));
         let result = execute(&mut executor, operation, reply);
         let has_changed = executor.has_changed || result.is_ok() && operation.changes_records();
         state.has_changed |= has_changed && state.transaction.is_none();
@@ -462,6 +455,13 @@ impl ScriptRecords {
     ) {
         let is_missing = matches!(result, Ok(Outcome::NoRecord));
         let (count, miss) = match operation.access() {
+            _ if matches!(
+                operation,
+                Operation::Write(Write { precondition: Precondition::Version(_), .. })
+            ) =>
+            {
+                (Count::CompareAndSwap, None)
+            }
             Some(Command::Get) => (Count::Get, is_missing.then_some(Count::GetMiss)),
             Some(Command::Out) => (Count::Out, is_missing.then_some(Count::OutMiss)),
             Some(command) => (command_count(command), None),

@@ -1,6 +1,7 @@
 //! Transactions of functions: changes that are made together at the commit, or not at all.
 
 use super::{Result, ScriptError, ScriptRecords};
+use crate::ops::conditional::{Action, Write};
 use crate::ops::operation::Operation;
 use crate::store::Store;
 use cabinet::Error;
@@ -40,11 +41,9 @@ pub(super) fn check(store: &Store, operation: &Operation<'_>) -> Result<()> {
     match operation {
         Operation::Get { .. }
         | Operation::ValueSize { .. }
-        | Operation::Put { .. }
-        | Operation::PutKeep { .. }
-        | Operation::Remove { .. } => {}
+        | Operation::Write(Write { action: Action::Put { .. } | Action::Remove, .. }) => {}
         // In a row these change columns.
-        Operation::Append { .. } | Operation::AddInt { .. } | Operation::AddDouble { .. }
+        Operation::Write(_) | Operation::AddInt { .. } | Operation::AddDouble { .. }
             if !store.has_rows() => {}
         operation => return Err(not_within(operation.name())),
     }

@@ -83,8 +83,7 @@ impl<'a> Call<'a> {
         reply: &mut impl Reply,
     ) -> Result<bool, Halt> {
         let done = match &self.operation {
-            // No function returns a sum that is not a number.
-            Ok(operation) => context.execute(operation, reply)? == Some(Outcome::Done),
+            Ok(operation) => matches!(context.execute(operation, reply)?, Ok(Outcome::Done)),
             Err(NoOperation::OfServer) => self.run_of_server(context, reply)?,
             Err(NoOperation::RowOutsideTable) => {
                 context.fail_because("misc", "a row with columns can be stored in a table only");

@@ -8,7 +8,7 @@ use crate::admin::{server_stats, snapshot};
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::decode::{Sender, decode};
-use crate::ops::execute::Outcome;
+use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
@@ -30,18 +30,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
             context.session.binary = Progress::default();
-            let start = output.len();
-            let is_misc = matches!(request, Request::Misc { .. });
-            let is_closing = has_no_word_for_failure(&request);
-            context.session.has_read_failure = false;
-            let mut result = execute(context, request, output);
-            if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
-                output.truncate(start);
-                result = Ok(Next::Close);
-            }
-            finish(output, start, bytes, result, |output| {
-                if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
-            })
+            perform(context, request, bytes, output)
         }
         Parse::Incomplete(needed) => {
             incomplete(context, input, needed, || encode::status(output, false))
@@ -53,6 +42,27 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
         // The start of the next request is unknown.
         Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
     }
+}
+
+/// Executes a request of this length in bytes.
+pub(super) fn perform(
+    context: &mut Context<'_>,
+    request: Request<'_>,
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    let start = output.len();
+    let is_misc = matches!(request, Request::Misc { .. });
+    let is_closing = has_no_word_for_failure(&request);
+    context.session.has_read_failure = false;
+    let mut result = execute(context, request, output);
+    if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
+        output.truncate(start);
+        result = Ok(Next::Close);
+    }
+    finish(output, start, bytes, result, |output| {
+        if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
+    })
 }
 
 /// Returns whether a client would take a failure reply for the absence of a record, or for the end
@@ -108,23 +118,15 @@ fn operate(
         Request::KeysWithPrefix { .. } => BinaryReply::strings(output),
         _ => BinaryReply::value(output),
     };
-    let outcome = context.execute(operation, &mut reply)?;
+    let outcome = context.execute(operation, &mut reply)?.ok();
     count(context, request, outcome);
+    let is_done = outcome == Some(Outcome::Done);
     match (request, outcome) {
         (Request::PutNoReply { .. }, _) => {}
-        (Request::Get { .. } | Request::IterNext, Some(Outcome::Done)) => {}
         (Request::GetMany(_), Some(_)) | (Request::KeysWithPrefix { .. }, _) => reply.finish(),
-        (_, outcome) => {
-            let output = reply.cancel();
-            match outcome {
-                Some(Outcome::Sum(sum)) => encode::integer(output, sum),
-                Some(Outcome::DoubleSum(sum)) if !sum.is_nan() => encode::double(output, sum),
-                Some(Outcome::Size(bytes)) => {
-                    encode::size(output, u32::try_from(bytes).unwrap_or(u32::MAX));
-                }
-                outcome => encode::status(output, outcome == Some(Outcome::Done)),
-            }
-        }
+        // The value or the number is the reply.
+        _ if is_done && reply.len() > 0 => {}
+        _ => encode::status(reply.cancel(), is_done),
     }
     Ok(Next::GoOn)
 }

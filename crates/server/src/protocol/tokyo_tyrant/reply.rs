@@ -1,6 +1,7 @@
 //! Encoder of the binary protocol's replies with records or keys.
 
-use crate::ops::execute::Reply;
+use crate::ops::execute::{Number, Reply};
+use cabinet::Entry;
 use wire::binary::reply::{self, List};
 
 /// A reply that is appended to the output.
@@ -65,12 +66,23 @@ impl Reply for BinaryReply<'_> {
     }
 
     #[inline]
-    fn record(&mut self, key: &[u8], value: &[u8]) {
+    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
         if let Form::Records(list) = &mut self.form {
-            list.pair(self.output, key, value);
+            list.pair(self.output, key, record.value);
         } else {
             self.element(key);
-            self.element(value);
+            self.element(record.value);
+        }
+    }
+
+    #[inline]
+    fn number(&mut self, number: Number) {
+        match number {
+            Number::Sum(sum) => reply::integer(self.output, sum),
+            Number::DoubleSum(sum) => reply::double(self.output, sum),
+            Number::Size(bytes) => {
+                reply::size(self.output, u32::try_from(bytes).unwrap_or(u32::MAX));
+            }
         }
     }
 }

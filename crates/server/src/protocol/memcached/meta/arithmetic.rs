@@ -1,9 +1,10 @@
 //! Meta command `ma`: arithmetic.
 
 use super::{answer, begin, expiry_after, write_time, write_token};
-use crate::ops::conditional::{Action, Arithmetic, Outcome, Write, Written};
+use crate::ops::conditional::{Action, Counting, Write, Written};
+use crate::ops::execute::Outcome;
 use crate::ops::expiry;
-use crate::ops::number::Operation;
+use crate::ops::number::Arithmetic;
 use crate::protocol::memcached::{failure, write};
 use crate::protocol::{Context, Halt};
 use wire::memcached::reply::{self, CODE_EXISTS, CODE_NOT_FOUND, CODE_OK};
@@ -19,10 +20,10 @@ pub(super) fn arithmetic(
     let expiry_of_new = || {
         meta.flags.fold(0, |expires_at_ms, (flag, _)| expiry_after(flag, meta, true, expires_at_ms))
     };
-    let count = Action::Count(Arithmetic {
-        operation: match meta.arithmetic {
-            ArithmeticMode::Increment => Operation::Add(meta.delta),
-            ArithmeticMode::Decrement => Operation::Subtract(meta.delta),
+    let count = Action::Count(Counting {
+        arithmetic: match meta.arithmetic {
+            ArithmeticMode::Increment => Arithmetic::Add(meta.delta),
+            ArithmeticMode::Decrement => Arithmetic::Subtract(meta.delta),
         },
         create: meta.vivify.map(|_| (meta.initial, expiry_of_new())),
         expires_at_ms: meta.exptime.map(expiry::expires_at_ms),
@@ -32,7 +33,7 @@ pub(super) fn arithmetic(
     match write::count(context, write, meta.compare, &mut written)? {
         Ok(Outcome::Done) if meta.is_quiet => {}
         Ok(Outcome::Done) => write_number(output, meta, &written),
-        Ok(Outcome::Missing) => answer(output, CODE_NOT_FOUND, meta, None),
+        Ok(Outcome::NoRecord) => answer(output, CODE_NOT_FOUND, meta, None),
         Ok(Outcome::NotNumeric) => output.extend_from_slice(reply::NOT_NUMERIC),
         Ok(_) => answer(output, CODE_EXISTS, meta, None),
         Err(error) => failure(output, &error),

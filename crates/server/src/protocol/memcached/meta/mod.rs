@@ -6,8 +6,12 @@ mod store;
 
 use super::expiry;
 use super::{Context, Halt, failure};
+use crate::ops::execute::{Outcome, Reply};
 use crate::ops::hits::Hit;
+use crate::ops::operation::Operation;
 use crate::protocol::or_absent;
+use crate::shared::Shared;
+use cabinet::Entry;
 use wire::limits::MEMCACHED_KEY_BYTES_MAX;
 use wire::memcached::reply;
 use wire::memcached::{Meta, MetaKey, MetaVerb};
@@ -70,8 +74,9 @@ fn write_key(output: &mut Vec<u8>, key: &[u8], is_base64: bool) {
 
 /// Returns the seconds since the last access to a record. Without an access in the statistics, that
 /// is the time since the start of the server.
-pub(super) fn seconds_since(context: &Context<'_>, hit: Option<Hit>) -> u64 {
-    super::now_s(context) - hit.map_or(0, |hit| hit.second.min(super::now_s(context)))
+pub(super) fn seconds_since(shared: &Shared, hit: Option<Hit>) -> u64 {
+    let now_s = super::now_s(shared);
+    now_s - hit.map_or(0, |hit| hit.second.min(now_s))
 }
 
 /// Appends the beginning of the first line of a reply, without its flags.
@@ -124,34 +129,47 @@ pub(super) fn debug(
     let mut buffer = [0; MEMCACHED_KEY_BYTES_MAX];
     let key = key.bytes(&mut buffer);
     let start = output.len();
-    let shared = context.shared;
-    let hit = shared.hits.find(key);
-    let idle_s = seconds_since(context, hit);
-    let found = context.database.read(key, |entry| {
-        output.extend_from_slice(b"ME ");
-        let marks = expiry::marks(entry.meta.expires_at_ms);
-        if marks.is_base64 || !super::is_plain(key) {
-            reply::base64(output, key);
-        } else {
-            output.extend_from_slice(key);
-        }
-        let left = expiry::seconds_left(entry.meta.expires_at_ms);
-        // memcached shows the seconds left as a negative number.
-        let exp = left.map_or("-1".to_owned(), |left| format!("-{left}"));
-        let number = shared.cas_numbers.number(entry.version);
-        let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };
-        let size = super::item_bytes(&entry);
-        let text =
-            format!(" exp={exp} la={idle_s} cas={number} fetch={fetch} cls=1 size={size}\r\n");
-        output.extend_from_slice(text.as_bytes());
-    });
-    match or_absent(context.attempt("do_mc_get", found)?, None) {
-        Ok(Some(())) => {}
-        Ok(None) => output.extend_from_slice(b"EN\r\n"),
+    let hit = context.shared.hits.find(key);
+    let mut described = Described { shared: context.shared, key, hit, output: &mut *output };
+    let found = context.execute(&Operation::Get { key }, &mut described)?;
+    match or_absent(found, Outcome::NoRecord) {
+        Ok(Outcome::Done) => {}
+        Ok(_) => output.extend_from_slice(b"EN\r\n"),
         Err(error) => {
             output.truncate(start);
             failure(output, &error);
         }
     }
     Ok(())
+}
+
+/// Encoder of all metadata of a record.
+struct Described<'r> {
+    shared: &'r Shared,
+    key: &'r [u8],
+    hit: Option<Hit>,
+    output: &'r mut Vec<u8>,
+}
+
+impl Reply for Described<'_> {
+    fn value(&mut self, record: &Entry<'_>) {
+        let Self { shared, key, hit, output } = self;
+        output.extend_from_slice(b"ME ");
+        let marks = expiry::marks(record.meta.expires_at_ms);
+        if marks.is_base64 || !super::is_plain(key) {
+            reply::base64(output, key);
+        } else {
+            output.extend_from_slice(key);
+        }
+        let left = expiry::seconds_left(record.meta.expires_at_ms);
+        // memcached shows the seconds left as a negative number.
+        let exp = left.map_or("-1".to_owned(), |left| format!("-{left}"));
+        let idle_s = seconds_since(shared, *hit);
+        let number = shared.cas_numbers.number(record.version);
+        let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };
+        let size = super::item_bytes(record);
+        let text =
+            format!(" exp={exp} la={idle_s} cas={number} fetch={fetch} cls=1 size={size}\r\n");
+        output.extend_from_slice(text.as_bytes());
+    }
 }

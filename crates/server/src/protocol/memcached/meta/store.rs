@@ -1,7 +1,8 @@
 //! Meta commands `ms` and `md`: set and delete.
 
 use super::{Figures, answer};
-use crate::ops::conditional::{Action, Outcome, Presence, Write, Written};
+use crate::ops::conditional::{Action, Presence, Write, Written};
+use crate::ops::execute::Outcome;
 use crate::ops::expiry::{self, Marks, marked};
 use crate::protocol::memcached::{failure, write};
 use crate::protocol::{Context, Halt};
@@ -43,12 +44,12 @@ pub(super) fn set(
     };
     let write = Write { assign: meta.assign, ..Write::new(key, action) };
     let mut written = Written::default();
-    let stored = write::store(context, write, meta.compare, Some(&mut written))?;
+    let stored = write::store(context, write, meta.compare, &mut written)?;
     let (code, number, value_bytes) = match stored {
         Ok(Outcome::Done) if meta.is_quiet => return Ok(()),
         Ok(Outcome::Done) => (CODE_OK, meta.assign.unwrap_or(written.version), written.value_bytes),
         Ok(Outcome::Unmet) => (CODE_EXISTS, 0, meta.value.len()),
-        Ok(Outcome::Missing) if meta.compare.is_some() && !is_extended => {
+        Ok(Outcome::NoRecord) if meta.compare.is_some() && !is_extended => {
             (CODE_NOT_FOUND, 0, meta.value.len())
         }
         Ok(_) => (CODE_NOT_STORED, 0, meta.value.len()),
@@ -84,7 +85,7 @@ pub(super) fn delete(
     let code = match write::remove(context, write, meta.compare)? {
         Ok(Outcome::Done) if meta.is_quiet => return Ok(()),
         Ok(Outcome::Done) => CODE_OK,
-        Ok(Outcome::Missing) => CODE_NOT_FOUND,
+        Ok(Outcome::NoRecord) => CODE_NOT_FOUND,
         Ok(_) => CODE_EXISTS,
         Err(error) => {
             failure(output, &error);

@@ -165,7 +165,7 @@ fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice()
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     wait_until_equal(&master, &replica);
-    assert!(replica.log().contains("going on in another log"), "{}", replica.log());
+    assert!(replica.log().contains("continuing in another log"), "{}", replica.log());
     assert!(!replica.log().contains("by time stamps"), "{}", replica.log());
 }
 

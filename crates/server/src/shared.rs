@@ -193,10 +193,10 @@ impl Shared {
     }
 
     /// Serves the client of this socket as a replica from now on.
-    pub(crate) fn hand_to_replica(&self, socket: &OwnedFd, ask: ReplicaRequest) {
+    pub(crate) fn hand_to_replica(&self, socket: &OwnedFd, request: ReplicaRequest) {
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => self.replication.serve(socket, ask),
-            Err(error) => tracing::error!("cannot serve replica {}: {error}", ask.replica),
+            Ok(socket) => self.replication.serve(socket, request),
+            Err(error) => tracing::error!("cannot serve replica {}: {error}", request.replica),
         }
     }
 

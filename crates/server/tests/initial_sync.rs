@@ -514,9 +514,12 @@ fn a_position_after_the_end_of_the_log_belongs_to_another_master() {
     assert_eq!(first(&server, now_us + 1, 0), "position");
     let ahead_us = now_us + 3_600_000_000;
     let reason = first(&server, ahead_us + 1, 0);
-    assert!(reason.contains(&format!("{ahead_us} is ahead of this server")), "{reason}");
+    assert!(
+        reason.contains(&format!("{ahead_us} is later than the clock of this server")),
+        "{reason}"
+    );
     assert_eq!(first(&server, ahead_us + 1, SEED_IF_TOO_OLD), "copy");
-    assert!(first(&server, u64::MAX, 0).contains("ahead"));
+    assert!(first(&server, u64::MAX, 0).contains("later than the clock"));
 }
 
 /// Returns the messages on the link of a simulated replica, up to the end of the copy.

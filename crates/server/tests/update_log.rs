@@ -530,7 +530,7 @@ fn an_entry_that_is_no_longer_kept_is_an_error_and_is_not_skipped() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 1, 5);
     fs::remove_file(folder.path().join("00000001.ulog")).unwrap();
-    assert!(matches!(Reader::open(folder.path(), 1), Err(Error::NotKept { from_us: 1 })));
+    assert!(matches!(Reader::open(folder.path(), 1), Err(Error::Removed { from_us: 1 })));
     assert_eq!(read(folder.path(), 2), [2, 3, 4, 5]);
 }
 

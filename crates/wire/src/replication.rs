@@ -148,7 +148,7 @@ impl LogProgress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// Progress in each log of which it has executed entries.
-    pub had: Vec<LogProgress>,
+    pub progress: Vec<LogProgress>,
 }
 
 impl Resume {
@@ -164,11 +164,11 @@ impl Resume {
                 reader.sized(|size| within(size, LOG_IDENTITY_BYTES_MAX)).map(|_| Self::default())
             }),
             RESUME_BY_ROOTS => reader.size(|size| within(size, ROOT_LOGS_MAX)).and_then(|count| {
-                let had = (0..count).map(|_| {
+                let progress = (0..count).map(|_| {
                     let [log, base_us] = reader.u64s()?;
                     Ok(LogProgress { log, base_us, partitions_us: reader.u64s()? })
                 });
-                Ok(Self { had: had.collect::<Result<_, Stop>>()? })
+                Ok(Self { progress: progress.collect::<Result<_, Stop>>()? })
             }),
             _ => return Parse::Invalid(Invalid::UnknownCommand),
         };
@@ -183,12 +183,12 @@ impl Resume {
     /// [`Invalid::TooLarge`] and leaves `out` as it was if there are more than [`ROOT_LOGS_MAX`]
     /// logs.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
-        if self.had.len() > ROOT_LOGS_MAX {
+        if self.progress.len() > ROOT_LOGS_MAX {
             return Err(Invalid::TooLarge);
         }
         out.push(RESUME_BY_ROOTS);
-        out.extend_from_slice(&(self.had.len() as u32).to_be_bytes());
-        for LogProgress { log, base_us, partitions_us } in &self.had {
+        out.extend_from_slice(&(self.progress.len() as u32).to_be_bytes());
+        for LogProgress { log, base_us, partitions_us } in &self.progress {
             u64s(out, [*log, *base_us]);
             u64s(out, *partitions_us);
         }
@@ -198,9 +198,9 @@ impl Resume {
 
 /// Returns the bytes of the pairs of [`FromMaster::Progress`].
 #[must_use]
-pub fn progress_pairs(had: &[(u64, u64)]) -> Vec<u8> {
+pub fn progress_pairs(progress: &[(u64, u64)]) -> Vec<u8> {
     let mut pairs = Vec::new();
-    had.iter().for_each(|(log, base_us)| u64s(&mut pairs, [*log, *base_us]));
+    progress.iter().for_each(|(log, base_us)| u64s(&mut pairs, [*log, *base_us]));
     pairs
 }
 

@@ -111,8 +111,9 @@ fn an_acknowledgement_is_read_as_it_was_written() {
 
 #[test]
 fn what_a_replica_has_executed_is_read_as_it_was_written_and_limited() {
-    let of =
-        |count: u64| Resume { had: (1..=count).map(|log| LogProgress::up_to(log, 7)).collect() };
+    let of = |count: u64| Resume {
+        progress: (1..=count).map(|log| LogProgress::up_to(log, 7)).collect(),
+    };
     let mut bytes = Vec::new();
     let longest = of(ROOT_LOGS_MAX as u64);
     longest.encode(&mut bytes).unwrap();

@@ -109,7 +109,7 @@ pub(super) fn run(
         })?;
         await_equal(&replica, &other)?;
         ensure!(
-            other.has_logged("going on in another log")?,
+            other.has_logged("continuing in another log")?,
             "the replica did not continue from its last entry"
         );
         total += acknowledged.len();

@@ -117,7 +117,7 @@ pub(crate) fn further_stats(
         ("spool_bytes".to_owned(), shared.served.spool_budget.used_bytes().to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
-    stats.extend(shared.replication.figures(shared.served.update_log.as_deref()));
+    stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {
         stats.extend(scripts.stats());

@@ -75,7 +75,7 @@ pub(super) struct Names {
     /// Name of the master's log.
     pub(super) log: u64,
     /// Whether the master sends the roots of entries that it did not make first.
-    pub(super) tells_roots: bool,
+    pub(super) sends_roots: bool,
 }
 
 struct Queue<'a> {
@@ -173,7 +173,7 @@ impl<'a> Applier<'a> {
                 root,
                 message: Message::Update { timestamp_us, origin, body },
             } => (root, timestamp_us, origin, body),
-            FromMaster::Progress { pairs } if self.names.tells_roots => {
+            FromMaster::Progress { pairs } if self.names.sends_roots => {
                 self.submit(batch, replayer);
                 self.await_idle();
                 return self.learn(pairs);
@@ -183,7 +183,7 @@ impl<'a> Applier<'a> {
                 return Ok(());
             }
             FromMaster::Position(at) => {
-                self.progress.replica_progress.hear(at, batch.updates.len());
+                self.progress.replica_progress.note_position(at, batch.updates.len());
                 batch.passed_us = at.timestamp_us;
                 if at.remaining == 0 {
                     self.has_caught_up.store(true, Ordering::Relaxed);
@@ -202,11 +202,11 @@ impl<'a> Applier<'a> {
             | FromMaster::Switch { .. } => return Err(out_of_place()),
         };
         let Ok(origin) = u16::try_from(origin) else {
-            return Err(End::Halted(format!("{origin} is no server id")));
+            return Err(End::Halted(format!("{origin} is not a server id")));
         };
         // The operation returns by way of another server, and was executed here first.
         let is_own = u32::from(origin) == self.served.settings.server_id
-            || root.log == self.own_log && self.names.tells_roots;
+            || root.log == self.own_log && self.names.sends_roots;
         let mut slot = if is_own { Some(0) } else { self.partitions.slot(root.log) };
         if slot.is_none() && self.has_caught_up.load(Ordering::Relaxed) {
             self.submit(batch, replayer);
@@ -217,16 +217,16 @@ impl<'a> Applier<'a> {
             // The position is after all of these operations, so this master does not send them
             // again.
             tracing::warn!(
-                "replication: entries were made first in more than {ROOT_LOGS_MAX} logs. It is no \
-                 longer known what was executed of each"
+                "replication: the entries come from more than {ROOT_LOGS_MAX} logs, so the progress in \
+                 each of them is no longer known"
             );
             self.partitions.keep_only(self.names.log);
             slot = self.partitions.slot(root.log);
         }
         let Some(slot) = slot else {
             return Err(End::Halted(format!(
-                "its entries were made first in more than {ROOT_LOGS_MAX} logs: setmst with a time \
-                 stamp has it go on"
+                "its entries come from more than {ROOT_LOGS_MAX} logs; to continue, send setmst with a \
+                 time stamp"
             )));
         };
         let operation_of = Received { timestamp_us, root, slot, origin };
@@ -391,8 +391,8 @@ impl<'a> Applier<'a> {
     ) -> Result<(), End> {
         let Some(partition) = update.partition() else { return Ok(()) };
         let Update { timestamp_us, root, .. } = *update;
-        let before = self.before.iter().find(|had| had.log == root.log);
-        if before.is_some_and(|had| root.timestamp_us <= had.partitions_us[partition]) {
+        let before = self.before.iter().find(|progress| progress.log == root.log);
+        if before.is_some_and(|progress| root.timestamp_us <= progress.partitions_us[partition]) {
             return Ok(());
         }
         // The operation is used in place, because a copy would take longer than parsing it.
@@ -406,16 +406,18 @@ impl<'a> Applier<'a> {
             self.partitions.begin(partition, root, state);
         } else if state.is_some_and(|state| state != begun.state) {
             // The log may contain the operation.
-            self.forget_places()?;
+            self.invalidate_roots()?;
             self.partitions.executed(update.slot(), partition, root.timestamp_us);
             return Ok(());
         }
-        let root = self.names.tells_roots.then_some(root);
+        let root = self.names.sends_roots.then_some(root);
         let source = Source { origin: update.origin, master: self.master, root };
         let succeeded =
             replayer.replay(source, logged).map_err(|error| End::Lost(error.to_string()))?;
         if succeeded != logged.succeeded {
-            let what = format!("the update of {timestamp_us} ended otherwise than on the master");
+            let what = format!(
+                "the log entry at time stamp {timestamp_us} ended differently than on the master"
+            );
             // A second execution may fail because of the first.
             if self.check && !is_in_doubt {
                 return Err(End::Halted(what));
@@ -443,20 +445,21 @@ impl<'a> Applier<'a> {
     /// Makes the update log note the roots of entries, if it does not. No operation may be pending.
     pub(super) fn note_roots(&self) -> Result<(), End> {
         if let Some(log) = &self.served.update_log
-            && self.names.tells_roots
+            && self.names.sends_roots
             && !log.is_recording()
             && self.partitions.is_complete()
         {
-            let highest_us =
-                |had: &LogProgress| had.partitions_us.iter().copied().max().unwrap_or_default();
-            let had = self.partitions.logs();
-            let logs = had.iter().map(|had| (had.log, highest_us(had))).collect();
+            let highest_us = |progress: &LogProgress| {
+                progress.partitions_us.iter().copied().max().unwrap_or_default()
+            };
+            let logs = self.partitions.logs();
+            let logs = logs.iter().map(|progress| (progress.log, highest_us(progress))).collect();
             log.record_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
         }
         Ok(())
     }
 
-    fn forget_places(&self) -> Result<(), End> {
+    fn invalidate_roots(&self) -> Result<(), End> {
         let Some(log) = &self.served.update_log else { return Ok(()) };
         log.invalidate_roots().map_err(|error| End::Lost(error.to_string()))
     }
@@ -469,7 +472,7 @@ impl<'a> Applier<'a> {
             && log.was_changed_here(key, from_us)
         {
             tracing::warn!(
-                "replication: {:?} was changed here and on server {} at the same time: they may differ",
+                "replication: {:?} was changed here and on server {} at the same time: the servers may differ",
                 String::from_utf8_lossy(key),
                 update.origin
             );
@@ -550,8 +553,8 @@ impl<'a> Applier<'a> {
         let batches = std::mem::take(&mut queue.batches);
         let is_done = |update: &&Update| {
             let executed_us = update.partition().map(|partition| {
-                let before = self.before.iter().find(|had| had.log == update.root.log);
-                let before_us = before.map_or(0, |had| had.partitions_us[partition]);
+                let before = self.before.iter().find(|progress| progress.log == update.root.log);
+                let before_us = before.map_or(0, |progress| progress.partitions_us[partition]);
                 before_us.max(self.partitions.executed_us(update.slot(), partition))
             });
             executed_us.is_none_or(|executed_us| update.root.timestamp_us <= executed_us)
@@ -565,7 +568,7 @@ impl<'a> Applier<'a> {
 }
 
 fn no_operation(timestamp_us: u64) -> End {
-    End::Halted(format!("the update of {timestamp_us} is no operation"))
+    End::Halted(format!("the log entry at time stamp {timestamp_us} is not a valid operation"))
 }
 
 fn position_error(error: &std::io::Error) -> End {
@@ -578,7 +581,7 @@ pub(super) struct FailOnPanic<'w, 'a>(&'w Applier<'a>);
 impl Drop for FailOnPanic<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(End::Lost("a thread has ended".into()));
+            self.0.fail(End::Lost("a thread has panicked".into()));
         }
     }
 }

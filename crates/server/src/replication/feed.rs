@@ -143,8 +143,8 @@ mod tests {
         assert_eq!(counts, [1, 2, 3]);
         let ended = Feed::counted(&log, 2, 1, |count| match count {
             1 => Ok(()),
-            _ => Err(Failure::Over),
+            _ => Err(Failure::Disconnected),
         });
-        assert!(matches!(ended, Err(Failure::Over)));
+        assert!(matches!(ended, Err(Failure::Disconnected)));
     }
 }

@@ -90,7 +90,7 @@ impl Default for Following {
 
 /// Configuration of the follower.
 #[derive(Debug, Default)]
-struct Orders {
+struct Configuration {
     master: Option<Master>,
     check: bool,
     /// Position to continue at, used once.
@@ -104,7 +104,7 @@ struct Orders {
 
 /// State of the follower that other threads use.
 pub(crate) struct Follower {
-    orders: Mutex<Orders>,
+    configuration: Mutex<Configuration>,
     changed: Condvar,
     connection: Mutex<Option<Interrupter>>,
     position: PathBuf,
@@ -123,7 +123,7 @@ pub(super) struct Progress {
     pub(super) executed_us: AtomicU64,
     /// Time at which the replica had last caught up with the master.
     pub(super) caught_up_us: AtomicU64,
-    /// Progress that the master is told.
+    /// Progress that is acknowledged to the master.
     pub(super) replica_progress: ReplicaProgress,
 }
 
@@ -157,12 +157,13 @@ impl Follower {
     pub(super) fn new(following: &Following, gate: &Arc<Gate>) -> Self {
         let master = following.master.clone();
         let master = master.filter(|master| !promote::was_promoted(&following.position, master));
-        let orders = Orders { master, check: following.check, ..Orders::default() };
-        if let Some(master) = &orders.master {
+        let configuration =
+            Configuration { master, check: following.check, ..Configuration::default() };
+        if let Some(master) = &configuration.master {
             gate.close(&master.to_string());
         }
         Self {
-            orders: Mutex::new(orders),
+            configuration: Mutex::new(configuration),
             changed: Condvar::new(),
             connection: Mutex::new(None),
             position: following.position.clone(),
@@ -176,7 +177,7 @@ impl Follower {
 
     /// Returns the master, if there is one.
     pub(crate) fn master(&self) -> Option<Master> {
-        self.orders.lock().master.clone()
+        self.configuration.lock().master.clone()
     }
 
     /// Returns the progress in each log, if it is known.
@@ -194,9 +195,9 @@ impl Follower {
     }
 
     /// Returns names and values for `stat`.
-    pub(super) fn figures(&self) -> Vec<(String, String)> {
-        let mut figures = Vec::new();
-        let mut figure = |name: &str, value: String| figures.push((name.to_owned(), value));
+    pub(super) fn stats(&self) -> Vec<(String, String)> {
+        let mut stats = Vec::new();
+        let mut stat = |name: &str, value: String| stats.push((name.to_owned(), value));
         let state = *self.state.lock();
         let name = match state {
             // An interrupted copy is incomplete, so the state is shown before the copy continues,
@@ -207,106 +208,108 @@ impl Follower {
             State::Seeding { .. } => "seeding",
             State::Stopped => "stopped",
         };
-        figure("replication_state", name.to_owned());
+        stat("replication_state", name.to_owned());
         if let State::Seeding { done, total } = state {
-            figure("replication_seeded", done.to_string());
-            figure("replication_seeding", total.to_string());
+            stat("replication_seeded", done.to_string());
+            stat("replication_seeding", total.to_string());
         }
         if let Some(Lag { operations, seconds }) = self.progress.replica_progress.lag() {
-            figure("replication_lag_operations", operations.to_string());
-            figure("replication_lag_seconds", format!("{seconds:.6}"));
+            stat("replication_lag_operations", operations.to_string());
+            stat("replication_lag_seconds", format!("{seconds:.6}"));
         }
-        figures
+        stats
     }
 
     /// Follows another master from `set_us` on, or from the present position. Without a master,
     /// blocks until all received operations are executed; then clients may write.
     pub(crate) fn follow(&self, master: Option<Master>, set_us: Option<u64>, check: bool) {
         let follows = master.is_some();
-        let generation = self.order(|orders| {
+        let generation = self.reconfigure(|configuration| {
             if let Some(master) = &master {
                 self.gate.close(&master.to_string());
                 promote::forget(&self.position);
             }
-            orders.master = master;
-            orders.set_us = set_us.or(orders.set_us);
-            orders.check = check;
+            configuration.master = master;
+            configuration.set_us = set_us.or(configuration.set_us);
+            configuration.check = check;
         });
         if !follows {
-            let orders = self.idle();
-            if orders.generation == generation && !orders.is_busy {
+            let configuration = self.idle();
+            if configuration.generation == generation && !configuration.is_busy {
                 self.gate.open();
             }
         }
     }
 
     /// Blocks until no operation of a master is being executed, or the server stops.
-    fn idle(&self) -> MutexGuard<'_, Orders> {
-        let mut orders = self.orders.lock();
-        while orders.is_busy && !orders.stopping {
-            self.changed.wait(&mut orders);
+    fn idle(&self) -> MutexGuard<'_, Configuration> {
+        let mut configuration = self.configuration.lock();
+        while configuration.is_busy && !configuration.stopping {
+            self.changed.wait(&mut configuration);
         }
-        orders
+        configuration
     }
 
     /// Stops following, also after a restart, and blocks until all received operations are
     /// executed. Returns `None` if there is no master, or if this server cannot become one.
     pub(super) fn promote(&self) -> Option<Promoted> {
-        self.expect_whole().map_err(|reason| not_promoted(&reason)).ok()?;
+        self.expect_complete().map_err(|reason| not_promoted(&reason)).ok()?;
         let mut followed = None;
-        let generation = self.order(|orders| followed = orders.master.take());
+        let generation = self.reconfigure(|configuration| followed = configuration.master.take());
         let master = followed?;
-        let mut orders = self.idle();
-        if orders.master.is_some() {
+        let mut configuration = self.idle();
+        if configuration.master.is_some() {
             not_promoted("the configuration was changed meanwhile");
             return None;
         }
         // An initial sync may have begun before the connection was closed.
-        let remembered = self.expect_whole().and_then(|()| {
+        let remembered = self.expect_complete().and_then(|()| {
             let remembered = promote::remember(&self.position, &master);
-            remembered.map_err(|error| format!("that cannot be remembered: {error}"))
+            remembered.map_err(|error| format!("the promotion cannot be stored: {error}"))
         });
         if let Err(reason) = remembered {
             not_promoted(&reason);
             promote::forget(&self.position);
-            if orders.generation == generation {
-                orders.master = Some(master);
-                orders.generation += 1;
+            if configuration.generation == generation {
+                configuration.master = Some(master);
+                configuration.generation += 1;
                 self.changed.notify_all();
             }
             return None;
         }
         self.gate.open();
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);
-        tracing::info!("promoted: no longer a replica of {master}, followed up to {position_us}");
+        tracing::info!(
+            "promoted: no longer a replica of {master}, whose log was executed up to time stamp {position_us}"
+        );
         Some(Promoted { master, position_us })
     }
 
-    fn expect_whole(&self) -> Result<(), String> {
+    fn expect_complete(&self) -> Result<(), String> {
         if position::is_seeding(&self.position) {
-            return Err("this server has a part of a copy only".into());
+            return Err("the initial sync of this server is incomplete".into());
         }
         Ok(())
     }
 
     pub(super) fn stop(&self) {
-        self.order(|orders| orders.stopping = true);
+        self.reconfigure(|configuration| configuration.stopping = true);
     }
 
     /// Changes the configuration. Returns its generation.
-    fn order(&self, change: impl FnOnce(&mut Orders)) -> u64 {
-        let mut orders = self.orders.lock();
-        change(&mut orders);
-        orders.generation += 1;
+    fn reconfigure(&self, change: impl FnOnce(&mut Configuration)) -> u64 {
+        let mut configuration = self.configuration.lock();
+        change(&mut configuration);
+        configuration.generation += 1;
         // The lock is held, so that the next connection is not interrupted.
         self.interrupt();
         self.changed.notify_all();
-        orders.generation
+        configuration.generation
     }
 
     /// Returns whether the configuration is still of this generation.
     pub(super) fn is_under(&self, generation: u64) -> bool {
-        self.orders.lock().generation == generation
+        self.configuration.lock().generation == generation
     }
 
     /// Notes the connection that a change of the configuration interrupts.
@@ -325,19 +328,21 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         let mut opened = None;
         loop {
-            let mut orders = self.orders.lock();
-            while orders.master.is_none() && !orders.stopping {
-                self.changed.wait(&mut orders);
+            let mut configuration = self.configuration.lock();
+            while configuration.master.is_none() && !configuration.stopping {
+                self.changed.wait(&mut configuration);
             }
-            if orders.stopping {
+            if configuration.stopping {
                 return;
             }
-            let (Some(master), generation) = (orders.master.clone(), orders.generation) else {
+            let (Some(master), generation) =
+                (configuration.master.clone(), configuration.generation)
+            else {
                 continue;
             };
-            let (set_us, check) = (orders.set_us.take(), orders.check);
-            orders.is_busy = true;
-            drop(orders);
+            let (set_us, check) = (configuration.set_us.take(), configuration.check);
+            configuration.is_busy = true;
+            drop(configuration);
             let end = match self.opened(&mut opened, set_us, served) {
                 Ok(position) => {
                     let was_empty = served.database.is_empty();
@@ -351,8 +356,8 @@ impl Follower {
                     end
                 }
                 Err(error) => {
-                    let mut orders = self.orders.lock();
-                    orders.set_us = orders.set_us.or(set_us);
+                    let mut configuration = self.configuration.lock();
+                    configuration.set_us = configuration.set_us.or(set_us);
                     End::Lost(format!("cannot use {}: {error}", self.position.display()))
                 }
             };
@@ -361,10 +366,10 @@ impl Follower {
                 End::Halted(_) => State::Stopped,
                 End::Changed | End::Lost(_) | End::SeedBegins => State::Connecting,
             };
-            let mut orders = self.orders.lock();
-            orders.is_busy = false;
+            let mut configuration = self.configuration.lock();
+            configuration.is_busy = false;
             self.changed.notify_all();
-            if orders.generation != generation {
+            if configuration.generation != generation {
                 pause = PAUSE_MIN;
                 continue;
             }
@@ -372,13 +377,13 @@ impl Follower {
                 End::Changed | End::SeedBegins => {}
                 End::Lost(reason) => {
                     tracing::warn!("replicating from {master}: {reason}");
-                    self.changed.wait_for(&mut orders, pause);
+                    self.changed.wait_for(&mut configuration, pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 End::Halted(reason) => {
                     tracing::error!("replicating from {master} stopped: {reason}");
-                    while orders.generation == generation {
-                        self.changed.wait(&mut orders);
+                    while configuration.generation == generation {
+                        self.changed.wait(&mut configuration);
                     }
                 }
             }
@@ -400,13 +405,13 @@ impl Follower {
                     position.set(0)?;
                 }
                 if !position.is_noted() {
-                    forget_places(served)?;
+                    invalidate_roots(served)?;
                 }
                 opened.insert(position)
             }
         };
         if let Some(set_us) = set_us {
-            forget_places(served)?;
+            invalidate_roots(served)?;
             position.set(set_us)?;
         }
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
@@ -416,7 +421,7 @@ impl Follower {
 
 /// Invalidates the noted roots: replication continues elsewhere in the master's log, which leaves a
 /// gap.
-fn forget_places(served: &Served) -> std::io::Result<()> {
+fn invalidate_roots(served: &Served) -> std::io::Result<()> {
     let Some(log) = &served.update_log else { return Ok(()) };
     log.invalidate_roots().map_err(std::io::Error::other)
 }
@@ -437,15 +442,15 @@ mod tests {
         let gate = Arc::new(Gate::new(false, None));
         let following = Following { master, position, ..Following::default() };
         let follower = Follower::new(&following, &gate);
-        follower.orders.lock().is_busy = true;
+        follower.configuration.lock().is_busy = true;
         std::thread::scope(|scope| {
-            let ordered = scope.spawn(|| follower.follow(None, None, false));
+            let reconfigured = scope.spawn(|| follower.follow(None, None, false));
             while follower.master().is_some() {
                 std::thread::yield_now();
             }
             std::thread::sleep(PAUSE_MIN);
-            let is_waiting = gate.reason().is_some() && !ordered.is_finished();
-            follower.orders.lock().is_busy = false;
+            let is_waiting = gate.reason().is_some() && !reconfigured.is_finished();
+            follower.configuration.lock().is_busy = false;
             follower.changed.notify_all();
             assert!(is_waiting);
         });

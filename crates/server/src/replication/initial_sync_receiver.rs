@@ -41,12 +41,16 @@ impl<'a> InitialSyncReceiver<'a> {
         let before = served.database.len();
         let must_be_empty = was_empty && !position.is_seeding();
         if must_be_empty && before > 0 {
-            return Err(End::Lost("a copy would take the place of records stored just now".into()));
+            return Err(End::Lost(
+                "an initial sync would replace records that were just stored".into(),
+            ));
         }
-        tracing::warn!("seeding from sid={master_id}: {records} records replace {before}");
-        position
-            .begin_seeding()
-            .map_err(|error| End::Lost(format!("cannot begin a copy: {error}")))?;
+        tracing::warn!(
+            "initial sync from server {master_id} begins: its {records} records replace {before}"
+        );
+        position.begin_seeding().map_err(|error| {
+            End::Lost(format!("cannot mark the initial sync as begun: {error}"))
+        })?;
         if let Some(log) = &served.update_log {
             log.begin_copy().map_err(|error| End::Lost(error.to_string()))?;
         }
@@ -89,7 +93,7 @@ impl<'a> InitialSyncReceiver<'a> {
                     return Ok(());
                 }
                 let origin = u16::try_from(origin)
-                    .map_err(|_| End::Halted(format!("{origin} is no server id")))?;
+                    .map_err(|_| End::Halted(format!("{origin} is not a server id")))?;
                 self.execute(replayer, Source { origin, master: self.master_id, root: None }, body)
             }
             _ => Err(out_of_place()),
@@ -98,7 +102,7 @@ impl<'a> InitialSyncReceiver<'a> {
 
     fn execute(&self, replayer: &mut Replayer<'_>, source: Source, body: &[u8]) -> Result<(), End> {
         let Ok(logged) = Logged::parse(body, self.served.model) else {
-            return Err(End::Lost("the copy contains an invalid operation".into()));
+            return Err(End::Lost("the initial sync contains an invalid operation".into()));
         };
         let replayed = replayer.replay(source, &logged);
         replayed.map(|_| ()).map_err(|error| End::Lost(error.to_string()))
@@ -110,7 +114,10 @@ impl<'a> InitialSyncReceiver<'a> {
         *state = State::Seeding { done, total };
         if self.reported_at.elapsed() >= REPORT_INTERVAL {
             self.reported_at = Instant::now();
-            tracing::info!("seeding from sid={}: {done} of {total} records", self.master_id);
+            tracing::info!(
+                "initial sync from server {}: {done} of {total} records",
+                self.master_id
+            );
         }
         self.flush()
     }
@@ -129,8 +136,14 @@ impl<'a> InitialSyncReceiver<'a> {
         self.served.database.make_durable().map_err(|error| End::Lost(error.to_string()))?;
         // A log without entries ends at 0, which is not a valid position.
         let ended = position.end_seeding(timestamp_us.max(1));
-        ended.map_err(|error| End::Lost(format!("cannot end a copy: {error}")))?;
-        tracing::info!("seeding from sid={} finished: {} records", self.master_id, self.done);
+        ended.map_err(|error| {
+            End::Lost(format!("cannot mark the initial sync as complete: {error}"))
+        })?;
+        tracing::info!(
+            "initial sync from server {} is complete: {} records",
+            self.master_id,
+            self.done
+        );
         Ok(())
     }
 }

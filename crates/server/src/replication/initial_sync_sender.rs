@@ -11,7 +11,7 @@
 use super::feed::Feed;
 use super::link::Link;
 use super::replica::Phase;
-use super::sender::{Failure, keeps};
+use super::sender::{Failure, retained_id};
 use crate::store::record_operations::record_operations;
 use crate::store::strings;
 use crate::update_log::Scope;
@@ -36,7 +36,7 @@ const NICENESS: i32 = 10;
 pub(super) fn seed<'l>(link: &mut Link<'l>) -> Result<Feed<'l>, Failure> {
     // The niceness of a thread cannot be lowered again.
     std::thread::scope(|scope| {
-        let thread = Builder::new().name(format!("seed-{}", link.ask.replica));
+        let thread = Builder::new().name(format!("seed-{}", link.request.replica));
         let sending = thread.spawn_scoped(scope, || {
             let thread = rustix::thread::gettid();
             if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
@@ -61,16 +61,16 @@ struct Seeding<'a, 'l> {
 impl<'a, 'l> Seeding<'a, 'l> {
     fn begin(link: &'a mut Link<'l>) -> Result<Self, Failure> {
         let (log, database) = (link.log, &link.replication.served.database);
-        let stand = database.lock_keys(log, Scope::All);
+        let guard = database.lock_keys(log, Scope::All);
         if !log.write() {
             return Err(Failure::Unwritten);
         }
         let tail = log.tail();
         let total = database.len();
-        drop(stand);
-        let replica = link.ask.replica;
-        tracing::info!("seeding sid={replica} with {total} records");
-        if let Some(id) = keeps(replica) {
+        drop(guard);
+        let replica = link.request.replica;
+        tracing::info!("replica {replica}: initial sync of {total} records begins");
+        if let Some(id) = retained_id(replica) {
             log.retention().confirm(id, tail.timestamp_us);
         }
         let feed = Feed::at(log, replica, tail)?;
@@ -106,7 +106,11 @@ impl<'a, 'l> Seeding<'a, 'l> {
         let timestamp_us = self.feed.read_us();
         self.link.outlet.push(&FromMaster::SeedEnd { timestamp_us })?;
         self.link.outlet.flush()?;
-        tracing::info!("seeding sid={} finished: {} records", self.link.ask.replica, self.done);
+        tracing::info!(
+            "replica {}: initial sync is complete: {} records",
+            self.link.request.replica,
+            self.done
+        );
         Ok(self.feed)
     }
 
@@ -128,8 +132,8 @@ impl<'a, 'l> Seeding<'a, 'l> {
     /// Reads the record under a key.
     fn read(&mut self, key: &[u8]) -> Result<(), Failure> {
         let Link { replication, log, .. } = *self.link;
-        let stand = replication.served.database.lock_keys(log, Scope::Key(key));
-        let at_us = stand.timestamp_us();
+        let guard = replication.served.database.lock_keys(log, Scope::Key(key));
+        let at_us = guard.timestamp_us();
         let mut taken = Ok(());
         record_operations(&replication.served.database, key, &mut |request| {
             if taken.is_ok() {
@@ -138,9 +142,9 @@ impl<'a, 'l> Seeding<'a, 'l> {
         })?;
         taken.inspect_err(|_| {
             let key = key[..key.len().min(NAMED_BYTES_MAX)].escape_ascii();
-            tracing::error!("the record under {key} is too long for a copy");
+            tracing::error!("the record {key} is too long for an initial sync");
         })?;
-        drop(stand);
+        drop(guard);
         self.done += 1;
         Ok(())
     }
@@ -162,7 +166,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
             return Err(Failure::Unwritten);
         }
         if link.is_over() {
-            return Err(Failure::Over);
+            return Err(Failure::Disconnected);
         }
         let end = link.log.end();
         let operations = records.len() as u64;

@@ -9,7 +9,7 @@ use super::feed::Feed;
 use super::initial_sync_sender::seed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
-use super::sender::{CHUNK_BYTES, Failure, REST, keeps};
+use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
 use super::{Extended, HEARTBEAT, ReplicaRequest, SILENCE_MAX};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
@@ -33,31 +33,32 @@ pub(super) fn send(
     replication: &Replication,
     log: &UpdateLog,
     stream: &TcpStream,
-    ask: ReplicaRequest,
+    request: ReplicaRequest,
     extended: Extended,
     replica: &Replica,
 ) -> Result<(), Failure> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     // Position at which the replica begins, which is 1 if it has nothing.
-    replica.tell((ask.from_us - 1).max(1));
+    replica.announce((request.from_us - 1).max(1));
     let mut sending = stream;
     sending.write_all(&replication.served.settings.server_id.to_be_bytes())?;
     // The replica sends this message first.
     let resume = (extended.options & RESUME != 0).then(|| hear_resume(stream)).transpose()?;
-    let is_gone = AtomicBool::new(false);
+    let is_disconnected = AtomicBool::new(false);
     let pulse = Pulse::new(stream);
     std::thread::scope(|scope| {
         let thread = Builder::new().name(format!("listen-{}", replica.id));
         let listening = thread.spawn_scoped(scope, || {
             let heard = listen(replication, log, stream, replica, &pulse);
-            is_gone.store(true, Ordering::SeqCst);
+            is_disconnected.store(true, Ordering::SeqCst);
             // Wakes the thread that waits for log entries, which has no replica to serve any more.
             let _ = stream.shutdown(Shutdown::Both);
             log.wake();
             heard
         })?;
-        let (outlet, is_gone) = (Outlet::new(&pulse, replica), &is_gone);
-        let mut link = Link { replication, log, ask, replica, is_gone, outlet, roots: None };
+        let (outlet, is_disconnected) = (Outlet::new(&pulse, replica), &is_disconnected);
+        let mut link =
+            Link { replication, log, request, replica, is_disconnected, outlet, roots: None };
         let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shutdown(Shutdown::Both);
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -77,7 +78,7 @@ fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
                 bytes.resize(needed, 0);
                 stream.read_exact(&mut bytes[have..])?;
             }
-            Parse::Invalid(_) => return Err(Failure::NoAcknowledgement),
+            Parse::Invalid(_) => return Err(Failure::InvalidMessage),
         }
     }
 }
@@ -98,10 +99,10 @@ fn listen(
             Err(error) => return Err(error.into()),
         }
         let Parse::Complete(acknowledged, _) = Acknowledgement::parse(&bytes) else {
-            return Err(Failure::NoAcknowledgement);
+            return Err(Failure::InvalidMessage);
         };
         replica.acknowledge(acknowledged, log.tail())?;
-        if let Some(id) = keeps(replica.id) {
+        if let Some(id) = retained_id(replica.id) {
             log.retention().sent(id, acknowledged.executed_us);
         }
         replication.confirm(log);
@@ -113,9 +114,9 @@ fn listen(
 pub(super) struct Link<'l> {
     pub(super) replication: &'l Replication,
     pub(super) log: &'l UpdateLog,
-    pub(super) ask: ReplicaRequest,
+    pub(super) request: ReplicaRequest,
     pub(super) replica: &'l Replica,
-    is_gone: &'l AtomicBool,
+    is_disconnected: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
     /// Roots of the log, for a replica that requests them.
     roots: Option<RootLines>,
@@ -127,27 +128,27 @@ impl<'l> Link<'l> {
         Extended { mut options, .. }: Extended,
         resume: Option<&Resume>,
     ) -> Result<(), Failure> {
-        let replica = self.ask.replica;
+        let replica = self.request.replica;
         self.outlet.compresses = options & COMPRESS != 0;
         match resume.map(|resume| self.resume(resume)).transpose() {
             // From here on the replica is served as any other, after the position of the copy.
             Ok(Some(Some(timestamp_us))) => {
-                self.ask.from_us = timestamp_us.saturating_add(1);
+                self.request.from_us = timestamp_us.saturating_add(1);
                 self.outlet.push(&FromMaster::Switch { timestamp_us })?;
             }
             Ok(None) => {}
             Ok(Some(None)) if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
             Ok(Some(None)) => {}
-            Err(error @ Failure::AheadOf) => {
+            Err(error @ Failure::ReplicaIsAhead) => {
                 if options & SEED_IF_TOO_OLD == 0 {
                     return self.refuse(&error);
                 }
-                tracing::warn!("replica {replica} is to become a copy: {error}");
+                tracing::warn!("replica {replica} needs an initial sync: {error}");
                 options |= SEED;
             }
             Err(error) => return Err(error),
         }
-        let from_us = self.ask.from_us;
+        let from_us = self.request.from_us;
         if options & SEND_ROOTS != 0 {
             self.roots = Some(RootLines::from(self.log.folder(), from_us)?);
         }
@@ -169,13 +170,13 @@ impl<'l> Link<'l> {
                 Err(
                     error @ (Failure::Ahead { .. }
                     | Failure::Log(
-                        Error::NotKept { .. } | Error::Missing { .. } | Error::Corrupted { .. },
+                        Error::Removed { .. } | Error::Missing { .. } | Error::Corrupted { .. },
                     )),
                 ) => {
                     if options & SEED_IF_TOO_OLD == 0 {
                         return self.refuse(&error);
                     }
-                    tracing::warn!("replica {replica} is to become a copy: {error}");
+                    tracing::warn!("replica {replica} needs an initial sync: {error}");
                     None
                 }
                 Err(error) => return Err(error),
@@ -183,7 +184,7 @@ impl<'l> Link<'l> {
         };
         let feed = match feed {
             Some(feed) => {
-                if let Some(id) = keeps(replica) {
+                if let Some(id) = retained_id(replica) {
                     self.log.retention().confirm(id, from_us - 1);
                 }
                 feed
@@ -204,15 +205,15 @@ impl<'l> Link<'l> {
     fn resume(&self, resume: &Resume) -> Result<Option<u64>, Failure> {
         let (log, replication) = (self.log, self.replication);
         // The order matters: all executed operations are in the log when its end is read.
-        let had = replication.log_progress();
+        let progress = replication.log_progress();
         let is_following = replication.followed().is_some();
         if !is_following {
             log.adopt_entries()?;
         }
         // A log without entries ends at 1 for replicas.
         let own = log.name().map(|own| LogProgress::up_to(own, log.last_entry_us().max(1)));
-        for theirs in &resume.had {
-            let Some(ours) = had.iter().chain(&own).find(|ours| ours.log == theirs.log) else {
+        for theirs in &resume.progress {
+            let Some(ours) = progress.iter().chain(&own).find(|ours| ours.log == theirs.log) else {
                 return Ok(None);
             };
             if theirs
@@ -221,12 +222,19 @@ impl<'l> Link<'l> {
                 .zip(&ours.partitions_us)
                 .any(|(theirs, ours)| theirs > ours)
             {
-                return Err(if is_following { Failure::Behind } else { Failure::AheadOf });
+                return Err(if is_following {
+                    Failure::NotYetReceived
+                } else {
+                    Failure::ReplicaIsAhead
+                });
             }
         }
-        let found = log.resumption(&resume.had)?;
+        let found = log.resumption(&resume.progress)?;
         if let Some(switch_us) = found {
-            tracing::info!("replica {} goes on in this log after {switch_us}", self.ask.replica);
+            tracing::info!(
+                "replica {}: continues in this log after time stamp {switch_us}",
+                self.request.replica
+            );
         }
         Ok(found)
     }
@@ -237,7 +245,7 @@ impl<'l> Link<'l> {
             return Ok(());
         }
         if self.is_over() {
-            return Err(Failure::Over);
+            return Err(Failure::Disconnected);
         }
         self.push_position(timestamp_us, remaining)?;
         self.outlet.flush()
@@ -252,7 +260,7 @@ impl<'l> Link<'l> {
     }
 
     fn refuse(&mut self, error: &Failure) -> Result<(), Failure> {
-        tracing::warn!("replica {} refused: {error}", self.ask.replica);
+        tracing::warn!("replica {} refused: {error}", self.request.replica);
         let reason = error.to_string();
         let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
         self.outlet.push(&FromMaster::Refused { reason })?;
@@ -274,14 +282,15 @@ impl<'l> Link<'l> {
         while !self.is_over() && self.log.identity() == identity {
             let is_due = told_at.is_none_or(|at| at.elapsed() >= HEARTBEAT);
             // The order matters: executed operations are in the entries that are sent.
-            let had = (self.roots.is_some() && is_due).then(|| self.replication.log_progress());
-            let had = had.filter(|_| self.log.write());
+            let progress =
+                (self.roots.is_some() && is_due).then(|| self.replication.log_progress());
+            let progress = progress.filter(|_| self.log.write());
             let seen = self.log.end();
             self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;
             self.push_position(feed.read_us(), feed.remaining())?;
-            if let Some(had) = had {
+            if let Some(progress) = progress {
                 told_at = Some(Instant::now());
-                self.push_had(&had, feed.read_us())?;
+                self.push_progress(&progress, feed.read_us())?;
             }
             self.outlet.flush()?;
             feed.report(self.replica);
@@ -294,11 +303,11 @@ impl<'l> Link<'l> {
     }
 
     /// Sends the replica's progress in each log.
-    fn push_had(&mut self, had: &[LogProgress], read_us: u64) -> Result<(), Failure> {
+    fn push_progress(&mut self, progress: &[LogProgress], read_us: u64) -> Result<(), Failure> {
         if self.replication.followed().is_none() {
             self.log.adopt_entries()?;
         }
-        match self.log.bases(had, read_us) {
+        match self.log.bases(progress, read_us) {
             Some(bases) if bases.len() <= ROOT_LOGS_MAX => {
                 self.outlet.push(&FromMaster::Progress { pairs: &progress_pairs(&bases) })
             }
@@ -308,7 +317,7 @@ impl<'l> Link<'l> {
 
     /// Returns whether the replica has disconnected, or the server stops.
     pub(super) fn is_over(&self) -> bool {
-        self.replication.served.is_stopping() || self.is_gone.load(Ordering::SeqCst)
+        self.replication.served.is_stopping() || self.is_disconnected.load(Ordering::SeqCst)
     }
 
     /// Sends the entries before `end`, which are in the files. Calls `before` with the time stamp
@@ -374,7 +383,7 @@ impl<'s> Outlet<'s> {
     /// Adds a message. Fails if it is over its limit, so that none is left out silently.
     pub(super) fn push(&mut self, message: &FromMaster<'_>) -> Result<(), Failure> {
         if let Some(timestamp_us) = timestamp_of(message) {
-            self.replica.tell(timestamp_us);
+            self.replica.announce(timestamp_us);
         }
         message.encode(&mut self.bytes).map_err(|_| Failure::TooLong)
     }

@@ -110,9 +110,9 @@ impl Replication {
     }
 
     /// Serves a replica on a thread of its own.
-    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, ask: ReplicaRequest) {
-        if let Err(error) = self.senders.serve(self, socket, ask) {
-            tracing::error!("replica {} cannot be served: {error}", ask.replica);
+    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, request: ReplicaRequest) {
+        if let Err(error) = self.senders.serve(self, socket, request) {
+            tracing::error!("cannot serve replica {}: {error}", request.replica);
         }
     }
 
@@ -136,21 +136,21 @@ impl Replication {
     /// Runs the thread that detects the timeout of replicas.
     pub(crate) fn await_replicas(&self, is_stopping: impl Fn() -> bool) {
         if let Some(semi_sync) = &self.semi_sync {
-            semi_sync.look_after(|| self.senders.durable_us().len(), is_stopping);
+            semi_sync.watch(|| self.senders.durable_us().len(), is_stopping);
         }
     }
 
     /// Returns names and values for `stat`.
-    pub(crate) fn figures(&self, log: Option<&UpdateLog>) -> Vec<(String, String)> {
-        let mut figures = Vec::new();
+    pub(crate) fn stats(&self, log: Option<&UpdateLog>) -> Vec<(String, String)> {
+        let mut stats = Vec::new();
         if let Some(log) = log {
-            figures.extend(self.senders.describe(log.tail()));
+            stats.extend(self.senders.describe(log.tail()));
         }
-        figures.extend(self.semi_sync.iter().flat_map(|semi_sync| semi_sync.figures()));
+        stats.extend(self.semi_sync.iter().flat_map(|semi_sync| semi_sync.stats()));
         if let Some((_, follower)) = self.followed() {
-            figures.extend(follower.figures());
+            stats.extend(follower.stats());
         }
-        figures
+        stats
     }
 
     /// Executes `setmst`: an empty host is no master, and a time stamp of 0 is the present
@@ -161,7 +161,7 @@ impl Replication {
             if host.is_empty() {
                 return true;
             }
-            tracing::error!("a server without an id cannot follow a master");
+            tracing::error!("a server without an id cannot follow a master, set --server-id");
             return false;
         };
         let master = if host.is_empty() {

@@ -34,7 +34,7 @@ pub(super) struct Position {
 }
 
 /// Time stamp and log of a position, as read from the files.
-struct Place {
+struct StoredPosition {
     timestamp_us: u64,
     /// Time stamp in the position file.
     written_us: u64,
@@ -43,9 +43,9 @@ struct Place {
     is_new: bool,
 }
 
-impl Place {
+impl StoredPosition {
     /// Parses the text of the position file and that of the file with the log.
-    fn of(text: &str, log: Option<&str>) -> std::io::Result<Self> {
+    fn parse(text: &str, log: Option<&str>) -> std::io::Result<Self> {
         let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
         let timestamp_us = match &text.trim_start()[..digits] {
             "" if text.trim().is_empty() => 0,
@@ -70,25 +70,27 @@ pub(super) fn log_progress(path: &Path) -> Vec<LogProgress> {
     let read = || {
         let text = std::fs::read_to_string(path).ok()?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok()?;
-        let place = Place::of(&text, Some(&log)).ok()?;
-        let log = name_of(&place.log?);
-        let position = |had| with_position(had, log, place.timestamp_us);
+        let stored = StoredPosition::parse(&text, Some(&log)).ok()?;
+        let log = name_of(&stored.log?);
+        let position = |progress| with_position(progress, log, stored.timestamp_us);
         // After a reboot only the position is valid.
-        let had = PartitionProgress::read(&beside(path, ".lanes"), place.written_us).map(position);
-        Some(had.unwrap_or_else(|| vec![LogProgress::up_to(log, place.timestamp_us)]))
+        let progress =
+            PartitionProgress::read(&beside(path, ".lanes"), stored.written_us).map(position);
+        Some(progress.unwrap_or_else(|| vec![LogProgress::up_to(log, stored.timestamp_us)]))
     };
     read().unwrap_or_default()
 }
 
 /// Adds that all operations of the position's log were executed up to the position.
-fn with_position(mut had: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<LogProgress> {
-    for had in had.iter_mut().filter(|had| had.log == log) {
-        had.base_us = had.base_us.max(timestamp_us);
-        had.partitions_us
+fn with_position(mut progress: Vec<LogProgress>, log: u64, timestamp_us: u64) -> Vec<LogProgress> {
+    for progress in progress.iter_mut().filter(|progress| progress.log == log) {
+        progress.base_us = progress.base_us.max(timestamp_us);
+        progress
+            .partitions_us
             .iter_mut()
             .for_each(|partition_us| *partition_us = timestamp_us.max(*partition_us));
     }
-    had
+    progress
 }
 
 impl Position {
@@ -96,7 +98,8 @@ impl Position {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let (file, text) = open(path)?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
-        let Place { timestamp_us, written_us, log, is_new } = Place::of(&text, log.as_deref())?;
+        let StoredPosition { timestamp_us, written_us, log, is_new } =
+            StoredPosition::parse(&text, log.as_deref())?;
         let positions_us = [timestamp_us, written_us];
         let (partitions, is_noted) =
             PartitionProgress::open(&beside(path, ".lanes"), &positions_us)?;
@@ -159,8 +162,9 @@ impl Position {
     /// leaves either position.
     pub(super) fn switch(&mut self, timestamp_us: u64, identity: &str) -> std::io::Result<()> {
         // The next operations are not after the last position in the old log.
-        let had = self.log_progress();
-        let bases: Vec<_> = had.iter().map(|had| (had.log, had.base_us)).collect();
+        let progress = self.log_progress();
+        let bases: Vec<_> =
+            progress.iter().map(|progress| (progress.log, progress.base_us)).collect();
         self.partitions.learn(&bases);
         self.write_log(&format!("{identity} {timestamp_us}\n"))?;
         self.advance(timestamp_us)?;

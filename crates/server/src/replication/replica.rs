@@ -32,7 +32,7 @@ pub(super) struct Replica {
     pub(super) acknowledges: bool,
     known: Mutex<Known>,
     /// Highest time stamp that was sent to it, or with which it began.
-    told_us: AtomicU64,
+    announced_us: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,12 +58,12 @@ struct Lag {
 
 impl Replica {
     pub(super) fn new(id: u32, address: String, acknowledges: bool) -> Self {
-        Self { id, address, acknowledges, known: Mutex::default(), told_us: AtomicU64::new(0) }
+        Self { id, address, acknowledges, known: Mutex::default(), announced_us: AtomicU64::new(0) }
     }
 
     /// Notes that a time stamp is about to be sent, which the replica may acknowledge.
-    pub(super) fn tell(&self, timestamp_us: u64) {
-        self.told_us.fetch_max(timestamp_us, Ordering::SeqCst);
+    pub(super) fn announce(&self, timestamp_us: u64) {
+        self.announced_us.fetch_max(timestamp_us, Ordering::SeqCst);
     }
 
     /// Sets the content that is being sent.
@@ -86,9 +86,9 @@ impl Replica {
         tail: Tail,
     ) -> Result<(), Failure> {
         let at_us = acknowledged.executed_us.max(acknowledged.durable_us);
-        let told_us = self.told_us.load(Ordering::SeqCst);
-        if at_us > told_us {
-            return Err(Failure::NotSent { at_us, told_us });
+        let announced_us = self.announced_us.load(Ordering::SeqCst);
+        if at_us > announced_us {
+            return Err(Failure::NotSent { at_us, announced_us });
         }
         let mut known = self.known.lock();
         known.acknowledged = acknowledged;
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn operations_that_were_not_sent_cannot_be_acknowledged() {
         let replica = Replica::new(2, "host:1".into(), true);
-        replica.tell(7);
-        replica.tell(5);
+        replica.announce(7);
+        replica.announce(5);
         for (executed_us, durable_us) in [(8, 0), (7, 8), (u64::MAX, 7), (0, u64::MAX)] {
             let said = Acknowledgement { executed_us, durable_us, ..Acknowledgement::default() };
             assert!(replica.acknowledge(said, tail(0)).is_err(), "{executed_us} {durable_us}");
@@ -186,7 +186,7 @@ mod tests {
     fn a_replica_that_is_being_seeded_has_nothing_on_its_disk() {
         let replica = Replica::new(2, "host:1".into(), true);
         let durable = Acknowledgement { durable_us: 7, ..Acknowledgement::default() };
-        replica.tell(7);
+        replica.announce(7);
         replica.acknowledge(durable, tail(0)).expect("it was told of that");
         assert_eq!(replica.durable_us(), 7);
         replica.set_phase(Phase::Seeding { done: 1, total: 2 });

@@ -78,7 +78,7 @@ impl ReplicaProgress {
 
     /// Notes the position of the master, which it has sent after `uncounted` operations that were
     /// not counted as received so far.
-    pub(super) fn hear(&self, position: Position, uncounted: usize) {
+    pub(super) fn note_position(&self, position: Position, uncounted: usize) {
         let mut state = self.state.lock();
         state.master = Some((position, Instant::now()));
         let received = state.received + uncounted as u64;
@@ -112,9 +112,9 @@ impl ReplicaProgress {
     }
 
     /// Sends acknowledgements until the connection ends.
-    pub(super) fn tell(&self, mut master: Acknowledger) {
-        let mut told = None;
-        let mut told_at = Instant::now();
+    pub(super) fn send_acknowledgements(&self, mut master: Acknowledger) {
+        let mut sent = None;
+        let mut sent_at = Instant::now();
         loop {
             let mut state = self.state.lock();
             let acknowledgement = loop {
@@ -122,27 +122,27 @@ impl ReplicaProgress {
                     return;
                 }
                 let present = state.acknowledgement();
-                let is_awaited = told.is_none_or(|told: Acknowledgement| {
-                    (told.durable, told.durable_us) != (present.durable, present.durable_us)
+                let is_awaited = sent.is_none_or(|sent: Acknowledgement| {
+                    (sent.durable, sent.durable_us) != (present.durable, present.durable_us)
                 });
-                let pace = match (told == Some(present), is_awaited) {
+                let pace = match (sent == Some(present), is_awaited) {
                     (true, _) => HEARTBEAT,
                     (false, true) => Duration::ZERO,
                     (false, false) => PACE,
                 };
-                let patience = pace.saturating_sub(told_at.elapsed());
-                if patience.is_zero() {
+                let wait = pace.saturating_sub(sent_at.elapsed());
+                if wait.is_zero() {
                     break present;
                 }
-                self.changed.wait_for(&mut state, patience);
+                self.changed.wait_for(&mut state, wait);
             };
             drop(state);
             // The thread that reads from the connection gets the reason of the failure.
             if master.send(&acknowledgement).is_err() {
                 return;
             }
-            told = Some(acknowledgement);
-            told_at = Instant::now();
+            sent = Some(acknowledgement);
+            sent_at = Instant::now();
         }
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let replica_progress = ReplicaProgress::default();
         replica_progress.begin(5);
         assert_eq!(replica_progress.lag(), None);
-        replica_progress.hear(position(1_000_000_000, 0), 0);
+        replica_progress.note_position(position(1_000_000_000, 0), 0);
         assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
     }
 
@@ -222,8 +222,8 @@ mod tests {
     fn the_lag_goes_by_the_clock_of_the_master() {
         let replica_progress = ReplicaProgress::default();
         replica_progress.begin(5);
-        replica_progress.hear(position(10_000_000, 0), 0);
-        replica_progress.hear(position(12_000_000, 3), 0);
+        replica_progress.note_position(position(10_000_000, 0), 0);
+        replica_progress.note_position(position(12_000_000, 3), 0);
         let lag = replica_progress.lag().expect("a master that says how far it is");
         assert_eq!(lag.operations, 3);
         assert!((2.0..20.0).contains(&lag.seconds), "{lag:?}");

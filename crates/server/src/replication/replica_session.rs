@@ -44,12 +44,12 @@ impl ReplicaSession<'_> {
         &self,
         position: &Position,
         is_other_log: bool,
-        tells_roots: bool,
+        sends_roots: bool,
     ) -> Result<u32, End> {
         let has_nothing = self.was_empty && position.timestamp_us() == 0;
         let is_allowed = self.follower.seeding != Seeding::Never;
         if position.is_seeding() && !is_allowed {
-            return Err(End::Halted("the database is a part of a copy, and is not seeded".into()));
+            return Err(End::Halted("the initial sync of the database is incomplete, and --seed does not allow another one".into()));
         }
         let mut options = 0;
         if is_allowed && (has_nothing || position.is_seeding()) {
@@ -58,11 +58,11 @@ impl ReplicaSession<'_> {
         if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
-        if tells_roots {
+        if sends_roots {
             options |= SEND_ROOTS;
         }
         if is_other_log && options & SEED == 0 {
-            match tells_roots && position.partitions().is_complete() {
+            match sends_roots && position.partitions().is_complete() {
                 true => options |= RESUME,
                 // The position in that master's log is unknown.
                 false if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
@@ -104,12 +104,12 @@ impl ReplicaSession<'_> {
         };
         let is_extended = link.is_extended();
         let spread = self.served.database.partitioning().name();
-        let tells_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
+        let sends_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
             Ok(told) => told.flatten().is_some_and(|told| told == spread),
             Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
         };
         let is_other_log = position.is_of_another_log(identity.as_deref());
-        let options = match self.options(position, is_other_log && is_extended, tells_roots) {
+        let options = match self.options(position, is_other_log && is_extended, sends_roots) {
             Ok(options) => options,
             Err(end) => return end,
         };
@@ -123,15 +123,18 @@ impl ReplicaSession<'_> {
             return lost(&error);
         }
         if position.is_seeding() && !link.is_extended() {
-            return End::Halted("the database is a part of a copy of another master".into());
+            return End::Halted(
+                "the initial sync of the database is incomplete, and this master cannot repeat it"
+                    .into(),
+            );
         }
         let master_id = match link.server_id().map(u16::try_from) {
             Ok(Ok(master_id)) => master_id,
-            Ok(Err(_)) => return End::Halted("the master has no id of a server".into()),
+            Ok(Err(_)) => return End::Halted("the id of the master is not a server id".into()),
             Err(error) => return lost(&error),
         };
         if options & RESUME != 0
-            && let Err(error) = link.resume(&Resume { had: position.log_progress() })
+            && let Err(error) = link.resume(&Resume { progress: position.log_progress() })
         {
             return lost(&error);
         }
@@ -139,12 +142,15 @@ impl ReplicaSession<'_> {
             Some(identity) => name_of(identity),
             None => name_of(&format!("server {master_id}")),
         };
-        let names = Names { log, tells_roots };
+        let names = Names { log, sends_roots };
         let acknowledger = match link.acknowledger() {
             Ok(acknowledger) => acknowledger,
             Err(error) => return lost(&error),
         };
-        tracing::info!("replicating from sid={master_id} ({master}) after {}", from_us - 1);
+        tracing::info!(
+            "replicating from server {master_id} ({master}) after time stamp {}",
+            from_us - 1
+        );
         let replica_progress = &self.follower.progress.replica_progress;
         replica_progress.begin(if options & RESUME == 0 { position.timestamp_us() } else { 0 });
         std::thread::scope(|scope| {
@@ -153,7 +159,7 @@ impl ReplicaSession<'_> {
                 let tell = Builder::new().name("acknowledge".into());
                 let sync = Builder::new().name("replica-sync".into());
                 let started = tell
-                    .spawn_scoped(scope, || replica_progress.tell(acknowledger))
+                    .spawn_scoped(scope, || replica_progress.send_acknowledgements(acknowledger))
                     .and_then(|_| {
                         sync.spawn_scoped(scope, || {
                             replica_progress.make_durable(&self.served.database)
@@ -198,7 +204,7 @@ impl ReplicaSession<'_> {
         let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
         executed_us.store(timestamp_us, Ordering::Relaxed);
         replica_progress.execute(0, timestamp_us);
-        tracing::info!("going on in another log after {timestamp_us}");
+        tracing::info!("continuing in another log after time stamp {timestamp_us}");
         Ok(())
     }
 
@@ -213,13 +219,13 @@ impl ReplicaSession<'_> {
     ) -> Result<(), End> {
         if position.is_of_another_log(identity) {
             tracing::warn!(
-                "{master} has another log than the one that the position {} is of, and does not know \
-                 what was executed: by time stamps, operations around it may be executed twice or missed{}",
+                "the position {} belongs to another log than that of {master}. Replication continues by \
+                 time stamps: operations around it may be executed twice or missed{}",
                 position.timestamp_us(),
-                if is_extended { ". --seed always makes a copy" } else { "" }
+                if is_extended { ". To avoid that, use --seed always" } else { "" }
             );
         }
-        if !names.tells_roots {
+        if !names.sends_roots {
             position.partitions().keep_only(names.log);
         } else if position.log() != identity {
             position.partitions().clear();
@@ -234,7 +240,9 @@ impl ReplicaSession<'_> {
             Some(identity) => position.adopt_log(identity),
             None => position.forget_log(),
         };
-        adopted.map_err(|error| End::Lost(format!("cannot note the master's log: {error}")))
+        adopted.map_err(|error| {
+            End::Lost(format!("cannot store the identity of the master's log: {error}"))
+        })
     }
 
     /// Receives an initial sync, if it was requested and the master begins one. Returns the
@@ -281,7 +289,7 @@ impl ReplicaSession<'_> {
                     break;
                 }
                 (FromMaster::Position(at), Some(receiver)) => {
-                    replica_progress.hear(at, 0);
+                    replica_progress.note_position(at, 0);
                     receiver.show(&mut self.follower.state.lock())?;
                 }
                 (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
@@ -376,7 +384,7 @@ pub(super) fn out_of_place() -> End {
 
 /// Returns the end for a refusal that another attempt would not change.
 pub(super) fn refused(reason: &[u8]) -> End {
-    End::Halted(format!("the master refuses: {}", String::from_utf8_lossy(reason)))
+    End::Halted(format!("the master refuses this replica: {}", String::from_utf8_lossy(reason)))
 }
 
 fn no_thread(error: &std::io::Error) -> End {

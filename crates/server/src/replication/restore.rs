@@ -63,11 +63,15 @@ fn reaches(folder: &Path, timestamp_us: u64) -> Result<(), String> {
 pub(crate) fn restore(served: &Served, folder: &Path, from_us: u64, check: bool) -> bool {
     match execute(served, folder, Span { from_us, until_us: u64::MAX }, check) {
         Ok(done) => {
-            tracing::info!("{} operations of {} restored", done.operations, folder.display());
+            tracing::info!(
+                "restore: {} operations of {} executed",
+                done.operations,
+                folder.display()
+            );
             true
         }
         Err(error) => {
-            tracing::error!("restoring {}: {error}", folder.display());
+            tracing::error!("cannot restore {}: {error}", folder.display());
             false
         }
     }
@@ -96,21 +100,23 @@ fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Re
             break;
         }
         if served.is_stopping() {
-            return Err("the server stops".into());
+            return Err("the server is stopping".into());
         }
-        let logged = Logged::parse(entry.body, served.model)
-            .map_err(|_| format!("the entry of {timestamp_us} is no operation"))?;
+        let logged = Logged::parse(entry.body, served.model).map_err(|_| {
+            format!("the log entry at time stamp {timestamp_us} is not a valid operation")
+        })?;
         let source = Source { origin: entry.origin, master: entry.master, root: None };
         let replayed = replayer.replay(source, &logged);
-        let succeeded =
-            replayed.map_err(|error| format!("the entry of {timestamp_us}: {error}"))?;
+        let succeeded = replayed
+            .map_err(|error| format!("the log entry at time stamp {timestamp_us}: {error}"))?;
         if succeeded != logged.succeeded {
-            let what =
-                format!("the entry of {timestamp_us} ended otherwise than when it was logged");
+            let what = format!(
+                "the log entry at time stamp {timestamp_us} ended differently than when it was logged"
+            );
             if check {
                 return Err(what);
             }
-            tracing::warn!("restoring {}: {what}", folder.display());
+            tracing::warn!("restore of {}: {what}", folder.display());
             done.differing += 1;
         }
         done.operations += 1;

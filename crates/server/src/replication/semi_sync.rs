@@ -53,7 +53,7 @@ pub(crate) struct SemiSync {
     has_given_up: AtomicBool,
     presence: Mutex<Presence>,
     /// Signals a confirmation or a timeout.
-    moved: Condvar,
+    changed: Condvar,
     /// Wakes the event loops with pending replies.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -85,7 +85,7 @@ impl SemiSync {
             confirmed_us: AtomicU64::new(0),
             has_given_up: AtomicBool::new(false),
             presence: Mutex::new(presence),
-            moved: Condvar::new(),
+            changed: Condvar::new(),
             wake: Box::new(wake),
         }
     }
@@ -107,7 +107,7 @@ impl SemiSync {
                 return self.is_confirmed(timestamp_us);
             }
             // The wait is short, since a confirmation does not take the lock.
-            self.moved.wait_for(&mut presence, TICK);
+            self.changed.wait_for(&mut presence, TICK);
         }
         true
     }
@@ -151,7 +151,7 @@ impl SemiSync {
     }
 
     /// Checks the number of replicas present. Gives up if it was too low until the timeout.
-    fn look(&self, replicas: usize) {
+    fn check_presence(&self, replicas: usize) {
         let mut presence = self.presence.lock();
         presence.note(replicas, self.settings.replicas);
         let is_over = |since: Instant| since.elapsed() > self.settings.timeout;
@@ -169,7 +169,7 @@ impl SemiSync {
                 OnTimeout::Fallback => "changes are acknowledged without them",
             };
             tracing::error!(
-                "semi-sync: no {replicas} replicas within {} s: {what} until they have caught up",
+                "semi-sync: fewer than {replicas} replicas within {} s: {what} until they have caught up",
                 timeout.as_secs_f64()
             );
             self.wake();
@@ -178,33 +178,33 @@ impl SemiSync {
 
     /// Wakes waiting threads and the event loops with pending replies.
     fn wake(&self) {
-        self.moved.notify_all();
+        self.changed.notify_all();
         (self.wake)();
     }
 
     /// Runs the thread that detects that there are too few replicas.
-    pub(crate) fn look_after(&self, count: impl Fn() -> usize, is_stopping: impl Fn() -> bool) {
+    pub(crate) fn watch(&self, count: impl Fn() -> usize, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
             std::thread::sleep(TICK);
-            self.look(count());
+            self.check_presence(count());
         }
     }
 
     /// Returns names and values for `stat`.
-    pub(super) fn figures(&self) -> Vec<(String, String)> {
+    pub(super) fn stats(&self) -> Vec<(String, String)> {
         let Settings { replicas, on_timeout, .. } = self.settings;
         let state = match on_timeout {
             _ if !self.has_given_up() => "waiting",
             OnTimeout::Error => "refusing",
             OnTimeout::Fallback => "asynchronous",
         };
-        let figures = [
+        let stats = [
             ("semi_sync", replicas.to_string()),
             ("semi_sync_state", state.to_owned()),
             ("semi_sync_replicas", self.presence.lock().replicas.to_string()),
             ("semi_sync_confirmed_us", self.confirmed_us.load(Ordering::Relaxed).to_string()),
         ];
-        figures.map(|(name, value)| (name.to_owned(), value)).into()
+        stats.map(|(name, value)| (name.to_owned(), value)).into()
     }
 }
 
@@ -217,7 +217,8 @@ impl fmt::Debug for SemiSync {
 impl WriteCondition for SemiSync {
     fn check(&self) -> cabinet::Result<()> {
         if self.has_given_up() && self.settings.on_timeout == OnTimeout::Error {
-            let what = format!("fewer than {} replicas confirm changes", self.settings.replicas);
+            let what =
+                format!("fewer than {} replicas acknowledge changes", self.settings.replicas);
             return Err(cabinet::Error::ReadOnly(what));
         }
         Ok(())

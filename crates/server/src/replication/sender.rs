@@ -55,21 +55,25 @@ impl Senders {
         &self,
         replication: &Arc<Replication>,
         socket: OwnedFd,
-        ask: ReplicaRequest,
+        request: ReplicaRequest,
     ) -> std::io::Result<()> {
-        let ReplicaRequest { replica, from_us, extended } = ask;
+        let ReplicaRequest { replica, from_us, extended } = request;
         let Some(log) = &replication.served.update_log else {
-            tracing::warn!("replica {replica} refused: there is no update log here");
+            tracing::warn!("replica {replica} refused: this server has no update log");
             return Ok(());
         };
         if from_us == 0 || replica == 0 || replica == replication.served.settings.server_id {
-            tracing::warn!("replica {replica} refused: server id or time stamp cannot be");
+            tracing::warn!(
+                "replica {replica} refused: its server id is 0 or that of this server, or its time stamp is 0"
+            );
             return Ok(());
         }
         let mut threads = self.threads.lock();
         threads.retain(|sender| !sender.thread.is_finished());
         if threads.len() >= REPLICAS_MAX || replication.served.is_stopping() {
-            tracing::warn!("replica {replica} refused: there are {} already", threads.len());
+            tracing::warn!(
+                "replica {replica} refused: {REPLICAS_MAX} are connected, or this server is stopping"
+            );
             return Ok(());
         }
         // The stream is only read and written, which works on any kind of socket.
@@ -79,7 +83,9 @@ impl Senders {
         // The socket may be of another kind than TCP.
         let wait_ms = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         if let Err(error) = set_tcp_user_timeout(&stream, wait_ms) {
-            tracing::debug!("replica {replica}: no limit for what it does not confirm: {error}");
+            tracing::debug!(
+                "replica {replica}: cannot limit the wait for TCP acknowledgements: {error}"
+            );
         }
         let sending = stream.try_clone()?;
         let (replication, log) = (Arc::clone(replication), Arc::clone(log));
@@ -87,14 +93,19 @@ impl Senders {
         let known = Arc::new(Replica::new(replica, address(&stream, port), extended.is_some()));
         let served = Arc::clone(&known);
         let thread = Builder::new().name(format!("replica-{replica}")).spawn(move || {
-            tracing::info!("replicating to sid={replica} after {}", from_us - 1);
+            tracing::info!(
+                "replica {replica}: sending the update log after time stamp {}",
+                from_us - 1
+            );
             let sent = match extended {
-                Some(extended) => link::send(&replication, &log, &sending, ask, extended, &served),
-                None => send(&replication, &log, &sending, ask, &served),
+                Some(extended) => {
+                    link::send(&replication, &log, &sending, request, extended, &served)
+                }
+                None => send(&replication, &log, &sending, request, &served),
             };
             match sent {
-                Ok(()) => tracing::info!("replicating to sid={replica} finished"),
-                Err(error) => tracing::warn!("replicating to sid={replica} ended: {error}"),
+                Ok(()) => tracing::info!("replica {replica}: disconnected"),
+                Err(error) => tracing::warn!("replica {replica}: disconnected: {error}"),
             }
             // The other handle would keep the socket open.
             let _ = sending.shutdown(Shutdown::Both);
@@ -167,20 +178,22 @@ pub(super) enum Failure {
     Unwritten,
     #[error("{0}")]
     Database(#[from] cabinet::Error),
-    #[error("a record is longer than what an update log can say")]
+    #[error("a record is longer than an update log entry can be")]
     TooLong,
-    #[error("it has gone, or the server stops")]
-    Over,
-    #[error("the time stamp {at_us} is ahead of this server: it is of another master")]
+    #[error("it has disconnected, or this server is stopping")]
+    Disconnected,
+    #[error(
+        "its time stamp {at_us} is later than the clock of this server: it belongs to another log"
+    )]
     Ahead { at_us: u64 },
-    #[error("it has executed operations that this server has not")]
-    AheadOf,
-    #[error("it has executed operations that this server has not so far")]
-    Behind,
-    #[error("it acknowledges {at_us}, and was sent nothing after {told_us}")]
-    NotSent { at_us: u64, told_us: u64 },
-    #[error("it says what is no acknowledgement")]
-    NoAcknowledgement,
+    #[error("it has executed operations that this server lacks")]
+    ReplicaIsAhead,
+    #[error("it has executed operations that this server has yet to receive")]
+    NotYetReceived,
+    #[error("it acknowledged time stamp {at_us}, but was sent nothing after {announced_us}")]
+    NotSent { at_us: u64, announced_us: u64 },
+    #[error("it sent an invalid message")]
+    InvalidMessage,
 }
 
 /// Sends Tokyo Tyrant's stream.
@@ -193,7 +206,7 @@ fn send(
 ) -> Result<(), Failure> {
     let mut seen = log.end();
     let mut feed = Feed::of(log, replica, from_us)?;
-    if let Some(replica) = keeps(replica) {
+    if let Some(replica) = retained_id(replica) {
         log.retention().confirm(replica, from_us - 1);
     }
     let mut output = WholeMessages::new(stream, WRITE_TIMEOUT);
@@ -214,7 +227,7 @@ fn send(
         }
         output.flush()?;
         feed.report(known);
-        if let Some(replica) = keeps(replica) {
+        if let Some(replica) = retained_id(replica) {
             log.retention().sent(replica, feed.read_us());
         }
         std::thread::sleep(REST);
@@ -227,7 +240,7 @@ fn send(
 }
 
 /// Returns the id for which log files are retained. Greater ids belong to clients that only read.
-pub(super) fn keeps(replica: u32) -> Option<u16> {
+pub(super) fn retained_id(replica: u32) -> Option<u16> {
     u16::try_from(replica).ok()
 }
 

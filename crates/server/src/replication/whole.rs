@@ -24,15 +24,15 @@ const ENLARGED_FOR_BYTES_MAX: usize = 16 << 20;
 pub(super) struct WholeMessages<'s> {
     stream: &'s TcpStream,
     /// Timeout of the wait for space.
-    patience: Duration,
+    timeout: Duration,
     bytes: Vec<u8>,
     /// Ends of the messages in the buffer.
     ends: Vec<usize>,
 }
 
 impl<'s> WholeMessages<'s> {
-    pub(super) fn new(stream: &'s TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, bytes: Vec::new(), ends: Vec::new() }
+    pub(super) fn new(stream: &'s TcpStream, timeout: Duration) -> Self {
+        Self { stream, timeout, bytes: Vec::new(), ends: Vec::new() }
     }
 
     /// Returns the number of unsent bytes.
@@ -51,8 +51,8 @@ impl<'s> WholeMessages<'s> {
         let mut start = 0;
         let mut rest = &self.ends[..];
         while let Some(&first) = rest.first() {
-            let room = self.await_room(first - start)?;
-            let fitting = rest.partition_point(|end| end - start <= room).max(1);
+            let space = self.await_space(first - start)?;
+            let fitting = rest.partition_point(|end| end - start <= space).max(1);
             let end = rest[fitting - 1];
             let mut stream = self.stream;
             stream.write_all(&self.bytes[start..end])?;
@@ -66,7 +66,7 @@ impl<'s> WholeMessages<'s> {
 
     /// Blocks until there is space. Returns how many bytes the socket takes at once, after its
     /// buffer was enlarged for a message of `wanted` bytes, as far as possible.
-    fn await_room(&self, wanted: usize) -> Result<usize> {
+    fn await_space(&self, wanted: usize) -> Result<usize> {
         let mut buffer = socket_send_buffer_size(self.stream)?;
         if wanted > buffer / FREE_PART && wanted <= ENLARGED_FOR_BYTES_MAX {
             let enlarged = (wanted * FREE_PART).min(buffer_bytes_max());
@@ -78,8 +78,8 @@ impl<'s> WholeMessages<'s> {
         }
         let mut polled = [PollFd::new(self.stream, PollFlags::OUT)];
         let timeout = Timespec {
-            tv_sec: self.patience.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: self.patience.subsec_nanos().into(),
+            tv_sec: self.timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: self.timeout.subsec_nanos().into(),
         };
         match poll(&mut polled, Some(&timeout)) {
             Ok(0) => Err(Error::from(ErrorKind::TimedOut)),
@@ -119,10 +119,10 @@ mod tests {
                     set_socket_send_buffer_size(&stream, buffer).expect("a buffer");
                 }
                 stream.set_nonblocking(true).expect("a socket");
-                let patience = Duration::from_millis(50);
+                let timeout = Duration::from_millis(50);
                 let mut calls = 0;
-                while let Ok(room) = WholeMessages::new(&stream, patience).await_room(1) {
-                    let bytes = vec![7; bytes.min(room)];
+                while let Ok(space) = WholeMessages::new(&stream, timeout).await_space(1) {
+                    let bytes = vec![7; bytes.min(space)];
                     let taken = (&stream).write(&bytes).expect("room");
                     assert_eq!(taken, bytes.len(), "call {calls}, buffer {buffer:?}");
                     calls += 1;
@@ -138,13 +138,13 @@ mod tests {
         set_socket_send_buffer_size(&stream, 4 << 10).expect("a buffer");
         let messages = WholeMessages::new(&stream, Duration::from_secs(5));
         let small = socket_send_buffer_size(&stream).expect("a size");
-        assert!(messages.await_room(1).expect("room") <= small / FREE_PART);
+        assert!(messages.await_space(1).expect("room") <= small / FREE_PART);
         let wanted = buffer_bytes_max() / FREE_PART;
         if wanted > small {
-            assert!(messages.await_room(wanted).expect("room") >= wanted);
+            assert!(messages.await_space(wanted).expect("room") >= wanted);
         }
         let large = socket_send_buffer_size(&stream).expect("a size");
-        messages.await_room(usize::MAX).expect("room");
+        messages.await_space(usize::MAX).expect("room");
         assert_eq!(socket_send_buffer_size(&stream).expect("a size"), large);
     }
 

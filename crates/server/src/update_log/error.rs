@@ -42,8 +42,8 @@ pub enum Error {
         file: PathBuf,
     },
     /// Some of the requested entries have been removed.
-    #[error("the entries from time stamp {from_us} us on are no longer kept")]
-    NotKept {
+    #[error("the log entries from time stamp {from_us} on have been removed")]
+    Removed {
         /// Time stamp of the first requested entry, in microseconds since 1970.
         from_us: u64,
     },

@@ -70,7 +70,8 @@ impl Files {
     /// file contains other bytes, it stays as it is and a new file begins.
     pub fn open(folder: &Path, file_bytes_max: u64) -> Result<Self> {
         if !folder.is_dir() {
-            let failed = |source| Error::Io { operation: "make", path: folder.to_owned(), source };
+            let failed =
+                |source| Error::Io { operation: "create", path: folder.to_owned(), source };
             std::fs::create_dir(folder).map_err(failed)?;
         }
         let lock_path = folder.join("lock");
@@ -106,7 +107,7 @@ impl Files {
                 path.display(),
                 scan.cut_bytes
             );
-            let failed = |source| Error::Io { operation: "cut", path, source };
+            let failed = |source| Error::Io { operation: "truncate", path, source };
             file.set_len(scan.bytes).map_err(failed)?;
         }
         let folder = folder.to_owned();

@@ -29,7 +29,7 @@ pub(super) fn renew(folder: &Path) -> Result<String> {
     let path = folder.join(FILE);
     let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid");
-    let identity = uuid.map_err(|source| failed("make", source))?.trim().to_owned();
+    let identity = uuid.map_err(|source| failed("create", source))?.trim().to_owned();
     let temporary = folder.join("identity.new");
     let write = || {
         let mut file = fs::File::create(&temporary)?;

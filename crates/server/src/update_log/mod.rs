@@ -247,7 +247,7 @@ impl UpdateLog {
             identity: Mutex::new(
                 identity::identity_of(&settings.folder)
                     .inspect_err(|error| {
-                        tracing::warn!("update log: cannot read or make its identity: {error}")
+                        tracing::warn!("update log: cannot read or create its identity: {error}")
                     })
                     .ok(),
             ),

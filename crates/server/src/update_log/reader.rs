@@ -33,7 +33,7 @@ pub struct Reader {
 
 impl Reader {
     /// Opens a reader of the entries from `from_us` on, in microseconds since 1970. Returns `None`
-    /// if there is no file yet, and [`Error::NotKept`] if some of the entries have been removed.
+    /// if there is no file yet, and [`Error::Removed`] if some of the entries have been removed.
     pub fn open(folder: &Path, from_us: u64) -> Result<Option<Self>> {
         let numbers = numbers(folder)?;
         let Some(&oldest) = numbers.first() else { return Ok(None) };
@@ -57,7 +57,7 @@ impl Reader {
             {
                 oldest
             }
-            None => return Err(Error::NotKept { from_us }),
+            None => return Err(Error::Removed { from_us }),
         };
         Self::open_at(folder, LogOffset { file: number, offset: 0 }, from_us).map(Some)
     }

@@ -152,7 +152,7 @@ impl FileRetention {
             if let (Some(id), true) = (waiting, is_near && state.warned_file < file.number) {
                 state.warned_file = file.number;
                 tracing::warn!(
-                    "replica {id} is slow: {}, which it needs, {}; raise the cap or start the replica",
+                    "replica {id} still needs {}, which {}; raise the cap or start the replica",
                     path(folder, file.number).display(),
                     if is_over { "is removed" } else { "will be removed soon" }
                 );

@@ -190,8 +190,8 @@ impl LoopState {
                             // The request is handed over with all bytes that follow it.
                             break None;
                         }
-                        Next::Replicate(ask) => {
-                            replicate = Some(ask);
+                        Next::Replicate(request) => {
+                            replicate = Some(request);
                             connection.stage = Stage::Closing;
                         }
                     }
@@ -237,15 +237,15 @@ impl LoopState {
             }
             return input.len();
         }
-        if let Some(ask) = replicate {
+        if let Some(request) = replicate {
             // The socket gets another owner, which blocks on sending: no reply may be left.
             if connection.unsent_bytes() > 0 || !output.is_empty() || mutated {
                 tracing::warn!(
-                    "replica {} refused: it sent requests whose replies are not taken yet",
-                    ask.replica
+                    "replica {} refused: it has not received the replies to its earlier requests",
+                    request.replica
                 );
             } else {
-                self.shared.hand_to_replica(connection.socket(), ask);
+                self.shared.hand_to_replica(connection.socket(), request);
             }
         }
         if let Some(acknowledgement) = acknowledgement

@@ -54,6 +54,28 @@ impl<T> Parse<T> {
     }
 }
 
+/// Reason why a part of a request cannot be parsed.
+enum Stop {
+    /// The request needs at least this many bytes in all.
+    Incomplete(usize),
+    Invalid(Invalid),
+}
+
+impl From<Invalid> for Stop {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl<T> From<Stop> for Parse<T> {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Incomplete(needed) => Self::Incomplete(needed),
+            Stop::Invalid(invalid) => Self::Invalid(invalid),
+        }
+    }
+}
+
 /// Reason why bytes are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {

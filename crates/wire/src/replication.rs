@@ -9,7 +9,7 @@ use crate::limits::{
     LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX,
 };
 use crate::update_log::{Message, body_size, checked_size};
-use crate::{Invalid, Parse};
+use crate::{Invalid, Parse, Stop};
 
 /// Reply of the function.
 pub const VERSION: &[u8] = b"1";
@@ -174,8 +174,7 @@ impl Resume {
         };
         match parsed {
             Ok(resume) => Parse::Complete(resume, reader.taken),
-            Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
-            Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+            Err(stop) => stop.into(),
         }
     }
 
@@ -282,8 +281,7 @@ impl<'a> FromMaster<'a> {
         };
         match message {
             Ok(message) => Parse::Complete(message, reader.taken),
-            Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
-            Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+            Err(stop) => stop.into(),
         }
     }
 
@@ -382,12 +380,6 @@ impl Acknowledgement {
     }
 }
 
-/// Reason why parsing stops before the end of a message.
-enum Stop {
-    Incomplete(usize),
-    Invalid(Invalid),
-}
-
 struct Reader<'a> {
     rest: &'a [u8],
     taken: usize,
@@ -413,7 +405,7 @@ impl<'a> Reader<'a> {
 
     fn size(&mut self, check: fn(u32) -> Result<usize, Invalid>) -> Result<usize, Stop> {
         let bytes = self.take(4)?.first_chunk().copied().unwrap_or_default();
-        check(u32::from_be_bytes(bytes)).map_err(Stop::Invalid)
+        Ok(check(u32::from_be_bytes(bytes))?)
     }
 
     fn sized(&mut self, check: fn(u32) -> Result<usize, Invalid>) -> Result<&'a [u8], Stop> {

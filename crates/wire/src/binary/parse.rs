@@ -2,7 +2,7 @@
 
 use super::{Function, MAGIC, Request, Strings, command};
 use crate::limits::{BINARY_ARGUMENT_BYTES_MAX, BINARY_COUNT_MAX, FUNCTION_NAME_BYTES_LIMIT};
-use crate::{Invalid, Parse};
+use crate::{Invalid, Parse, Stop};
 
 /// Position in the list of a request that is not complete yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,8 +40,7 @@ pub(crate) fn parse_logged(bytes: &[u8]) -> Parse<Request<'_>> {
 fn finish<'a>(mut reader: Reader<'a, '_>) -> Parse<Request<'a>> {
     match request(&mut reader) {
         Ok(request) => Parse::Complete(request, reader.position),
-        Err(Stop::Incomplete(needed)) => Parse::Incomplete(needed),
-        Err(Stop::Invalid(invalid)) => Parse::Invalid(invalid),
+        Err(stop) => stop.into(),
     }
 }
 
@@ -154,12 +153,6 @@ fn request<'a>(reader: &mut Reader<'a, '_>) -> Result<Request<'a>, Stop> {
         _ => return Err(Stop::Invalid(Invalid::UnknownCommand)),
     };
     Ok(request)
-}
-
-/// Reason why parsing stops before the end of the request.
-enum Stop {
-    Incomplete(usize),
-    Invalid(Invalid),
 }
 
 fn long(high: u32, low: u32) -> u64 {

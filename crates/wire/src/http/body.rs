@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use super::head::{Head, head};
-use super::url::hex;
 use crate::limits::{HTTP_CHUNK_LINE_BYTES_MAX, HTTP_TRAILER_BYTES_MAX};
-use crate::{Invalid, Parse};
+use crate::{Invalid, Parse, Stop};
 
 /// Length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,20 +111,6 @@ pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Req
     }
 }
 
-pub(super) enum Stop {
-    Incomplete(usize),
-    Invalid(Invalid),
-}
-
-impl<T> From<Stop> for Parse<T> {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Incomplete(needed) => Self::Incomplete(needed),
-            Stop::Invalid(invalid) => Self::Invalid(invalid),
-        }
-    }
-}
-
 const BAD: Stop = Stop::Invalid(Invalid::BadParameters);
 
 /// Returns the end of the trailer. Leaves `progress` before the last, empty chunk.
@@ -178,15 +163,15 @@ pub(super) fn chunk_line(bytes: &[u8], position: usize) -> Result<(usize, usize)
 /// Parses `line`: a size in hexadecimal, an extension, which is ignored, and a carriage return.
 fn chunk_size(line: &[u8]) -> Result<usize, Stop> {
     let line = line.strip_suffix(b"\r").ok_or(BAD)?;
-    let end = line.iter().position(|byte| hex(*byte).is_none()).unwrap_or(line.len());
+    let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, extension) = line.split_at(end);
     if digits.is_empty() || !matches!(extension.trim_ascii_start(), [] | [b';', ..]) {
         return Err(BAD);
     }
     let mut size = 0usize;
     for digit in digits {
-        let digit = usize::from(hex(*digit).unwrap_or_default());
-        size = size.checked_mul(16).ok_or(Stop::Invalid(Invalid::TooLarge))? | digit;
+        let digit = char::from(*digit).to_digit(16).unwrap_or_default();
+        size = size.checked_mul(16).ok_or(Invalid::TooLarge)? | digit as usize;
     }
     Ok(size)
 }

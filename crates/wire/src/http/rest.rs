@@ -1,7 +1,7 @@
 //! Rest of a body: parses a body piece by piece as it arrives.
 
-use super::body::{BodyLength, Stop, chunk_line, trailer};
-use crate::{Invalid, Parse};
+use super::body::{BodyLength, chunk_line, trailer};
+use crate::{Invalid, Parse, Stop};
 
 /// Rest of a body that has not been parsed. It is cheap to copy, so that a piece can be parsed
 /// tentatively.

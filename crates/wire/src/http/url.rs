@@ -1,63 +1,31 @@
 //! Percent-encoding.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use std::borrow::Cow;
+
+/// Bytes that are encoded: all except letters, digits and `-._~`.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Decodes `text`: `+` is a space, `%` and two hexadecimal digits are a byte. A `%` without them is
 /// itself.
 #[must_use]
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
-    decode_with(text, b' ')
+    if memchr::memchr(b'+', text).is_none() {
+        return unescape(text);
+    }
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    Cow::Owned(unescape(&spaced).into_owned())
 }
 
 /// Decodes `text`, in which `+` is a plus sign.
 pub(super) fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
-    decode_with(text, b'+')
-}
-
-fn decode_with(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'%', b'+', text).is_none() {
-        return Cow::Borrowed(text);
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        let (byte, after) = match (first, after) {
-            (b'+', after) => (plus, after),
-            (b'%', [high, low, after_digits @ ..]) => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high << 4 | low, after_digits),
-                _ => (b'%', after),
-            },
-            (byte, after) => (*byte, after),
-        };
-        decoded.push(byte);
-        rest = after;
-    }
-    Cow::Owned(decoded)
+    percent_decode(text).into()
 }
 
 /// Appends `bytes`, with everything except letters, digits and `-._~` percent-encoded.
 pub(super) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(*byte),
-            _ => out.extend_from_slice(&[
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]),
-        }
-    }
-}
-
-/// Returns the value of a hexadecimal digit.
-pub(super) fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+    percent_encode(bytes, ENCODED).for_each(|part| out.extend_from_slice(part.as_bytes()));
 }
 
 #[cfg(test)]

@@ -26,42 +26,55 @@ impl<'a> Entry<'a> {
     /// Parses the entry at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins there.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Parse<Self> {
-        match bytes.first() {
-            Some(&ENTRY_MAGIC) => {}
-            Some(_) => return Parse::Invalid(Invalid::UnknownCommand),
-            None => return Parse::Incomplete(ENTRY_HEADER_BYTES),
-        }
-        let Some(header) = bytes.first_chunk::<ENTRY_HEADER_BYTES>() else {
-            return Parse::Incomplete(ENTRY_HEADER_BYTES);
-        };
-        let [_, t0, t1, t2, t3, t4, t5, t6, t7, o0, o1, m0, m1, s0, s1, s2, s3] = *header;
-        let size = match checked_size(u32::from_be_bytes([s0, s1, s2, s3])) {
-            Ok(size) => size,
-            Err(invalid) => return Parse::Invalid(invalid),
-        };
-        let end = ENTRY_HEADER_BYTES + size;
-        let Some(body) = bytes.get(ENTRY_HEADER_BYTES..end) else { return Parse::Incomplete(end) };
-        let entry = Self {
-            timestamp_us: u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
-            origin: u16::from_be_bytes([o0, o1]),
-            master: u16::from_be_bytes([m0, m1]),
-            body,
-        };
-        Parse::Complete(entry, end)
+        split(bytes).map(|(timestamp_us, [o0, o1, m0, m1], body)| {
+            let (origin, master) = (u16::from_be_bytes([o0, o1]), u16::from_be_bytes([m0, m1]));
+            Self { timestamp_us, origin, master, body }
+        })
     }
 
     /// Appends the entry to `out`, as [`Entry::parse`] reads it. Fails with [`Invalid::TooLarge`]
     /// and leaves `out` as it was if the body is over [`UPDATE_BODY_BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
-        let size = body_size(self.body)?;
-        out.push(ENTRY_MAGIC);
-        out.extend_from_slice(&self.timestamp_us.to_be_bytes());
-        out.extend_from_slice(&self.origin.to_be_bytes());
-        out.extend_from_slice(&self.master.to_be_bytes());
-        out.extend_from_slice(&size.to_be_bytes());
-        out.extend_from_slice(self.body);
-        Ok(())
+        let ([o0, o1], [m0, m1]) = (self.origin.to_be_bytes(), self.master.to_be_bytes());
+        join(out, self.timestamp_us, [o0, o1, m0, m1], self.body)
     }
+}
+
+/// Splits an entry, of a file or on the wire, into time stamp, server ids and body.
+#[inline]
+pub(super) fn split(bytes: &[u8]) -> Parse<(u64, [u8; 4], &[u8])> {
+    match bytes.first() {
+        Some(&ENTRY_MAGIC) => {}
+        Some(_) => return Parse::Invalid(Invalid::UnknownCommand),
+        None => return Parse::Incomplete(ENTRY_HEADER_BYTES),
+    }
+    let Some(header) = bytes.first_chunk::<ENTRY_HEADER_BYTES>() else {
+        return Parse::Incomplete(ENTRY_HEADER_BYTES);
+    };
+    let [_, t0, t1, t2, t3, t4, t5, t6, t7, ids @ .., s0, s1, s2, s3] = *header;
+    let size = match checked_size(u32::from_be_bytes([s0, s1, s2, s3])) {
+        Ok(size) => size,
+        Err(invalid) => return Parse::Invalid(invalid),
+    };
+    let end = ENTRY_HEADER_BYTES + size;
+    let Some(body) = bytes.get(ENTRY_HEADER_BYTES..end) else { return Parse::Incomplete(end) };
+    Parse::Complete((u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]), ids, body), end)
+}
+
+/// Appends an entry, as [`split`] reads it.
+pub(super) fn join(
+    out: &mut Vec<u8>,
+    timestamp_us: u64,
+    ids: [u8; 4],
+    body: &[u8],
+) -> Result<(), Invalid> {
+    let size = body_size(body)?;
+    out.push(ENTRY_MAGIC);
+    out.extend_from_slice(&timestamp_us.to_be_bytes());
+    out.extend_from_slice(&ids);
+    out.extend_from_slice(&size.to_be_bytes());
+    out.extend_from_slice(body);
+    Ok(())
 }
 
 /// Returns the size that a header announces, if it is within the limit.

@@ -42,13 +42,32 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Settings of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Files of the certificates and of the key.
+    pub files: tls::ServerFiles,
+    /// Addresses to listen on for TLS alone.
+    pub listen: Vec<Endpoint>,
+    /// Whether TCP connections to [`Config::listen`] may begin with TLS as well as without.
+    pub is_optional: bool,
+    /// Longest time from the first byte of a handshake to its last, or from the connection on if it
+    /// has to begin with TLS.
+    pub handshake_timeout: Duration,
+}
+
+/// Default of [`TlsSettings::handshake_timeout`].
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Settings of a server. A request beyond a limit is refused in the form of its protocol.
 ///
 /// [`crate::Handle::reload`] changes some of them while the server runs.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses to listen on; at least one.
+    /// Addresses to listen on; at least one, unless there are some for TLS.
     pub listen: Vec<Endpoint>,
+    /// Settings of TLS, if clients may use it.
+    pub tls: Option<TlsSettings>,
     /// Most event loops, a thread each. Loops after the first work only under load.
     pub threads: usize,
     /// Most connections at the same time.
@@ -120,7 +139,8 @@ impl Config {
             Endpoint::Loopback { port } | Endpoint::Tcp { port, .. } => Some(*port),
             Endpoint::Unix(_) => None,
         };
-        self.listen.iter().find_map(port).unwrap_or(0)
+        let tls = self.tls.iter().flat_map(|tls| &tls.listen);
+        self.listen.iter().chain(tls).find_map(port).unwrap_or(0)
     }
 }
 
@@ -165,6 +185,7 @@ impl Config {
         };
         Self {
             listen: vec![Endpoint::Loopback { port: 1978 }],
+            tls: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,
             request_bytes_max: REQUEST_BYTES_MAX,

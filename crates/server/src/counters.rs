@@ -81,6 +81,8 @@ counts! {
     StoreTooLarge "store_too_large",
     StoreNoMemory "store_no_memory",
     Pooled "requests_pooled",
+    TlsHandshake "tls_handshakes",
+    TlsFailure "tls_failures",
 }
 
 /// Counts of one thread.

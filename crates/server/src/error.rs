@@ -24,6 +24,9 @@ pub enum Error {
     /// The configuration has no endpoint.
     #[error("no endpoint to listen on; give at least one")]
     NoEndpoint,
+    /// The certificates of the server cannot be used.
+    #[error("{0}")]
+    Tls(#[source] tls::Error),
     /// A server with an update log or a master has no valid id.
     #[error("server id {0}: an update log and a master require an id from 1 to 65535")]
     ServerId(u32),

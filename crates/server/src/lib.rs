@@ -25,11 +25,13 @@ mod access;
 mod acknowledgement;
 mod admin;
 mod budget;
+mod certificates;
 mod config;
 mod counters;
 mod error;
 mod extension;
 mod live;
+mod log_limit;
 mod loop_load;
 mod net;
 mod ops;
@@ -46,7 +48,8 @@ pub use access::client_paths::ClientPaths;
 pub use access::logins::{Login, Peer};
 pub use access::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
 pub use config::{
-    BUFFER_BYTES_MAX, Config, Endpoint, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX,
+    BUFFER_BYTES_MAX, Config, Endpoint, HANDSHAKE_TIMEOUT, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
+    SPOOL_BYTES_MAX, TlsSettings,
 };
 pub use error::{Error, Result};
 pub use extension::{
@@ -66,5 +69,6 @@ pub use replication::{
 };
 pub use server::{Handle, Server};
 pub use store::position_file::POSITION_FILE;
+pub use tls::{ServerFiles, Session as TlsSession};
 pub use upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use wire::memcached::Dialect;

@@ -2,7 +2,7 @@
 
 use crate::net::event_loop::EventLoop;
 use crate::net::hub::Hub;
-use crate::net::listener::Listener;
+use crate::net::listener::{Beginning, Listener};
 use crate::net::script_pool::Live;
 use crate::net::{acceptor, script_pool, worker_pool};
 use crate::shared::Shared;
@@ -59,17 +59,31 @@ impl Handle {
             }
         }
     }
+
+    /// Reads the certificates again, for the connections that follow. Those that are open keep
+    /// theirs. If it fails, the certificates remain as they were. Returns whether there are any.
+    pub fn reload_certificates(&self) -> Result<bool> {
+        let hub = self.hub.upgrade();
+        match hub.as_ref().and_then(|hub| hub.shared.certificates.as_ref()) {
+            Some(certificates) => certificates.reload().map(|()| true),
+            None => Ok(false),
+        }
+    }
 }
 
 impl Server {
     /// Binds to all endpoints of `config`. Clients that connect before [`Server::run`] wait for it.
     pub fn bind(config: Config, database: Database) -> Result<Self> {
-        if config.listen.is_empty() {
-            return Err(Error::NoEndpoint);
-        }
+        let is_optional = config.tls.as_ref().is_some_and(|tls| tls.is_optional);
+        let beginning = if is_optional { Beginning::Either } else { Beginning::Plain };
+        let open = config.listen.iter().map(|endpoint| (endpoint, beginning));
+        let tls = config.tls.iter().flat_map(|tls| &tls.listen);
         let mut listeners = Vec::new();
-        for endpoint in &config.listen {
-            listeners.extend(Listener::bind(endpoint)?);
+        for (endpoint, beginning) in open.chain(tls.map(|endpoint| (endpoint, Beginning::Tls))) {
+            listeners.extend(Listener::bind(endpoint, beginning)?);
+        }
+        if listeners.is_empty() {
+            return Err(Error::NoEndpoint);
         }
         let hub = Hub::new(config, database)?;
         let stop = Arc::clone(&hub.shared.served.stop);

@@ -1,8 +1,9 @@
 //! State that all threads of a server share.
 
-use crate::access::logins::Logins;
+use crate::access::logins::{Logins, Peer};
 use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::budget::Charge;
+use crate::certificates::Certificates;
 use crate::counters::AllCounters;
 use crate::live::Live;
 use crate::loop_load::LoopLoad;
@@ -28,6 +29,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use tls::{Session, Stream};
 
 /// State of a server.
 ///
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     /// Loads of the event loops.
     pub(crate) loads: Arc<[Arc<LoopLoad>]>,
     pub(crate) entity_tags: EntityTags,
+    /// Certificates, if clients may use TLS.
+    pub(crate) certificates: Option<Certificates>,
     /// Logins, on a server with users.
     pub(crate) logins: Logins,
     /// Iterator of the connections that have not started one of their own.
@@ -89,6 +93,7 @@ impl Shared {
     ) -> Result<Arc<Self>> {
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;
+        let certificates = config.tls.clone().map(Certificates::read).transpose()?;
         let takes_id = config.update_log.is_some() || config.following.master.is_some();
         let id = u16::try_from(server_id).map_err(|_| Error::ServerId(server_id))?;
         if takes_id && id == 0 {
@@ -140,6 +145,7 @@ impl Shared {
             loads,
             scheduler: OnceLock::new(),
             scripts: OnceLock::new(),
+            certificates,
             entity_tags: EntityTags::new(served.kind),
             logins: Logins::new(),
             cursor: Mutex::default(),
@@ -193,9 +199,14 @@ impl Shared {
     }
 
     /// Serves the client of this socket as a replica from now on.
-    pub(crate) fn hand_to_replica(&self, socket: &OwnedFd, request: ReplicaRequest) {
+    pub(crate) fn hand_to_replica(
+        &self,
+        socket: &OwnedFd,
+        session: Option<Box<Session>>,
+        request: ReplicaRequest,
+    ) {
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => self.replication.serve(socket, request),
+            Ok(socket) => self.replication.serve(Stream::new(socket.into(), session), request),
             Err(error) => tracing::error!("cannot serve replica {}: {error}", request.replica),
         }
     }
@@ -215,6 +226,8 @@ impl Shared {
     pub(crate) fn upgrade_connection(
         &self,
         socket: &OwnedFd,
+        session: Option<Box<Session>>,
+        peer: Option<Peer>,
         unsent: Vec<u8>,
         received: Vec<u8>,
     ) -> bool {
@@ -224,7 +237,10 @@ impl Shared {
             return false;
         };
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => upgrade.serve(UpgradedConnection { socket, unsent, received }),
+            Ok(socket) => {
+                let peer = peer.unwrap_or_default();
+                upgrade.serve(UpgradedConnection { socket, session, peer, unsent, received })
+            }
             Err(error) => {
                 tracing::error!("cannot hand over a WebDAV connection, which is closed: {error}")
             }

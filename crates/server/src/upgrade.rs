@@ -1,15 +1,21 @@
 //! Connection upgrade: hands a connection over to another front end, for good.
 
+use crate::access::logins::Peer;
 use crate::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
 use std::ops::Deref;
 use std::sync::Arc;
+use tls::Session as TlsSession;
 
 /// A connection that is handed over.
 #[derive(Debug)]
 pub struct UpgradedConnection {
     /// Its socket, in non-blocking mode.
     pub socket: OwnedFd,
+    /// Its TLS session, if its bytes travel in one.
+    pub session: Option<Box<TlsSession>>,
+    /// Its peer, as far as users are concerned.
+    pub peer: Peer,
     /// Replies to be sent first, once [`crate::Records::commit`] has returned.
     pub unsent: BudgetedBytes,
     /// Bytes received of the request that it is handed over with, and of later requests.

@@ -70,7 +70,10 @@ pub enum SessionError {
     #[error("{0}")]
     Protocol(#[from] rustls::Error),
     /// A message of the handshake is longer than a session keeps.
-    #[error("a message of the handshake is longer than {} bytes", crate::INCOMING_BYTES_MAX)]
+    #[error(
+        "a message of the handshake is longer than {} bytes",
+        crate::limits::INCOMING_BYTES_MAX
+    )]
     TooLong,
     /// There is nothing to encrypt with: the handshake is not complete, or the session has ended.
     #[error("the session cannot send")]

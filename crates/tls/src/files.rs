@@ -1,15 +1,13 @@
 //! Files in PEM format: certificates and private keys.
 
 use crate::Error;
+use crate::limits::FILE_BYTES_MAX;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-
-/// Longest file, in bytes. All authorities of a system together take 200 KB.
-const FILE_BYTES_MAX: u64 = 8 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };

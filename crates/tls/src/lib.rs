@@ -15,6 +15,7 @@
 mod client_config;
 mod error;
 mod files;
+mod limits;
 mod names;
 mod outgoing;
 mod provider;
@@ -24,6 +25,7 @@ mod stream;
 
 pub use client_config::{ClientConfig, ClientSettings};
 pub use error::{Error, SessionError};
+pub use limits::{INCOMING_BYTES_MAX, SESSION_BYTES};
 pub use server_config::{ServerConfig, ServerFiles};
-pub use session::{FIRST_BYTE, INCOMING_BYTES_MAX, SESSION_BYTES, Session};
+pub use session::{FIRST_BYTE, Session};
 pub use stream::Stream;

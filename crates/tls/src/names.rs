@@ -1,5 +1,6 @@
 //! Names: the user that a client certificate names.
 
+use crate::limits::NAME_BYTES_MAX;
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
@@ -7,9 +8,6 @@ use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Any, Decode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
-
-/// Longest name, in bytes. A longer one names no user.
-const NAME_BYTES_MAX: usize = 255;
 
 /// Returns the user that a certificate names: the common name of its subject, or else its first
 /// alternative name that is a mail address or a host name.

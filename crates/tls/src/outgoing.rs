@@ -57,6 +57,14 @@ impl Outgoing {
         self.bytes = unsent;
     }
 
+    /// Moves the records to the beginning of `buffer`. Returns their length.
+    pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> usize {
+        let Self { bytes, sent, end } = std::mem::take(self);
+        *buffer = bytes;
+        buffer.copy_within(sent..end, 0);
+        end - sent
+    }
+
     /// Returns the size of the buffer, in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
@@ -103,7 +111,8 @@ mod tests {
         assert_eq!(buffer.len(), 1000);
         push(&mut outgoing, b"!");
         assert_eq!(outgoing.unsent(), b"ords!");
-        outgoing.consume(5);
+        assert_eq!(outgoing.take(&mut buffer), 5);
+        assert_eq!(&buffer[..5], b"ords!");
         outgoing.give_back(&mut buffer);
         assert_eq!((outgoing.unsent().len(), outgoing.capacity()), (0, 0));
     }

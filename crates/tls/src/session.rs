@@ -5,6 +5,7 @@
 //! records that were not sent. rustls decrypts in the buffer that the caller receives into.
 
 use crate::client_config::ClientConfig;
+use crate::limits::{INCOMING_BYTES_MAX, SESSION_BYTES};
 use crate::outgoing::Outgoing;
 use crate::{Error, ServerConfig, SessionError, names};
 use rustls::CommonState;
@@ -17,13 +18,6 @@ use std::sync::Arc;
 
 /// First byte that a client of TLS sends. No other protocol here begins with it.
 pub const FIRST_BYTE: u8 = 0x16;
-
-/// Most bytes of an incomplete record or message that a session keeps. A record has 18 KiB at most,
-/// and a message of the handshake, such as a chain of certificates, is hardly longer.
-pub const INCOMING_BYTES_MAX: usize = 32 << 10;
-
-/// Memory of a session without buffers, in bytes, as measured and rounded up.
-pub const SESSION_BYTES: usize = 4 << 10;
 
 /// Most bytes that a record has beside its content.
 const RECORD_OVERHEAD_BYTES: usize = 32;
@@ -108,6 +102,11 @@ impl Session {
         self.is_over
     }
 
+    /// Returns whether the session keeps an incomplete record or message.
+    pub fn has_incomplete(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
     /// Returns whether the peer has ended its stream properly.
     pub fn has_ended(&self) -> bool {
         self.has_ended
@@ -156,7 +155,7 @@ impl Session {
             }
         }
         if self.has_ended {
-            // What follows the end is ignored.
+            // Bytes that follow the end are ignored.
             return Ok(());
         }
         let rest = &records[start..];
@@ -248,6 +247,11 @@ impl Session {
     /// Removes the first bytes of [`Session::unsent`], which have been sent.
     pub fn consume(&mut self, bytes: usize) {
         self.outgoing.consume(bytes);
+    }
+
+    /// Moves the records to be sent to the beginning of `buffer`. Returns their length.
+    pub fn take_unsent(&mut self, buffer: &mut Vec<u8>) -> usize {
+        self.outgoing.take(buffer)
     }
 
     /// Lends the session a buffer for the records that follow, unless it has unsent ones.

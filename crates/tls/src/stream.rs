@@ -125,14 +125,9 @@ impl Stream {
 
     /// Sends the records that the session has made.
     fn send_records(&self, tls: &Tls) -> io::Result<()> {
-        let _writing = tls.writing.lock();
-        let records = {
-            let mut session = tls.session.lock();
-            let records = session.unsent().to_vec();
-            session.consume(records.len());
-            records
-        };
-        (&self.socket).write_all(&records)
+        let mut records = tls.writing.lock();
+        let unsent = tls.session.lock().take_unsent(&mut records);
+        (&self.socket).write_all(&records[..unsent])
     }
 
     fn read_plain(&self, tls: &Tls, buffer: &mut [u8]) -> io::Result<usize> {
@@ -164,9 +159,7 @@ impl Stream {
             let mut session = tls.session.lock();
             session.lend(&mut records);
             let sealed = session.seal(plain);
-            let unsent = session.unsent().len();
-            session.consume(unsent);
-            session.give_back(&mut records);
+            let unsent = session.take_unsent(&mut records);
             sealed?;
             unsent
         };

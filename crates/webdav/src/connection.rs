@@ -1,6 +1,7 @@
 //! Connections taken over from the server, as hyper reads and writes them.
 
 use crate::heads::Heads;
+use crate::transport::Transport;
 use crate::work::Work;
 use server::{BudgetedBytes, Pace};
 use std::io;
@@ -9,7 +10,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes per read of a socket.
@@ -29,7 +29,7 @@ pub(crate) struct Limits {
 
 /// A socket, and the bytes already read from it.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     received: Option<BudgetedBytes>,
     /// Bytes of `received` that were checked.
     checked: usize,
@@ -147,7 +147,7 @@ impl Connection {
     /// Creates a connection that ends if the client exceeds its `limits`, not counting the server's
     /// own time in `work`.
     pub(crate) fn new(
-        stream: TcpStream,
+        stream: Transport,
         received: Option<BudgetedBytes>,
         limits: Limits,
         work: Work,
@@ -252,7 +252,11 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        match flushed {
+            Poll::Pending => self.check(context, flushed, Transfer::SendBlocked),
+            Poll::Ready(_) => flushed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -265,7 +269,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     /// Returns a connection whose client has sent the beginning of a request.
     async fn connected(limits: Limits, work: &Work) -> (Connection, TcpStream) {
@@ -273,7 +277,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let client = TcpStream::connect(address).await.expect("a client");
         let (stream, _) = listener.accept().await.expect("a connection");
-        (Connection::new(stream, None, limits, work.clone()), client)
+        (Connection::new(Transport::new(stream, None), None, limits, work.clone()), client)
     }
 
     fn run(test: impl Future<Output = ()>) {

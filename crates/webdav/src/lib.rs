@@ -34,6 +34,7 @@ mod properties;
 mod request;
 mod service;
 mod system;
+mod transport;
 mod work;
 
 pub use document::LEVELS_MAX;

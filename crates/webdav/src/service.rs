@@ -9,6 +9,7 @@ use crate::locks::Locks;
 use crate::path::{file_key, folder_key};
 use crate::request::Request;
 use crate::system::System;
+use crate::transport::Transport;
 use crate::work::Work;
 use bytes::Bytes;
 use dav_server::body::Body;
@@ -151,7 +152,7 @@ async fn serve_connection(
     state: &State,
     handed: UpgradedConnection,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let UpgradedConnection { socket, unsent, received } = handed;
+    let UpgradedConnection { socket, session, peer, unsent, received } = handed;
     // It is only used to send and receive, which is the same for all kinds of socket.
     let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
     if !unsent.is_empty() {
@@ -161,9 +162,11 @@ async fn serve_connection(
     let (timeout, idle_timeout) = state.records.time_limits();
     let limits = Limits { timeout, idle_timeout };
     let work = Work::default();
-    let peer = Mutex::new(Peer::new(stream.peer_addr().ok()));
+    let peer = Mutex::new(peer);
+    let stream = Transport::new(stream, session);
     let mut connection = Connection::new(stream, Some(received), limits, work.clone());
     connection.write_all(&unsent).await?;
+    connection.flush().await?;
     drop(unsent);
     let service = service_fn(|request| async {
         let responding = work.respond();

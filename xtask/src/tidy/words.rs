@@ -25,6 +25,7 @@ const PLAIN: &[&str] = &[
     "crates/client",
     "crates/compare",
     "crates/server",
+    "crates/tls",
     "crates/webdav",
     "crates/wire",
     "docs",

@@ -95,6 +95,11 @@ impl Users {
         Ok(Self(users))
     }
 
+    /// Returns whether there is a user of this name.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|user| user.name == name)
+    }
+
     /// Returns whether a user has this name and password. The time taken does not depend on the
     /// result.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {

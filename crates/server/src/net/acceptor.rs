@@ -4,7 +4,7 @@ use crate::counters::{Count, Counters};
 use crate::net::balance;
 use crate::net::connection::Connection;
 use crate::net::hub::Hub;
-use crate::net::listener::Listener;
+use crate::net::listener::{Beginning, Listener};
 use crate::net::mailbox::Message;
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -54,7 +54,7 @@ fn accept_waiting(hub: &Hub, listener: &Listener, counters: &Counters) {
         match listener.accept() {
             Ok(socket) => {
                 counters.count(Count::Accepted);
-                admit(hub, socket, counters);
+                admit(hub, socket, listener.beginning, counters);
             }
             Err(Errno::AGAIN) => return,
             // The client or its network is gone already.
@@ -78,7 +78,7 @@ fn accept_waiting(hub: &Hub, listener: &Listener, counters: &Counters) {
     }
 }
 
-fn admit(hub: &Hub, socket: OwnedFd, counters: &Counters) {
+fn admit(hub: &Hub, socket: OwnedFd, beginning: Beginning, counters: &Counters) {
     let shared = &hub.shared;
     let connections_max = shared.live.connections_max();
     if shared.connections() >= connections_max {
@@ -101,5 +101,6 @@ fn admit(hub: &Hub, socket: OwnedFd, counters: &Counters) {
     let now_ms = shared.milliseconds_at(Instant::now());
     let mailbox = balance::for_new_connection(&hub.mailboxes, now_ms);
     mailbox.load.connections.fetch_add(1, Ordering::Relaxed);
-    mailbox.post(Message::Adopt(Box::new(Connection::new(socket, Arc::clone(shared)))));
+    let connection = Connection::new(socket, beginning, Arc::clone(shared));
+    mailbox.post(Message::Adopt(Box::new(connection)));
 }

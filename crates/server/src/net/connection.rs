@@ -6,19 +6,21 @@
 use crate::access::logins::Peer;
 use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::budget::Charge;
+use crate::net::listener::Beginning;
 use crate::net::pace::Pace;
 use crate::net::pending_reply::{FirstAcknowledgement, PendingReply};
 use crate::net::slab::Token;
+use crate::net::transport::Transport;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, getpeername, send, shutdown};
+use rustix::net::{Shutdown, getpeername, shutdown};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use tls::Session as TlsSession;
 
 /// State of a connection: whether its next request may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,9 @@ pub(crate) enum Stage {
 /// A client connection.
 pub(crate) struct Connection {
     socket: OwnedFd,
+    pub(crate) transport: Transport,
+    /// Time by which the handshake of TLS must be complete, in seconds since the server started.
+    pub(crate) handshake_until_s: Option<u64>,
     /// State of the client across requests.
     pub(crate) session: Session,
     /// Input that is not executed yet, mostly an incomplete request.
@@ -86,15 +91,19 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(socket: OwnedFd, beginning: Beginning, shared: Arc<Shared>) -> Self {
         let mut session = Session::default();
         if shared.config.users.is_some() {
-            let peer = getpeername(&socket).ok().flatten();
-            let address = peer.and_then(|address| SocketAddr::try_from(address).ok());
-            session.peer = Some(Box::new(Peer::new(address)));
+            session.peer = Some(Box::new(Peer::new(address_of(&socket))));
         }
         Self {
             socket,
+            transport: match beginning {
+                Beginning::Plain => Transport::Plain,
+                Beginning::Either => Transport::Undecided,
+                Beginning::Tls => Transport::Expected,
+            },
+            handshake_until_s: None,
             session,
             input: Vec::new(),
             needed: 0,
@@ -127,9 +136,25 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
-    /// Returns the number of bytes of replies that are not sent yet.
+    /// Returns the address of the client, or `None` for a Unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        address_of(&self.socket)
+    }
+
+    /// Returns the number of bytes that are not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsealed_bytes() + self.transport.unsent_bytes()
+    }
+
+    /// Returns the number of bytes of replies that are not sent yet, and not encrypted.
+    fn unsealed_bytes(&self) -> usize {
         self.output.len() - self.sent
+    }
+
+    /// Returns whether there is anything that is not sent yet.
+    #[inline]
+    fn has_unsent(&self) -> bool {
+        !self.output.is_empty() || self.transport.unsent_bytes() > 0
     }
 
     /// Returns whether the next request may be executed.
@@ -147,7 +172,7 @@ impl Connection {
         self.session.http.is_sending()
             && self.stage == Stage::Open
             && self.pending_reply.is_none()
-            && self.output.is_empty()
+            && !self.has_unsent()
             && !self.broken
     }
 
@@ -162,7 +187,8 @@ impl Connection {
     pub(crate) fn is_movable(&self) -> bool {
         self.stage == Stage::Open
             && self.pending_reply.is_none()
-            && self.output.is_empty()
+            && !self.has_unsent()
+            && self.handshake_until_s.is_none()
             && !self.session.http.is_sending()
             && !self.ended
             && !self.broken
@@ -180,7 +206,9 @@ impl Connection {
         let is_part = if is_pooled {
             self.is_uploading
         } else {
-            !self.input.is_empty() || self.session.http.is_receiving()
+            !self.input.is_empty()
+                || self.session.http.is_receiving()
+                || self.transport.session().is_some_and(TlsSession::has_incomplete)
         };
         match &mut self.request {
             Some(request) if is_part => request.add(received, now_ms),
@@ -193,7 +221,7 @@ impl Connection {
     /// large reply count as one reply.
     #[inline]
     pub(crate) fn note_output(&mut self, sent: usize, now_ms: u64) {
-        let is_all = self.output.is_empty() && !self.session.http.is_sending();
+        let is_all = !self.has_unsent() && !self.session.http.is_sending();
         match &mut self.reply {
             reply if is_all || self.pending_reply.is_some() => *reply = None,
             Some(reply) => reply.add(sent, now_ms),
@@ -222,7 +250,7 @@ impl Connection {
     /// Returns whether the connection can be closed: nothing is expected from the client or to be
     /// sent.
     pub(crate) fn is_done(&self) -> bool {
-        let quiet = self.pending_reply.is_none() && self.output.is_empty();
+        let quiet = self.pending_reply.is_none() && !self.has_unsent();
         self.broken
             || quiet
                 && match self.stage {
@@ -234,31 +262,22 @@ impl Connection {
 
     /// Sends a reply, after those that wait, and returns the number of bytes sent. Keeps what
     /// cannot be sent now. `reply` is empty afterwards. Its memory stays with the caller unless
-    /// most of it is still needed.
-    pub(crate) fn deliver(&mut self, reply: &mut Vec<u8>) -> usize {
-        if self.pending_reply.is_some() || !self.output.is_empty() {
+    /// most of it is still needed. `records` is a buffer for a session.
+    pub(crate) fn deliver(&mut self, reply: &mut Vec<u8>, records: &mut Vec<u8>) -> usize {
+        if self.pending_reply.is_some() || self.has_unsent() {
             self.keep(reply, 0);
             return 0;
         }
-        match send(&self.socket, reply, SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == reply.len() => {
-                reply.clear();
-                sent
-            }
-            Ok(sent) => {
-                self.keep(reply, sent);
-                sent
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {
-                self.keep(reply, 0);
-                0
-            }
-            Err(_) => {
-                self.broken = true;
-                reply.clear();
-                0
-            }
+        let sent = self.transport.send(&self.socket, reply, records);
+        if sent.is_broken {
+            self.broken = true;
+            reply.clear();
+        } else if sent.plain == reply.len() {
+            reply.clear();
+        } else {
+            self.keep(reply, sent.plain);
         }
+        sent.bytes
     }
 
     /// Removes and returns the bytes of replies that are not sent yet.
@@ -290,7 +309,7 @@ impl Connection {
         acknowledgement: FirstAcknowledgement,
         now: Instant,
     ) {
-        let before = self.unsent_bytes();
+        let before = self.unsealed_bytes();
         let first = FirstAcknowledgement { at: before + acknowledgement.at, ..acknowledgement };
         // Replies that are pending already come first.
         let (since, acknowledgement) = self.pending_reply.map_or((now, first), |pending_reply| {
@@ -309,30 +328,36 @@ impl Connection {
         self.stage = Stage::Refusing;
     }
 
-    /// Sends the waiting replies as far as the socket takes them. Returns the number of bytes sent.
-    pub(crate) fn flush(&mut self) -> usize {
-        if self.pending_reply.is_some() || self.output.is_empty() {
+    /// Sends the waiting replies, and what the session has to send, as far as the socket takes
+    /// them. Returns the number of bytes sent.
+    pub(crate) fn flush(&mut self, records: &mut Vec<u8>) -> usize {
+        if !self.has_unsent() {
             return 0;
         }
-        match send(&self.socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
-            Ok(sent) => {
-                self.sent += sent;
-                if self.sent == self.output.len() {
-                    self.output = Vec::new();
-                    self.sent = 0;
-                }
-                sent
-            }
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => {
-                self.broken = true;
-                0
-            }
+        let replies = if self.pending_reply.is_some() { &[] } else { &self.output[self.sent..] };
+        if replies.is_empty() && self.transport.unsent_bytes() == 0 {
+            return 0;
+        }
+        let sent = self.transport.send(&self.socket, replies, records);
+        self.broken |= sent.is_broken;
+        self.sent += sent.plain;
+        if self.sent == self.output.len() {
+            self.output = Vec::new();
+            self.sent = 0;
+        }
+        sent.bytes
+    }
+
+    /// Ends the session of TLS, if there is one.
+    pub(crate) fn end_session(&mut self) {
+        if !self.broken {
+            self.transport.end(&self.socket);
         }
     }
 
     /// Ends the stream to the client.
-    pub(crate) fn end_output(&self) {
+    pub(crate) fn end_output(&mut self) {
+        self.end_session();
         // If this fails the client is gone, which the next read reports.
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
@@ -344,7 +369,9 @@ impl Connection {
         if !self.paused {
             wanted |= EventFlags::IN;
         }
-        if self.pending_reply.is_none() && !self.output.is_empty() {
+        if self.pending_reply.is_none() && !self.output.is_empty()
+            || self.transport.unsent_bytes() > 0
+        {
             wanted |= EventFlags::OUT;
         }
         if wanted == self.watched {
@@ -376,7 +403,7 @@ impl Connection {
     #[inline]
     pub(crate) fn charge(&mut self) -> bool {
         let buffers = self.input.capacity() + self.output.capacity();
-        self.charge.set(buffers + self.session.bytes())
+        self.charge.set(buffers + self.session.bytes() + self.transport.bytes())
     }
 
     /// Frees the buffers and their contents.
@@ -387,6 +414,11 @@ impl Connection {
         self.needed = 0;
         self.reparse = Reparse::default();
     }
+}
+
+fn address_of(socket: &OwnedFd) -> Option<SocketAddr> {
+    let peer = getpeername(socket).ok().flatten();
+    peer.and_then(|address| SocketAddr::try_from(address).ok())
 }
 
 impl Drop for Connection {

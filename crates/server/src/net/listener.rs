@@ -12,16 +12,39 @@ use std::path::{Path, PathBuf};
 /// Most connections that the system completes before they are accepted.
 const BACKLOG: i32 = 1024;
 
+/// How a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// Without TLS.
+    Plain,
+    /// With TLS if the first byte is that of TLS.
+    Either,
+    /// With TLS.
+    Tls,
+}
+
 /// A listening socket. Dropping it closes it and removes the file of a Unix socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
+    /// How its connections begin.
+    pub(crate) beginning: Beginning,
     file: Option<PathBuf>,
 }
 
 impl Listener {
-    /// Listens on every address of `endpoint`.
-    pub(crate) fn bind(endpoint: &Endpoint) -> Result<Vec<Self>> {
+    /// Listens on every address of `endpoint`. Connections to a Unix socket begin without TLS,
+    /// unless it is required.
+    pub(crate) fn bind(endpoint: &Endpoint, beginning: Beginning) -> Result<Vec<Self>> {
+        let mut listeners = Self::bind_plain(endpoint)?;
+        for listener in &mut listeners {
+            let is_unix = listener.file.is_some() && beginning == Beginning::Either;
+            listener.beginning = if is_unix { Beginning::Plain } else { beginning };
+        }
+        Ok(listeners)
+    }
+
+    fn bind_plain(endpoint: &Endpoint) -> Result<Vec<Self>> {
         let failed =
             |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
         match endpoint {
@@ -77,7 +100,7 @@ impl Listener {
         }
         net::bind(&socket, &address)?;
         net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, file: None })
+        Ok(Self { socket, beginning: Beginning::Plain, file: None })
     }
 
     fn bind_unix(path: &Path) -> rustix::io::Result<Self> {
@@ -92,7 +115,7 @@ impl Listener {
             result => result?,
         }
         net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, file: Some(path.to_path_buf()) })
+        Ok(Self { socket, beginning: Beginning::Plain, file: Some(path.to_path_buf()) })
     }
 
     /// Accepts a connection, or fails with `AGAIN` if none waits.

@@ -12,4 +12,5 @@ pub(crate) mod pending_reply;
 mod pooled_reply;
 pub(crate) mod script_pool;
 pub(crate) mod slab;
+pub(crate) mod transport;
 pub(crate) mod worker_pool;

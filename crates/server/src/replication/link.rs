@@ -13,10 +13,10 @@ use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
 use super::{Extended, HEARTBEAT, ReplicaRequest, SILENCE_MAX};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Instant;
+use tls::Stream;
 use wire::Parse;
 use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
 use wire::replication::{
@@ -32,12 +32,12 @@ const COMPRESSION_LEVEL: i32 = 1;
 pub(super) fn send(
     replication: &Replication,
     log: &UpdateLog,
-    stream: &TcpStream,
+    stream: &Stream,
     request: ReplicaRequest,
     extended: Extended,
     replica: &Replica,
 ) -> Result<(), Failure> {
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.socket().set_read_timeout(Some(SILENCE_MAX))?;
     // Position at which the replica begins, which is 1 if it has nothing.
     replica.announce((request.from_us - 1).max(1));
     let mut sending = stream;
@@ -52,7 +52,7 @@ pub(super) fn send(
             let heard = listen(replication, log, stream, replica, &pulse);
             is_disconnected.store(true, Ordering::SeqCst);
             // Wakes the thread that waits for log entries, which has no replica to serve any more.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shut_down();
             log.wake();
             heard
         })?;
@@ -60,7 +60,7 @@ pub(super) fn send(
         let mut link =
             Link { replication, log, request, replica, is_disconnected, outlet, roots: None };
         let sent = link.serve(extended, resume.as_ref());
-        let _ = stream.shutdown(Shutdown::Both);
+        let _ = stream.shut_down();
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         replication.confirm(log);
         sent.and(heard)
@@ -68,7 +68,7 @@ pub(super) fn send(
 }
 
 /// Receives the progress of a replica in each log.
-fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
+fn hear_resume(mut stream: &Stream) -> Result<Resume, Failure> {
     let mut bytes = Vec::new();
     loop {
         match Resume::parse(&bytes) {
@@ -87,7 +87,7 @@ fn hear_resume(mut stream: &TcpStream) -> Result<Resume, Failure> {
 fn listen(
     replication: &Replication,
     log: &UpdateLog,
-    mut stream: &TcpStream,
+    mut stream: &Stream,
     replica: &Replica,
     pulse: &Pulse<'_>,
 ) -> Result<(), Failure> {

@@ -37,10 +37,10 @@ pub(crate) use semi_sync::SemiSync;
 use crate::ops::served::Served;
 use crate::update_log::UpdateLog;
 use follower::Follower;
-use rustix::fd::OwnedFd;
 use sender::Senders;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Stream;
 use wire::replication::LogProgress;
 
 /// Interval of the heartbeats of each end of a link.
@@ -110,8 +110,8 @@ impl Replication {
     }
 
     /// Serves a replica on a thread of its own.
-    pub(crate) fn serve(self: &Arc<Self>, socket: OwnedFd, request: ReplicaRequest) {
-        if let Err(error) = self.senders.serve(self, socket, request) {
+    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, request: ReplicaRequest) {
+        if let Err(error) = self.senders.serve(self, stream, request) {
             tracing::error!("cannot serve replica {}: {error}", request.replica);
         }
     }

@@ -11,13 +11,13 @@ use super::whole::WholeMessages;
 use crate::update_log::now_us;
 use parking_lot::Mutex;
 use std::io::Write;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tls::Stream;
 use wire::replication::{FromMaster, Position};
 
 /// The sending half of a link.
 pub(super) struct Pulse<'s> {
-    stream: &'s TcpStream,
+    stream: &'s Stream,
     sent: Mutex<Sent>,
 }
 
@@ -29,7 +29,7 @@ struct Sent {
 }
 
 impl<'s> Pulse<'s> {
-    pub(super) fn new(stream: &'s TcpStream) -> Self {
+    pub(super) fn new(stream: &'s Stream) -> Self {
         Self { stream, sent: Mutex::new(Sent { at: Instant::now(), position: None }) }
     }
 
@@ -69,14 +69,14 @@ impl<'s> Pulse<'s> {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use wire::Parse;
 
     #[test]
     fn the_last_position_is_repeated_after_a_second_of_silence_and_not_before() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let stream = TcpStream::connect(address).expect("a connection");
+        let stream = Stream::from(TcpStream::connect(address).expect("a connection"));
         let mut replica = listener.accept().expect("a connection").0;
         let pulse = Pulse::new(&stream);
         std::thread::sleep(HEARTBEAT);
@@ -88,7 +88,7 @@ mod tests {
         std::thread::sleep(HEARTBEAT);
         pulse.beat().expect("a connection");
         pulse.beat().expect("a connection");
-        stream.shutdown(std::net::Shutdown::Write).expect("a connection");
+        stream.shut_down().expect("a connection");
         let mut received = Vec::new();
         replica.read_to_end(&mut received).expect("a connection");
         let repeated = received.strip_prefix(b"messages").expect("what was sent first");

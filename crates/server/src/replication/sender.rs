@@ -13,13 +13,12 @@ use super::whole::WholeMessages;
 use super::{HEARTBEAT, ReplicaRequest};
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
-use rustix::fd::OwnedFd;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use tls::Stream;
 use wire::update_log::Message;
 
 /// Most replicas at a time.
@@ -44,7 +43,7 @@ pub(super) struct Senders {
 
 #[derive(Debug)]
 struct Sender {
-    stream: TcpStream,
+    stream: Arc<Stream>,
     replica: Arc<Replica>,
     thread: JoinHandle<()>,
 }
@@ -54,7 +53,7 @@ impl Senders {
     pub(super) fn serve(
         &self,
         replication: &Arc<Replication>,
-        socket: OwnedFd,
+        stream: Stream,
         request: ReplicaRequest,
     ) -> std::io::Result<()> {
         let ReplicaRequest { replica, from_us, extended } = request;
@@ -76,18 +75,19 @@ impl Senders {
             );
             return Ok(());
         }
-        // The stream is only read and written, which works on any kind of socket.
-        let stream = TcpStream::from(socket);
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        // The socket is only read and written, which works on any kind of it.
+        let socket = stream.socket();
+        socket.set_nonblocking(false)?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         // The socket may be of another kind than TCP.
         let wait_ms = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
-        if let Err(error) = set_tcp_user_timeout(&stream, wait_ms) {
+        if let Err(error) = set_tcp_user_timeout(socket, wait_ms) {
             tracing::debug!(
                 "replica {replica}: cannot limit the wait for TCP acknowledgements: {error}"
             );
         }
-        let sending = stream.try_clone()?;
+        let stream = Arc::new(stream);
+        let sending = Arc::clone(&stream);
         let (replication, log) = (Arc::clone(replication), Arc::clone(log));
         let port = extended.map_or(0, |extended| extended.port);
         let known = Arc::new(Replica::new(replica, address(&stream, port), extended.is_some()));
@@ -108,7 +108,7 @@ impl Senders {
                 Err(error) => tracing::warn!("replica {replica}: disconnected: {error}"),
             }
             // The other handle would keep the socket open.
-            let _ = sending.shutdown(Shutdown::Both);
+            let _ = sending.shut_down();
         })?;
         threads.push(Sender { stream, replica: known, thread });
         Ok(())
@@ -148,7 +148,7 @@ impl Senders {
         // The threads take the lock when they end, so it is released here.
         let threads = std::mem::take(&mut *self.threads.lock());
         for Sender { stream, thread, .. } in threads {
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shut_down();
             // The panic was already printed.
             let _ = thread.join();
         }
@@ -156,8 +156,8 @@ impl Senders {
 }
 
 /// Returns the address of a replica on its port, or else that of its connection.
-fn address(stream: &TcpStream, port: u16) -> String {
-    match stream.peer_addr() {
+fn address(stream: &Stream, port: u16) -> String {
+    match stream.socket().peer_addr() {
         Ok(mut peer) => {
             if port != 0 {
                 peer.set_port(port);
@@ -200,7 +200,7 @@ pub(super) enum Failure {
 fn send(
     replication: &Replication,
     log: &UpdateLog,
-    stream: &TcpStream,
+    stream: &Stream,
     ReplicaRequest { replica, from_us, .. }: ReplicaRequest,
     known: &Replica,
 ) -> Result<(), Failure> {

@@ -5,14 +5,16 @@
 //! messages only, and only when there is space for all of them. A writable socket has a third of
 //! its buffer free. The limit of a quarter leaves space for the system's own overhead.
 //!
+//! Over TLS the records add less than one part in 500, for which there is space, too.
+//!
 //! A longer message is the exception. It is sent in parts, after the buffer was enlarged as far as
 //! the system allows (`net.core.wmem_max`).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 use std::io::{Error, ErrorKind, Result, Write};
-use std::net::TcpStream;
 use std::time::Duration;
+use tls::Stream;
 
 /// A writable socket has at least one part in this many of its send buffer free.
 const FREE_PART: usize = 4;
@@ -22,7 +24,7 @@ const ENLARGED_FOR_BYTES_MAX: usize = 16 << 20;
 
 /// Output buffer of whole messages for a socket.
 pub(super) struct WholeMessages<'s> {
-    stream: &'s TcpStream,
+    stream: &'s Stream,
     /// Timeout of the wait for space.
     timeout: Duration,
     bytes: Vec<u8>,
@@ -31,7 +33,7 @@ pub(super) struct WholeMessages<'s> {
 }
 
 impl<'s> WholeMessages<'s> {
-    pub(super) fn new(stream: &'s TcpStream, timeout: Duration) -> Self {
+    pub(super) fn new(stream: &'s Stream, timeout: Duration) -> Self {
         Self { stream, timeout, bytes: Vec::new(), ends: Vec::new() }
     }
 
@@ -67,16 +69,16 @@ impl<'s> WholeMessages<'s> {
     /// Blocks until there is space. Returns how many bytes the socket takes at once, after its
     /// buffer was enlarged for a message of `wanted` bytes, as far as possible.
     fn await_space(&self, wanted: usize) -> Result<usize> {
-        let mut buffer = socket_send_buffer_size(self.stream)?;
+        let mut buffer = socket_send_buffer_size(self.stream.socket())?;
         if wanted > buffer / FREE_PART && wanted <= ENLARGED_FOR_BYTES_MAX {
             let enlarged = (wanted * FREE_PART).min(buffer_bytes_max());
             if enlarged > buffer {
                 // The system doubles the requested size, and returns the doubled size.
-                set_socket_send_buffer_size(self.stream, enlarged.div_ceil(2))?;
-                buffer = socket_send_buffer_size(self.stream)?;
+                set_socket_send_buffer_size(self.stream.socket(), enlarged.div_ceil(2))?;
+                buffer = socket_send_buffer_size(self.stream.socket())?;
             }
         }
-        let mut polled = [PollFd::new(self.stream, PollFlags::OUT)];
+        let mut polled = [PollFd::new(self.stream.socket(), PollFlags::OUT)];
         let timeout = Timespec {
             tv_sec: self.timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: self.timeout.subsec_nanos().into(),
@@ -100,13 +102,13 @@ fn buffer_bytes_max() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
-    fn pair() -> (TcpStream, TcpStream) {
+    fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let stream = TcpStream::connect(address).expect("a connection");
-        (stream, listener.accept().expect("a connection").0)
+        (stream.into(), listener.accept().expect("a connection").0)
     }
 
     /// Bytes that a socket accepts in one call without blocking are not split by a kill either.
@@ -116,9 +118,9 @@ mod tests {
             for bytes in [30, 1000, 20_000, usize::MAX] {
                 let (stream, _deaf) = pair();
                 if let Some(buffer) = buffer {
-                    set_socket_send_buffer_size(&stream, buffer).expect("a buffer");
+                    set_socket_send_buffer_size(stream.socket(), buffer).expect("a buffer");
                 }
-                stream.set_nonblocking(true).expect("a socket");
+                stream.socket().set_nonblocking(true).expect("a socket");
                 let timeout = Duration::from_millis(50);
                 let mut calls = 0;
                 while let Ok(space) = WholeMessages::new(&stream, timeout).await_space(1) {
@@ -135,23 +137,23 @@ mod tests {
     #[test]
     fn a_buffer_is_enlarged_for_a_long_message_and_never_made_smaller() {
         let (stream, _deaf) = pair();
-        set_socket_send_buffer_size(&stream, 4 << 10).expect("a buffer");
+        set_socket_send_buffer_size(stream.socket(), 4 << 10).expect("a buffer");
         let messages = WholeMessages::new(&stream, Duration::from_secs(5));
-        let small = socket_send_buffer_size(&stream).expect("a size");
+        let small = socket_send_buffer_size(stream.socket()).expect("a size");
         assert!(messages.await_space(1).expect("room") <= small / FREE_PART);
         let wanted = buffer_bytes_max() / FREE_PART;
         if wanted > small {
             assert!(messages.await_space(wanted).expect("room") >= wanted);
         }
-        let large = socket_send_buffer_size(&stream).expect("a size");
+        let large = socket_send_buffer_size(stream.socket()).expect("a size");
         messages.await_space(usize::MAX).expect("room");
-        assert_eq!(socket_send_buffer_size(&stream).expect("a size"), large);
+        assert_eq!(socket_send_buffer_size(stream.socket()).expect("a size"), large);
     }
 
     #[test]
     fn messages_that_do_not_fit_at_once_come_in_their_order() {
         let (stream, mut other) = pair();
-        set_socket_send_buffer_size(&stream, 4 << 10).expect("a buffer");
+        set_socket_send_buffer_size(stream.socket(), 4 << 10).expect("a buffer");
         let sent: Vec<Vec<u8>> =
             (0..300_u32).map(|number| vec![number as u8; (number * 37 % 5000) as usize]).collect();
         let expected = sent.concat();
@@ -166,7 +168,7 @@ mod tests {
         }
         messages.flush().expect("a reader");
         assert_eq!(messages.len(), 0);
-        stream.shutdown(std::net::Shutdown::Write).expect("a connection");
+        stream.shut_down().expect("a connection");
         assert_eq!(reading.join().expect("a reader"), expected);
     }
 }

@@ -129,6 +129,11 @@ impl Running {
         self.handle.stop();
     }
 
+    /// Reads the certificates again. Returns whether there are any.
+    pub(crate) fn reload_certificates(&self) -> server::Result<bool> {
+        self.handle.reload_certificates()
+    }
+
     /// Blocks until the server has stopped.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {

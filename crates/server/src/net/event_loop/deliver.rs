@@ -20,7 +20,7 @@ pub(super) fn out_of_memory(connection: &mut Connection) {
     connection.drop_buffers();
     connection.pending_reply = None;
     if is_between_replies {
-        connection.deliver(&mut OUT_OF_MEMORY.to_vec());
+        connection.deliver(&mut OUT_OF_MEMORY.to_vec(), &mut Vec::new());
     }
     connection.broken = true;
 }
@@ -31,7 +31,7 @@ impl LoopState {
         // The client's time counts from the reply.
         connection.moved_at_s = self.now_s();
         if !output.is_empty() && !connection.broken {
-            let sent = connection.deliver(output);
+            let sent = connection.deliver(output, &mut self.records);
             self.counters.add(Count::BytesWritten, sent as u64);
             connection.note_output(sent, self.now_ms());
         }
@@ -44,7 +44,7 @@ impl LoopState {
 
     /// Sends the waiting replies, then executes the requests that waited for them.
     pub(super) fn flush_and_resume(&mut self, token: Token, connection: &mut Connection) {
-        let sent = connection.flush();
+        let sent = connection.flush(&mut self.records);
         if sent > 0 {
             self.counters.add(Count::BytesWritten, sent as u64);
             connection.moved_at_s = self.now_s();
@@ -122,6 +122,7 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::net::hub::Hub;
+    use crate::net::listener::Beginning;
     use crate::ops::long::PIECE_BYTES;
     use crate::protocol::{self, Context, Step};
     use cabinet::Database;
@@ -149,7 +150,7 @@ mod tests {
     fn connected(state: &LoopState) -> (Connection, UnixStream) {
         let (client, socket) = UnixStream::pair().expect("sockets");
         socket.set_nonblocking(true).expect("a socket");
-        (Connection::new(socket.into(), Arc::clone(&state.shared)), client)
+        (Connection::new(socket.into(), Beginning::Plain, Arc::clone(&state.shared)), client)
     }
 
     #[test]
@@ -207,7 +208,7 @@ mod tests {
             let mut taken = 0;
             while taken < bytes {
                 taken += client.read(&mut [0; BUFFER_BYTES]).expect("a part");
-                let sent = connection.flush();
+                let sent = connection.flush(&mut Vec::new());
                 connection.note_output(sent, state.now_ms());
             }
             assert_eq!(connection.unsent_bytes(), 0);

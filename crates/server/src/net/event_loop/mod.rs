@@ -8,6 +8,7 @@
 //! it. Other threads post messages to the loop's [`Mailbox`].
 
 mod deliver;
+mod records;
 mod serve;
 
 use crate::acknowledgement::AcknowledgementPoint;
@@ -18,6 +19,7 @@ use crate::net::hub::Hub;
 use crate::net::mailbox::{Mailbox, Message};
 use crate::net::script_pool::ScriptJob;
 use crate::net::slab::{Slab, Token};
+use crate::net::transport::Transport;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -74,6 +76,10 @@ struct LoopState {
     input: Vec<u8>,
     /// Buffer into which replies are written.
     output: Vec<u8>,
+    /// Buffer for the records of TLS sessions, in both directions.
+    records: Vec<u8>,
+    /// Number of connections whose handshake of TLS must be complete some time.
+    handshaking: usize,
     /// Connections with pending replies, in the order of their acknowledgement points.
     pending_replies: VecDeque<(AcknowledgementPoint, Token)>,
     /// Durable position at the last check.
@@ -114,6 +120,8 @@ impl EventLoop {
             epoll,
             input: Vec::with_capacity(BUFFER_BYTES),
             output: Vec::with_capacity(BUFFER_BYTES),
+            records: Vec::new(),
+            handshaking: 0,
             pending_replies: VecDeque::new(),
             durable: 0,
             is_asking_log: false,
@@ -183,6 +191,7 @@ impl EventLoop {
 
     fn close(&mut self, token: Token) {
         if let Some(mut connection) = self.connections.remove(token) {
+            connection.end_session();
             self.state.detach(&mut connection);
         }
     }
@@ -230,6 +239,9 @@ impl EventLoop {
 
     fn adopt(&mut self, mut connection: Box<Connection>) {
         connection.moved_at_s = self.state.now_s();
+        if matches!(connection.transport, Transport::Expected) {
+            self.state.begin_handshake(&mut connection);
+        }
         let token = self.connections.insert(connection);
         if self.state.stop_at.is_some() {
             self.stop_connection(token);
@@ -373,6 +385,7 @@ impl EventLoop {
             if is_idle {
                 self.state.counters.count(Count::IdleKick);
             }
+            self.state.expire_handshake(self.connections.get_mut(token));
             self.close(token);
         }
     }
@@ -449,6 +462,7 @@ impl LoopState {
             Some(&CONFIRMATION_TICK)
         } else if times_out && connections > 0
             || self.lingering > 0
+            || self.handshaking > 0
             || !self.pending_replies.is_empty()
             || !self.parked.is_empty()
         {
@@ -459,6 +473,9 @@ impl LoopState {
     }
 
     fn is_late(&self, connection: &Connection, now_s: u64) -> bool {
+        if let Some(until_s) = connection.handshake_until_s {
+            return now_s > until_s;
+        }
         let quiet = Duration::from_secs(now_s.saturating_sub(connection.moved_at_s));
         let live = &self.shared.live;
         match connection.stage {
@@ -478,6 +495,9 @@ impl LoopState {
         connection.unwatch(&self.epoll);
         if matches!(connection.stage, Stage::Lingering { .. }) {
             self.lingering -= 1;
+        }
+        if connection.handshake_until_s.take().is_some() {
+            self.handshaking -= 1;
         }
         self.mailbox().load.connections.fetch_sub(1, Ordering::Relaxed);
     }

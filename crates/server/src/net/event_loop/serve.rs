@@ -10,6 +10,7 @@ use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
 use crate::net::script_pool::{CallCompletion, ScriptJob};
 use crate::net::slab::Token;
+use crate::net::transport::Transport;
 use crate::net::worker_pool::{Completion, Job, Task};
 use crate::ops::failure::Failure;
 use crate::protocol::refusal::Refusal;
@@ -52,20 +53,15 @@ impl LoopState {
     fn receive(&mut self, token: Token, connection: &mut Connection) {
         let fresh = connection.input.is_empty();
         let mut input = std::mem::take(if fresh { &mut self.input } else { &mut connection.input });
-        // The buffer grows by what has arrived, not by what a client announces.
-        input.reserve(BUFFER_BYTES);
-        let received = recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
-        let mut received_bytes = 0;
-        match received {
-            Ok((_, 0)) => connection.ended = true,
-            Ok((_, bytes)) => {
-                received_bytes = bytes;
-                self.counters.add(Count::BytesRead, bytes as u64);
-                connection.moved_at_s = self.now_s();
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => connection.broken = true,
-        }
+        let received_bytes = if matches!(connection.transport, Transport::Plain) {
+            // The buffer grows by what has arrived, not by what a client announces.
+            input.reserve(BUFFER_BYTES);
+            let received =
+                recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
+            self.note_received(connection, received.map(|(_, bytes)| bytes))
+        } else {
+            self.receive_records(connection, &mut input)
+        };
         if connection.stage != Stage::Open {
             // Input after the last request is discarded.
             input.clear();
@@ -88,6 +84,26 @@ impl LoopState {
             }
         }
         connection.note_input(received_bytes, self.now_ms());
+    }
+
+    /// Notes the outcome of a read. Returns the number of bytes received.
+    #[inline]
+    pub(super) fn note_received(
+        &mut self,
+        connection: &mut Connection,
+        received: rustix::io::Result<usize>,
+    ) -> usize {
+        match received {
+            Ok(0) => connection.ended = true,
+            Ok(bytes) => {
+                self.counters.add(Count::BytesRead, bytes as u64);
+                connection.moved_at_s = self.now_s();
+                return bytes;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => connection.broken = true,
+        }
+        0
     }
 
     /// Executes the requests that had to wait.
@@ -232,7 +248,10 @@ impl LoopState {
             // The new owner charges the budget for these bytes.
             connection.charge();
             let received = input[consumed..].to_vec();
-            if !self.shared.upgrade_connection(connection.socket(), unsent, received) {
+            let session = connection.transport.take_session();
+            let peer = connection.session.peer.take().map(|peer| *peer);
+            let (socket, shared) = (connection.socket(), &self.shared);
+            if !shared.upgrade_connection(socket, session, peer, unsent, received) {
                 out_of_memory(connection);
             }
             return input.len();
@@ -245,7 +264,8 @@ impl LoopState {
                     request.replica
                 );
             } else {
-                self.shared.hand_to_replica(connection.socket(), request);
+                let session = connection.transport.take_session();
+                self.shared.hand_to_replica(connection.socket(), session, request);
             }
         }
         if let Some(acknowledgement) = acknowledgement

@@ -412,8 +412,7 @@ impl<'a> Applier<'a> {
         }
         let root = self.names.sends_roots.then_some(root);
         let source = Source { origin: update.origin, master: self.master, root };
-        let succeeded =
-            replayer.replay(source, logged).map_err(|error| End::Lost(error.to_string()))?;
+        let succeeded = replayer.replay(source, logged).map_err(End::lost)?;
         if succeeded != logged.succeeded {
             let what = format!(
                 "the log entry at time stamp {timestamp_us} ended differently than on the master"
@@ -454,14 +453,14 @@ impl<'a> Applier<'a> {
             };
             let logs = self.partitions.logs();
             let logs = logs.iter().map(|progress| (progress.log, highest_us(progress))).collect();
-            log.record_roots(logs).map_err(|error| End::Lost(error.to_string()))?;
+            log.record_roots(logs).map_err(End::lost)?;
         }
         Ok(())
     }
 
     fn invalidate_roots(&self) -> Result<(), End> {
         let Some(log) = &self.served.update_log else { return Ok(()) };
-        log.invalidate_roots().map_err(|error| End::Lost(error.to_string()))
+        log.invalidate_roots().map_err(End::lost)
     }
 
     /// Logs a conflict, if the record was changed here later than the update, by the clocks of both

@@ -153,6 +153,20 @@ pub(super) enum End {
     SeedBegins,
 }
 
+impl End {
+    /// Returns the end of a connection that has failed with an error.
+    pub(super) fn lost(error: impl fmt::Display) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl From<client::Error> for End {
+    fn from(error: client::Error) -> Self {
+        let source = std::error::Error::source(&error);
+        Self::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
+    }
+}
+
 impl Follower {
     pub(super) fn new(following: &Following, gate: &Arc<Gate>) -> Self {
         let master = following.master.clone();

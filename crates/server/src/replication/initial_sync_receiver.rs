@@ -52,7 +52,7 @@ impl<'a> InitialSyncReceiver<'a> {
             End::Lost(format!("cannot mark the initial sync as begun: {error}"))
         })?;
         if let Some(log) = &served.update_log {
-            log.begin_copy().map_err(|error| End::Lost(error.to_string()))?;
+            log.begin_copy().map_err(End::lost)?;
         }
         let copy = Self { served, master_id, done: 0, total: records, reported_at: Instant::now() };
         let mut store: Store = served.database.ungated();
@@ -66,7 +66,7 @@ impl<'a> InitialSyncReceiver<'a> {
             true => store.clear(),
         };
         let set = cleared.and_then(|()| store.set_last_uid(last_uid));
-        set.map_err(|error| End::Lost(error.to_string()))?;
+        set.map_err(End::lost)?;
         Ok(copy)
     }
 
@@ -105,7 +105,7 @@ impl<'a> InitialSyncReceiver<'a> {
             return Err(End::Lost("the initial sync contains an invalid operation".into()));
         };
         let replayed = replayer.replay(source, &logged);
-        replayed.map(|_| ()).map_err(|error| End::Lost(error.to_string()))
+        replayed.map(|_| ()).map_err(End::lost)
     }
 
     /// Updates the shown progress.
@@ -133,7 +133,7 @@ impl<'a> InitialSyncReceiver<'a> {
     /// Completes the copy, which contains all changes up to `timestamp_us`.
     pub(super) fn end(&self, position: &mut Position, timestamp_us: u64) -> Result<(), End> {
         self.flush()?;
-        self.served.database.make_durable().map_err(|error| End::Lost(error.to_string()))?;
+        self.served.database.make_durable().map_err(End::lost)?;
         // A log without entries ends at 0, which is not a valid position.
         let ended = position.end_seeding(timestamp_us.max(1));
         ended.map_err(|error| {

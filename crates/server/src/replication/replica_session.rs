@@ -75,8 +75,15 @@ impl ReplicaSession<'_> {
         Ok(options)
     }
 
-    /// Follows the master until there is a reason to stop.
+    /// Follows the master until there is a reason to stop. If the configuration was changed, the
+    /// reason does not matter.
     pub(super) fn follow(&self, master: &Master, position: &mut Position) -> End {
+        match self.connect(master, position) {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    fn connect(&self, master: &Master, position: &mut Position) -> Result<End, End> {
         let Master { host, port } = master;
         let settings = Settings {
             connect_timeout: CONNECT_TIMEOUT,
@@ -87,66 +94,38 @@ impl ReplicaSession<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.served.settings;
         let (server_id, port) = (config.server_id, config.port);
-        let mut link = match ReplicaLink::open(&address, &settings) {
-            Ok(link) => link,
-            Err(error) => return lost(&error),
-        };
-        match link.interrupter() {
-            Ok(interrupter) => self.follower.connected(interrupter),
-            Err(error) => return lost(&error),
-        }
+        let mut link = ReplicaLink::open(&address, &settings)?;
+        self.follower.connected(link.interrupter()?);
         if self.is_over() {
-            return End::Changed;
+            return Ok(End::Changed);
         }
-        let identity = match link.identity() {
-            Ok(identity) => identity,
-            Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
-        };
+        let identity = link.identity()?;
         let is_extended = link.is_extended();
-        let spread = self.served.database.partitioning().name();
-        let sends_roots = match identity.as_ref().map(|_| link.spread()).transpose() {
-            Ok(told) => told.flatten().is_some_and(|told| told == spread),
-            Err(error) => return if self.is_over() { End::Changed } else { lost(&error) },
-        };
+        let own_spread = self.served.database.partitioning().name();
+        let spread = identity.as_ref().map(|_| link.spread()).transpose()?.flatten();
+        let sends_roots = spread.is_some_and(|spread| spread == own_spread);
         let is_other_log = position.is_of_another_log(identity.as_deref());
-        let options = match self.options(position, is_other_log && is_extended, sends_roots) {
-            Ok(options) => options,
-            Err(end) => return end,
-        };
-        let request = SubscribeRequest { timestamp_us: from_us, server_id, options, port };
-        if let Err(error) = link.subscribe(request) {
-            return if self.is_over() { End::Changed } else { lost(&error) };
-        }
-        if link.is_extended()
-            && let Err(error) = link.set_read_timeout(SILENCE_MAX)
-        {
-            return lost(&error);
-        }
-        if position.is_seeding() && !link.is_extended() {
-            return End::Halted(
+        let options = self.options(position, is_other_log && is_extended, sends_roots)?;
+        link.subscribe(SubscribeRequest { timestamp_us: from_us, server_id, options, port })?;
+        if is_extended {
+            link.set_read_timeout(SILENCE_MAX)?;
+        } else if position.is_seeding() {
+            return Err(End::Halted(
                 "the initial sync of the database is incomplete, and this master cannot repeat it"
                     .into(),
-            );
+            ));
         }
-        let master_id = match link.server_id().map(u16::try_from) {
-            Ok(Ok(master_id)) => master_id,
-            Ok(Err(_)) => return End::Halted("the id of the master is not a server id".into()),
-            Err(error) => return lost(&error),
-        };
-        if options & RESUME != 0
-            && let Err(error) = link.resume(&Resume { progress: position.log_progress() })
-        {
-            return lost(&error);
+        let master_id = u16::try_from(link.server_id()?)
+            .map_err(|_| End::Halted("the id of the master is not a server id".into()))?;
+        if options & RESUME != 0 {
+            link.resume(&Resume { progress: position.log_progress() })?;
         }
         let log = match &identity {
             Some(identity) => name_of(identity),
             None => name_of(&format!("server {master_id}")),
         };
         let names = Names { log, sends_roots };
-        let acknowledger = match link.acknowledger() {
-            Ok(acknowledger) => acknowledger,
-            Err(error) => return lost(&error),
-        };
+        let acknowledger = link.acknowledger()?;
         tracing::info!(
             "replicating from server {master_id} ({master}) after time stamp {}",
             from_us - 1
@@ -156,18 +135,11 @@ impl ReplicaSession<'_> {
         std::thread::scope(|scope| {
             let _end = EndOnDrop(replica_progress);
             if let Some(acknowledger) = acknowledger {
-                let tell = Builder::new().name("acknowledge".into());
-                let sync = Builder::new().name("replica-sync".into());
-                let started = tell
-                    .spawn_scoped(scope, || replica_progress.send_acknowledgements(acknowledger))
-                    .and_then(|_| {
-                        sync.spawn_scoped(scope, || {
-                            replica_progress.make_durable(&self.served.database)
-                        })
-                    });
-                if let Err(error) = started {
-                    return no_thread(&error);
-                }
+                let send = || replica_progress.send_acknowledgements(acknowledger);
+                let sync = || replica_progress.make_durable(&self.served.database);
+                let thread = |name: &str| Builder::new().name(name.into());
+                thread("acknowledge").spawn_scoped(scope, send).map_err(no_thread)?;
+                thread("replica-sync").spawn_scoped(scope, sync).map_err(no_thread)?;
             }
             let end = loop {
                 let identity = identity.as_deref();
@@ -188,7 +160,7 @@ impl ReplicaSession<'_> {
             };
             // The thread that sends acknowledgements may be blocked.
             self.follower.interrupt();
-            end
+            Ok(end)
         })
     }
 
@@ -233,7 +205,7 @@ impl ReplicaSession<'_> {
                 // There are no operations of other logs.
                 position.partitions().learn(&[]);
             } else if let Some(own) = &self.served.update_log {
-                own.invalidate_roots().map_err(|error| End::Lost(error.to_string()))?;
+                own.invalidate_roots().map_err(End::lost)?;
             }
         }
         let adopted = match identity {
@@ -259,12 +231,7 @@ impl ReplicaSession<'_> {
         let mut replayer = Replayer::new(&self.served.database, &self.served.budget);
         let mut receiver: Option<InitialSyncReceiver<'_>> = None;
         while link.is_extended() {
-            let message = match link.next() {
-                Ok(message) => message,
-                Err(_) if self.is_over() => return Err(End::Changed),
-                Err(error) => return Err(lost(&error)),
-            };
-            match (message, &mut receiver) {
+            match (link.next()?, &mut receiver) {
                 (FromMaster::SeedBegin { records, last_uid }, None) if may_be_seeded => {
                     replica_progress.begin_sync();
                     let (announced, was_empty) = ((records, last_uid), self.was_empty);
@@ -330,7 +297,7 @@ impl ReplicaSession<'_> {
                 let thread = Builder::new().name(format!("apply-{number}"));
                 if let Err(error) = thread.spawn_scoped(scope, move || applier.work(number)) {
                     applier.close();
-                    return no_thread(&error);
+                    return no_thread(error);
                 }
             }
             let end = self.receive(link, applier);
@@ -346,14 +313,14 @@ impl ReplicaSession<'_> {
         let mut batch = applier.batch();
         while !self.is_over() && !applier.has_failed() {
             if let Err(error) = link.wait() {
-                return if self.is_over() { End::Changed } else { lost(&error) };
+                return error.into();
             }
             let mut end = None;
             while end.is_none() && !batch.is_full() {
                 end = match link.next_received() {
                     Ok(Some(message)) => applier.take(&mut batch, message, &mut replayer).err(),
                     Ok(None) => break,
-                    Err(error) => Some(lost(&error)),
+                    Err(error) => Some(error.into()),
                 };
             }
             if let Some(End::SeedBegins) = end {
@@ -387,11 +354,6 @@ pub(super) fn refused(reason: &[u8]) -> End {
     End::Halted(format!("the master refuses this replica: {}", String::from_utf8_lossy(reason)))
 }
 
-fn no_thread(error: &std::io::Error) -> End {
+fn no_thread(error: std::io::Error) -> End {
     End::Lost(format!("cannot start a thread: {error}"))
-}
-
-fn lost(error: &client::Error) -> End {
-    let source = std::error::Error::source(error);
-    End::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
 }

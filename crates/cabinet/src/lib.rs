@@ -74,7 +74,7 @@ mod open;
 mod options;
 mod order;
 mod ordered;
-mod pattern;
+pub mod pattern;
 mod read_only;
 mod reentry;
 mod salvage;

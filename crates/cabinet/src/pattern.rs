@@ -7,6 +7,7 @@
 //! byte: keys need not be text.
 
 use crate::{Error, Result};
+pub use regex::bytes::Captures;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt::Write;
 
@@ -29,7 +30,17 @@ const CLASSES: [&str; 12] = [
 ];
 
 /// Compiles a pattern of Tokyo Cabinet's: extended syntax, a leading `*` ignores case.
-pub(crate) fn compile(pattern: &[u8]) -> Result<Regex> {
+pub fn compile(pattern: &[u8]) -> Result<Regex> {
+    build(pattern, "(?:")
+}
+
+/// Compiles a pattern as [`compile`] does, for matches whose groups are read.
+pub fn compile_capturing(pattern: &[u8]) -> Result<Regex> {
+    build(pattern, "(")
+}
+
+/// Compiles a pattern, with this text at the beginning of each group.
+fn build(pattern: &[u8], group: &'static str) -> Result<Regex> {
     let (pattern, ignore_case) = match pattern.strip_prefix(b"*") {
         Some(rest) => (rest, true),
         None => (pattern, false),
@@ -37,7 +48,7 @@ pub(crate) fn compile(pattern: &[u8]) -> Result<Regex> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(bad(format!("it is longer than {PATTERN_BYTES_MAX} bytes")));
     }
-    RegexBuilder::new(&Translator::new(pattern).translate()?)
+    RegexBuilder::new(&Translator::new(pattern, group).translate()?)
         .case_insensitive(ignore_case)
         .dot_matches_new_line(true)
         .unicode(false)
@@ -67,11 +78,14 @@ struct Translator<'a> {
     before: Before,
     /// Where in the output the groups begin that are still open.
     groups: Vec<usize>,
+    /// Text at the beginning of a group.
+    group: &'static str,
 }
 
 impl<'a> Translator<'a> {
-    fn new(pattern: &'a [u8]) -> Self {
-        Self { rest: pattern, output: String::new(), before: Before::Nothing, groups: Vec::new() }
+    fn new(pattern: &'a [u8], group: &'static str) -> Self {
+        let (output, groups) = (String::new(), Vec::new());
+        Self { rest: pattern, output, before: Before::Nothing, groups, group }
     }
 
     fn next(&mut self) -> Option<u8> {
@@ -89,7 +103,7 @@ impl<'a> Translator<'a> {
                 b'{' => self.interval()?,
                 b'(' => {
                     self.groups.push(self.output.len());
-                    self.output.push_str("(?:");
+                    self.output.push_str(self.group);
                     self.before = Before::Nothing;
                 }
                 b')' => match self.groups.pop() {
@@ -321,6 +335,13 @@ mod tests {
         assert!(matches("*^abc$", "aBC"));
         assert!(matches("*^[a-c]+$", "aBC"));
         assert!(!matches("^abc$", "aBC"));
+    }
+
+    #[test]
+    fn groups_are_captured_only_if_they_are_read() {
+        let captured = |regex: Regex| regex.captures(b"abb").unwrap().len();
+        assert_eq!(captured(compile(b"(a)(b)+?").unwrap()), 1);
+        assert_eq!(captured(compile_capturing(b"(a)(b)+?").unwrap()), 3);
     }
 
     #[test]

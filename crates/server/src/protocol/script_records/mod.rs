@@ -128,6 +128,22 @@ impl ScriptRecords {
         self.threads
     }
 
+    /// Returns the records for a further thread that works for the present call. It shares neither
+    /// the transaction nor the iterator of the call.
+    pub fn helper(&self) -> Arc<Self> {
+        let counters = Arc::new(Counters::default());
+        Arc::new(Self::new(Arc::clone(&self.shared), counters, self.thread, self.threads))
+    }
+
+    /// Ends the work of a helper: its changes and counts are those of the present call.
+    pub fn join(&self, helper: &Self) {
+        for &count in Count::ALL {
+            self.counters.add(count, helper.counters.value(count));
+        }
+        let has_changed = helper.end_call();
+        self.state.lock().has_changed |= has_changed;
+    }
+
     /// Ends a call, and abandons its transaction. Returns whether records have changed. Only a
     /// caller outside of the server needs it.
     pub fn end_call(&self) -> bool {

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const CRATES: &[(&str, Option<&str>)] = &[
     ("crates/wire/src", None),
     ("crates/client/src", None),
+    ("crates/scripts/src", None),
     ("crates/tls/src", None),
     ("crates/webdav/src", None),
     ("crates/cabinet/src", Some("options and errors name what the engines below them define")),

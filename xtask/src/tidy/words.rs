@@ -24,6 +24,7 @@ const PLAIN: &[&str] = &[
     "bin",
     "crates/client",
     "crates/compare",
+    "crates/scripts",
     "crates/server",
     "crates/tls",
     "crates/webdav",

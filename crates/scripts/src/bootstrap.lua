@@ -1,0 +1,78 @@
+-- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
+-- a call pass. What a script could replace is in locals here.
+local settle, inspect, check, search = ...
+local pcall, xpcall, error, type = pcall, xpcall, error, type
+local resume = coroutine.resume
+local sort, concat = table.sort, table.concat
+local loadstring = loadstring
+
+-- A finalizer of a script's own would run without hooks.
+if io then getmetatable(io.stdout).__metatable = false end
+
+-- Tables longer than this are sorted in Lua and joined after a look at the clock: in C, no hook
+-- fires.
+local LONG = 10000
+
+local function finish(ok, ...)
+  if ok then return true, ... end
+  return false, settle((...))
+end
+
+function _G.pcall(...)
+  return finish(pcall(...))
+end
+
+function _G.xpcall(f, handler)
+  return finish(xpcall(f, function(e)
+    local late, shown = inspect(e)
+    -- After the deadline, hooks are off while the handler runs.
+    if late then return e end
+    return handler(shown)
+  end))
+end
+
+function coroutine.resume(...)
+  return finish(resume(...))
+end
+
+function string.gmatch(text, pattern)
+  local position = 0
+  local function step(next, ...)
+    if next then position = next end
+    return ...
+  end
+  -- Both are strings or numbers, or this fails.
+  text, pattern = text .. "", pattern .. ""
+  return function()
+    return step(search(text, pattern, position))
+  end
+end
+string.gfind = string.gmatch
+
+function table.sort(list, less)
+  if type(list) == "table" and #list > LONG then
+    local compare = less or function(a, b) return a < b end
+    return sort(list, function(a, b) return compare(a, b) end)
+  end
+  return sort(list, less)
+end
+
+function table.concat(list, ...)
+  if type(list) == "table" and #list > LONG then check() end
+  return concat(list, ...)
+end
+
+function _G.load(reader, name)
+  if type(reader) ~= "function" then
+    error("bad argument #1 to 'load' (function expected, got " .. type(reader) .. ")", 2)
+  end
+  local parts = {}
+  repeat
+    local part = reader()
+    if part ~= nil and type(part) ~= "string" then
+      error("reader function must return a string", 2)
+    end
+    parts[#parts + 1] = part
+  until part == nil or part == ""
+  return loadstring(concat(parts), name or "=(load)")
+end

@@ -1,0 +1,94 @@
+//! Context of the functions of a state: its limits, its records, and what all states share.
+
+use crate::clock::{CallClock, Late};
+use crate::limits::{CALLBACK_LEVELS_MAX, Limits};
+use crate::shared::Shared;
+use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
+use parking_lot::Mutex;
+use server::ScriptRecords;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Context of the functions of one state.
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) records: Arc<ScriptRecords>,
+    pub(crate) clock: CallClock,
+    /// Functions of ours that are calling functions of the script now.
+    callback_level: AtomicUsize,
+    /// Keys that the present call has locked by `_lock`.
+    pub(crate) locked: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Context {
+    pub(crate) fn new(shared: Arc<Shared>, records: Arc<ScriptRecords>) -> Self {
+        Self {
+            shared,
+            records,
+            clock: CallClock::new(),
+            callback_level: AtomicUsize::new(0),
+            locked: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Begins a call.
+    pub(crate) fn start(&self) {
+        self.clock.start(self.limits().call_time);
+        self.callback_level.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends a call: its locks are released.
+    pub(crate) fn end(&self) {
+        let mut locked = self.locked.lock();
+        if !locked.is_empty() {
+            for key in locked.drain(..) {
+                self.shared.locks.unlock(&key);
+            }
+        }
+    }
+
+    /// Fails if the call has no time left.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.clock.check().map_err(Error::external)
+    }
+
+    /// Fails if a state cannot have a string of this length.
+    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<(), Error> {
+        if bytes > self.limits().state_bytes {
+            return Err(Error::MemoryError("not enough memory".into()));
+        }
+        Ok(())
+    }
+
+    /// Calls a function of the script from one of ours. Too many within each other fail, since each
+    /// takes much of the thread's stack.
+    pub(crate) fn call_back<R: FromLuaMulti>(
+        &self,
+        function: &Function,
+        arguments: impl IntoLuaMulti,
+    ) -> Result<R, Error> {
+        let level = self.callback_level.load(Ordering::Relaxed);
+        if level == CALLBACK_LEVELS_MAX {
+            return Err(Error::RuntimeError("stack overflow: too many callbacks".into()));
+        }
+        self.callback_level.store(level + 1, Ordering::Relaxed);
+        let result = function.call(arguments);
+        self.callback_level.store(level, Ordering::Relaxed);
+        result
+    }
+
+    /// Sleeps. Fails if the call has less time left.
+    pub(crate) fn sleep(&self, duration: Duration) -> Result<(), Error> {
+        let remaining = self.clock.remaining();
+        std::thread::sleep(duration.min(remaining));
+        if duration > remaining {
+            return Err(Error::external(self.clock.check().err().unwrap_or(Late)));
+        }
+        Ok(())
+    }
+}

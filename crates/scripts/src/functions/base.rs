@@ -1,0 +1,121 @@
+//! Functions of Lua's base library that needed limits: loading code, collecting garbage, printing.
+
+use super::{Installer, failed};
+use crate::context::Context;
+use crate::error;
+use crate::limits::CODE_BYTES_MAX;
+use mlua::chunk::ChunkMode;
+use mlua::{Error, Function, Lua, LuaString, Result, Value};
+
+/// First byte of compiled code.
+const COMPILED: u8 = 0x1b;
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("loadstring", loadstring)?;
+    installer.add("collectgarbage", collect)?;
+    installer.add("print", |lua, _, values: mlua::Variadic<Value>| {
+        let texts = values.iter().map(|value| Ok(text(lua, value)?.to_string_lossy()));
+        tracing::info!("{}", texts.collect::<Result<Vec<_>>>()?.join("\t"));
+        Ok(())
+    })?;
+    let debug = installer.lua.create_table()?;
+    installer.into(debug.clone()).add("traceback", traceback)?;
+    installer.table.raw_set("debug", debug)
+}
+
+/// Compiles code. Compiled code is refused, since Lua 5.1 trusts it.
+pub(crate) fn compile(lua: &Lua, code: &[u8], name: &str) -> Result<Function> {
+    if code.first() == Some(&COMPILED) {
+        return Err(failed("compiled code is not allowed, load its source"));
+    }
+    if code.len() > CODE_BYTES_MAX {
+        return Err(failed(format!("the code is longer than {CODE_BYTES_MAX} bytes")));
+    }
+    let name = name.split('\0').next().unwrap_or_default();
+    lua.load(code).set_name(name).set_mode(ChunkMode::Text).into_function()
+}
+
+fn loadstring(
+    lua: &Lua,
+    context: &Context,
+    (code, name): (LuaString, Option<LuaString>),
+) -> Result<(Option<Function>, Option<LuaString>)> {
+    context.check()?;
+    let name = name.as_ref().unwrap_or(&code).to_string_lossy();
+    match compile(lua, &code.as_bytes(), &name) {
+        Ok(function) => Ok((Some(function), None)),
+        Err(error @ Error::MemoryError(_)) => Err(error),
+        Err(error) => Ok((None, Some(lua.create_string(error::message(&error))?))),
+    }
+}
+
+/// Collects garbage. The collector cannot be stopped or slowed down.
+fn collect(lua: &Lua, context: &Context, (option, _): (Option<LuaString>, Value)) -> Result<Value> {
+    let option = option.map(|option| option.to_string_lossy());
+    Ok(match option.as_deref() {
+        None | Some("collect") => {
+            context.check()?;
+            lua.gc_collect()?;
+            Value::Integer(0)
+        }
+        Some("step") => {
+            context.check()?;
+            lua.gc_collect()?;
+            Value::Boolean(true)
+        }
+        Some("count") => Value::Number(lua.used_memory() as f64 / 1024.0),
+        Some("stop" | "restart") => Value::Integer(0),
+        Some("setpause" | "setstepmul") => Value::Integer(200),
+        Some(option) => {
+            let message =
+                format!("bad argument #1 to 'collectgarbage' (invalid option '{option}')");
+            return Err(failed(message));
+        }
+    })
+}
+
+/// Returns the text of a value as `tostring` does, without its metamethod.
+fn text(lua: &Lua, value: &Value) -> Result<LuaString> {
+    match lua.coerce_string(value.clone())? {
+        Some(text) => Ok(text),
+        None => lua.create_string(match value {
+            Value::Nil => "nil".to_string(),
+            Value::Boolean(is_true) => is_true.to_string(),
+            Value::Error(error) => error::message(error),
+            value => format!("{}: {:p}", value.type_name(), value.to_pointer()),
+        }),
+    }
+}
+
+fn traceback(lua: &Lua, _: &Context, (message, level): (Value, Option<usize>)) -> Result<Value> {
+    let text = match &message {
+        Value::Nil => None,
+        value => match lua.coerce_string(value.clone())? {
+            Some(text) => Some(text.to_string_lossy()),
+            None => return Ok(message),
+        },
+    };
+    lua.traceback(text.as_deref(), level.unwrap_or(1)).map(Value::String)
+}
+
+/// Returns an error that `pcall` has caught, as a script sees it. After the deadline it is raised
+/// again, so that no `pcall` can hold it.
+pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value> {
+    if context.clock.is_late() {
+        context.check()?;
+    }
+    plain(lua, error)
+}
+
+/// Returns whether the deadline is over, and an error as a script sees it.
+pub(crate) fn inspect(lua: &Lua, context: &Context, error: Value) -> Result<(bool, Value)> {
+    Ok((context.clock.is_late(), plain(lua, error)?))
+}
+
+/// Turns an error of a function of ours into its message, as Lua's own functions raise it.
+fn plain(lua: &Lua, error: Value) -> Result<Value> {
+    match error {
+        Value::Error(error) => lua.create_string(error::message(&error)).map(Value::String),
+        value => Ok(value),
+    }
+}

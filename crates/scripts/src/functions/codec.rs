@@ -1,0 +1,288 @@
+//! `_codec`: encodings and compressions of texts, and their inverses.
+
+use super::Installer;
+use crate::context::Context;
+use base64::Engine;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use bzip2::read::{BzDecoder, BzEncoder};
+use cabinet::legacy::{ByteOrder, tcbs};
+use flate2::Compression;
+use flate2::read::{GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};
+use mlua::{Lua, LuaString, Result};
+use std::io::Read;
+
+/// Longest run in the encoding `pack`.
+const RUN_MAX: usize = 127;
+
+/// Byte order of the encoding `tcbs`, that of the machine in Tokyo Cabinet.
+const ORDER: ByteOrder =
+    if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("_codec", codec)
+}
+
+/// Encodes or decodes a text. Returns `None` if there is no such mode, or the text is not valid.
+fn codec(
+    lua: &Lua,
+    context: &Context,
+    (mode, text): (LuaString, LuaString),
+) -> Result<Option<LuaString>> {
+    let text = text.as_bytes();
+    let max = context.limits().state_bytes;
+    let limited = |reader: &mut dyn Read| -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reader.take(max as u64 + 1).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    let coded = match &*mode.as_bytes() {
+        b"url" => Some(encode_url(&text)),
+        b"~url" => Some(decode_url(&text)),
+        b"base" => Some(STANDARD.encode(&*text).into_bytes()),
+        b"~base" => Some(decode_base64(&text)),
+        b"quote" => Some(encode_quoted(&text)),
+        b"~quote" => Some(decode_quoted(&text)),
+        b"hex" => Some(text.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()),
+        b"~hex" => Some(decode_hex(&text)),
+        b"pack" => Some(encode_runs(&text)),
+        b"~pack" => decode_runs(&text, max),
+        b"tcbs" => Some(tcbs::encode(&text, ORDER)),
+        b"~tcbs" => tcbs::decode(&text, ORDER, max).ok(),
+        b"deflate" => limited(&mut ZlibEncoder::new(&*text, Compression::default())),
+        b"~deflate" => limited(&mut ZlibDecoder::new(&*text)),
+        b"gzip" => limited(&mut GzEncoder::new(&*text, Compression::default())),
+        b"~gzip" => limited(&mut GzDecoder::new(&*text)),
+        b"bzip" => limited(&mut BzEncoder::new(&*text, bzip2::Compression::best())),
+        b"~bzip" => limited(&mut BzDecoder::new(&*text)),
+        b"xml" => Some(escape_xml(&text)),
+        b"~xml" => Some(unescape_xml(&text)),
+        _ => None,
+    };
+    context.check()?;
+    coded
+        .map(|coded| {
+            context.check_bytes(coded.len())?;
+            lua.create_string(&coded)
+        })
+        .transpose()
+}
+
+fn encode_url(text: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(text.len());
+    for &byte in text {
+        if byte.is_ascii_alphanumeric() || b"_-.!~*'()".contains(&byte) {
+            encoded.push(byte);
+        } else {
+            encoded.extend(format!("%{byte:02X}").bytes());
+        }
+    }
+    encoded
+}
+
+fn decode_url(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match (byte, after) {
+            (b'%', [high, low, after @ ..])
+                if let (Some(high), Some(low)) = (digit(*high), digit(*low)) =>
+            {
+                decoded.push(high << 4 | low);
+                rest = after;
+            }
+            (b'+', _) => decoded.push(b' '),
+            _ => decoded.push(byte),
+        }
+    }
+    decoded
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
+}
+
+/// Decodes Base64. Bytes outside the alphabet are left out.
+fn decode_base64(text: &[u8]) -> Vec<u8> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+            .with_decode_allow_trailing_bits(true),
+    );
+    let in_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let until_padding = text.iter().take_while(|byte| **byte != b'=');
+    let mut digits: Vec<u8> = until_padding.copied().filter(in_alphabet).collect();
+    if digits.len() % 4 == 1 {
+        // Six bits are no byte.
+        digits.pop();
+    }
+    LENIENT.decode(&digits).unwrap_or_default()
+}
+
+fn encode_quoted(text: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(text.len());
+    for &byte in text {
+        let is_control = byte < b' ' && !matches!(byte, b'\r' | b'\n' | b'\t');
+        if byte == b'=' || byte > b'~' || is_control {
+            encoded.extend(format!("={byte:02X}").bytes());
+        } else {
+            encoded.push(byte);
+        }
+    }
+    encoded
+}
+
+fn decode_quoted(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = match (byte, after) {
+            // The end of a line that goes on.
+            (b'=', [b'\r', b'\n', after @ ..] | [b'\n', after @ ..]) => after,
+            (b'=', [high, low, after @ ..])
+                if let (Some(high), Some(low)) = (digit(*high), digit(*low)) =>
+            {
+                decoded.push(high << 4 | low);
+                after
+            }
+            _ => {
+                decoded.push(byte);
+                after
+            }
+        };
+    }
+    decoded
+}
+
+/// Decodes pairs of digits. Spaces between pairs are left out; a last single digit is a byte.
+fn decode_hex(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len() / 2);
+    let mut digits = text.iter().filter(|byte| **byte > b' ').map(|byte| digit(*byte).unwrap_or(0));
+    while let Some(high) = digits.next() {
+        decoded.push(match digits.next() {
+            Some(low) => high << 4 | low,
+            None => high,
+        });
+    }
+    decoded
+}
+
+/// Encodes runs of equal bytes: a count and the byte, or a negative count and bytes that differ.
+fn encode_runs(text: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    let mut rest = text;
+    while let Some(&first) = rest.first() {
+        let run = rest.iter().take(RUN_MAX).take_while(|byte| **byte == first).count();
+        if run > 1 || rest.len() == 1 {
+            encoded.extend([run as u8, first]);
+            rest = &rest[run..];
+            continue;
+        }
+        let most = rest.len().min(RUN_MAX);
+        // Bytes until two are equal.
+        let different = (1..most).take_while(|at| rest[*at] != rest[at - 1]).count() + 1;
+        let is_cut = different < most;
+        let count = if is_cut { different - 1 } else { different };
+        encoded.push(if count == 1 { 1 } else { (count as u8).wrapping_neg() });
+        encoded.extend(&rest[..count]);
+        rest = &rest[count..];
+    }
+    encoded
+}
+
+fn decode_runs(text: &[u8], max: usize) -> Option<Vec<u8>> {
+    let mut decoded = Vec::new();
+    let mut rest = text;
+    while let Some((&count, after)) = rest.split_first() {
+        let count = count as i8;
+        if count >= 0 {
+            let (&byte, after) = after.split_first()?;
+            decoded.extend(std::iter::repeat_n(byte, usize::from(count.unsigned_abs())));
+            rest = after;
+        } else {
+            let (bytes, after) = after.split_at_checked(usize::from(count.unsigned_abs()))?;
+            decoded.extend(bytes);
+            rest = after;
+        }
+        if decoded.len() > max {
+            return None;
+        }
+    }
+    Some(decoded)
+}
+
+/// The characters that XML reserves, and their names.
+const ENTITIES: &[(u8, &[u8])] =
+    &[(b'&', b"&amp;"), (b'<', b"&lt;"), (b'>', b"&gt;"), (b'"', b"&quot;")];
+
+/// Escapes a text for XML. Control characters that XML does not allow are left out.
+fn escape_xml(text: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(text.len());
+    for &byte in text {
+        match ENTITIES.iter().find(|(character, _)| *character == byte) {
+            Some((_, entity)) => escaped.extend(*entity),
+            None if matches!(byte, 1..=8 | 0x0e..=0x1f) => {}
+            None => escaped.push(byte),
+        }
+    }
+    escaped
+}
+
+fn unescape_xml(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        match ENTITIES.iter().find(|(_, entity)| rest.starts_with(entity)) {
+            Some((character, entity)) => {
+                decoded.push(*character);
+                rest = &rest[entity.len()..];
+            }
+            None => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_come_back(bytes in proptest::collection::vec(0u8..3, 0..600)) {
+            prop_assert_eq!(decode_runs(&encode_runs(&bytes), bytes.len()), Some(bytes));
+        }
+
+        #[test]
+        fn texts_come_back(bytes: Vec<u8>) {
+            prop_assert_eq!(&decode_url(&encode_url(&bytes)), &bytes);
+            prop_assert_eq!(&decode_quoted(&encode_quoted(&bytes)), &bytes);
+            prop_assert_eq!(&decode_base64(STANDARD.encode(&bytes).as_bytes()), &bytes);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_decoded_within_the_limit(bytes: Vec<u8>, max in 0usize..99) {
+            decode_url(&bytes);
+            decode_quoted(&bytes);
+            decode_base64(&bytes);
+            decode_hex(&bytes);
+            unescape_xml(&bytes);
+            if let Some(decoded) = decode_runs(&bytes, max) {
+                prop_assert!(decoded.len() <= max);
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_run_is_one_with_a_count() {
+        assert_eq!(encode_runs(b"aaab"), [3, b'a', 1, b'b']);
+        assert_eq!(encode_runs(b"abb"), [1, b'a', 2, b'b']);
+        assert_eq!(encode_runs(b"abcc"), [0xfe, b'a', b'b', 2, b'c']);
+    }
+}

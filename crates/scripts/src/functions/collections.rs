@@ -1,0 +1,51 @@
+//! `_isect` and `_union`: intersection and union of arrays, as sets of texts.
+
+use super::Installer;
+use mlua::{Lua, Result, Table, Value, Variadic};
+use std::collections::HashSet;
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("_isect", |lua, _, arrays: Variadic<Value>| {
+        let mut arrays = arrays.iter().filter_map(Value::as_table);
+        let mut common = match arrays.next() {
+            Some(first) => distinct(texts(lua, first)?),
+            None => Vec::new(),
+        };
+        for array in arrays {
+            let members: HashSet<Vec<u8>> = texts(lua, array)?.into_iter().collect();
+            common.retain(|text| members.contains(text));
+        }
+        array(lua, &common)
+    })?;
+    installer.add("_union", |lua, _, arrays: Variadic<Value>| {
+        let mut all = Vec::new();
+        for array in arrays.iter().filter_map(Value::as_table) {
+            all.extend(texts(lua, array)?);
+        }
+        array(lua, &distinct(all))
+    })
+}
+
+/// Returns the elements of an array as texts, without those that are neither texts nor numbers.
+fn texts(lua: &Lua, array: &Table) -> Result<Vec<Vec<u8>>> {
+    let mut texts = Vec::new();
+    for value in array.sequence_values::<Value>() {
+        if let Some(text) = lua.coerce_string(value?)? {
+            texts.push(text.as_bytes().to_vec());
+        }
+    }
+    Ok(texts)
+}
+
+fn distinct(texts: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut seen = HashSet::new();
+    texts.into_iter().filter(|text| seen.insert(text.clone())).collect()
+}
+
+fn array(lua: &Lua, texts: &[Vec<u8>]) -> Result<Table> {
+    let table = lua.create_table_with_capacity(texts.len(), 0)?;
+    for text in texts {
+        table.raw_push(lua.create_string(text)?)?;
+    }
+    Ok(table)
+}

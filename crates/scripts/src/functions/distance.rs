@@ -1,0 +1,34 @@
+//! `_dist`: the edit distance of two texts.
+
+use super::Installer;
+use crate::context::Context;
+use crate::functions::unicode::code_units;
+use mlua::{LuaString, Result, Value};
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    type Arguments = (LuaString, LuaString, Value);
+    installer.add("_dist", |_, context, (left, right, is_utf): Arguments| {
+        let (left, right) = (left.as_bytes(), right.as_bytes());
+        if matches!(is_utf, Value::Nil | Value::Boolean(false)) {
+            distance(context, &left, &right)
+        } else {
+            distance(context, &code_units(&left), &code_units(&right))
+        }
+    })
+}
+
+/// Returns the number of insertions, removals and changes that make one text the other.
+fn distance<T: PartialEq>(context: &Context, left: &[T], right: &[T]) -> Result<usize> {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (index, one) in left.iter().enumerate() {
+        context.check()?;
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, other) in right.iter().enumerate() {
+            let changed = diagonal + usize::from(one != other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    Ok(row[right.len()])
+}

@@ -1,0 +1,21 @@
+//! `_hash`: MD5 and CRC-32.
+
+use super::Installer;
+use md5::{Digest, Md5};
+use mlua::{LuaString, Result, Value};
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("_hash", |lua, _, (name, text): (LuaString, LuaString)| {
+        let text = text.as_bytes();
+        Ok(match &*name.as_bytes() {
+            b"md5" => {
+                let digest = Md5::digest(&*text);
+                let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                Value::String(lua.create_string(digits)?)
+            }
+            b"md5raw" => Value::String(lua.create_string(Md5::digest(&*text))?),
+            b"crc32" => Value::Integer(crc32fast::hash(&text).into()),
+            _ => Value::Nil,
+        })
+    })
+}

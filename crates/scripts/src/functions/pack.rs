@@ -1,0 +1,168 @@
+//! `_pack` and `_unpack`: numbers as bytes.
+
+use super::Installer;
+use crate::context::Context;
+use mlua::{Lua, LuaString, Result, Table, Value, Variadic};
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("_pack", pack)?;
+    installer.add("_unpack", unpack)
+}
+
+/// A kind of number: its letter in the format.
+#[derive(Clone, Copy)]
+struct Kind(u8);
+
+impl Kind {
+    /// Returns the number of bytes, 0 if it varies, or `None` if there is no such kind.
+    fn size(self) -> Option<usize> {
+        Some(match self.0 {
+            b'c' | b'C' => 1,
+            b's' | b'S' | b'n' => 2,
+            b'i' | b'I' | b'f' | b'N' => 4,
+            b'l' | b'L' | b'd' | b'M' => 8,
+            b'w' => 0,
+            _ => return None,
+        })
+    }
+
+    fn append(self, number: f64, bytes: &mut Vec<u8>) {
+        // Saturates. Numbers above the range of i64 are those of u64.
+        let integer = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+        match self.0 {
+            b'c' | b'C' => bytes.push(integer as u8),
+            b's' | b'S' => bytes.extend((integer as u16).to_ne_bytes()),
+            b'i' | b'I' => bytes.extend((integer as u32).to_ne_bytes()),
+            b'l' | b'L' => bytes.extend(integer.to_ne_bytes()),
+            b'f' => bytes.extend((number as f32).to_ne_bytes()),
+            b'd' => bytes.extend(number.to_ne_bytes()),
+            b'n' => bytes.extend((integer as u16).to_be_bytes()),
+            b'N' => bytes.extend((integer as u32).to_be_bytes()),
+            b'M' => bytes.extend(integer.to_be_bytes()),
+            _ => append_ber(integer, bytes),
+        }
+    }
+
+    /// Reads a number. Returns it and the rest.
+    fn read(self, bytes: &[u8]) -> Option<(f64, &[u8])> {
+        let size = self.size()?;
+        if size == 0 {
+            return read_ber(bytes);
+        }
+        let (number, rest) = bytes.split_at_checked(size)?;
+        let mut wide = [0; 8];
+        let number = match self.0 {
+            b'n' | b'N' | b'M' => {
+                wide[8 - size..].copy_from_slice(number);
+                u64::from_be_bytes(wide) as f64
+            }
+            kind => {
+                let two = || number.try_into().map(i16::from_ne_bytes);
+                let four = || number.try_into().map(i32::from_ne_bytes);
+                let eight = || number.try_into().map(i64::from_ne_bytes);
+                match kind {
+                    b'c' => f64::from(number[0] as i8),
+                    b'C' => f64::from(number[0]),
+                    b's' => f64::from(two().ok()?),
+                    b'S' => f64::from(two().ok()? as u16),
+                    b'i' => f64::from(four().ok()?),
+                    b'I' => f64::from(four().ok()? as u32),
+                    b'l' => eight().ok()? as f64,
+                    b'L' => eight().ok()? as u64 as f64,
+                    b'f' => f64::from(f32::from_bits(four().ok()? as u32)),
+                    _ => f64::from_bits(eight().ok()? as u64),
+                }
+            }
+        };
+        Some((number, rest))
+    }
+}
+
+/// A number in groups of seven bits, the highest first; all but the last have the bit 128.
+fn append_ber(number: u64, bytes: &mut Vec<u8>) {
+    let groups = (64 - number.leading_zeros()).div_ceil(7).max(1);
+    for group in (0..groups).rev() {
+        let bits = (number >> (7 * group)) as u8 & 0x7f;
+        bytes.push(if group == 0 { bits } else { bits | 0x80 });
+    }
+}
+
+fn read_ber(bytes: &[u8]) -> Option<(f64, &[u8])> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let end = bytes.iter().position(|byte| byte & 0x80 == 0).map_or(bytes.len(), |at| at + 1);
+    let (number, rest) = bytes.split_at(end);
+    let number = number.iter().fold(0u64, |number, byte| number << 7 | u64::from(byte & 0x7f));
+    Some((number as f64, rest))
+}
+
+/// Splits a format into kinds, and how often each comes. Unknown letters are left out.
+fn parts(format: &[u8]) -> impl Iterator<Item = (Kind, usize)> {
+    let mut rest = format;
+    std::iter::from_fn(move || {
+        loop {
+            let (&letter, after) = rest.split_first()?;
+            let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let (count, after) = if after.first() == Some(&b'*') {
+                (usize::MAX, &after[1..])
+            } else {
+                let number = std::str::from_utf8(&after[..digits]).ok()?;
+                (
+                    if digits == 0 { 1 } else { number.parse().unwrap_or(usize::MAX) },
+                    &after[digits..],
+                )
+            };
+            rest = after;
+            if Kind(letter).size().is_some() {
+                return Some((Kind(letter), count));
+            }
+        }
+    })
+}
+
+fn pack(
+    lua: &Lua,
+    context: &Context,
+    (format, values): (LuaString, Variadic<Value>),
+) -> Result<LuaString> {
+    let mut numbers = Vec::new();
+    for value in values.iter() {
+        append_numbers(lua, value, &mut numbers)?;
+    }
+    let mut numbers = numbers.into_iter();
+    let mut bytes = Vec::new();
+    for (kind, count) in parts(&format.as_bytes()) {
+        for number in numbers.by_ref().take(count) {
+            kind.append(number, &mut bytes);
+        }
+    }
+    context.check_bytes(bytes.len())?;
+    lua.create_string(&bytes)
+}
+
+/// Appends a number, or the numbers of an array.
+fn append_numbers(lua: &Lua, value: &Value, numbers: &mut Vec<f64>) -> Result<()> {
+    if let Value::Table(table) = value {
+        for value in table.sequence_values::<Value>() {
+            numbers.push(lua.coerce_number(value?)?.unwrap_or(0.0));
+        }
+    } else {
+        numbers.push(lua.coerce_number(value.clone())?.unwrap_or(0.0));
+    }
+    Ok(())
+}
+
+fn unpack(lua: &Lua, _: &Context, (format, text): (LuaString, LuaString)) -> Result<Table> {
+    let text = text.as_bytes();
+    let mut rest = &*text;
+    let table = lua.create_table()?;
+    for (kind, count) in parts(&format.as_bytes()) {
+        for _ in 0..count {
+            let Some((number, after)) = kind.read(rest) else { break };
+            table.raw_push(number)?;
+            rest = after;
+        }
+    }
+    Ok(table)
+}

@@ -1,0 +1,227 @@
+//! `_put`, `_get` and the like: the records of the server.
+
+use super::{End, Installer, failed};
+use crate::context::Context;
+use crate::sorter::{Merged, Sorter};
+use mlua::{Function, Lua, LuaString, Result, Table, Value, Variadic};
+use parking_lot::Mutex;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    type Key = (LuaString, End);
+    type Record = (LuaString, LuaString, End);
+    type Sum = (LuaString, f64, End);
+    installer.add("_put", |_, context, (key, value, _): Record| {
+        Ok(context.records.put(&key.as_bytes(), &value.as_bytes(), None).is_ok())
+    })?;
+    installer.add("_putkeep", |_, context, (key, value, _): Record| {
+        Ok(context.records.put_keep(&key.as_bytes(), &value.as_bytes()).unwrap_or(false))
+    })?;
+    installer.add("_putcat", |_, context, (key, value, _): Record| {
+        Ok(context.records.append(&key.as_bytes(), &value.as_bytes()).is_ok())
+    })?;
+    installer.add("_out", |_, context, (key, _): Key| {
+        Ok(context.records.remove(&key.as_bytes()).unwrap_or(false))
+    })?;
+    installer.add("_get", |lua, context, (key, _): Key| {
+        let value = context.records.get(&key.as_bytes(), |value| lua.create_string(value));
+        value.ok().flatten().transpose()
+    })?;
+    installer.add("_vsiz", |_, context, (key, _): Key| {
+        let size = context.records.value_size(&key.as_bytes()).ok().flatten();
+        Ok(size.map_or(-1, |size| size as i64))
+    })?;
+    installer.add("_iterinit", |_, context, _: End| Ok(context.records.iter_begin().is_ok()))?;
+    installer.add("_iternext", |lua, context, _: End| {
+        let key = context.records.iter_next().ok().flatten();
+        key.map(|key| lua.create_string(key)).transpose()
+    })?;
+    installer.add("_fwmkeys", |lua, context, (prefix, max): (LuaString, Option<f64>)| {
+        // A negative number is no limit.
+        let max = max.filter(|max| *max >= 0.0).map_or(usize::MAX, |max| max as usize);
+        let keys = context.records.keys_with_prefix(&prefix.as_bytes(), max);
+        array(lua, &keys.unwrap_or_default())
+    })?;
+    installer.add("_addint", |_, context, (key, addend, _): Sum| {
+        // The first cast saturates, the second cuts.
+        let addend = (addend as i64) as i32;
+        Ok(context.records.add_int(&key.as_bytes(), addend).ok())
+    })?;
+    installer.add("_adddouble", |_, context, (key, addend, _): Sum| {
+        Ok(context.records.add_double(&key.as_bytes(), addend).ok())
+    })?;
+    installer.add("_vanish", |_, context, _: End| Ok(context.records.clear().is_ok()))?;
+    installer.add("_rnum", |_, context, _: End| Ok(context.records.count()))?;
+    installer.add("_size", |_, context, _: End| Ok(context.records.size_bytes()))?;
+    installer.add("_misc", misc)?;
+    installer.add("_foreach", for_each)?;
+    installer.add("_mapreduce", map_reduce)
+}
+
+pub(crate) fn array(lua: &Lua, texts: &[Vec<u8>]) -> Result<Table> {
+    let table = lua.create_table_with_capacity(texts.len(), 0)?;
+    for text in texts {
+        table.raw_push(lua.create_string(text)?)?;
+    }
+    Ok(table)
+}
+
+fn misc(
+    lua: &Lua,
+    context: &Context,
+    (name, values): (LuaString, Variadic<Value>),
+) -> Result<Option<Table>> {
+    let name = name.as_bytes();
+    // Tokyo Tyrant's mark of a change that is not logged.
+    let (name, is_logged) = match name.strip_prefix(b"$") {
+        Some(name) => (name, false),
+        None => (&*name, true),
+    };
+    let mut arguments = Vec::new();
+    for value in values.iter() {
+        if let Value::Table(table) = value {
+            for value in table.sequence_values::<Value>() {
+                arguments.extend(lua.coerce_string(value?)?);
+            }
+        } else {
+            arguments.extend(lua.coerce_string(value.clone())?);
+        }
+    }
+    let arguments: Vec<_> = arguments.iter().map(LuaString::as_bytes).collect();
+    let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &**argument).collect();
+    match context.records.misc(name, &arguments, is_logged) {
+        Ok(Some(results)) => array(lua, &results).map(Some),
+        Ok(None) => Ok(None),
+        Err(error) => {
+            tracing::debug!("_misc {}: {error}", String::from_utf8_lossy(name));
+            Ok(None)
+        }
+    }
+}
+
+/// Calls a function with a key and a value. Returns whether it wants more. As in Tokyo Tyrant, one
+/// that fails does not; only the deadline and the limit of memory pass.
+fn wants_more(lua: &Lua, context: &Context, call: impl FnOnce() -> Result<Value>) -> Result<bool> {
+    match call() {
+        Ok(value) => Ok(matches!(value, Value::Boolean(true))),
+        Err(error) => {
+            if context.clock.is_late() || lua.used_memory() > context.limits().state_bytes {
+                return Err(error);
+            }
+            tracing::error!("Lua error: {}", crate::error::message(&error));
+            Ok(false)
+        }
+    }
+}
+
+/// Calls `visit` with each record until it returns false or fails.
+pub(crate) fn visit_records(
+    context: &Context,
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+) -> Result<bool> {
+    let mut result = Ok(());
+    let visited = context.records.for_each(|key, value| {
+        match context.check().and_then(|()| visit(key, value)) {
+            Ok(true) => ControlFlow::Continue(()),
+            Ok(false) => ControlFlow::Break(()),
+            Err(error) => {
+                result = Err(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    result?;
+    Ok(visited.is_ok())
+}
+
+fn for_each(lua: &Lua, context: &Context, function: Function) -> Result<bool> {
+    visit_records(context, |key, value| {
+        let arguments = (lua.create_string(key)?, lua.create_string(value)?);
+        wants_more(lua, context, || context.call_back::<Value>(&function, arguments))
+    })
+}
+
+/// Returns the folder for temporary files: the global `_tmpdir_`, or that of the system.
+pub(crate) fn temporary_folder(lua: &Lua) -> PathBuf {
+    match lua.globals().raw_get::<Option<String>>("_tmpdir_") {
+        Ok(Some(folder)) => folder.into(),
+        _ => std::env::temp_dir(),
+    }
+}
+
+fn map_reduce(
+    lua: &Lua,
+    context: &Context,
+    (map, reduce, keys): (Function, Function, Option<Table>),
+) -> Result<bool> {
+    let sorter = Sorter::new(temporary_folder(lua), context.limits().sort_bytes);
+    let sorter = Arc::new(Mutex::new(Some(sorter)));
+    let emit = emit_into(lua, &sorter)?;
+    let map_record = |key: &[u8], value: &[u8]| {
+        let arguments = (lua.create_string(key)?, lua.create_string(value)?, &emit);
+        wants_more(lua, context, || context.call_back::<Value>(&map, arguments))
+    };
+    match keys {
+        None => {
+            visit_records(context, map_record)?;
+        }
+        Some(keys) => {
+            for key in keys.sequence_values::<LuaString>() {
+                let key = key?;
+                let key = key.as_bytes();
+                let Ok(value) = context.records.get(&key, <[u8]>::to_vec) else { return Ok(false) };
+                if let Some(value) = value
+                    && !map_record(&key, &value)?
+                {
+                    break;
+                }
+            }
+        }
+    }
+    let Some(sorter) = sorter.lock().take() else { return Ok(false) };
+    let mut is_done = true;
+    reduce_groups(lua, context, Merged::new([sorter]).map_err(failed)?, |key, values| {
+        is_done &= wants_more(lua, context, || context.call_back::<Value>(&reduce, (key, values)))?;
+        Ok(())
+    })?;
+    Ok(is_done)
+}
+
+/// Returns the function by which a mapper emits a key and a value.
+pub(crate) fn emit_into(lua: &Lua, sorter: &Arc<Mutex<Option<Sorter>>>) -> Result<Function> {
+    let sorter = Arc::clone(sorter);
+    lua.create_function(move |_, (key, value): (LuaString, LuaString)| {
+        let mut slot = sorter.lock();
+        let sorter = slot.as_mut().ok_or_else(|| failed("the mapping has ended"))?;
+        if let Err(error) = sorter.add(&key.as_bytes(), &value.as_bytes()) {
+            // A part of the pairs is no result.
+            *slot = None;
+            return Err(failed(format!("cannot sort through temporary files: {error}")));
+        }
+        Ok(true)
+    })
+}
+
+/// Calls `reduce` with each key and an array of its values.
+pub(crate) fn reduce_groups(
+    lua: &Lua,
+    context: &Context,
+    mut pairs: Merged,
+    mut reduce: impl FnMut(LuaString, Table) -> Result<()>,
+) -> Result<()> {
+    while let Some(first) = pairs.next() {
+        let (key, value) = first.map_err(failed)?;
+        let values = lua.create_table()?;
+        values.raw_push(lua.create_string(value)?)?;
+        while pairs.key() == Some(&key[..])
+            && let Some(pair) = pairs.next()
+        {
+            context.check()?;
+            values.raw_push(lua.create_string(pair.map_err(failed)?.1)?)?;
+        }
+        reduce(lua.create_string(key)?, values)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! `_eval`: executes code in all states.
+
+use super::base::compile;
+use super::{Installer, failed};
+use crate::context::Context;
+use crate::error;
+use mlua::{Lua, LuaString, Result};
+
+/// Name of the code in messages.
+const NAME: &str = "=_eval";
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("_eval", |lua, context, code: LuaString| {
+        let code = code.as_bytes();
+        if !context.shared.evaluations.add(context.records.thread(), &code) {
+            let message =
+                "_eval: another state has much code left to execute, call _eval less often";
+            return Err(failed(message));
+        }
+        evaluate(lua, context, &code)?;
+        Ok(true)
+    })
+}
+
+/// Executes code that has come by `_eval`. An error is logged, as in Tokyo Tyrant; only the
+/// deadline fails.
+pub(crate) fn evaluate(lua: &Lua, context: &Context, code: &[u8]) -> Result<()> {
+    if let Err(error) =
+        compile(lua, code, NAME).and_then(|function| context.call_back::<()>(&function, ()))
+    {
+        context.check()?;
+        tracing::error!("_eval: {}", error::message(&error));
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! `string.find`, `match`, `gmatch`, `gsub` and `rep` of Lua 5.1, within the limits of a call.
+
+use super::{Installer, failed};
+use crate::context::Context;
+use crate::pattern::{Captured, Matcher, PatternError, Steps, is_plain, split_anchor};
+use memchr::memmem;
+use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("find", |lua, context, arguments| find(lua, context, arguments, true))?;
+    installer.add("match", |lua, context, (text, pattern, from)| {
+        find(lua, context, (text, pattern, from, Value::Nil), false)
+    })?;
+    installer.add("gsub", gsub)?;
+    installer.add("rep", repeat)
+}
+
+type FindArguments = (LuaString, LuaString, Option<f64>, Value);
+
+/// Finds the first match. Returns its captures, after its beginning and end if `is_find` is set.
+fn find(
+    lua: &Lua,
+    context: &Context,
+    (text, pattern, from, plain): FindArguments,
+    is_find: bool,
+) -> Result<MultiValue> {
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let start = offset(from.unwrap_or(1.0), text.len());
+    let mut results = MultiValue::new();
+    let is_plain =
+        is_find && (!matches!(plain, Value::Nil | Value::Boolean(false)) || is_plain(&pattern));
+    if is_plain {
+        match memmem::find(&text[start..], &pattern) {
+            Some(at) => {
+                results.push_back(Value::Integer((start + at + 1) as i64));
+                results.push_back(Value::Integer((start + at + pattern.len()) as i64));
+            }
+            None => results.push_back(Value::Nil),
+        }
+        return Ok(results);
+    }
+    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let (is_anchored, pattern) = split_anchor(&pattern);
+    let mut matcher = Matcher::new(&text, pattern, &mut steps);
+    let Some((start, end)) = matcher.search(start, is_anchored).map_err(failed)? else {
+        results.push_back(Value::Nil);
+        return Ok(results);
+    };
+    let mut count = matcher.captures_or_whole();
+    if is_find {
+        results.push_back(Value::Integer((start + 1) as i64));
+        results.push_back(Value::Integer(end as i64));
+        count = matcher.captures();
+    }
+    for index in 0..count {
+        results.push_back(captured(lua, &matcher, &text, index, (start, end))?);
+    }
+    Ok(results)
+}
+
+fn captured(
+    lua: &Lua,
+    matcher: &Matcher<'_, '_, '_>,
+    text: &[u8],
+    index: usize,
+    (start, end): (usize, usize),
+) -> Result<Value> {
+    Ok(match matcher.capture(index, start, end).map_err(failed)? {
+        Captured::Position(position) => Value::Integer(position as i64),
+        Captured::Text(start, end) => Value::String(lua.create_string(&text[start..end])?),
+    })
+}
+
+/// Returns the offset of a position, which counts from 1, or from the end if it is negative.
+fn offset(position: f64, length: usize) -> usize {
+    // Saturates.
+    let position = position as i64;
+    let position = if position < 0 { position.saturating_add(length as i64 + 1) } else { position };
+    (position.max(1) - 1).min(length as i64) as usize
+}
+
+/// Makes `string.gmatch` from a function of Lua that holds the position of its iterator.
+///
+/// The function here searches from a position on, and returns the next one before the captures.
+pub(crate) fn gmatch_step(
+    lua: &Lua,
+    context: &Context,
+    (text, pattern, from): (LuaString, LuaString, usize),
+) -> Result<MultiValue> {
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let mut results = MultiValue::new();
+    if from > text.len() {
+        return Ok(results);
+    }
+    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let mut matcher = Matcher::new(&text, &pattern, &mut steps);
+    if let Some((start, end)) = matcher.search(from, false).map_err(failed)? {
+        let next = if end == start { end + 1 } else { end };
+        results.push_back(Value::Integer(next as i64));
+        for index in 0..matcher.captures_or_whole() {
+            results.push_back(captured(lua, &matcher, &text, index, (start, end))?);
+        }
+    }
+    Ok(results)
+}
+
+/// The replacement of a match by `gsub`.
+enum Replacement {
+    Text(LuaString),
+    Table(Table),
+    Function(Function),
+}
+
+fn gsub(
+    lua: &Lua,
+    context: &Context,
+    (text, pattern, replacement, max): (LuaString, LuaString, Value, Option<f64>),
+) -> Result<(LuaString, i64)> {
+    let replacement = match replacement {
+        Value::Table(table) => Replacement::Table(table),
+        Value::Function(function) => Replacement::Function(function),
+        value => match lua.coerce_string(value)? {
+            Some(text) => Replacement::Text(text),
+            None => {
+                let message = "bad argument #3 to 'gsub' (string/function/table expected)";
+                return Err(failed(message));
+            }
+        },
+    };
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let max = max.map_or(i64::MAX, |max| max as i64);
+    let (is_anchored, pattern) = split_anchor(&pattern);
+    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let mut result = Vec::new();
+    let mut at = 0;
+    let mut count = 0;
+    while count < max {
+        let mut matcher = Matcher::new(&text, pattern, &mut steps);
+        let end = matcher.match_at(at).map_err(failed)?;
+        if let Some(end) = end {
+            count += 1;
+            replace((lua, context), &replacement, &matcher, &text, (at, end), &mut result)?;
+            context.check_bytes(result.len())?;
+        }
+        match end {
+            Some(end) if end > at => at = end,
+            _ if at < text.len() => {
+                result.push(text[at]);
+                at += 1;
+            }
+            _ => break,
+        }
+        if is_anchored {
+            break;
+        }
+    }
+    result.extend_from_slice(&text[at..]);
+    Ok((lua.create_string(&result)?, count))
+}
+
+fn replace(
+    (lua, context): (&Lua, &Context),
+    replacement: &Replacement,
+    matcher: &Matcher<'_, '_, '_>,
+    text: &[u8],
+    (start, end): (usize, usize),
+    result: &mut Vec<u8>,
+) -> Result<()> {
+    let whole = &text[start..end];
+    let value = match replacement {
+        Replacement::Text(template) => {
+            return expand(&template.as_bytes(), matcher, text, (start, end), result)
+                .map_err(failed);
+        }
+        Replacement::Table(table) => {
+            let key = captured(lua, matcher, text, 0, (start, end))?;
+            table.get::<Value>(key)?
+        }
+        Replacement::Function(function) => {
+            let mut arguments = MultiValue::new();
+            for index in 0..matcher.captures_or_whole() {
+                arguments.push_back(captured(lua, matcher, text, index, (start, end))?);
+            }
+            context.call_back::<Value>(function, arguments)?
+        }
+    };
+    match value {
+        Value::Nil | Value::Boolean(false) => result.extend_from_slice(whole),
+        Value::String(text) => result.extend_from_slice(&text.as_bytes()),
+        value => match lua.coerce_string(value.clone())? {
+            Some(text) => result.extend_from_slice(&text.as_bytes()),
+            None => {
+                let kind = value.type_name();
+                return Err(failed(format!("invalid replacement value (a {kind})")));
+            }
+        },
+    }
+    Ok(())
+}
+
+/// Appends a template, in which `%0` to `%9` stand for captures.
+fn expand(
+    template: &[u8],
+    matcher: &Matcher<'_, '_, '_>,
+    text: &[u8],
+    (start, end): (usize, usize),
+    result: &mut Vec<u8>,
+) -> std::result::Result<(), PatternError> {
+    let mut bytes = template.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte != b'%' {
+            result.push(byte);
+            continue;
+        }
+        // At the end of the template Lua 5.1 takes its terminating zero byte.
+        match bytes.next().copied().unwrap_or(0) {
+            b'0' => result.extend_from_slice(&text[start..end]),
+            digit if digit.is_ascii_digit() => {
+                match matcher.capture(usize::from(digit - b'1'), start, end)? {
+                    Captured::Text(start, end) => result.extend_from_slice(&text[start..end]),
+                    Captured::Position(position) => {
+                        result.extend_from_slice(position.to_string().as_bytes());
+                    }
+                }
+            }
+            other => result.push(other),
+        }
+    }
+    Ok(())
+}
+
+fn repeat(lua: &Lua, context: &Context, (text, times): (LuaString, f64)) -> Result<LuaString> {
+    let text = text.as_bytes();
+    // Saturates.
+    let times = times.max(0.0) as usize;
+    if text.is_empty() || times == 0 {
+        return lua.create_string("");
+    }
+    context.check_bytes(text.len().saturating_mul(times))?;
+    context.check()?;
+    lua.create_string(text.repeat(times))
+}

@@ -1,0 +1,61 @@
+//! Limits of scripts, and their defaults.
+
+use std::time::Duration;
+
+/// Longest script, and longest text that `loadstring` compiles, in bytes.
+pub const CODE_BYTES_MAX: usize = 16 << 20;
+
+/// Levels of captures and repeated characters in a pattern of `string.find` and the like.
+pub const PATTERN_LEVELS_MAX: usize = 200;
+
+/// Levels of tables within tables that become JSON, and of arrays and objects in JSON.
+pub const JSON_LEVELS_MAX: usize = 100;
+
+/// Code that `_eval` has accepted and another state has not yet executed, in bytes per state.
+pub const EVAL_BYTES_MAX: usize = 1 << 20;
+
+/// Paths that `_glob` returns at most.
+pub const GLOB_PATHS_MAX: usize = 100_000;
+
+/// Functions of which statistics are kept; all others count as one.
+pub const FUNCTIONS_MAX: usize = 1000;
+
+/// Functions of ours that call functions of the script, within each other.
+pub const CALLBACK_LEVELS_MAX: usize = 50;
+
+/// Script threads.
+pub const THREADS_MAX: usize = 1024;
+
+/// Instructions between two looks at the clock.
+pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 1000;
+
+/// Limits of a script, which its operator sets.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Longest time of a call. A call that takes longer fails.
+    pub call_time: Duration,
+    /// Memory of a state, in bytes. A call that needs more fails.
+    pub state_bytes: usize,
+    /// Steps of one search for a pattern. A search that takes more fails.
+    pub pattern_steps: u64,
+    /// Keys and values that the `_stash` functions store, in bytes.
+    pub stash_bytes: usize,
+    /// Memory in which `_mapreduce` and `tyrant.map_reduce` sort, in bytes per thread. More is
+    /// sorted through files.
+    pub sort_bytes: usize,
+    /// Threads of `tyrant.map_reduce`.
+    pub map_threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            call_time: Duration::from_secs(10),
+            state_bytes: 64 << 20,
+            pattern_steps: 100_000_000,
+            stash_bytes: 256 << 20,
+            sort_bytes: 16 << 20,
+            map_threads: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `tyrant.map_reduce`: maps all records on several threads, each with a state of its own.
+//!
+//! The calling thread reads the records and hands them out in batches. Each thread sorts what its
+//! mapper emits, through files if it is much. In the end the sorted parts are merged, and the
+//! reducer runs in the calling state.
+
+use crate::context::Context;
+use crate::functions::{Installer, failed, reduce_groups, temporary_folder, visit_records};
+use crate::shared::Mappers;
+use crate::sorter::{Merged, Sorter};
+use mlua::{Function, Lua, Result, Table, Value};
+use parking_lot::Mutex;
+use server::ScriptRecords;
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+/// Bytes of records that a thread gets at once.
+const BATCH_BYTES: usize = 64 << 10;
+
+type Batch = Vec<(Vec<u8>, Vec<u8>)>;
+
+pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
+    installer.add("map_reduce", map_reduce)
+}
+
+/// Returns a table from keys that were emitted to the results of the reducer, or to arrays of
+/// values if there is none.
+fn map_reduce(lua: &Lua, context: &Context, options: Table) -> Result<Table> {
+    let map: String = options.get("map")?;
+    let threads_max = context.limits().map_threads.max(1);
+    let threads = options.get::<Option<usize>>("threads")?.unwrap_or(threads_max);
+    let threads = threads.clamp(1, threads_max);
+    let reduce = match options.get::<Option<String>>("reduce")? {
+        None => None,
+        Some(name) => match lua.globals().get::<Value>(&*name)? {
+            Value::Function(function) => Some(function),
+            _ => return Err(failed(format!("there is no function {name}"))),
+        },
+    };
+    let sorters = map_all(lua, context, &map, threads)?;
+    let merged = Merged::new(sorters).map_err(failed)?;
+    let results = lua.create_table()?;
+    reduce_groups(lua, context, merged, |key, values| {
+        let result = match &reduce {
+            None => Value::Table(values),
+            Some(reduce) => context.call_back::<Value>(reduce as &Function, (&key, values))?,
+        };
+        results.raw_set(key, result)
+    })?;
+    Ok(results)
+}
+
+/// Maps all records. Returns what was emitted, in one part for each thread.
+fn map_all(lua: &Lua, context: &Context, map: &str, threads: usize) -> Result<Vec<Sorter>> {
+    let mappers = context.shared.mappers.get().ok_or_else(|| failed("there is no script"))?;
+    let folder = temporary_folder(lua);
+    let remaining = context.clock.remaining();
+    let (sender, receiver) = mpsc::sync_channel(threads);
+    let receiver = Mutex::new(receiver);
+    thread::scope(|scope| {
+        let mut running: Vec<ScopedJoinHandle<'_, _>> = Vec::new();
+        let mut helpers = Vec::new();
+        for _ in 0..threads {
+            let records = context.records.helper();
+            helpers.push(Arc::clone(&records));
+            let (receiver, folder) = (&receiver, &folder);
+            let work = move || map_batches(&**mappers, records, map, folder, remaining, receiver);
+            running.push(thread::Builder::new().spawn_scoped(scope, work).map_err(failed)?);
+        }
+        let sent = send_all(context, &sender);
+        // The threads end as soon as all batches are taken.
+        drop(sender);
+        let mut sorters = Vec::new();
+        let mut failure = None;
+        for thread in running {
+            match thread.join() {
+                Ok(Ok(sorter)) => sorters.push(sorter),
+                Ok(Err(message)) => failure = Some(message),
+                Err(_) => failure = Some("a thread has panicked".to_string()),
+            }
+        }
+        for helper in helpers {
+            context.records.join(&helper);
+        }
+        context.check()?;
+        match failure {
+            Some(message) => Err(failed(message)),
+            None => sent.map(|()| sorters),
+        }
+    })
+}
+
+/// Reads all records, and sends them in batches.
+fn send_all(context: &Context, sender: &SyncSender<Batch>) -> Result<()> {
+    let mut batch = Batch::new();
+    let mut bytes = 0;
+    let is_whole = visit_records(context, |key, value| {
+        batch.push((key.to_vec(), value.to_vec()));
+        bytes += key.len() + value.len();
+        if bytes < BATCH_BYTES {
+            return Ok(true);
+        }
+        bytes = 0;
+        Ok(sender.send(mem::take(&mut batch)).is_ok())
+    })?;
+    let _ = sender.send(batch);
+    if is_whole { Ok(()) } else { Err(failed("the records cannot be read")) }
+}
+
+/// Maps the records of batches. After a failure it takes what is still sent.
+fn map_batches(
+    mappers: &dyn Mappers,
+    records: Arc<ScriptRecords>,
+    map: &str,
+    folder: &Path,
+    time: Duration,
+    receiver: &Mutex<Receiver<Batch>>,
+) -> std::result::Result<Sorter, String> {
+    let mapped = || {
+        let mut mapper = mappers.make(&records, map, folder, time)?;
+        loop {
+            let batch = receiver.lock().recv();
+            let Ok(batch) = batch else { return mapper.finish() };
+            for (key, value) in batch {
+                mapper.map(&key, &value)?;
+            }
+        }
+    };
+    let result = mapped();
+    if result.is_err() {
+        // The sender would wait for ever.
+        while receiver.lock().recv().is_ok() {}
+    }
+    result
+}

@@ -1,0 +1,90 @@
+//! A Lua state within limits: its libraries, without what could harm the process.
+//!
+//! Absent are: bytecode (Lua 5.1 trusts it), `newproxy` (finalizers run without hooks), the debug
+//! library but for `traceback`, `os.exit` and `os.setlocale`, and, unless they are allowed, files
+//! and other programs. Functions of C that can run long without a hook are replaced.
+
+use crate::context::Context;
+use crate::functions::{self, Installer};
+use crate::limits::INSTRUCTIONS_PER_CHECK;
+use crate::modern;
+use crate::shared::Allowed;
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{HookTriggers, Lua, LuaOptions, Result, StdLib, Table, Value, VmState};
+use std::sync::Arc;
+
+/// Version of Tokyo Tyrant with whose functions scripts are compatible.
+const VERSION: &str = "1.1.41";
+
+/// Code in Lua that makes functions safe.
+const BOOTSTRAP: &str = include_str!("bootstrap.lua");
+
+/// Memory at which garbage is collected, in percent of what the last collection left.
+const COLLECT_AT_PERCENT: i32 = 150;
+
+/// Globals that no script has.
+const ABSENT: &[&str] = &["newproxy", "dofile", "loadfile"];
+
+/// Makes a state without a script.
+pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
+    let allowed = context.shared.allowed;
+    let mut libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
+    if allowed.files {
+        libraries = libraries | StdLib::IO | StdLib::PACKAGE;
+    }
+    let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    let globals = lua.globals();
+    for name in ABSENT {
+        globals.raw_set(*name, Value::Nil)?;
+    }
+    globals.raw_get::<Table>("string")?.raw_set("dump", Value::Nil)?;
+    if allowed.files {
+        protect_files(&globals, allowed)?;
+    }
+    let installer = Installer { lua: &lua, table: globals.clone(), context: Arc::clone(context) };
+    functions::install(&installer)?;
+    modern::install(&installer)?;
+    bootstrap(&lua, &installer)?;
+    set_globals(&globals, context)?;
+    // A whole collection each time, so that garbage never exceeds the share above. The
+    // incremental collector lags behind when strings are long.
+    let parameters = GcIncParams::default().pause(COLLECT_AT_PERCENT).step_multiplier(0);
+    lua.gc_set_mode(GcMode::Incremental(parameters));
+    lua.set_memory_limit(context.limits().state_bytes)?;
+    let hooked = Arc::clone(context);
+    let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
+    // Coroutines inherit it.
+    lua.set_global_hook(triggers, move |_, _| {
+        hooked.check()?;
+        Ok(VmState::Continue)
+    })?;
+    Ok(lua)
+}
+
+fn bootstrap(lua: &Lua, installer: &Installer<'_>) -> Result<()> {
+    let helpers = installer.into(lua.create_table()?);
+    helpers.add("settle", functions::settle)?;
+    helpers.add("inspect", functions::inspect)?;
+    helpers.add("check", |_, context, ()| context.check())?;
+    helpers.add("search", functions::gmatch_step)?;
+    let helper = |name: &str| helpers.table.raw_get::<Value>(name);
+    let arguments = (helper("settle")?, helper("inspect")?, helper("check")?, helper("search")?);
+    lua.load(BOOTSTRAP).set_name("=bootstrap").call::<()>(arguments)
+}
+
+/// Takes from `io` and `package` what goes beyond files.
+fn protect_files(globals: &Table, allowed: Allowed) -> Result<()> {
+    let io: Table = globals.raw_get("io")?;
+    if !allowed.programs {
+        io.raw_set("popen", Value::Nil)?;
+    }
+    globals.raw_get::<Table>("package")?.raw_set("loadlib", Value::Nil)
+}
+
+fn set_globals(globals: &Table, context: &Context) -> Result<()> {
+    globals.raw_set("_version", VERSION)?;
+    globals.raw_set("_pid", std::process::id())?;
+    globals.raw_set("_sid", context.records.server_id())?;
+    globals.raw_set("_thnum", context.records.threads())?;
+    globals.raw_set("_thid", context.records.thread() + 1)
+}

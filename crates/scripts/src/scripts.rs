@@ -1,0 +1,250 @@
+//! The extension of a server: a script, and a state of it for each script thread.
+
+use crate::error::Failure;
+use crate::limits::{Limits, THREADS_MAX};
+use crate::shared::{Allowed, Mapper, Mappers, Shared};
+use crate::sorter::Sorter;
+use crate::source::{Code, Source};
+use crate::state::State;
+use crate::statistics::Statistics;
+use parking_lot::Mutex;
+use server::{Extension, ExtensionError, FunctionStatistics, ScriptRecords};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, ExtensionError>;
+
+/// A script whose functions clients call by name.
+pub struct Scripts {
+    source: Source,
+    shared: Arc<Shared>,
+    /// The newest code that a state could load.
+    code: Arc<Mutex<Arc<Code>>>,
+    /// Its generation, which each call looks at.
+    generation: AtomicU64,
+    threads: Box<[OnceLock<ScriptThread>]>,
+}
+
+/// A script thread. Another thread locks its state only while it is idle.
+struct ScriptThread {
+    state: Mutex<Option<State>>,
+    has_ended: AtomicBool,
+    statistics: Arc<Statistics>,
+}
+
+impl Scripts {
+    /// Reads a script and checks its syntax. It is executed when the server begins.
+    pub fn open(
+        source: Source,
+        limits: Limits,
+        allowed: Allowed,
+    ) -> std::result::Result<Self, Failure> {
+        let code = source.read(0)?;
+        let shared = Arc::new(Shared::new(limits, allowed));
+        let generation = AtomicU64::new(code.generation);
+        let code = Arc::new(Mutex::new(Arc::new(code)));
+        let mappers = StateMappers { shared: Arc::downgrade(&shared), code: Arc::clone(&code) };
+        let _ = shared.mappers.set(Box::new(mappers));
+        Ok(Self {
+            source,
+            shared,
+            generation,
+            code,
+            threads: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
+        })
+    }
+
+    /// Returns the thread of these records.
+    fn thread(&self, records: &ScriptRecords) -> Result<&ScriptThread> {
+        let thread = self.threads.get(records.thread()).and_then(OnceLock::get);
+        let thread = thread.filter(|thread| !thread.has_ended.load(Ordering::Acquire));
+        thread.ok_or_else(|| ExtensionError("the script thread does not run".into()))
+    }
+
+    /// Makes a state of the present script.
+    fn load(
+        &self,
+        records: &Arc<ScriptRecords>,
+        thread: &ScriptThread,
+        code: &Code,
+    ) -> std::result::Result<State, Failure> {
+        State::new(&self.shared, records, &thread.statistics, code)
+    }
+
+    /// Replaces the state of a thread by one of the present script. If the script fails here, the
+    /// state stays.
+    fn renew(
+        &self,
+        records: &Arc<ScriptRecords>,
+        thread: &ScriptThread,
+        slot: &mut Option<State>,
+        code: &Code,
+    ) {
+        match self.load(records, thread, code) {
+            Ok(state) => replace(records, slot, Some(state)),
+            Err(failure) => {
+                log(&failure);
+                if let Some(state) = slot {
+                    state.set_generation(code.generation);
+                }
+            }
+        }
+    }
+
+    /// Executes code of `_eval` in the states of idle threads. Others execute it before their next
+    /// call.
+    fn evaluate_elsewhere(&self) {
+        for thread in self.shared.evaluations.threads() {
+            if let Some(thread) = self.threads.get(thread).and_then(OnceLock::get)
+                && let Some(state) = thread.state.try_lock()
+                && let Some(state) = &*state
+            {
+                state.evaluate_waiting();
+            }
+        }
+    }
+}
+
+/// Makes states for `tyrant.map_reduce`.
+struct StateMappers {
+    /// Weak, since it owns this.
+    shared: Weak<Shared>,
+    code: Arc<Mutex<Arc<Code>>>,
+}
+
+impl Mappers for StateMappers {
+    fn make(
+        &self,
+        records: &Arc<ScriptRecords>,
+        function: &str,
+        folder: &Path,
+        time: Duration,
+    ) -> std::result::Result<Box<dyn Mapper>, String> {
+        let shared = self.shared.upgrade().ok_or("the server stops")?;
+        let code = Arc::clone(&self.code.lock());
+        let sorter = Sorter::new(folder.to_path_buf(), shared.limits.sort_bytes);
+        let mapper = State::new(&shared, records, &Arc::default(), &code)
+            .and_then(|state| state.into_mapper(function, sorter, time));
+        match mapper {
+            Ok(mapper) => Ok(Box::new(mapper)),
+            Err(failure) => Err(failure.message),
+        }
+    }
+}
+
+impl Extension for Scripts {
+    fn begin(&self, records: &Arc<ScriptRecords>) {
+        let Some(slot) = self.threads.get(records.thread()) else {
+            tracing::error!("a script has at most {THREADS_MAX} threads");
+            return;
+        };
+        let thread = slot.get_or_init(|| ScriptThread {
+            state: Mutex::new(None),
+            has_ended: AtomicBool::new(false),
+            statistics: Arc::default(),
+        });
+        thread.has_ended.store(false, Ordering::Release);
+        self.shared.evaluations.add_state(records.thread());
+        let code = Arc::clone(&self.code.lock());
+        match self.load(records, thread, &code) {
+            Ok(state) => replace(records, &mut thread.state.lock(), Some(state)),
+            Err(failure) => log(&failure),
+        }
+    }
+
+    fn end(&self, records: &Arc<ScriptRecords>) {
+        let Ok(thread) = self.thread(records) else { return };
+        thread.has_ended.store(true, Ordering::Release);
+        replace(records, &mut thread.state.lock(), None);
+        self.shared.evaluations.remove_state(records.thread());
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        !name.starts_with(b"_")
+    }
+
+    fn call(
+        &self,
+        records: &Arc<ScriptRecords>,
+        name: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        if !self.has(name) {
+            return Err(ExtensionError("names that begin with _ are internal".into()));
+        }
+        let thread = self.thread(records)?;
+        let mut slot = thread.state.lock();
+        let generation = self.generation.load(Ordering::Acquire);
+        if slot.as_ref().is_none_or(|state| state.generation() != generation) {
+            let code = Arc::clone(&self.code.lock());
+            self.renew(records, thread, &mut slot, &code);
+        }
+        let Some(state) = &mut *slot else {
+            return Err(ExtensionError("the script could not be loaded, see the log".into()));
+        };
+        if self.shared.evaluations.is_any() {
+            state.evaluate_waiting();
+        }
+        let result = state.call(name, key, value);
+        if let Err(failure) = &result {
+            log(failure);
+            if state.is_full() {
+                tracing::warn!(
+                    "a script's state was full of what is no garbage: it is loaded again"
+                );
+                *slot = None;
+            }
+        }
+        drop(slot);
+        if self.shared.evaluations.is_any() {
+            self.evaluate_elsewhere();
+        }
+        result.map_err(|failure| ExtensionError(failure.message))
+    }
+
+    fn reload(&self, records: &Arc<ScriptRecords>) -> Result<()> {
+        let short = |failure: Failure| ExtensionError(failure.message);
+        let thread = self.thread(records)?;
+        let generation = self.code.lock().generation + 1;
+        let code = self.source.read(generation).map_err(short)?;
+        let state = self.load(records, thread, &code).map_err(short)?;
+        *self.code.lock() = Arc::new(code);
+        self.generation.store(generation, Ordering::Release);
+        replace(records, &mut thread.state.lock(), Some(state));
+        Ok(())
+    }
+
+    fn statistics(&self) -> Vec<FunctionStatistics> {
+        let mut sums = BTreeMap::new();
+        for thread in self.threads.iter().filter_map(OnceLock::get) {
+            thread.statistics.add_to(&mut sums);
+        }
+        sums.into_values().collect()
+    }
+}
+
+/// Replaces the state of a thread. In the first one, the script learns of its end and beginning.
+fn replace(records: &ScriptRecords, slot: &mut Option<State>, new: Option<State>) {
+    let is_first = records.thread() == 0;
+    if is_first && let Some(state) = slot {
+        run_logged(state, "_end");
+    }
+    *slot = new;
+    if is_first && let Some(state) = slot {
+        run_logged(state, "_begin");
+    }
+}
+
+fn run_logged(state: &State, name: &str) {
+    if let Err(failure) = state.call_if_present(name) {
+        log(&failure);
+    }
+}
+
+fn log(failure: &Failure) {
+    tracing::error!("Lua error: {}", failure.traceback);
+}

@@ -1,0 +1,163 @@
+//! State that all Lua states of a process share: limits, stash, named locks, code of `_eval`.
+
+use crate::limits::{EVAL_BYTES_MAX, Limits};
+use crate::locks::NamedLocks;
+use crate::sorter::Sorter;
+use crate::stash::Stash;
+use parking_lot::Mutex;
+use server::ScriptRecords;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Parts of Lua that a script has only if its operator allows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Files: `io`, `require`, `dofile`, `os.remove`, `_stat`, `_glob`, `_mkdir`, `_remove`.
+    pub files: bool,
+    /// Other programs: `os.execute`, `io.popen`, and the environment by `os.getenv`.
+    pub programs: bool,
+}
+
+/// State that all Lua states share.
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) allowed: Allowed,
+    pub(crate) stash: Stash,
+    pub(crate) locks: NamedLocks,
+    pub(crate) evaluations: Evaluations,
+    pub(crate) mappers: OnceLock<Box<dyn Mappers>>,
+}
+
+/// Makes the mappers of `tyrant.map_reduce`, which have states of their own.
+pub(crate) trait Mappers: Send + Sync {
+    /// Makes a mapper that calls a global function, and ends after a time.
+    fn make(
+        &self,
+        records: &Arc<ScriptRecords>,
+        function: &str,
+        folder: &Path,
+        time: Duration,
+    ) -> Result<Box<dyn Mapper>, String>;
+}
+
+/// A mapper of one thread.
+pub(crate) trait Mapper {
+    /// Maps a record.
+    fn map(&mut self, key: &[u8], value: &[u8]) -> Result<(), String>;
+
+    /// Returns what was emitted.
+    fn finish(self: Box<Self>) -> Result<Sorter, String>;
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits, allowed: Allowed) -> Self {
+        let stash = Stash::new(limits.stash_bytes);
+        let evaluations = Evaluations::default();
+        let (locks, mappers) = (NamedLocks::default(), OnceLock::new());
+        Self { limits, allowed, stash, locks, evaluations, mappers }
+    }
+}
+
+/// Code of `_eval` that states have not yet executed.
+#[derive(Default)]
+pub(crate) struct Evaluations {
+    queues: Mutex<Vec<(usize, Queue)>>,
+    is_any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    codes: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Evaluations {
+    /// Adds the state of a script thread.
+    pub(crate) fn add_state(&self, thread: usize) {
+        let mut queues = self.queues.lock();
+        queues.retain(|(other, _)| *other != thread);
+        queues.push((thread, Queue::default()));
+    }
+
+    /// Removes the state of a script thread.
+    pub(crate) fn remove_state(&self, thread: usize) {
+        self.queues.lock().retain(|(other, _)| *other != thread);
+    }
+
+    /// Adds code for all states but that of `thread`. Returns whether all have space for it; if
+    /// not, none gets it.
+    pub(crate) fn add(&self, thread: usize, code: &[u8]) -> bool {
+        let mut queues = self.queues.lock();
+        let is_full = |queue: &Queue| queue.bytes.saturating_add(code.len()) > EVAL_BYTES_MAX;
+        let mut others = queues.iter_mut().filter(|(other, _)| *other != thread);
+        if others.any(|(_, queue)| is_full(queue)) {
+            return false;
+        }
+        let code: Arc<[u8]> = code.into();
+        for (_, queue) in queues.iter_mut().filter(|(other, _)| *other != thread) {
+            queue.bytes += code.len();
+            queue.codes.push_back(Arc::clone(&code));
+        }
+        self.is_any.store(true, Ordering::Release);
+        true
+    }
+
+    /// Returns whether there is code that a state has not yet executed.
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    /// Returns the threads whose states have code to execute.
+    pub(crate) fn threads(&self) -> Vec<usize> {
+        let queues = self.queues.lock();
+        let waiting = queues.iter().filter(|(_, queue)| !queue.codes.is_empty());
+        waiting.map(|(thread, _)| *thread).collect()
+    }
+
+    /// Takes the next code for the state of a thread.
+    pub(crate) fn next(&self, thread: usize) -> Option<Arc<[u8]>> {
+        let mut queues = self.queues.lock();
+        let (_, queue) = queues.iter_mut().find(|(other, _)| *other == thread)?;
+        let code = queue.codes.pop_front()?;
+        queue.bytes -= code.len();
+        if queues.iter().all(|(_, queue)| queue.codes.is_empty()) {
+            self.is_any.store(false, Ordering::Release);
+        }
+        Some(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_other_state_executes_code_once_and_in_order() {
+        let evaluations = Evaluations::default();
+        (0..3).for_each(|thread| evaluations.add_state(thread));
+        assert!(evaluations.add(0, b"a") && evaluations.add(1, b"b"));
+        assert_eq!(evaluations.next(0).as_deref(), Some(&b"b"[..]));
+        assert_eq!(evaluations.next(1).as_deref(), Some(&b"a"[..]));
+        assert_eq!(evaluations.threads(), [2]);
+        assert_eq!(evaluations.next(2).as_deref(), Some(&b"a"[..]));
+        assert_eq!(evaluations.next(2).as_deref(), Some(&b"b"[..]));
+        assert!(!evaluations.is_any());
+        assert_eq!(evaluations.next(2), None);
+    }
+
+    #[test]
+    fn code_that_no_state_has_executed_has_a_limit() {
+        let evaluations = Evaluations::default();
+        (0..2).for_each(|thread| evaluations.add_state(thread));
+        assert!(evaluations.add(0, &vec![b' '; EVAL_BYTES_MAX - 1]));
+        assert!(!evaluations.add(0, b"  "));
+        assert!(evaluations.add(0, b" "));
+        assert!(!evaluations.add(0, b" "));
+        assert!(evaluations.add(1, b" "), "the queue of the other state has space");
+        evaluations.next(1);
+        assert!(evaluations.add(0, b" "));
+    }
+}

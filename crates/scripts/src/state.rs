@@ -1,0 +1,203 @@
+//! State: one Lua interpreter with the script loaded, which one thread at a time runs.
+
+use crate::context::Context;
+use crate::error::{self, Failure};
+use crate::functions;
+use crate::limits::FUNCTIONS_MAX;
+use crate::sandbox::new_state;
+use crate::shared::{Mapper, Shared};
+use crate::sorter::Sorter;
+use crate::source::Code;
+use crate::statistics::{CallStatistics, Statistics};
+use mlua::{Error, Function, Lua, LuaString, Table, Value};
+use parking_lot::Mutex;
+use server::ScriptRecords;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// A function that has been called in this state.
+struct Known {
+    name: LuaString,
+    statistics: Arc<CallStatistics>,
+}
+
+/// One Lua interpreter.
+pub(crate) struct State {
+    lua: Lua,
+    context: Arc<Context>,
+    globals: Table,
+    known: HashMap<Vec<u8>, Known>,
+    statistics: Arc<Statistics>,
+    generation: u64,
+}
+
+impl State {
+    /// Makes a state, and executes the script in it.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        records: &Arc<ScriptRecords>,
+        statistics: &Arc<Statistics>,
+        code: &Code,
+    ) -> Result<Self> {
+        let context = Arc::new(Context::new(Arc::clone(shared), Arc::clone(records)));
+        let lua = new_state(&context).map_err(|error| Failure::new(&error))?;
+        let state = Self {
+            globals: lua.globals(),
+            lua,
+            context,
+            known: HashMap::new(),
+            statistics: Arc::clone(statistics),
+            generation: code.generation,
+        };
+        state.run(|| functions::compile(&state.lua, code.text(), &code.name)?.call::<()>(()))?;
+        Ok(state)
+    }
+
+    /// Returns the generation of the script that is loaded.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes the state count as one with a newer generation of the script, which has failed here.
+    pub(crate) fn set_generation(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
+    /// Calls a global function with a key and a value. Returns its result as text.
+    pub(crate) fn call(
+        &mut self,
+        name: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        if !self.known.contains_key(name) {
+            self.know(name)?;
+        }
+        let Known { name, statistics } = &self.known[name];
+        let start = Instant::now();
+        let result = self.run(|| {
+            let function = function(&self.globals, name)?;
+            let arguments = (self.lua.create_string(key)?, self.lua.create_string(value)?);
+            text(&self.lua, function.call::<Value>(arguments)?)
+        });
+        statistics.add(start.elapsed(), result.is_err());
+        result
+    }
+
+    /// Calls a global function without arguments, if there is one.
+    pub(crate) fn call_if_present(&self, name: &str) -> Result<()> {
+        self.run(|| match self.globals.get::<Value>(name)? {
+            Value::Function(function) => function.call::<()>(()),
+            _ => Ok(()),
+        })
+    }
+
+    /// Executes code that `_eval` has left for this state.
+    pub(crate) fn evaluate_waiting(&self) {
+        let context = &self.context;
+        while let Some(code) = context.shared.evaluations.next(context.records.thread()) {
+            if let Err(failure) = self.run(|| functions::evaluate(&self.lua, context, &code)) {
+                tracing::error!("_eval: {}", failure.traceback);
+            }
+        }
+    }
+
+    /// Returns whether the state has so little memory left that a call would fail.
+    pub(crate) fn is_full(&self) -> bool {
+        let is_over = || self.lua.used_memory() > self.context.limits().state_bytes / 2;
+        is_over() && (self.lua.gc_collect().is_err() || is_over())
+    }
+
+    /// Makes a mapper that calls a global function, and ends after a time.
+    pub(crate) fn into_mapper(
+        self,
+        name: &str,
+        sorter: Sorter,
+        time: Duration,
+    ) -> Result<StateMapper> {
+        let sorter = Arc::new(Mutex::new(Some(sorter)));
+        let (function, emit) = self.run(|| {
+            let name = self.lua.create_string(name)?;
+            Ok((function(&self.globals, &name)?, functions::emit_into(&self.lua, &sorter)?))
+        })?;
+        self.context.clock.start(time);
+        Ok(StateMapper { function, emit, sorter, state: self })
+    }
+
+    /// Prepares a function to be called.
+    fn know(&mut self, name: &[u8]) -> Result<()> {
+        let lua_name = self.run(|| {
+            let lua_name = self.lua.create_string(name)?;
+            function(&self.globals, &lua_name)?;
+            Ok(lua_name)
+        })?;
+        if self.known.len() == FUNCTIONS_MAX {
+            self.known.clear();
+        }
+        let statistics = self.statistics.of(&String::from_utf8_lossy(name));
+        self.known.insert(name.to_vec(), Known { name: lua_name, statistics });
+        Ok(())
+    }
+
+    /// Runs a part of the script within the limits of a call.
+    fn run<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
+        self.context.start();
+        let result = part();
+        self.context.end();
+        result.map_err(|error| Failure::new(&error))
+    }
+}
+
+/// A state that maps records.
+pub(crate) struct StateMapper {
+    function: Function,
+    emit: Function,
+    sorter: Arc<Mutex<Option<Sorter>>>,
+    state: State,
+}
+
+impl Mapper for StateMapper {
+    fn map(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
+        let lua = &self.state.lua;
+        let call = || {
+            let arguments = (lua.create_string(key)?, lua.create_string(value)?, &self.emit);
+            self.function.call::<()>(arguments)
+        };
+        call().map_err(|error| error::message(&error))
+    }
+
+    fn finish(self: Box<Self>) -> std::result::Result<Sorter, String> {
+        self.state.context.end();
+        let sorter = self.sorter.lock().take();
+        sorter.ok_or_else(|| "cannot sort through temporary files".to_string())
+    }
+}
+
+fn function(globals: &Table, name: &LuaString) -> mlua::Result<Function> {
+    match globals.get::<Value>(name)? {
+        Value::Function(function) => Ok(function),
+        _ => {
+            let message = format!("there is no function {}", name.display());
+            Err(Error::RuntimeError(message))
+        }
+    }
+}
+
+/// Returns the result of a function as text; that of a table is its first element.
+fn text(lua: &Lua, value: Value) -> mlua::Result<Option<Vec<u8>>> {
+    let value = match value {
+        Value::Table(table) => table.raw_get::<Value>(1)?,
+        value => value,
+    };
+    Ok(match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Boolean(true) => Some(b"true".to_vec()),
+        value @ (Value::Integer(_) | Value::Number(_)) => {
+            lua.coerce_string(value)?.map(|text| text.as_bytes().to_vec())
+        }
+        _ => None,
+    })
+}

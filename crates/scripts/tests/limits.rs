@@ -1,0 +1,258 @@
+//! Limits: scripts that take too long or too much fail, and their states stay usable.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use scripts::{Allowed, Limits};
+use support::{EVALUATE, Script, check, limits, memory};
+
+/// Runs code that must fail with a message that contains `expected`, and checks that the state
+/// still works.
+#[track_caller]
+fn fails(code: &str, expected: &str) {
+    let script = Script::limited(&format!("{EVALUATE}\nfunction run() {code}\nend"));
+    for _ in 0..2 {
+        let error = script.call("run", b"").unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        check(&script, &[("1 + 1", "2"), ("('abc'):find('b')", "2 2")]);
+    }
+}
+
+const LATE: &str = "longer than its limit";
+const MEMORY: &str = "not enough memory";
+
+#[test]
+fn an_endless_loop_ends_at_the_deadline() {
+    fails("while true do end", LATE);
+}
+
+#[test]
+fn pcall_in_an_endless_loop_does_not_catch_the_deadline() {
+    fails("while true do pcall(function() while true do end end) end", LATE);
+    fails("local function f() while true do pcall(f) end end f()", LATE);
+}
+
+#[test]
+fn xpcall_does_not_catch_the_deadline() {
+    fails("while true do xpcall(function() while true do end end, function() end) end", LATE);
+    fails(
+        "while true do xpcall(function() while true do end end, function() while true do end end) end",
+        LATE,
+    );
+    fails("xpcall(error, function() while true do end end)", LATE);
+}
+
+#[test]
+fn coroutines_do_not_evade_the_deadline() {
+    fails("coroutine.wrap(function() while true do end end)()", LATE);
+    fails(
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        LATE,
+    );
+    fails(
+        "local function f() while true do coroutine.resume(coroutine.create(f)) end end f()",
+        LATE,
+    );
+    fails("local function f() while true do pcall(coroutine.wrap(f)) pcall(f) end end f()", LATE);
+}
+
+#[test]
+fn a_coroutine_of_an_earlier_call_has_the_deadline_of_the_present_one() {
+    let script = Script::limited(
+        "local c = coroutine.create(function() coroutine.yield() while true do end end)
+         coroutine.resume(c)
+         function run() coroutine.resume(c) return coroutine.status(c) end",
+    );
+    assert!(script.call("run", b"").unwrap_err().contains(LATE));
+    assert_eq!(script.text("run", ""), "dead");
+}
+
+#[test]
+fn an_error_with_an_endless_metamethod_ends_at_the_deadline() {
+    fails("error(setmetatable({}, {__tostring = function() while true do end end}))", LATE);
+}
+
+#[test]
+fn a_pattern_that_backtracks_for_ever_ends_at_the_deadline() {
+    let pattern = "('a?'):rep(28) .. ('a'):rep(28)";
+    for function in ["find", "match"] {
+        fails(&format!("(('a'):rep(28)):{function}({pattern})"), LATE);
+    }
+    fails(&format!("(('a'):rep(28)):gsub({pattern}, '')"), LATE);
+    fails("for _ in (('a'):rep(28)):gmatch(('a?'):rep(28) .. ('a'):rep(28)) do end", LATE);
+    fails("while true do pcall(string.find, ('a'):rep(3000), ('.-'):rep(50) .. 'b') end", LATE);
+}
+
+#[test]
+fn a_search_has_a_limit_of_steps() {
+    let limits = Limits { pattern_steps: 1000, ..Limits::default() };
+    let script = Script::with(EVALUATE, limits, Allowed::default(), memory());
+    check(
+        &script,
+        &[
+            (
+                "(('a'):rep(28)):find(('a?'):rep(28) .. ('a'):rep(28))",
+                "error: the search for a pattern takes more steps than its limit",
+            ),
+            (
+                "(('a'):rep(900)):find('a*b')",
+                "error: the search for a pattern takes more steps than its limit",
+            ),
+            ("(('a'):rep(900)):find('^a*$')", "1 900"),
+        ],
+    );
+}
+
+#[test]
+fn a_search_with_many_levels_is_refused() {
+    let script = Script::new(EVALUATE);
+    check(
+        &script,
+        &[
+            ("(('a'):rep(200)):find(('a?'):rep(200))", "1 200"),
+            ("(('a'):rep(201)):find(('a?'):rep(201))", "error: pattern too complex"),
+            ("(('a'):rep(1e5)):find(('a?'):rep(1e5))", "error: pattern too complex"),
+        ],
+    );
+}
+
+#[test]
+fn tables_strings_and_recursion_do_not_exceed_the_memory() {
+    fails("local t = {} while true do t[#t + 1] = {} end", MEMORY);
+    fails("local s = 'x' while true do s = s .. s end", MEMORY);
+    fails("return ('x'):rep(1e9)", MEMORY);
+    fails("local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e5) .. i end", MEMORY);
+    fails("return (('x'):rep(4000)):gsub('x', ('y'):rep(4000))", MEMORY);
+    fails("return _strstr(('x'):rep(4000), 'x', ('y'):rep(4000))", MEMORY);
+    fails("return _regex(('x'):rep(4000), 'x', ('y'):rep(4000))", MEMORY);
+    fails("local function f() return 1 + f() end return f()", "stack overflow");
+    fails("local t = {} local function f(...) t[#t + 1] = {...} return f(1, ...) end f()", "");
+    fails("return ('').rep('', 1e9) .. ('x'):rep(1e10)", MEMORY);
+}
+
+#[test]
+fn memory_in_globals_is_freed_with_the_state() {
+    let script = Script::limited(
+        "function fill() t = {} while true do t[#t + 1] = {} end end function count() return t and #t or 0 end",
+    );
+    assert!(script.call("fill", b"").unwrap_err().contains(MEMORY));
+    assert_eq!(script.text("count", ""), "0");
+}
+
+#[test]
+fn garbage_does_not_exceed_the_memory() {
+    let script = Script::with(
+        "function run() local s for i = 1, 300 do s = ('x'):rep(1e6) .. i end return #s end",
+        limits(),
+        Allowed::default(),
+        memory(),
+    );
+    assert_eq!(script.text("run", ""), "1000003");
+}
+
+#[test]
+fn nested_callbacks_do_not_overflow_the_stack() {
+    fails("local function f() return ('x'):gsub('x', f) end return f()", "stack overflow");
+    fails(
+        "local function f() local c = coroutine.create(f) local ok, e = coroutine.resume(c) if not ok then error(e, 0) end end f()",
+        "stack overflow",
+    );
+    fails(
+        "_put('a', 'b') local function f() _foreach(function() f() return true end) error('deep') end f()",
+        "",
+    );
+}
+
+#[test]
+fn sleeping_ends_at_the_deadline() {
+    fails("_sleep(100)", LATE);
+    fails("while true do pcall(_sleep, 1e300) end", LATE);
+}
+
+#[test]
+fn a_lock_is_waited_for_until_the_deadline_and_released_at_the_end_of_the_call() {
+    let script = Script::limited(
+        "function take(k) return _lock(k) end
+         function twice(k) return _lock(k) and _lock(k) end
+         function free(k) return _unlock(k) or 'free' end
+         function keep(k) _lock(k) error('no') end",
+    );
+    for _ in 0..2 {
+        assert_eq!(script.text("take", "a"), "true");
+        assert_eq!(script.text("free", "a"), "free");
+        script.call("keep", b"a").unwrap_err();
+    }
+    assert!(script.call("twice", b"a").unwrap_err().contains("already"));
+    assert_eq!(script.text("take", "a"), "true");
+}
+
+#[test]
+fn sorting_and_joining_long_tables_end_at_the_deadline() {
+    fails(
+        "local t = {} for i = 1, 20000 do t[i] = i % 7 end while true do table.sort(t) end",
+        LATE,
+    );
+    fails("local t = {} for i = 1, 20000 do t[i] = '' end while true do table.concat(t) end", LATE);
+    fails("while true do collectgarbage() end", LATE);
+    fails("while true do loadstring('return 1') end", LATE);
+}
+
+#[test]
+fn decompressed_texts_do_not_exceed_the_memory() {
+    for mode in ["deflate", "gzip", "bzip", "pack", "tcbs"] {
+        let code = format!(
+            "function run()
+               local c = _codec('{mode}', ('x'):rep(5e5))
+               local t = {{}}
+               for i = 1, 10 do t[i] = _codec('~{mode}', c) .. i end
+             end"
+        );
+        let limits = Limits { state_bytes: 2 << 20, ..Limits::default() };
+        let script = Script::with(&code, limits, Allowed::default(), memory());
+        assert!(script.call("run", b"").unwrap_err().contains(MEMORY), "{mode}");
+    }
+}
+
+#[test]
+fn what_could_harm_the_process_is_absent() {
+    let script = Script::new(&format!("{EVALUATE} code = '\\27Lua'"));
+    for name in [
+        "newproxy",
+        "dofile",
+        "loadfile",
+        "require",
+        "module",
+        "package",
+        "io",
+        "string.dump",
+        "os.execute",
+        "os.exit",
+        "os.remove",
+        "os.rename",
+        "os.tmpname",
+        "os.getenv",
+        "os.setlocale",
+        "debug.getregistry",
+        "debug.sethook",
+        "debug.getupvalue",
+        "debug.setmetatable",
+        "_stat",
+        "_glob",
+        "_remove",
+        "_mkdir",
+    ] {
+        check(&script, &[(name, "nil")]);
+    }
+    check(
+        &script,
+        &[
+            ("loadstring('\\27Lua')", "nil \"compiled code is not allowed, load its source\""),
+            ("(load(function() local c = code code = nil return c end))", "nil"),
+            ("load(function() return {} end)", "error: reader function must return a string"),
+            ("collectgarbage('stop')", "0"),
+            ("getmetatable('').__index == string", "true"),
+            ("type(os.time())", "\"number\""),
+        ],
+    );
+}

@@ -12,7 +12,7 @@ pub(crate) struct AcknowledgementPoint {
     pub(crate) confirmed_us: u64,
 }
 
-/// Reason why a change that was made here is not acknowledged.
+/// Reason why a request that was carried out, or may have been, gets an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
     /// Too few replicas have confirmed it in time.
@@ -21,4 +21,10 @@ pub(crate) enum RefusalReason {
     LogFull,
     /// The update log cannot be written for another reason, which the server's own log gives.
     LogFailed,
+    /// The store outside of this process has carried out nothing.
+    Unavailable,
+    /// The store outside of this process may have carried out the request.
+    Unknown,
+    /// Too many requests, or too many bytes of requests, wait for that store.
+    TooMany,
 }

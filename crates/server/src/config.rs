@@ -1,5 +1,6 @@
 //! Configuration: the settings of a server, and its limits with their defaults.
 
+use crate::ops::remote::RemoteStore;
 use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::update_log;
 use crate::{ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
@@ -130,6 +131,11 @@ pub struct Config {
     /// Number of replicas that must confirm a change before its reply is sent; requires an update
     /// log.
     pub semi_sync: Option<SemiSyncSettings>,
+    /// Store outside of this process, to which operations on records go in place of the database.
+    /// Front ends, extensions and statistics see the database.
+    pub remote: Option<Arc<dyn RemoteStore>>,
+    /// Most operations that wait for that store. A client whose operation exceeds it gets an error.
+    pub remote_requests_max: usize,
 }
 
 impl Config {
@@ -214,6 +220,8 @@ impl Config {
             scrub_interval: Some(SCRUB_INTERVAL),
             scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             semi_sync: None,
+            remote: None,
+            remote_requests_max: 16_384,
         }
     }
 }

@@ -33,6 +33,9 @@ pub enum Error {
     /// Semi-synchronous replication has no update log, or no replicas to wait for.
     #[error("waiting for replicas requires an update log and at least one replica")]
     SemiSync,
+    /// A store outside of this process has its own replication.
+    #[error("a store outside of this process goes with neither an update log nor a master")]
+    RemoteLog,
     /// The update log cannot be opened.
     #[error("update log: {0}")]
     UpdateLog(#[from] crate::update_log::Error),

@@ -59,6 +59,10 @@ pub use extension::{
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
+pub use ops::remote::{
+    Capabilities, Completion, Decision, FoundRecord, RecordAnswer, RecordRequest, RemoteStore,
+    StoreAnswer, StoreFailure, StoreRequest,
+};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;

@@ -13,6 +13,7 @@ use crate::ops::execute::{Executor, ReplyLimit};
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
+use crate::ops::remote::Remote;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::replication::{ReplicaRequest, Replication, SemiSync};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) live: Live,
     pub(crate) served: Arc<Served>,
+    /// Store outside of this process, in place of the database.
+    pub(crate) remote: Option<Remote>,
     pub(crate) replication: Arc<Replication>,
     /// Front end for the connections of WebDAV clients, if they are served.
     pub(crate) upgrade: RwLock<Option<Arc<dyn ConnectionUpgrade>>>,
@@ -61,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) last_failure: LastFailure,
     pub(crate) scrub: Scrub,
     pub(crate) hits: Hits,
-    pub(crate) cas_numbers: CasNumbers,
+    pub(crate) cas_numbers: Arc<CasNumbers>,
     pub(crate) started: Instant,
     pub(crate) counters: AllCounters,
     /// Scheduler for removing all records later, set once the server runs.
@@ -91,6 +94,11 @@ impl Shared {
         loads: Arc<[Arc<LoopLoad>]>,
         wake: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Result<Arc<Self>> {
+        let has_log = config.update_log.is_some() || config.following.master.is_some();
+        let remote = match config.remote.clone() {
+            Some(_) if has_log => return Err(Error::RemoteLog),
+            remote => remote.map(|store| Remote::new(store, config.remote_requests_max)),
+        };
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;
         let certificates = config.tls.clone().map(Certificates::read).transpose()?;
@@ -138,6 +146,7 @@ impl Shared {
         let replication = Replication::new(&config.following, Arc::clone(&served), semi_sync);
         Ok(Arc::new(Self {
             replication: Arc::new(replication),
+            remote,
             upgrade: RwLock::default(),
             upgrades: AtomicBool::new(false),
             delays_replies,
@@ -152,7 +161,7 @@ impl Shared {
             last_failure: LastFailure::default(),
             scrub: Scrub::new(),
             hits: Hits::default(),
-            cas_numbers: CasNumbers::default(),
+            cas_numbers: Arc::default(),
             started: Instant::now(),
             counters: AllCounters::default(),
             live: Live::new(&config),
@@ -170,7 +179,7 @@ impl Shared {
     /// Returns whether clients may call functions of an extension.
     #[inline]
     pub(crate) fn has_extension(&self) -> bool {
-        self.scripts.get().is_some()
+        self.scripts.get().is_some() && self.remote.is_none()
     }
 
     /// Schedules the removal of all records at `at`, or cancels it.
@@ -213,7 +222,7 @@ impl Shared {
 
     /// Returns whether HTTP targets are paths, as in WebDAV.
     pub(crate) fn serves_paths(&self) -> bool {
-        self.upgrades.load(Ordering::Relaxed)
+        self.upgrades.load(Ordering::Relaxed) && self.remote.is_none()
     }
 
     /// Returns the front end for the connections of WebDAV clients, if they are served.

@@ -5,6 +5,7 @@ use crate::net::connection::Connection;
 use crate::net::script_pool::CallCompletion;
 use crate::net::slab::Token;
 use crate::net::worker_pool::Completion;
+use crate::ops::remote::Answered;
 use crate::stop_signal::wake;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -20,6 +21,8 @@ pub(crate) enum Message {
     Completion(Token, Completion),
     /// A script thread has called a function.
     Called(Token, CallCompletion),
+    /// The store outside of this process has answered.
+    Answer(Token, Answered),
     /// The log has become durable up to the position asked for, or has failed.
     Durable {
         /// The log has failed: nothing more becomes durable.

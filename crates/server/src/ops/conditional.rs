@@ -19,17 +19,17 @@ use wire::http::Conditions;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
     pub(crate) key: &'a [u8],
-    pub(crate) action: Action<'a>,
+    pub(crate) action: Action<&'a [u8]>,
     pub(crate) precondition: Precondition<'a>,
     /// CAS number that the record gets, in place of its version.
     pub(crate) assign: Option<u64>,
 }
 
-/// The change of a record.
+/// The change of a record, with its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Action<'a> {
+pub(crate) enum Action<B> {
     Put {
-        value: &'a [u8],
+        value: B,
         meta: Meta,
         presence: Presence,
         /// Whether a value for an older CAS number is stored too, as a stale one.
@@ -37,7 +37,7 @@ pub(crate) enum Action<'a> {
     },
     /// Adds to the end or the front of the value.
     Extend {
-        part: &'a [u8],
+        part: B,
         is_front: bool,
         /// Flags and expiry of the record that is made if there is none.
         create: Option<Meta>,
@@ -100,6 +100,12 @@ pub(crate) struct Written {
 #[derive(Clone, Copy)]
 pub(super) struct Writer<'a> {
     pub(super) store: &'a Store,
+    pub(super) comparison: Comparison<'a>,
+}
+
+/// Decides writes by the record before the write.
+#[derive(Clone, Copy)]
+pub(super) struct Comparison<'a> {
     pub(super) cas_numbers: &'a CasNumbers,
     pub(super) entity_tags: EntityTags,
 }
@@ -117,7 +123,7 @@ impl Reply for Written {
 impl<'a> Write<'a> {
     /// Returns a write without a precondition.
     #[inline(always)]
-    pub(crate) fn new(key: &'a [u8], action: Action<'a>) -> Self {
+    pub(crate) fn new(key: &'a [u8], action: Action<&'a [u8]>) -> Self {
         Self { key, action, precondition: Precondition::None, assign: None }
     }
 
@@ -133,11 +139,42 @@ impl<'a> Write<'a> {
     }
 }
 
-impl<'a> Action<'a> {
+impl<B> Action<B> {
     /// Returns the action that stores a client's value.
     #[inline(always)]
-    pub(crate) fn put(presence: Presence, value: &'a [u8], meta: Meta) -> Self {
+    pub(crate) fn put(presence: Presence, value: B, meta: Meta) -> Self {
         Self::Put { value, meta, presence, takes_stale: false }
+    }
+
+    /// Returns the bytes of the action.
+    pub(crate) fn bytes(&self) -> Option<&B> {
+        match self {
+            Self::Put { value: bytes, .. } | Self::Extend { part: bytes, .. } => Some(bytes),
+            Self::Count(_) | Self::Invalidate { .. } | Self::Remove => None,
+        }
+    }
+
+    /// Returns the same action with its bytes in another form.
+    pub(crate) fn map<'b, C>(&'b self, map: impl FnOnce(&'b B) -> C) -> Action<C> {
+        match self {
+            Self::Put { value, meta, presence, takes_stale } => Action::Put {
+                value: map(value),
+                meta: *meta,
+                presence: *presence,
+                takes_stale: *takes_stale,
+            },
+            Self::Extend { part, is_front, create, unmarks } => Action::Extend {
+                part: map(part),
+                is_front: *is_front,
+                create: *create,
+                unmarks: *unmarks,
+            },
+            Self::Count(counting) => Action::Count(*counting),
+            Self::Invalidate { expires_at_ms } => {
+                Action::Invalidate { expires_at_ms: *expires_at_ms }
+            }
+            Self::Remove => Action::Remove,
+        }
     }
 }
 
@@ -170,7 +207,7 @@ impl Writer<'_> {
         let written = written.unwrap_or(&mut own);
         let outcome = self.execute(write, Some(written))?;
         if written.version != 0 {
-            self.cas_numbers.set(written.version, number);
+            self.comparison.cas_numbers.set(written.version, number);
         }
         Ok(outcome)
     }
@@ -200,7 +237,7 @@ impl Writer<'_> {
             (
                 Precondition::CasNumber(number),
                 Action::Put { value, meta, presence: Presence::Present, takes_stale: false },
-            ) if !self.cas_numbers.is_used() => {
+            ) if !self.comparison.cas_numbers.is_used() => {
                 Ok(match store.compare_and_swap(key, number, value, meta)? {
                     Swap::Stored(version) => stored(written, version, value),
                     Swap::Changed => Outcome::Unmet,
@@ -229,14 +266,16 @@ impl Writer<'_> {
     fn modify(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let mut own = Written::default();
         let written = written.unwrap_or(&mut own);
-        let decide = |entry: Option<Entry<'_>>| self.decide(write, entry, written);
+        let decide = |entry: Option<Entry<'_>>| self.comparison.decide(write, entry, written);
         let (outcome, version) = self.store.modify_versioned(write.key, decide)?;
         written.version = version;
         Ok(outcome)
     }
+}
 
+impl Comparison<'_> {
     /// Returns the change of a record, and the outcome. Fills in all of `written` but the version.
-    fn decide(
+    pub(super) fn decide(
         self,
         write: &Write<'_>,
         entry: Option<Entry<'_>>,

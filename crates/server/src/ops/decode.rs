@@ -65,14 +65,14 @@ pub(crate) fn decode<'a>(
         Request::AddDouble { key, integral, fractional } => {
             Operation::AddDouble { key, addend: double_from_parts(integral, fractional) }
         }
+        Request::Count => Operation::Count,
         Request::Sync => Operation::Sync,
         Request::Optimize { parameters } => Operation::Retune { tuning: parameters },
         Request::Vanish => Operation::Clear,
         Request::Misc { function, arguments, .. } => {
             return decode_function(function, arguments, model, sender);
         }
-        Request::Count
-        | Request::Size
+        Request::Size
         | Request::Stat
         | Request::Copy { .. }
         | Request::Restore { .. }

@@ -4,7 +4,7 @@
 //! encoded in place. Every other result is an [`Outcome`].
 
 use super::cas_numbers::CasNumbers;
-use super::conditional::{Writer, Written};
+use super::conditional::{Comparison, Writer, Written};
 use super::entity_tag::EntityTags;
 use super::iterator::{Iterators, Place};
 use super::operation::{KeyList, Operation};
@@ -100,6 +100,8 @@ pub(crate) enum Number {
     DoubleSum(f64),
     /// Length of the value, in bytes.
     Size(usize),
+    /// Number of records.
+    Count(u64),
 }
 
 /// Outcome of an operation that has not failed. It is a word so that results stay in registers.
@@ -255,11 +257,8 @@ pub(crate) fn execute(
         Operation::Open { key, in_pieces } => return open::open(executor, key, *in_pieces, reply),
         Operation::Touch { key, touch } => return touch::touch(executor, key, touch, reply),
         Operation::Write(write) => {
-            let writer = Writer {
-                store,
-                cas_numbers: executor.cas_numbers,
-                entity_tags: executor.entity_tags,
-            };
+            let (cas_numbers, entity_tags) = (executor.cas_numbers, executor.entity_tags);
+            let writer = Writer { store, comparison: Comparison { cas_numbers, entity_tags } };
             if !reply.wants_written() {
                 return Ok(writer.write(write, None)?);
             }
@@ -320,6 +319,7 @@ pub(crate) fn execute(
         }
         Operation::SetIndices { pairs } => rows::set_indices(executor, *pairs)?,
         Operation::Search(request) => rows::search(executor, request, reply)?,
+        Operation::Count => reply.number(Number::Count(store.len())),
         Operation::GenerateUid => reply.element(store.generate_uid()?.to_string().as_bytes()),
         Operation::IterBegin { from } => {
             if !executor.iterators()?.begin(store, *from)? {

@@ -100,20 +100,20 @@ const LIST: &[&str] = &[
 const _: () = assert!(LIST.len() < UTF_8 as usize);
 
 /// Returns the flags of a value of this media type. They are 0 if the name is too long, or if the
-/// database has no more numbers.
-pub(crate) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
+/// database has no more numbers. Without a database only those of the fixed list have numbers.
+pub(crate) fn flags(store: Option<&Store>, name: &[u8]) -> Result<u32> {
     let name = match std::str::from_utf8(name).map(str::trim) {
         Ok(name) if is_name(name) => name,
         _ => return Ok(0),
     };
-    if name.eq_ignore_ascii_case(UNKNOWN) || store.has_rows() {
+    if name.eq_ignore_ascii_case(UNKNOWN) || store.is_some_and(|store| store.has_rows()) {
         return Ok(0);
     }
-    let number = match listed(name) {
-        Some(number) => Some(number),
-        // Keys are ids, so no record can hold the names.
-        None if store.as_numbered().is_some() => None,
-        None => named(store, name)?,
+    let number = match (listed(name), store) {
+        (Some(number), _) => Some(number),
+        // Keys that are ids leave no record for the names.
+        (None, Some(store)) if store.as_numbered().is_none() => named(store, name)?,
+        (None, _) => None,
     };
     Ok(number.map_or(0, |number| MARK | number << SHIFT))
 }
@@ -215,12 +215,12 @@ mod tests {
             ("text/plain; charset=\"utf-8\"", "text/plain; charset=utf-8"),
             ("font/ttf ; charset=utf-8", "font/ttf; charset=utf-8"),
         ] {
-            let flags = flags(&store, given.as_bytes()).expect("flags");
+            let flags = flags(Some(&store), given.as_bytes()).expect("flags");
             assert_eq!(flags & 0xff00_ffff, MARK, "{given}");
             assert_eq!(name(&store, flags).expect("a name"), kept);
         }
         assert!(store.is_empty());
-        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), 0);
+        assert_eq!(flags(Some(&store), b"application/octet-stream").expect("flags"), 0);
     }
 
     #[test]
@@ -228,11 +228,11 @@ mod tests {
         let store = store("*");
         let named = |number: usize| format!("application/x-{number}; a=B");
         for number in 0..NAMED_MAX {
-            let flags = flags(&store, named(number).as_bytes()).expect("flags");
+            let flags = flags(Some(&store), named(number).as_bytes()).expect("flags");
             assert_eq!(name(&store, flags).expect("a name"), named(number));
         }
-        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
-        let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert_eq!(flags(Some(&store), named(NAMED_MAX).as_bytes()).expect("flags"), 0);
+        let last = flags(Some(&store), named(NAMED_MAX - 1).as_bytes()).expect("flags");
         assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
         assert_eq!(store.len(), 1);
     }
@@ -241,10 +241,10 @@ mod tests {
     fn the_length_of_a_name_is_limited() {
         let store = store("*");
         let long = |bytes: usize| format!("a/{}", "x".repeat(bytes - 2));
-        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
-        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
+        assert_ne!(flags(Some(&store), long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
+        assert_eq!(flags(Some(&store), long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
         for name in ["", "text", "text/\u{e9}", "text/a\rb"] {
-            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), 0, "{name}");
+            assert_eq!(flags(Some(&store), name.as_bytes()).expect("flags"), 0, "{name}");
         }
     }
 

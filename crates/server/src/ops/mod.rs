@@ -17,6 +17,7 @@ pub(crate) mod number;
 mod open;
 pub(crate) mod operation;
 pub(crate) mod prefetch;
+pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod reserved;
 mod rows;

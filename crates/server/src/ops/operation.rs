@@ -100,6 +100,8 @@ pub(crate) enum Operation<'a> {
     SetIndices { pairs: Strings<'a> },
     /// Searches rows, and removes them if the request asks for that.
     Search(Box<SearchRequest>),
+    /// Returns the number of records.
+    Count,
     /// Returns an identifier that the table has not generated before.
     GenerateUid,
     /// Makes all changes so far durable.
@@ -198,6 +200,14 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// Returns the length of the value that the operation stores or adds, in bytes.
+    pub(crate) fn value_bytes(&self) -> usize {
+        match self {
+            Self::Write(write) => write.action.bytes().map_or(0, |bytes| bytes.len()),
+            _ => 0,
+        }
+    }
+
     /// Returns which records the operation changes.
     pub(crate) fn scope(&self) -> Scope<'a> {
         if self.is_read() {
@@ -235,6 +245,7 @@ impl<'a> Operation<'a> {
             | Self::KeysWithPrefix { .. }
             | Self::Match { .. }
             | Self::Range { .. }
+            | Self::Count
             | Self::Defragment
             | Self::ClearCache => true,
             Self::Search(request) => !request.out,
@@ -327,54 +338,15 @@ impl<'a> Operation<'a> {
             Self::IterKey | Self::IterRecord => Command::IterNext,
             Self::KeysWithPrefix { .. } => Command::KeysWithPrefix,
             Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment => Command::Optimize,
+            Self::Count => Command::Count,
             Self::Sync => Command::Sync,
             Self::Clear => Command::Vanish,
             Self::ClearCache => return None,
         })
     }
 
-    /// Returns the name of the operation for the log of the server.
+    /// Returns the name of the command that does the same.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Get { .. } | Self::Open { .. } | Self::GetAll { .. } | Self::GetRow { .. } => {
-                "get"
-            }
-            Self::Touch { .. } => "touch",
-            Self::Write(write) => match write.action {
-                Action::Put { presence: Presence::Absent, .. } => "putkeep",
-                Action::Put { .. } => "put",
-                Action::Extend { .. } => "putcat",
-                Action::Count(_) => "incr",
-                Action::Invalidate { .. } => "invalidate",
-                Action::Remove => "out",
-            },
-            Self::GetPart { .. } => "getpart",
-            Self::GetMany { .. } => "mget",
-            Self::GetList { .. } => "getlist",
-            Self::ValueSize { .. } => "vsiz",
-            Self::PutRow { mode: RowMode::Replace, .. } => "put",
-            Self::PutRow { mode: RowMode::Keep, .. } => "putkeep",
-            Self::PutRow { mode: RowMode::Merge, .. } => "putcat",
-            Self::AppendShift { .. } => "putshl",
-            Self::PutDuplicate { side: Side::After, .. } => "putdup",
-            Self::PutDuplicate { side: Side::Before, .. } => "putdupback",
-            Self::PutList { .. } => "putlist",
-            Self::RemoveList { .. } => "outlist",
-            Self::AddInt { .. } => "addint",
-            Self::AddDouble { .. } => "adddouble",
-            Self::IterBegin { .. } => "iterinit",
-            Self::IterKey | Self::IterRecord => "iternext",
-            Self::KeysWithPrefix { .. } => "fwmkeys",
-            Self::Match { .. } => "regex",
-            Self::Range { .. } => "range",
-            Self::SetIndices { .. } => "setindex",
-            Self::Search(_) => "search",
-            Self::GenerateUid => "genuid",
-            Self::Sync => "sync",
-            Self::Retune { .. } => "optimize",
-            Self::Clear => "vanish",
-            Self::Defragment => "defrag",
-            Self::ClearCache => "cacheclear",
-        }
+        self.access().map_or("cacheclear", Command::name)
     }
 }

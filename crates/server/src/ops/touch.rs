@@ -66,15 +66,40 @@ impl Touch {
         is_claimed && !marks.is_won
     }
 
+    /// Returns whether the client may win the right.
+    pub(super) fn is_allowed(&self) -> bool {
+        !matches!(self.claim, Claim::Stale { is_allowed: false })
+    }
+
+    /// Returns the change of a record, and what is shown of it.
+    pub(super) fn decide(&self, record: Option<&Entry<'_>>) -> (Change, Option<Touched>) {
+        let Some(Entry { value, meta, .. }) = record else {
+            let won = Marks { is_won: true, ..Marks::default() };
+            return self.create.map_or((Change::Keep, None), |at_ms| {
+                let meta = Meta { flags: 0, expires_at_ms: marked(at_ms, won) };
+                (Change::Put(Vec::new(), meta), Some(Touched { wins: true, is_new: true }))
+            });
+        };
+        let old_ms = meta.expires_at_ms;
+        let wins = self.wins(old_ms);
+        let marks = Marks { is_won: marks(old_ms).is_won || wins, ..marks(old_ms) };
+        let expires_at_ms = marked(self.expires_at_ms.unwrap_or(old_ms), marks);
+        let touched = Some(Touched { wins, is_new: false });
+        if expires_at_ms == old_ms {
+            return (Change::Keep, touched);
+        }
+        (Change::Put(value.to_vec(), Meta { expires_at_ms, ..*meta }), touched)
+    }
+
     fn show<R: Reply>(
         &self,
         record: &Entry<'_>,
-        wins: bool,
+        touched: Touched,
         limit: &mut ReplyLimit<'_>,
         reply: &mut R,
     ) -> Result<(), TooLong> {
         let bytes = if self.shows_value { record.value.len() } else { 0 };
-        limit.append(reply, bytes, |reply| reply.touched(record, Touched { wins, is_new: false }))
+        limit.append(reply, bytes, |reply| reply.touched(record, touched))
     }
 }
 
@@ -90,39 +115,27 @@ pub(super) fn touch(
     if touch.is_read() {
         let found = store.read(key, |entry| {
             let wins = touch.wins(entry.meta.expires_at_ms);
-            (!wins).then(|| touch.show(&entry, false, limit, reply))
+            let touched = Touched { wins, is_new: false };
+            (!wins).then(|| touch.show(&entry, touched, limit, reply))
         })?;
-        match (found, touch.claim) {
-            (None, _) => return Ok(Outcome::NoRecord),
-            (Some(Some(shown)), _) => return if_found(Some(shown)),
-            (_, Claim::Stale { is_allowed: false }) => return Ok(Outcome::Unmet),
-            _ => {}
+        match found {
+            None => return Ok(Outcome::NoRecord),
+            Some(Some(shown)) => return if_found(Some(shown)),
+            Some(None) if !touch.is_allowed() => return Ok(Outcome::Unmet),
+            Some(None) => {}
         }
     }
     let mut shown = None;
     let mut number = 0;
     let (is_new, version) = store.modify_versioned(key, |entry| {
-        let Some(entry) = entry else {
-            let won = Marks { is_won: true, ..Marks::default() };
-            return match touch.create {
-                None => (Change::Keep, false),
-                Some(at_ms) => {
-                    let meta = Meta { flags: 0, expires_at_ms: marked(at_ms, won) };
-                    (Change::Put(Vec::new(), meta), true)
-                }
-            };
-        };
-        let old_ms = entry.meta.expires_at_ms;
-        let wins = touch.wins(old_ms);
-        if shown.get_or_insert_with(|| touch.show(&entry, wins, limit, reply)).is_err() {
-            return (Change::Keep, false);
+        let (change, touched) = touch.decide(entry.as_ref());
+        if let (Some(entry), Some(touched)) = (entry, touched) {
+            if shown.get_or_insert_with(|| touch.show(&entry, touched, limit, reply)).is_err() {
+                return (Change::Keep, false);
+            }
+            number = cas_numbers.number(entry.version);
         }
-        number = cas_numbers.number(entry.version);
-        let marks = Marks { is_won: marks(old_ms).is_won || wins, ..marks(old_ms) };
-        let expires_at_ms = marked(touch.expires_at_ms.unwrap_or(old_ms), marks);
-        let is_kept = expires_at_ms == old_ms;
-        let meta = Meta { expires_at_ms, ..entry.meta };
-        (if is_kept { Change::Keep } else { Change::Put(entry.value.to_vec(), meta) }, false)
+        (change, touched.is_some_and(|touched| touched.is_new))
     })?;
     executor.has_changed = true;
     if version != 0 {

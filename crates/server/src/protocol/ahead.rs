@@ -26,8 +26,10 @@ impl<'i> Ahead<'i> {
     /// decoded one by one.
     #[inline]
     pub(crate) fn decode(context: &Context<'_>, input: &'i [u8]) -> Option<Self> {
-        // With users, each request is authenticated before it is decoded.
+        // With users, each request is authenticated before it is decoded. Over another store, each
+        // is executed again.
         let is_alone = context.shared.config.users.is_some()
+            || context.shared.remote.is_some()
             || context.session.http.is_under_way()
             || wire::sniff(input) == Some(Protocol::Http);
         (!is_alone).then(|| Self::decode_all(context, input))

@@ -21,6 +21,7 @@ mod tokyo_tyrant;
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
 
+use crate::acknowledgement::RefusalReason;
 use crate::budget::Charge;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
@@ -28,6 +29,8 @@ use crate::ops::execute::{Outcome, Reply, ReplyLimit, Stop, TooLong, execute};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
+use crate::ops::remote::{self, Remote};
+use crate::protocol::refusal::Refusal;
 use crate::protocol::script_call::ScriptCall;
 use crate::protocol::session::Session;
 use crate::replication::ReplicaRequest;
@@ -110,6 +113,8 @@ enum Halt {
     /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
+    /// The store outside of this process has not answered.
+    Refused(RefusalReason),
 }
 
 /// Executes the request at the beginning of `input`, or the part of an incomplete one, and appends
@@ -119,6 +124,25 @@ pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     if context.session.http.is_under_way() {
         return http::go_on(context, input, output);
     }
+    if context.shared.remote.is_some() {
+        return step_remotely(context, input, output);
+    }
+    identify(context, input, output)
+}
+
+/// Executes a request over a store outside of this process, from its first byte each time.
+#[cold]
+fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    context.session.answers.get_or_insert_default().rewind();
+    let step = identify(context, input, output);
+    if matches!(step, Step::Executed { .. }) {
+        context.session.answers = None;
+    }
+    step
+}
+
+#[inline(always)]
+fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match &context.shared.config.users {
         None => dispatch(context, wire::sniff(input), input, output),
         Some(users) => authentication::step(context, users, input, output),
@@ -156,6 +180,10 @@ impl<'a> Context<'a> {
         reply: &mut impl Reply,
     ) -> Result<Result<Outcome, Error>, Halt> {
         let shared = self.shared;
+        if let Some(remote) = &shared.remote {
+            // The copy keeps the operation itself out of memory.
+            return self.execute_remotely(remote, &operation.clone(), reply);
+        }
         let iterators = Iterators {
             own: &mut self.session.cursor,
             shared: &shared.cursor,
@@ -165,6 +193,57 @@ impl<'a> Context<'a> {
         let mut executor = shared.executor(store, self.may_block, charge, Some(iterators));
         let result = execute(&mut executor, operation, reply);
         self.mutated |= executor.has_changed;
+        self.conclude(operation, result)
+    }
+
+    /// Executes an operation in the store outside of this process. An event loop submits it once
+    /// the request has ended.
+    #[cold]
+    fn execute_remotely(
+        &mut self,
+        remote: &Remote,
+        operation: &Operation<'_>,
+        reply: &mut impl Reply,
+    ) -> Result<Result<Outcome, Error>, Halt> {
+        let shared = self.shared;
+        let mut waited = None;
+        let mut limit = ReplyLimit {
+            bytes_max: shared.config.reply_bytes_max,
+            budget: &shared.served.budget,
+            charge: &mut self.charge,
+        };
+        let answers = self.session.answers.get_or_insert_default();
+        let answer = match answers.next() {
+            Some(answer) => answer,
+            None => match remote.request(operation, &shared.cas_numbers, shared.entity_tags) {
+                Err(error) => {
+                    self.note_failure(operation.name(), &error);
+                    return Ok(Err(error));
+                }
+                Ok(request) if self.may_block => {
+                    waited.insert(remote.wait_for(request, &shared.served))
+                }
+                Ok(request) => {
+                    answers.wanted = Some(request);
+                    return Err(Halt::Blocked);
+                }
+            },
+        };
+        let answer = answer.as_ref().map_err(|reason| Halt::Refused(*reason))?;
+        match remote::encode(operation, answer, &mut limit, reply) {
+            Ok(Some(outcome)) => self.conclude(operation, Ok(outcome)),
+            Ok(None) => Err(Halt::Refused(RefusalReason::Unknown)),
+            Err(TooLong) => Err(Halt::TooLong),
+        }
+    }
+
+    /// Remembers why an operation failed.
+    #[inline(always)]
+    fn conclude(
+        &mut self,
+        operation: &Operation<'_>,
+        result: Result<Outcome, Stop>,
+    ) -> Result<Result<Outcome, Error>, Halt> {
         match result {
             Ok(outcome) => {
                 self.mutated |= operation.changes_records() && outcome != Outcome::NotNumeric;
@@ -207,6 +286,14 @@ impl<'a> Context<'a> {
             error => self.session.last_reason = Some(error.to_string().into()),
         }
         tracing::debug!("{operation}: {error}");
+    }
+
+    /// Returns the database of this process, or the reason why there is none for `what`.
+    fn local(&self, what: &str) -> Result<&'a Store, Error> {
+        match self.shared.remote {
+            None => Ok(self.database),
+            Some(_) => Err(Error::NotSupported(format!("the store has no {what}"))),
+        }
     }
 
     /// Returns whether a command is masked.
@@ -306,6 +393,7 @@ fn finish(
     start: usize,
     bytes: usize,
     result: Result<Next, Halt>,
+    refusal: Refusal,
     too_long: impl FnOnce(&mut Vec<u8>),
 ) -> Step {
     match result {
@@ -322,6 +410,11 @@ fn finish(
             output.truncate(start);
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }
+        }
+        Err(Halt::Refused(reason)) => {
+            output.truncate(start);
+            let next = refusal.write_or_close(reason, output);
+            Step::Executed { bytes, next }
         }
     }
 }

@@ -1,29 +1,34 @@
 //! Refusals: the replies to requests whose changes were made here but are not acknowledged.
 
 use crate::acknowledgement::RefusalReason;
+use crate::protocol::Next;
 use wire::binary::{MAGIC, reply};
 use wire::{Protocol, http, memcached_binary};
 
 impl RefusalReason {
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Unconfirmed => "not confirmed by replicas",
             Self::LogFull => "no space left for the update log",
             Self::LogFailed => "the update log cannot be written",
+            Self::Unavailable => "the store is unavailable: nothing was done",
+            Self::Unknown => "the store has not answered: it is unknown what was done",
+            Self::TooMany => "too many requests wait for the store: nothing was done",
         }
     }
 
     fn http_status(self) -> http::Status {
         match self {
             Self::LogFull => http::Status::InsufficientStorage,
-            Self::Unconfirmed | Self::LogFailed => http::Status::ServiceUnavailable,
+            Self::Unknown => http::Status::GatewayTimeout,
+            _ => http::Status::ServiceUnavailable,
         }
     }
 
     fn memcached_status(self) -> memcached_binary::Status {
         match self {
             Self::LogFull => memcached_binary::Status::OutOfMemory,
-            Self::Unconfirmed | Self::LogFailed => memcached_binary::Status::InternalError,
+            _ => memcached_binary::Status::InternalError,
         }
     }
 }
@@ -61,6 +66,22 @@ impl Refusal {
             },
             Some(Protocol::Http) => Self::Http,
             Some(Protocol::Memcached) | None => Self::Memcached,
+        }
+    }
+
+    /// Appends the refusal of a request that has no answer. Tokyo Tyrant's failure would look like
+    /// the absence of a record, so that its connection is closed instead.
+    pub(super) fn write_or_close(self, reason: RefusalReason, output: &mut Vec<u8>) -> Next {
+        match self {
+            Self::Bytes(_) => Next::Close,
+            Self::Http => {
+                self.write(reason, output);
+                Next::Close
+            }
+            Self::Memcached | Self::MemcachedBinary(_) => {
+                self.write(reason, output);
+                Next::GoOn
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use super::script_call::ScriptCall;
 use crate::access::logins::Peer;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
+use crate::ops::remote::Answers;
 use cabinet::Error;
 
 /// State of a connection in addition to its bytes.
@@ -16,6 +17,8 @@ pub(crate) struct Session {
     pub(crate) last_reason: Option<Box<str>>,
     /// Whether the database could not read a record for the present request, see [`Session::note`].
     pub(crate) has_read_failure: bool,
+    /// Answers for the present request, on a server over a store outside of this process.
+    pub(crate) answers: Option<Box<Answers>>,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
     /// State of HTTP requests and replies.

@@ -35,6 +35,7 @@ pub enum Status {
     InternalServerError,
     NotImplemented,
     ServiceUnavailable,
+    GatewayTimeout,
     InsufficientStorage,
 }
 
@@ -62,6 +63,7 @@ impl Status {
             Status::InternalServerError => ("500", "Internal Server Error"),
             Status::NotImplemented => ("501", "Not Implemented"),
             Status::ServiceUnavailable => ("503", "Service Unavailable"),
+            Status::GatewayTimeout => ("504", "Gateway Timeout"),
             Status::InsufficientStorage => ("507", "Insufficient Storage"),
         }
     }

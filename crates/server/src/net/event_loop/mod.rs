@@ -205,6 +205,11 @@ impl EventLoop {
                         state.complete(token, connection, completion);
                     });
                 }
+                Message::Answer(token, answer) => {
+                    self.complete(token, |state, connection| {
+                        state.answer(token, connection, answer);
+                    });
+                }
                 Message::Called(token, completion) => {
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);

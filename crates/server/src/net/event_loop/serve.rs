@@ -2,10 +2,12 @@
 
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
+use crate::acknowledgement::RefusalReason;
 use crate::budget::Charge;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
+use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
 use crate::net::script_pool::{CallCompletion, ScriptJob};
@@ -13,6 +15,7 @@ use crate::net::slab::Token;
 use crate::net::transport::Transport;
 use crate::net::worker_pool::{Completion, Job, Task};
 use crate::ops::failure::Failure;
+use crate::ops::remote::Answered;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::script_call::ScriptCall;
@@ -21,6 +24,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
@@ -279,6 +283,23 @@ impl LoopState {
             );
         }
         let Some(bytes) = blocked else { return consumed };
+        let wanted = connection.session.answers.as_mut().and_then(|answers| answers.take_wanted());
+        if let (Some(request), Some(remote)) = (wanted, &self.shared.remote) {
+            // The client's request stays in the input, to be executed again with the answer.
+            // A store that never answers must not keep the server that owns it.
+            let (hub, number) = (Arc::downgrade(&self.hub), self.number);
+            let deliver = move |answer| {
+                if let Some(hub) = hub.upgrade() {
+                    hub.mailboxes[number].post(Message::Answer(token, answer));
+                }
+            };
+            connection.begin_wait(self.now_ms());
+            connection.stage = Stage::Pooled;
+            if !remote.submit(request, &self.shared.served.budget, deliver) {
+                self.mailbox().post(Message::Answer(token, Err(RefusalReason::TooMany)));
+            }
+            return consumed;
+        }
         let is_placed = match connection.session.call.take() {
             Some(call) => self.call(token, connection, call, self.hub.scripts.take_place()),
             None => self.pool(token, connection, &input[consumed..consumed + bytes]),
@@ -373,6 +394,15 @@ impl LoopState {
                 false
             }
         }
+    }
+
+    /// Takes the answer to an operation, and executes its request again.
+    pub(super) fn answer(&mut self, token: Token, connection: &mut Connection, answer: Answered) {
+        let budget = &self.shared.served.budget;
+        connection.session.answers.get_or_insert_default().add(answer, budget);
+        connection.end_wait(self.now_ms());
+        connection.stage = Stage::Open;
+        self.resume(token, connection);
     }
 
     /// Sends the reply that the pool has made, then resumes the connection.

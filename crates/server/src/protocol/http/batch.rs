@@ -74,7 +74,11 @@ pub(super) fn batch(
                 let mut answer = Map::new();
                 answer.insert("key".into(), json::from_bytes(&line.key));
                 let room = REPLY_BYTES_MAX.saturating_sub(answers.len());
-                match perform(context, &line, room)? {
+                let done = match perform(context, &line, room) {
+                    Err(Halt::Refused(reason)) => Err(reason.text()),
+                    done => done?,
+                };
+                match done {
                     Ok(facts) => answer.extend(facts),
                     Err(what) => drop(answer.insert("error".into(), what.into())),
                 }
@@ -161,7 +165,7 @@ fn perform(
         Wanted::Get => get(context, &line.key, conditions, room),
         Wanted::Put { value, media_type, expires } => {
             let media_type = media_type.as_deref().unwrap_or_default().as_bytes();
-            let flags = media_types::flags(context.database, media_type);
+            let flags = media_types::flags(context.local("").ok(), media_type);
             match context.attempt_write("do_http_post", flags)? {
                 Ok(flags) => {
                     let meta = Meta { flags, expires_at_ms: freshness::at_seconds(*expires) };

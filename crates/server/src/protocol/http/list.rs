@@ -54,7 +54,8 @@ pub(super) fn list(
             return Ok(());
         }
     };
-    match context.attempt("do_http_get", page(context.database, &wanted))? {
+    let listed = context.local("pages of keys").and_then(|store| page(store, &wanted));
+    match context.attempt("do_http_get", listed)? {
         Ok(Page { keys, next }) => {
             let keys: Vec<_> = keys.iter().map(|key| json::from_bytes(key)).collect();
             let next = next.map(|key| json::from_bytes(&key));

@@ -9,6 +9,7 @@ mod read;
 mod upload;
 mod write;
 
+use super::refusal::Refusal;
 use super::tokyo_tyrant::functions::Call;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::admin::server_stats;
@@ -62,7 +63,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
                 }
                 next => next,
             });
-            let step = finish(output, start, bytes, result, |output| {
+            let step = finish(output, start, bytes, result, Refusal::Http, |output| {
                 reply::message(output, Status::InternalServerError);
             });
             if matches!(step, Step::Executed { .. }) {

@@ -159,7 +159,7 @@ fn meta(context: &mut Context<'_>, head: &Head<'_>) -> Result<Result<Meta, Refus
         Err(what) => return Ok(Err(Refusal::Time(what))),
     };
     let media_type = head.header("Content-Type").unwrap_or_default();
-    let flags = media_types::flags(context.database, media_type);
+    let flags = media_types::flags(context.local("").ok(), media_type);
     let flags = context.attempt_write("do_http_put", flags)?;
     Ok(flags.map(|flags| Meta { flags, expires_at_ms }).map_err(Refusal::Database))
 }

@@ -2,6 +2,8 @@
 
 use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
 use crate::counters::Count;
+use crate::ops::execute::NoReply;
+use crate::ops::operation::Operation;
 use cabinet::{Entry, Error};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -25,7 +27,8 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms() + 1000),
     };
     if wait_ms > 0 {
-        if let Err(error) = context.attempt("do_mc_flushall", context.shared.served.gate.pass())? {
+        let gate = context.local("delayed removal").and_then(|_| context.shared.served.gate.pass());
+        if let Err(error) = context.attempt("do_mc_flushall", gate)? {
             return Ok(Err(error));
         }
         // A time beyond the end of the clock never comes.
@@ -35,7 +38,7 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         return Ok(Ok(()));
     }
     context.wait()?;
-    let cleared = context.attempt_write("do_mc_flushall", context.database.clear())?;
+    let cleared = context.execute(&Operation::Clear, &mut NoReply)?.map(|_| ());
     if cleared.is_ok() {
         context.shared.clear_at(None);
     }
@@ -55,9 +58,9 @@ pub(super) fn cap_memory(
     }
     context.wait()?;
     let tuning = format!("capsiz={}", mebibytes.saturating_mul(1 << 20));
-    let capped = context.attempt_write("do_mc_memlimit", context.database.retune(&tuning))?;
-    match capped {
-        Ok(()) => output.extend_from_slice(reply::OK),
+    let retune = Operation::Retune { tuning: tuning.as_bytes() };
+    match context.execute(&retune, &mut NoReply)? {
+        Ok(_) => output.extend_from_slice(reply::OK),
         Err(error) => failure(output, &error),
     }
     Ok(())
@@ -146,21 +149,23 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
     context.shared.hits.activate();
     let start = output.len();
     let mut length = Ok(());
-    let listed = context.database.for_each(|entry| {
-        if is_full {
-            full_line(context, &entry, output);
-        } else {
-            output.extend_from_slice(b"mg ");
-            if is_plain(entry.key) {
-                output.extend_from_slice(entry.key);
+    let listed = context.local("lists of records").and_then(|store| {
+        store.for_each(|entry| {
+            if is_full {
+                full_line(context, &entry, output);
             } else {
-                reply::base64(output, entry.key);
-                output.extend_from_slice(b" b");
+                output.extend_from_slice(b"mg ");
+                if is_plain(entry.key) {
+                    output.extend_from_slice(entry.key);
+                } else {
+                    reply::base64(output, entry.key);
+                    output.extend_from_slice(b" b");
+                }
+                output.extend_from_slice(b"\r\n");
             }
-            output.extend_from_slice(b"\r\n");
-        }
-        length = context.check_length(output.len() - start);
-        if length.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            length = context.check_length(output.len() - start);
+            if length.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
     });
     length?;
     if let Err(error) = context.attempt("do_mc_dump", listed)? {

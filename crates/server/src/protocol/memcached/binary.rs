@@ -9,6 +9,7 @@ use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::number;
 use crate::ops::operation::Operation;
+use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Entry, Error};
 use wire::Parse;
@@ -43,7 +44,8 @@ pub(in crate::protocol) fn carry_out(
 ) -> Step {
     let start = output.len();
     let result = execute(context, request, output);
-    finish(output, start, bytes, result, |output| {
+    let refusal = Refusal::MemcachedBinary(request.echo);
+    finish(output, start, bytes, result, refusal, |output| {
         let message = "Out of memory writing get response";
         reply::failure_with(output, request.echo, Status::OutOfMemory, message);
     })
@@ -282,7 +284,7 @@ fn store(
     context: &mut Context<'_>,
     request: &Request<'_>,
     key: &[u8],
-    action: Action<'_>,
+    action: Action<&[u8]>,
     missing: Status,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {

@@ -7,6 +7,7 @@ mod sasl;
 mod stats;
 mod write;
 
+use super::refusal::Refusal;
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::admin::server_stats;
 use crate::counters::Count;
@@ -52,8 +53,14 @@ pub(super) fn perform(
     output: &mut Vec<u8>,
 ) -> Step {
     let start = output.len();
+    let is_silent = || command(&request).is_some_and(|(_, noreply)| noreply);
+    let refusal = match context.shared.remote {
+        // The client would take an error for the reply to its next request.
+        Some(_) if is_silent() => Refusal::Bytes(b""),
+        _ => Refusal::Memcached,
+    };
     let result = execute(context, request, output);
-    finish(output, start, bytes, result, |output| {
+    finish(output, start, bytes, result, refusal, |output| {
         reply::server_error(output, "out of memory writing get response");
     })
 }

@@ -226,17 +226,19 @@ fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> R
     if *class == 1 {
         let start = output.len();
         let mut left = if *most == 0 { u64::MAX } else { *most };
-        let dumped = context.database.for_each(|entry| {
-            let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
-            output.extend_from_slice(b"ITEM ");
-            output.extend_from_slice(entry.key);
-            let text = format!(" [{} b; {exp} s]\r\n", entry.value.len());
-            output.extend_from_slice(text.as_bytes());
-            left -= 1;
-            if left == 0 || output.len() - start > CACHE_DUMP_BYTES_MAX {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
+        let dumped = context.local("lists of records").and_then(|store| {
+            store.for_each(|entry| {
+                let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
+                output.extend_from_slice(b"ITEM ");
+                output.extend_from_slice(entry.key);
+                let text = format!(" [{} b; {exp} s]\r\n", entry.value.len());
+                output.extend_from_slice(text.as_bytes());
+                left -= 1;
+                if left == 0 || output.len() - start > CACHE_DUMP_BYTES_MAX {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })
         });
         if let Err(error) = context.attempt("do_mc_dump", dumped)? {
             output.truncate(start);

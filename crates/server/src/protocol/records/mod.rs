@@ -268,7 +268,8 @@ impl Records {
         let meta = match base {
             Some(Base { meta, .. }) if meta != Meta::NONE => meta,
             _ => {
-                let flags = media_types::flags(&self.shared.served.database, &saying.media_type)?;
+                let flags =
+                    media_types::flags(Some(&self.shared.served.database), &saying.media_type)?;
                 Meta { flags, expires_at_ms: 0 }
             }
         };

@@ -367,7 +367,8 @@ impl ScriptRecords {
                 state.session.call = None;
                 Err(ScriptError::Invalid("a function cannot load the functions again".into()))
             }
-            Err(Halt::Blocked) => Err(ScriptError::Database(Error::WouldBlock)),
+            // Extensions have a database of this process.
+            Err(Halt::Blocked | Halt::Refused(_)) => Err(ScriptError::Database(Error::WouldBlock)),
         }
     }
 

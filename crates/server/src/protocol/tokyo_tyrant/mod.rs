@@ -3,6 +3,7 @@
 pub(super) mod functions;
 mod reply;
 
+use super::refusal::Refusal;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::admin::{server_stats, snapshot};
 use crate::counters::Count;
@@ -60,7 +61,7 @@ pub(super) fn perform(
         output.truncate(start);
         result = Ok(Next::Close);
     }
-    finish(output, start, bytes, result, |output| {
+    finish(output, start, bytes, result, Refusal::Bytes(b""), |output| {
         if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
     })
 }
@@ -146,6 +147,7 @@ fn count(context: &Context<'_>, request: &Request<'_>, outcome: Option<Outcome>)
         Request::Out { .. } => (Count::Out, is_missing.then_some(Count::OutMiss)),
         Request::GetMany(_) => (Count::GetMany, None),
         Request::ValueSize { .. } => (Count::ValueSize, None),
+        Request::Count => (Count::Records, None),
         Request::IterInit => (Count::IterInit, None),
         Request::IterNext => (Count::IterNext, None),
         Request::KeysWithPrefix { .. } => (Count::KeysWithPrefix, None),
@@ -173,18 +175,19 @@ fn administer(
         Request::Copy { path } => {
             context.wait()?;
             context.counters.count(Count::Copy);
-            let copied = snapshot::copy(context.shared, context.database, path);
+            let copied = context
+                .local("copies")
+                .and_then(|store| snapshot::copy(context.shared, store, path));
             context.attempt("copy", copied)?.is_ok()
-        }
-        Request::Count => {
-            context.counters.count(Count::Records);
-            encode::count(output, context.database.len());
-            return Ok(Next::GoOn);
         }
         Request::Size => {
             context.counters.count(Count::Size);
-            encode::count(output, context.database.size_bytes());
-            return Ok(Next::GoOn);
+            let local = context.local("size in bytes");
+            if let Ok(store) = context.attempt("size", local)? {
+                encode::count(output, store.size_bytes());
+                return Ok(Next::GoOn);
+            }
+            false
         }
         Request::Stat => {
             context.counters.count(Count::Stat);
@@ -244,7 +247,8 @@ fn restore(
 ) -> Result<bool, Halt> {
     context.wait()?;
     context.counters.count(Count::Restore);
-    if context.attempt("restore", context.shared.served.gate.pass())?.is_err() {
+    let gate = context.local("update log").and_then(|_| context.shared.served.gate.pass());
+    if context.attempt("restore", gate)?.is_err() {
         return Ok(false);
     }
     let given = Path::new(std::ffi::OsStr::from_bytes(path));

@@ -75,7 +75,7 @@ pub(super) fn delete(
         let marks = Marks { is_stale: meta.invalidate, ..Marks::default() };
         let expires_at_ms = marked(expires_at_ms.unwrap_or(0), marks);
         let meta = cabinet::Meta { flags: meta.client_flags, expires_at_ms };
-        Action::put(Presence::Present, b"", meta)
+        Action::put(Presence::Present, &b""[..], meta)
     } else if meta.invalidate {
         Action::Invalidate { expires_at_ms }
     } else {

@@ -1,0 +1,604 @@
+//! A store outside of this process, in place of the database: it is sent operations as owned
+//! requests, and answers later, from threads of its own.
+//!
+//! An event loop submits a request and serves other connections. With the answer it executes the
+//! client's request again from its first byte: an operation that was answered takes its answer, so
+//! none is submitted twice. A worker of the pool waits for each answer.
+
+use super::cas_numbers::CasNumbers;
+use super::conditional::{Action, Comparison, Precondition, Write, Written};
+use super::entity_tag::EntityTags;
+use super::execute::{Number, Outcome, Reply, ReplyLimit, TooLong};
+use super::media_types;
+use super::operation::Operation;
+use super::served::Served;
+use super::touch::{Touch, Touched};
+use crate::acknowledgement::RefusalReason;
+use crate::budget::{Budget, Charge};
+use cabinet::{Change, Entry, Error, Meta, Version};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+use wire::http::Conditions;
+
+/// Time after which a worker that waits for an answer looks whether the server stops.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A store that answers from threads of its own.
+pub trait RemoteStore: fmt::Debug + Send + Sync {
+    /// Returns what the store can do. Operations that need more are refused with an error that
+    /// names it.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Begins to execute a request, and returns without waiting. The answer goes to `completion`.
+    ///
+    /// Requests on one key that are submitted one after the other may take effect in any order:
+    /// a client's next request is submitted once the one before is answered.
+    fn submit(&self, request: StoreRequest, completion: Completion);
+}
+
+/// Abilities and limits of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It lists keys by their prefix.
+    pub lists_keys: bool,
+    /// It knows how many records it has.
+    pub counts: bool,
+    /// It removes all records at once.
+    pub clears: bool,
+    /// Longest key, in bytes.
+    pub key_bytes_max: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+}
+
+/// A request to a store.
+#[derive(Debug)]
+pub enum StoreRequest {
+    /// Reads or changes one record. Answered with [`StoreAnswer::Record`].
+    Record(RecordRequest),
+    /// Reads records. Answered with [`StoreAnswer::Records`].
+    GetMany {
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+    },
+    /// Lists keys. Answered with [`StoreAnswer::Keys`].
+    KeysWithPrefix {
+        /// Bytes with which the keys begin.
+        prefix: Vec<u8>,
+        /// Most keys of the answer.
+        max: usize,
+    },
+    /// Counts all records. Answered with [`StoreAnswer::Count`].
+    Count,
+    /// Removes all records. Answered with [`StoreAnswer::Done`].
+    Clear,
+}
+
+/// An answer to a request.
+#[derive(Debug)]
+pub enum StoreAnswer {
+    /// See [`Decision::answer`].
+    Record(RecordAnswer),
+    /// The record under each key, in the order of the keys.
+    Records(Vec<Option<FoundRecord>>),
+    /// Keys in the order of the store.
+    Keys(Vec<Vec<u8>>),
+    /// A number of records.
+    Count(u64),
+    /// The request is executed.
+    Done,
+}
+
+/// A record of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRecord {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Flags and expiry.
+    pub meta: Meta,
+    /// Number that the store gave to its last change, above 0. No other change has the same.
+    pub version: Version,
+}
+
+/// Reason why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// The request has changed nothing, and will not.
+    Unavailable,
+    /// The request may have been executed, or may be executed later.
+    Unknown,
+}
+
+/// An answer, or the reason why a client gets none.
+pub(crate) type Answered = Result<StoreAnswer, RefusalReason>;
+
+/// Takes the answer to a request. If it is dropped without one, the client gets an error.
+pub struct Completion {
+    deliver: Option<Box<dyn FnOnce(Answered) + Send>>,
+    if_dropped: StoreFailure,
+    /// Memory of the request, and its place among those in flight.
+    held: Option<(Charge, InFlight)>,
+}
+
+impl Completion {
+    /// Passes on the answer. May be called by any thread, also before `submit` has returned.
+    pub fn complete(mut self, answer: Result<StoreAnswer, StoreFailure>) {
+        self.deliver(answer);
+    }
+
+    fn deliver(&mut self, answer: Result<StoreAnswer, StoreFailure>) {
+        // The client may send its next request as soon as it has the reply.
+        self.held = None;
+        if let Some(deliver) = self.deliver.take() {
+            deliver(answer.map_err(RefusalReason::from));
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        self.deliver(Err(self.if_dropped));
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Completion").finish_non_exhaustive()
+    }
+}
+
+/// A request on one record.
+///
+/// A store reads the record, calls [`RecordRequest::decide`], and makes the change if the record
+/// has not changed since; otherwise it begins again.
+#[derive(Debug)]
+pub struct RecordRequest {
+    key: Vec<u8>,
+    wanted: Wanted,
+    numbers: Arc<CasNumbers>,
+    tags: EntityTags,
+}
+
+/// Owned operation on one record.
+#[derive(Debug)]
+enum Wanted {
+    Read,
+    Touch(Touch),
+    Write {
+        action: Action<Vec<u8>>,
+        precondition: Precondition<'static>,
+        conditions: Option<Conditions<'static>>,
+        assign: Option<u64>,
+    },
+    AddInt(i32),
+}
+
+/// Change of a record, and the answer once the change is made.
+#[derive(Debug)]
+pub struct Decision {
+    /// Change to make.
+    pub change: Change,
+    answer: RecordAnswer,
+    /// CAS number that the changed record keeps or gets, 0 if it is the version.
+    number: u64,
+    numbers: Arc<CasNumbers>,
+}
+
+/// Answer to a request on one record.
+#[derive(Debug)]
+pub struct RecordAnswer {
+    outcome: Outcome,
+    /// The record before the change.
+    found: Option<FoundRecord>,
+    touched: Option<Touched>,
+    written: Written,
+}
+
+impl RecordRequest {
+    /// Returns the key of the record.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Returns whether the request changes no record. One that was claimed may have become stale,
+    /// and is then changed nevertheless.
+    pub fn is_read(&self) -> bool {
+        match &self.wanted {
+            Wanted::Read => true,
+            Wanted::Touch(touch) => touch.is_read(),
+            Wanted::Write { .. } | Wanted::AddInt(_) => false,
+        }
+    }
+
+    /// Returns what is to be done with the record, given as it is now. `None` stands for no record.
+    pub fn decide(&self, record: Option<Entry<'_>>) -> Decision {
+        let mut written = Written::default();
+        let mut touched = None;
+        let mut number = 0;
+        let found_or = |outcome| if record.is_some() { Outcome::Done } else { outcome };
+        let mut outcome = found_or(Outcome::NoRecord);
+        let mut change = Change::Keep;
+        match &self.wanted {
+            Wanted::Read => {}
+            Wanted::Touch(touch) => {
+                (change, touched) = touch.decide(record.as_ref());
+                outcome = match touched {
+                    Some(touched) if touched.wins && !touch.is_allowed() => Outcome::Unmet,
+                    Some(_) => Outcome::Done,
+                    None => Outcome::NoRecord,
+                };
+                if outcome == Outcome::Unmet {
+                    change = Change::Keep;
+                }
+                let old = record.map(|record| self.numbers.number(record.version));
+                number = old.or(touch.assign).unwrap_or(0);
+            }
+            Wanted::Write { action, precondition, conditions, assign } => {
+                let precondition = match conditions {
+                    Some(conditions) => Precondition::EntityTags(conditions),
+                    None => *precondition,
+                };
+                let action = action.map(Vec::as_slice);
+                let write = Write { key: &self.key, action, precondition, assign: *assign };
+                let comparison = Comparison { cas_numbers: &self.numbers, entity_tags: self.tags };
+                (change, outcome) = comparison.decide(&write, record, &mut written);
+                number = assign.unwrap_or(0);
+            }
+            Wanted::AddInt(addend) => {
+                let present = record.map_or(Some([0; 4]), |record| record.value.try_into().ok());
+                outcome = Outcome::RecordExists;
+                if let Some(present) = present {
+                    let sum = i32::from_le_bytes(present).wrapping_add(*addend);
+                    written.number = u64::from(sum.cast_unsigned());
+                    let meta = record.map_or(Meta::NONE, |record| record.meta);
+                    change = Change::Put(sum.to_le_bytes().to_vec(), meta);
+                    outcome = Outcome::Done;
+                }
+            }
+        }
+        let reads = matches!(self.wanted, Wanted::Read | Wanted::Touch(_));
+        let found = record.filter(|_| reads).map(|Entry { value, meta, version, .. }| {
+            FoundRecord { value: value.to_vec(), meta, version }
+        });
+        let answer = RecordAnswer { outcome, found, touched, written };
+        Decision { change, answer, number, numbers: Arc::clone(&self.numbers) }
+    }
+}
+
+impl Decision {
+    /// Returns the answer, once the change is made. `version` is the one that the record got, 0 if
+    /// none was put.
+    pub fn answer(self, version: Version) -> StoreAnswer {
+        let Self { mut answer, number, numbers, .. } = self;
+        answer.written.version = version;
+        if version != 0 && number != 0 {
+            numbers.set(version, number);
+        }
+        StoreAnswer::Record(answer)
+    }
+}
+
+/// The store in place of a database, and its requests in flight.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) store: Arc<dyn RemoteStore>,
+    capabilities: Capabilities,
+    in_flight: Arc<AtomicUsize>,
+    requests_max: usize,
+}
+
+/// Counts a request until it is dropped.
+struct InFlight(Arc<AtomicUsize>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers to the operations of a client's request so far.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    answers: Vec<Answered>,
+    /// Number of answers that the present execution of the request has taken.
+    taken: usize,
+    /// Operation whose answer is missing.
+    pub(crate) wanted: Option<StoreRequest>,
+    /// Whether that operation changes records.
+    changes: bool,
+    /// Memory of the answers, in bytes.
+    bytes: usize,
+    charge: Option<Charge>,
+}
+
+impl Answers {
+    /// Begins another execution of the same request.
+    pub(crate) fn rewind(&mut self) {
+        self.taken = 0;
+        self.wanted = None;
+    }
+
+    /// Takes the request for the operation whose answer is missing.
+    pub(crate) fn take_wanted(&mut self) -> Option<StoreRequest> {
+        let request = self.wanted.take()?;
+        self.changes = !request.is_read();
+        Some(request)
+    }
+
+    /// Adds the answer to the operation that was wanted, unless the budget has no room for it.
+    pub(crate) fn add(&mut self, answer: Answered, budget: &Arc<Budget>) {
+        self.bytes += answer.as_ref().map_or(0, StoreAnswer::bytes);
+        let charge = self.charge.get_or_insert_with(|| Charge::none(budget));
+        self.answers.push(match answer {
+            Ok(_) if !charge.set(self.bytes) && self.changes => Err(RefusalReason::Unknown),
+            Ok(_) if !charge.set(self.bytes) => Err(RefusalReason::TooMany),
+            answer => answer,
+        });
+    }
+
+    /// Returns the answer to the next operation.
+    pub(crate) fn next(&mut self) -> Option<&Answered> {
+        let answer = self.answers.get(self.taken)?;
+        self.taken += 1;
+        Some(answer)
+    }
+}
+
+impl Remote {
+    pub(crate) fn new(store: Arc<dyn RemoteStore>, requests_max: usize) -> Self {
+        let capabilities = store.capabilities();
+        Self { store, capabilities, in_flight: Arc::default(), requests_max }
+    }
+
+    /// Returns the owned request for an operation, or the reason why the store cannot execute it.
+    pub(crate) fn request(
+        &self,
+        operation: &Operation<'_>,
+        numbers: &Arc<CasNumbers>,
+        tags: EntityTags,
+    ) -> Result<StoreRequest, Error> {
+        let able = |is_able, what: &str| match is_able {
+            true => Ok(()),
+            false => Err(Error::NotSupported(format!("the store has no {what}"))),
+        };
+        let (bytes, max) = (operation.value_bytes(), self.capabilities.value_bytes_max);
+        if bytes > max {
+            return Err(Error::ValueTooLong { bytes, max });
+        }
+        let max = self.capabilities.key_bytes_max;
+        if let Some(bytes) = operation.keys().map(<[u8]>::len).find(|bytes| *bytes > max) {
+            return Err(Error::KeyTooLong { bytes, max });
+        }
+        let wanted = match operation {
+            Operation::Get { .. }
+            | Operation::Open { .. }
+            | Operation::GetPart { .. }
+            | Operation::ValueSize { .. } => Wanted::Read,
+            Operation::Touch { touch, .. } => Wanted::Touch(*touch),
+            Operation::Write(write) => {
+                let (precondition, conditions) = match write.precondition {
+                    Precondition::None => (Precondition::None, None),
+                    Precondition::CasNumber(number) => (Precondition::CasNumber(number), None),
+                    Precondition::Version(version) => (Precondition::Version(version), None),
+                    Precondition::EntityTags(conditions) => {
+                        let own = |list: &std::borrow::Cow<'_, [u8]>| list.to_vec().into();
+                        let conditions = Conditions {
+                            matching: conditions.matching.as_ref().map(own),
+                            none_matching: conditions.none_matching.as_ref().map(own),
+                        };
+                        (Precondition::None, Some(conditions))
+                    }
+                };
+                let action = write.action.map(|bytes| bytes.to_vec());
+                Wanted::Write { action, precondition, conditions, assign: write.assign }
+            }
+            Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
+            Operation::GetMany { .. } => {
+                let keys = operation.keys().map(<[u8]>::to_vec).collect();
+                return Ok(StoreRequest::GetMany { keys });
+            }
+            Operation::KeysWithPrefix { prefix, max } => {
+                able(self.capabilities.lists_keys, "lists of keys")?;
+                return Ok(StoreRequest::KeysWithPrefix { prefix: prefix.to_vec(), max: *max });
+            }
+            Operation::Count => {
+                able(self.capabilities.counts, "exact count")?;
+                return Ok(StoreRequest::Count);
+            }
+            Operation::Clear => {
+                able(self.capabilities.clears, "removal of all records")?;
+                return Ok(StoreRequest::Clear);
+            }
+            other => return Err(able(false, other.name()).err().unwrap_or(Error::Conflict)),
+        };
+        let key = operation.key().unwrap_or_default().to_vec();
+        Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
+    }
+
+    /// Submits a request. Returns whether there is room for it.
+    pub(crate) fn submit(
+        &self,
+        request: StoreRequest,
+        budget: &Arc<Budget>,
+        deliver: impl FnOnce(Answered) + Send + 'static,
+    ) -> bool {
+        let in_flight = InFlight(Arc::clone(&self.in_flight));
+        let mut charge = Charge::none(budget);
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.requests_max
+            || !charge.set(request.bytes())
+        {
+            return false;
+        }
+        let if_dropped = match request.is_read() {
+            true => StoreFailure::Unavailable,
+            false => StoreFailure::Unknown,
+        };
+        let completion = Completion {
+            deliver: Some(Box::new(deliver)),
+            if_dropped,
+            held: Some((charge, in_flight)),
+        };
+        self.store.submit(request, completion);
+        true
+    }
+
+    /// Executes a request on a thread that may wait.
+    pub(crate) fn wait_for(&self, request: StoreRequest, served: &Served) -> Answered {
+        let if_lost = match request.is_read() {
+            true => RefusalReason::Unavailable,
+            false => RefusalReason::Unknown,
+        };
+        let (sender, receiver) = mpsc::channel();
+        // The receiver is gone if the server stops.
+        let deliver = move |answer| drop(sender.send(answer));
+        if !self.submit(request, &served.budget, deliver) {
+            return Err(RefusalReason::TooMany);
+        }
+        loop {
+            match receiver.recv_timeout(STOP_CHECK_INTERVAL) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) if !served.is_stopping() => {}
+                Err(_) => return Err(if_lost),
+            }
+        }
+    }
+}
+
+impl StoreRequest {
+    /// Returns whether the request changes no record.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Self::Record(request) => request.is_read(),
+            Self::GetMany { .. } | Self::KeysWithPrefix { .. } | Self::Count => true,
+            Self::Clear => false,
+        }
+    }
+
+    /// Returns the memory of the request, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let owned = match self {
+            Self::Record(RecordRequest { key, wanted, .. }) => {
+                let value = match wanted {
+                    Wanted::Write { action, .. } => action.bytes().map_or(0, Vec::len),
+                    _ => 0,
+                };
+                key.len() + value
+            }
+            Self::GetMany { keys } => keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum(),
+            Self::KeysWithPrefix { prefix, .. } => prefix.len(),
+            Self::Count | Self::Clear => 0,
+        };
+        size_of::<Self>() + owned
+    }
+}
+
+impl StoreAnswer {
+    /// Returns the memory of the answer, in bytes.
+    fn bytes(&self) -> usize {
+        let of = |record: &FoundRecord| size_of::<FoundRecord>() + record.value.len();
+        match self {
+            Self::Record(answer) => answer.found.as_ref().map_or(0, of),
+            Self::Records(records) => records.iter().flatten().map(of).sum(),
+            Self::Keys(keys) => keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum(),
+            Self::Count(_) | Self::Done => 0,
+        }
+    }
+}
+
+impl From<StoreFailure> for RefusalReason {
+    fn from(failure: StoreFailure) -> Self {
+        match failure {
+            StoreFailure::Unavailable => Self::Unavailable,
+            StoreFailure::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// Appends the answer to an operation to its reply. Returns no outcome for an answer of another
+/// kind.
+pub(crate) fn encode(
+    operation: &Operation<'_>,
+    answer: &StoreAnswer,
+    limit: &mut ReplyLimit<'_>,
+    reply: &mut impl Reply,
+) -> Result<Option<Outcome>, TooLong> {
+    match (operation, answer) {
+        (_, StoreAnswer::Record(answer)) => {
+            return encode_record(operation, answer, limit, reply);
+        }
+        (Operation::GetMany { .. }, StoreAnswer::Records(records)) => {
+            for (key, record) in operation.keys().zip(records) {
+                match record {
+                    Some(record) => limit.append(reply, record.value.len(), |reply| {
+                        reply.record(key, &record.entry(key));
+                    })?,
+                    None => reply.absent(),
+                }
+            }
+        }
+        (Operation::KeysWithPrefix { .. }, StoreAnswer::Keys(keys)) => {
+            for key in keys {
+                limit.append(reply, key.len(), |reply| reply.element(key))?;
+            }
+        }
+        (_, StoreAnswer::Count(count)) => reply.number(Number::Count(*count)),
+        (_, StoreAnswer::Done) => {}
+        _ => return Ok(None),
+    }
+    Ok(Some(Outcome::Done))
+}
+
+fn encode_record(
+    operation: &Operation<'_>,
+    answer: &RecordAnswer,
+    limit: &mut ReplyLimit<'_>,
+    reply: &mut impl Reply,
+) -> Result<Option<Outcome>, TooLong> {
+    let key = operation.key().unwrap_or_default();
+    let found = answer.found.as_ref().map(|found| found.entry(key));
+    let mut show = |bytes, append: &mut dyn FnMut(&mut _)| -> Result<(), TooLong> {
+        limit.append(reply, bytes, append)
+    };
+    match (operation, found) {
+        _ if answer.outcome != Outcome::Done => return Ok(Some(answer.outcome)),
+        (Operation::Touch { .. }, found) => {
+            let made = Entry { key, value: b"", meta: Meta::NONE, version: answer.written.version };
+            let (entry, touched) = (found.unwrap_or(made), answer.touched);
+            let touched = touched.unwrap_or(Touched { wins: false, is_new: false });
+            show(entry.value.len(), &mut |reply| Reply::touched(reply, &entry, touched))?;
+        }
+        (Operation::Get { .. }, Some(entry)) => {
+            show(entry.value.len(), &mut |reply| Reply::value(reply, &entry))?;
+        }
+        (Operation::Open { .. }, Some(entry)) => {
+            let media_type = media_types::known_name(entry.meta.flags);
+            let media_type = media_type.as_deref().unwrap_or(media_types::UNKNOWN);
+            show(entry.value.len(), &mut |reply| Reply::typed(reply, &entry, media_type))?;
+        }
+        (Operation::GetPart { start, length, .. }, Some(entry)) => {
+            let part = entry.value.get(*start..).filter(|part| !part.is_empty());
+            let Some(part) = part else { return Ok(Some(Outcome::NoPart)) };
+            let part = &part[..part.len().min(*length)];
+            show(part.len(), &mut |reply| Reply::element(reply, part))?;
+        }
+        (Operation::ValueSize { .. }, Some(entry)) => {
+            reply.number(Number::Size(entry.value.len()));
+        }
+        (Operation::AddInt { .. }, _) => {
+            let sum = u32::try_from(answer.written.number).unwrap_or_default();
+            reply.number(Number::Sum(sum.cast_signed()));
+        }
+        (Operation::Write(_), _) => reply.written(&answer.written),
+        _ => return Ok(None),
+    }
+    Ok(Some(Outcome::Done))
+}
+
+impl FoundRecord {
+    fn entry<'a>(&'a self, key: &'a [u8]) -> Entry<'a> {
+        Entry { key, value: &self.value, meta: self.meta, version: self.version }
+    }
+}

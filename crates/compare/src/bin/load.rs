@@ -14,6 +14,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// Functions that the cases with scripts call.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/script.lua");
+
 #[derive(Parser)]
 #[command(about, max_term_width = 100)]
 struct Arguments {
@@ -25,7 +28,7 @@ struct Arguments {
     only: String,
     /// Servers, the first is compared to the others: tyrant, tyrant-meta, tyrant-memcached-binary,
     /// tyrant-binary, memcached, memcached-meta, memcached-binary, redis, redis-durable,
-    /// tyrant-durable, tyrant-durable-binary
+    /// tyrant-durable, tyrant-durable-binary, tyrant-scripts
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// A further server, as NAME:PROTOCOL=COMMAND with {port} and {dir}; PROTOCOL is memcached,
@@ -87,6 +90,8 @@ struct Arguments {
 enum Suite {
     /// Single requests, pipelines, 16-key gets, and 1 to 128 connections
     Issue,
+    /// Calls of scripts, and gets beside them
+    Scripts,
     /// Puts that are acknowledged when they are on the disk, from 1 and 64 connections
     Durable,
 }
@@ -107,6 +112,7 @@ impl Arguments {
             self.custom_servers.iter().map(|text| Recipe::parse(text)).collect::<Result<_>>()?;
         let usual: &[&str] = match self.suite {
             _ if !self.servers.is_empty() || !recipes.is_empty() => &[],
+            Some(Suite::Scripts) => &["tyrant-scripts", "redis"],
             Some(Suite::Durable) => &["tyrant-durable", "tyrant", "redis-durable"],
             _ => &["tyrant", "memcached", "redis"],
         };
@@ -124,6 +130,7 @@ impl Arguments {
                 "tyrant-binary" => self.tyrant(name, "binary", "")?,
                 "tyrant-durable" => self.tyrant(name, "memcached", "#durability=always")?,
                 "tyrant-durable-binary" => self.tyrant(name, "binary", "#durability=always")?,
+                "tyrant-scripts" => self.tyrant(name, "binary", &format!(" --script {SCRIPT}"))?,
                 unknown => bail!("unknown server {unknown}; --server describes others"),
             });
         }
@@ -143,6 +150,7 @@ impl Arguments {
         };
         let mut cases = match self.suite {
             Some(Suite::Issue) => suite::issue_cases(&sizes),
+            Some(Suite::Scripts) => suite::script_cases(&sizes),
             Some(Suite::Durable) => suite::durable_cases(&sizes),
             None => vec![self.own_case()?],
         };
@@ -164,6 +172,7 @@ impl Arguments {
             choice,
             read_share: self.read_share,
             keys_per_get: self.multi_get.into(),
+            script: None,
             pipeline: self.pipeline.into(),
         };
         Ok(Case {

@@ -150,7 +150,7 @@ pub fn run(recipe: &Recipe, plan: &Plan, parent: &Path) -> Result<Results> {
 }
 
 fn workload(space: Space, choice: Choice) -> Workload {
-    Workload { space, choice, read_share: 1.0, keys_per_get: 1, pipeline: 1 }
+    Workload { space, choice, read_share: 1.0, keys_per_get: 1, script: None, pipeline: 1 }
 }
 
 /// Has everything in a folder written to the disk: a page that was changed cannot be taken away

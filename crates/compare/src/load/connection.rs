@@ -86,6 +86,9 @@ impl Connection {
                 }
                 Kind::Get => self.protocol.encode_get(numbers[0], &mut self.output),
                 Kind::MultiGet => self.protocol.encode_multi_get(numbers, &mut self.output),
+                Kind::Call(script) => {
+                    self.protocol.encode_call(script, numbers[0], &mut self.output);
+                }
             }
             self.requests.push(Request { kind, first, count: numbers.len() });
         }

@@ -100,7 +100,7 @@ impl Tally {
         self.operations += 1;
         self.latencies.saturating_record(latency.as_nanos() as u64);
         match reply {
-            Reply::Stored => {}
+            Reply::Stored | Reply::Called => {}
             Reply::Values { found, wrong } => {
                 self.missing += (count - found) as u64;
                 if wrong > 0 {

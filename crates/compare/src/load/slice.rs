@@ -138,8 +138,14 @@ fn stretch(
 
 /// Stores every record of a space once, in a pipeline.
 pub fn fill(server: &Server, space: Space, records: &Records) -> Result<Tally> {
-    let workload =
-        Workload { space, choice: Choice::Each, read_share: 0.0, keys_per_get: 1, pipeline: 64 };
+    let workload = Workload {
+        space,
+        choice: Choice::Each,
+        read_share: 0.0,
+        keys_per_get: 1,
+        script: None,
+        pipeline: 64,
+    };
     let done = AtomicU64::new(0);
     let mut sources = [Source::new(&workload, records, &done, 0)];
     let mut drivers = [Driver::connect(server.address, server.recipe.protocol, 4)?];

@@ -1,5 +1,6 @@
 //! The cases that are run, and the tables made of them.
 
+use super::protocol::{Protocol, Script};
 use super::server::{Recipe, Server};
 use super::slice::{self, Case, Effort, Measured};
 use super::workload::{Choice, Space, Workload};
@@ -7,6 +8,8 @@ use crate::records::Records;
 use crate::report::{Table, figure, median};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,7 +40,14 @@ impl Sizes {
 
     fn inserts(&self) -> Workload {
         let choice = Choice::New;
-        Workload { space: self.small(), choice, read_share: 0.0, keys_per_get: 1, pipeline: 1 }
+        Workload {
+            space: self.small(),
+            choice,
+            read_share: 0.0,
+            keys_per_get: 1,
+            script: None,
+            pipeline: 1,
+        }
     }
 
     fn mixed(&self) -> Workload {
@@ -78,6 +88,40 @@ pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
     cases
 }
 
+/// The cases of scripts: calls of an empty one and of one that counts, and gets beside them.
+#[must_use]
+pub fn script_cases(sizes: &Sizes) -> Vec<Case> {
+    let get = Workload { read_share: 1.0, ..sizes.mixed() };
+    let call = |script| Workload { script: Some(script), ..sizes.mixed() };
+    let mut cases = Vec::new();
+    for connections in [1, 8, 32] {
+        cases.push(case("get 100 B", get.clone(), connections));
+        cases.push(case("empty script", call(Script::Empty), connections));
+        cases.push(case("script that counts", call(Script::Increment), connections));
+    }
+    cases
+}
+
+/// Makes a server know the scripts that the cases call.
+fn load_scripts(server: &Server, cases: &[Case]) -> Result<()> {
+    let scripts: Vec<Script> = cases.iter().filter_map(|case| case.workload.script).collect();
+    let Recipe { name, protocol, .. } = &server.recipe;
+    ensure!(scripts.is_empty() || protocol.has_scripts(), "{name} has no requests for scripts");
+    if *protocol != Protocol::Redis {
+        return Ok(());
+    }
+    for script in scripts {
+        let mut request = Vec::new();
+        Protocol::encode_load(script, &mut request);
+        let mut stream = TcpStream::connect(server.address)?;
+        stream.write_all(&request)?;
+        let mut kind = [0];
+        stream.read_exact(&mut kind)?;
+        ensure!(kind == *b"$", "{name} does not load a script");
+    }
+    Ok(())
+}
+
 /// The cases of durable writing: puts from 1 and from 64 clients.
 #[must_use]
 pub fn durable_cases(sizes: &Sizes) -> Vec<Case> {
@@ -113,6 +157,7 @@ pub fn run(
             server.process_id(),
             server.address
         );
+        load_scripts(server, cases)?;
         fill(server, cases, &records)?;
     }
     let mut measured: BTreeMap<_, Vec<Measured>> = BTreeMap::new();

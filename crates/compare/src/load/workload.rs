@@ -1,6 +1,6 @@
 //! Workloads: the requests to a server, and the records that they are about.
 
-use super::protocol::{Expect, Kind};
+use super::protocol::{Expect, Kind, Script};
 use crate::random::{Random, Zipfian};
 use crate::records::Records;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +42,8 @@ pub struct Workload {
     pub read_share: f64,
     /// Records one reading request asks for.
     pub keys_per_get: usize,
+    /// Script that each request calls in place of reading or writing.
+    pub script: Option<Script>,
     /// Requests sent at once; all their replies are awaited before the next ones.
     pub pipeline: usize,
 }
@@ -71,6 +73,11 @@ impl<'a> Source<'a> {
 
     /// The next request: its kind, and its records appended to `numbers`.
     pub(super) fn next(&mut self, numbers: &mut Vec<u64>) -> Kind {
+        if let Some(script) = self.workload.script {
+            let number = self.number();
+            numbers.push(number);
+            return Kind::Call(script);
+        }
         let share = self.workload.read_share;
         let reads = share >= 1.0 || (share > 0.0 && self.random.fraction() < share);
         let (kind, count) = match (reads, self.workload.keys_per_get) {

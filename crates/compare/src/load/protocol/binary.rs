@@ -1,10 +1,13 @@
-//! Tokyo Tyrant's binary protocol: put (0x10), get (0x30) and mget (0x31). Numbers are 32 bits,
+//! Tokyo Tyrant's binary protocol: put (0x10), get (0x30), mget (0x31) and ext (0x68). Numbers are 32 bits,
 //! big-endian.
 
-use super::{Expect, Kind, Parsed, Reply, garbled};
+use super::{Expect, Kind, Parsed, Reply, Script, garbled};
 use crate::records::text_key;
 
 const STATUS_BYTES: usize = 1;
+
+/// First byte of the keys of counters, which are no keys of records.
+const COUNTER: u8 = b'#';
 
 fn push_length(length: usize, out: &mut Vec<u8>) {
     // Keys and values here are far below 4 GiB.
@@ -35,6 +38,22 @@ pub(super) fn encode_multi_get(numbers: &[u64], out: &mut Vec<u8>) {
     }
 }
 
+pub(super) fn encode_call(script: Script, key: &[u8], out: &mut Vec<u8>) {
+    // Both functions of `script.lua` need no lock of the server's.
+    let name: &[u8] = match script {
+        Script::Empty => b"empty",
+        Script::Increment => b"increment",
+    };
+    out.extend_from_slice(&[0xC8, 0x68]);
+    push_length(name.len(), out);
+    push_length(0, out);
+    push_length(1 + key.len(), out);
+    push_length(0, out);
+    out.extend_from_slice(name);
+    out.push(COUNTER);
+    out.extend_from_slice(key);
+}
+
 fn length_at(bytes: &[u8], at: usize) -> Option<usize> {
     let digits: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(u32::from_be_bytes(digits) as usize)
@@ -50,6 +69,11 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
             let Some(value) = bytes.get(start..start + size) else { return Ok(None) };
             let wrong = numbers.first().is_none_or(|number| value != expect.value(*number));
             Ok(Some((start + size, Reply::Values { found: 1, wrong: usize::from(wrong) })))
+        }
+        (0, Kind::Call(_)) => {
+            let Some(size) = length_at(bytes, STATUS_BYTES) else { return Ok(None) };
+            let end = STATUS_BYTES + 4 + size;
+            Ok((bytes.len() >= end).then_some((end, Reply::Called)))
         }
         (0, Kind::MultiGet) => parse_records(numbers, bytes, expect),
         // Tokyo Tyrant has one status for failing and for finding nothing.

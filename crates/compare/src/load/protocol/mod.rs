@@ -23,6 +23,15 @@ pub enum Protocol {
     Redis,
 }
 
+/// Script that a request calls, with the key of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// Returns an empty value.
+    Empty,
+    /// Adds 1 to a counter of its own for each key, and returns the sum.
+    Increment,
+}
+
 /// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -32,6 +41,8 @@ pub enum Kind {
     Get,
     /// Read several records with one request.
     MultiGet,
+    /// Call a script.
+    Call(Script),
 }
 
 /// A whole reply.
@@ -46,6 +57,8 @@ pub enum Reply {
         /// Records whose value is another than expected.
         wrong: usize,
     },
+    /// A script was called, and returned a result.
+    Called,
     /// The server refused, in these words; the next reply follows.
     Refused(String),
 }
@@ -111,6 +124,30 @@ impl Protocol {
             Self::Binary => binary::encode_multi_get(numbers, out),
             Self::Redis => redis::encode_multi_get(numbers, out),
         }
+    }
+
+    /// Returns whether there are requests that call scripts.
+    #[must_use]
+    pub fn has_scripts(self) -> bool {
+        matches!(self, Self::Binary | Self::Redis)
+    }
+
+    /// Appends the request that calls a script with the key of record `number`. Only for protocols
+    /// that have such requests.
+    pub fn encode_call(self, script: Script, number: u64, out: &mut Vec<u8>) {
+        let key = text_key(number);
+        match self {
+            Self::Binary => binary::encode_call(script, &key, out),
+            Self::Redis => redis::encode_call(script, &key, out),
+            Self::Memcached | Self::MemcachedMeta | Self::MemcachedBinary => {
+                unreachable!("the suite asks has_scripts first")
+            }
+        }
+    }
+
+    /// Appends the request that makes a Redis server know a script.
+    pub fn encode_load(script: Script, out: &mut Vec<u8>) {
+        redis::encode_load(script, out);
     }
 
     /// Parses the reply to a request of `kind` for `numbers` at the start of `bytes`: how many
@@ -292,5 +329,23 @@ mod tests {
         assert_eq!(parse(Kind::Get, &[1], b"$3\r\nabd\r\n"), found(1, 1));
         assert_eq!(parse(Kind::MultiGet, &[1, 2], b"*2\r\n$-1\r\n$3\r\nabc\r\n"), found(1, 0));
         assert!(Protocol::Redis.parse(Kind::MultiGet, &[1], b"*2\r\n", &Abc).is_err());
+    }
+
+    #[test]
+    fn replies_of_scripts_are_understood() {
+        let call = Kind::Call(Script::Increment);
+        for (protocol, bytes) in [
+            (Protocol::Binary, &b"\0\0\0\0\x0212"[..]),
+            (Protocol::Redis, b":12\r\n"),
+            (Protocol::Redis, b"$2\r\n12\r\n"),
+        ] {
+            let whole = Ok(Some((bytes.len(), Reply::Called)));
+            assert_eq!(protocol.parse(call, &[1], bytes, &Abc), whole);
+            assert_eq!(protocol.parse(call, &[1], &bytes[..bytes.len() - 1], &Abc), Ok(None));
+        }
+        let failed = Protocol::Binary.parse(call, &[1], b"\x01", &Abc);
+        assert_eq!(failed, Ok(Some((1, Reply::Refused("status 1".into())))));
+        let failed = Protocol::Redis.parse(call, &[1], b"-NOSCRIPT No\r\n", &Abc);
+        assert!(matches!(failed, Ok(Some((_, Reply::Refused(_))))));
     }
 }

@@ -1,6 +1,8 @@
-//! Redis's RESP: SET, GET and MGET.
+//! Redis's RESP: SET, GET, MGET, SCRIPT LOAD and EVALSHA.
 
-use super::{Expect, Garbled, Kind, Parsed, Reply, decimal, garbled, line, push_decimal, text};
+use super::{
+    Expect, Garbled, Kind, Parsed, Reply, Script, decimal, garbled, line, push_decimal, text,
+};
 use crate::records::text_key;
 
 fn push_head(kind: u8, number: usize, out: &mut Vec<u8>) {
@@ -36,6 +38,34 @@ pub(super) fn encode_multi_get(numbers: &[u64], out: &mut Vec<u8>) {
     }
 }
 
+/// Text of a script, and its SHA-1 digest, by which Redis names it.
+fn text_and_digest(script: Script) -> (&'static [u8], &'static [u8]) {
+    match script {
+        Script::Empty => (b"return ''", b"470dd86f42b395aa514b1e8bd80fec43898f32ef"),
+        Script::Increment => {
+            (b"return redis.call('INCR', KEYS[1])", b"61636018f4e6b5817b89791bbed242f93fa089e3")
+        }
+    }
+}
+
+pub(super) fn encode_load(script: Script, out: &mut Vec<u8>) {
+    push_head(b'*', 3, out);
+    push_bulk(b"SCRIPT", out);
+    push_bulk(b"LOAD", out);
+    push_bulk(text_and_digest(script).0, out);
+}
+
+pub(super) fn encode_call(script: Script, key: &[u8], out: &mut Vec<u8>) {
+    push_head(b'*', 4, out);
+    push_bulk(b"EVALSHA", out);
+    push_bulk(text_and_digest(script).1, out);
+    push_bulk(b"1", out);
+    push_head(b'$', 1 + key.len(), out);
+    out.push(b'#');
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// A bulk string that has arrived: bytes it takes, and its content unless it is null.
 type Bulk<'a> = (usize, Option<&'a [u8]>);
 
@@ -57,6 +87,15 @@ fn bulk(bytes: &[u8]) -> Result<Option<Bulk<'_>>, Garbled> {
 pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Expect) -> Parsed {
     if bytes.first() == Some(&b'-') {
         return Ok(line(bytes)?.map(|(line, length)| (length, Reply::Refused(text(line)))));
+    }
+    if matches!(kind, Kind::Call(_)) {
+        let is_number = bytes.first() == Some(&b':');
+        let length = if is_number {
+            line(bytes)?.map(|(_, length)| length)
+        } else {
+            bulk(bytes)?.map(|(length, _)| length)
+        };
+        return Ok(length.map(|length| (length, Reply::Called)));
     }
     let mut at = 0;
     if kind != Kind::Get {

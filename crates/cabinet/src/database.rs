@@ -9,8 +9,8 @@ use crate::reentry;
 use crate::table::{Row, RowView, Table};
 use crate::{
     Batch, Change, Cursor, Cut, Damage, Durability, DurableListener, Engine, Entry, Error,
-    ExpiredKeys, GoOn, LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position, Result,
-    Seek, Side, Verified, Version, Wait,
+    ExpiredKeys, FullScan, GoOn, LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position,
+    Result, Seek, Side, Verified, Version, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -63,6 +63,57 @@ pub enum Swap {
     Changed,
     /// There is no such record.
     Missing,
+}
+
+/// A scan of all records under way, see [`Database::full_scan`]. A record that exists throughout
+/// is visited exactly once. Where a step fails, the scan ends.
+pub struct ScanCursor<'d> {
+    database: &'d Database,
+    scan: Box<dyn FullScan + 'd>,
+}
+
+impl ScanCursor<'_> {
+    /// Visits some records, if any are left; returns whether there may be more.
+    pub fn step(&mut self, mut visit: impl FnMut(Entry<'_>)) -> Result<bool> {
+        self.database.enter()?;
+        // Once around the step: around each record it was a seventh of the time of a scan.
+        self.database.call(|| self.scan.step(&mut visit))
+    }
+
+    /// Visits some keys, if any are left; returns whether there may be more.
+    pub fn step_keys(&mut self, mut visit: impl FnMut(&[u8])) -> Result<bool> {
+        self.database.enter()?;
+        self.database.call(|| self.scan.step_keys(&mut visit))
+    }
+}
+
+/// The keys of a scan that begin with a prefix, each once.
+struct KeysWithPrefix<'p, V> {
+    prefix: &'p [u8],
+    /// The last one, where a key is met once for each of its values.
+    previous: Option<Option<Vec<u8>>>,
+    /// Another key was met.
+    is_past: bool,
+    flow: ControlFlow<()>,
+    visit: V,
+}
+
+impl<V: FnMut(&[u8]) -> ControlFlow<()>> KeysWithPrefix<'_, V> {
+    fn take(&mut self, key: &[u8]) {
+        if !key.starts_with(self.prefix) {
+            self.is_past = true;
+        } else if self.flow.is_continue() {
+            if let Some(previous) = &mut self.previous {
+                if previous.as_deref() == Some(key) {
+                    return;
+                }
+                let previous = previous.get_or_insert_default();
+                previous.clear();
+                previous.extend_from_slice(key);
+            }
+            self.flow = (self.visit)(key);
+        }
+    }
 }
 
 impl Database {
@@ -407,20 +458,24 @@ impl Database {
     /// Visits all records, until `visit` breaks. Writers are not held up. A record that exists
     /// for the whole of it is visited once; the order is the engine's own.
     pub fn for_each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
-        let mut position = Position::Start;
+        let mut cursor = self.full_scan(Wanted::Records)?;
         let mut flow = ControlFlow::Continue(());
-        while flow.is_continue() {
-            let next = self.scan(&position, |entry| {
+        while flow.is_continue()
+            && cursor.step(|entry| {
                 if flow.is_continue() {
                     flow = visit(entry);
                 }
-            })?;
-            match next {
-                Some(next) => position = next,
-                None => break,
-            }
-        }
+            })?
+        {}
         Ok(())
+    }
+
+    /// Begins a scan of all records, for callers that do something between its steps. The memory
+    /// that it takes rises with the records that are changed before it has come to them, so it is
+    /// not to be left alone for long.
+    pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+        self.enter()?;
+        Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted)? })
     }
 
     /// Keys that begin with `prefix`, at most `max` (`None`: all).
@@ -448,41 +503,30 @@ impl Database {
     fn each_key_with_prefix(
         &self,
         prefix: &[u8],
-        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+        visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
-        let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
-        // In another order, what begins alike does not stand together.
-        let mut position = match order {
-            Order::Lexical => self.engine.position_of_prefix(prefix),
-            _ => Position::Start,
+        let mut keys = KeysWithPrefix {
+            prefix,
+            previous: self.has_duplicates().then_some(None),
+            is_past: false,
+            flow: ControlFlow::Continue(()),
+            visit,
         };
-        let mut previous = self.has_duplicates().then(Vec::new);
-        let mut is_first = true;
-        let mut flow = ControlFlow::Continue(());
-        while flow.is_continue() {
-            let mut past = false;
-            let next = self.engine.scan_keys(&position, &mut |key| {
-                if !key.starts_with(prefix) {
-                    past = true;
-                } else if flow.is_continue() {
-                    if let Some(previous) = &mut previous {
-                        if !is_first && previous == key {
-                            return;
-                        }
-                        is_first = false;
-                        previous.clear();
-                        previous.extend_from_slice(key);
-                    }
-                    flow = visit(key);
-                }
-            })?;
-            match next {
-                // In an engine ordered by key, the first key without the prefix ends the range.
-                Some(Position::Key(_)) if past && order == Order::Lexical => break,
-                Some(next) => position = next,
-                None => break,
-            }
+        let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
+        let mut position = self.engine.position_of_prefix(prefix);
+        // In another order, what begins alike does not stand together.
+        if order != Order::Lexical || position == Position::Start {
+            let mut scan = self.engine.full_scan(Wanted::Keys)?;
+            while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {}
+            return Ok(());
+        }
+        // The first key without the prefix ends the range.
+        while keys.flow.is_continue()
+            && !keys.is_past
+            && let Some(next) = self.engine.scan_keys(&position, &mut |key| keys.take(key))?
+        {
+            position = next;
         }
         Ok(())
     }
@@ -522,7 +566,6 @@ impl Database {
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<Option<Position>> {
         self.enter()?;
-        // Once around the step: around each record it was a seventh of the time of a scan.
         self.call(|| self.engine.scan(from, &mut visit))
     }
 

@@ -98,6 +98,53 @@ pub enum Position {
     Id(u64),
 }
 
+/// What a scan of all records is to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Keys and values.
+    Records,
+    /// Keys alone.
+    Keys,
+}
+
+/// A scan of all records, in the order in which the engine reads them fastest. A record that exists
+/// throughout is visited exactly once, whatever is written meanwhile. Visitors must not call back
+/// into the engine. Where a step fails, the scan ends.
+pub trait FullScan {
+    /// Visits some records (none, where the next ones have expired or were removed). Returns
+    /// whether there may be more.
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+
+    /// As [`FullScan::step`], of keys only.
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+}
+
+/// A scan of all records by the steps of [`Engine::scan`].
+pub(crate) struct Steps<'e, E: ?Sized> {
+    engine: &'e E,
+    next: Option<Position>,
+}
+
+impl<'e, E: Engine + ?Sized> Steps<'e, E> {
+    pub(crate) fn new(engine: &'e E) -> Self {
+        Self { engine, next: Some(Position::Start) }
+    }
+}
+
+impl<E: Engine + ?Sized> FullScan for Steps<'_, E> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let Some(from) = self.next.take() else { return Ok(false) };
+        self.next = self.engine.scan(&from, visit)?;
+        Ok(self.next.is_some())
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let Some(from) = self.next.take() else { return Ok(false) };
+        self.next = self.engine.scan_keys(&from, visit)?;
+        Ok(self.next.is_some())
+    }
+}
+
 /// Chooses the moment of a copy: what was changed before the call of its argument is in the copy,
 /// and nothing that is changed after it. It may keep writers from changing anything around that
 /// call, so that what it does beside it belongs to that moment. Where it cannot within a short time
@@ -181,6 +228,11 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::scan`], but of keys only, which may spare reading the values.
     fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
         self.scan(from, &mut |entry| visit(entry.key))
+    }
+
+    /// Begins a scan of all records.
+    fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(Steps::new(self)))
     }
 
     /// Where a scan that begins at `key` starts.

@@ -86,10 +86,10 @@ mod usable_memory;
 pub use batch::{Batch, BatchChange};
 pub use check::{Checked, Damage, Verified, check, check_on, check_those};
 pub use clock::{Clock, ManualClock};
-pub use database::{Database, Inclusion, Swap};
+pub use database::{Database, Inclusion, ScanCursor, Swap};
 pub use engine::{
-    Change, Cut, Durability, DurableListener, Engine, Entry, LogPosition, Meta, Position, Version,
-    Wait,
+    Change, Cut, Durability, DurableListener, Engine, Entry, FullScan, LogPosition, Meta, Position,
+    Version, Wait, Wanted,
 };
 pub use error::{Error, Result};
 pub use expired_keys::ExpiredKeys;

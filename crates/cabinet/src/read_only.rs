@@ -2,8 +2,8 @@
 
 use crate::ordered::{Ordered, PlaceChange, Seek, Side, ordered};
 use crate::{
-    Batch, Change, Engine, Entry, Error, Meta, Numbered, Options, Order, Position, Result, Version,
-    Wait,
+    Batch, Change, Engine, Entry, Error, FullScan, Meta, Numbered, Options, Order, Position,
+    Result, Version, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -55,6 +55,10 @@ impl Engine for ReadOnly {
 
     fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
         self.engine.scan_keys(from, visit)
+    }
+
+    fn full_scan(&self, wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        self.engine.full_scan(wanted)
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

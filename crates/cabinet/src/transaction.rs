@@ -8,8 +8,8 @@
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
-    Batch, BatchChange, Change, Database, Engine, Entry, Error, Meta, Position, Result, Version,
-    Wait,
+    Batch, BatchChange, Change, Database, Engine, Entry, Error, FullScan, Meta, Position, Result,
+    Version, Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -264,6 +264,10 @@ impl Engine for Buffer {
 
     fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
         self.target.engine().scan(from, visit)
+    }
+
+    fn full_scan(&self, wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        self.target.engine().full_scan(wanted)
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

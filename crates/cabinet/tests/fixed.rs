@@ -12,14 +12,31 @@ fn open(folder: &Path, tuning: &str) -> Database {
     Database::open(&format!("{}{tuning}", folder.join("casket.tcf").display())).unwrap()
 }
 
+/// The keys in the order of their ids. A visit of all meets the same ones.
 fn keys(database: &Database) -> Vec<String> {
-    let mut keys = Vec::new();
+    let mut keys = keys_from(database, Position::Start);
+    let in_order = keys.clone();
+    let mut met = Vec::new();
     database
         .for_each(|entry| {
-            keys.push(String::from_utf8(entry.key.to_vec()).unwrap());
+            met.push(String::from_utf8(entry.key.to_vec()).unwrap());
             ControlFlow::Continue(())
         })
         .unwrap();
+    met.sort_unstable();
+    keys.sort_unstable();
+    assert_eq!(met, keys);
+    in_order
+}
+
+fn keys_from(database: &Database, from: Position) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut position = Some(from);
+    while let Some(from) = position {
+        position = database
+            .scan_keys(&from, |key| keys.push(String::from_utf8(key.to_vec()).unwrap()))
+            .unwrap();
+    }
     keys
 }
 
@@ -168,13 +185,7 @@ fn records_are_met_in_the_order_of_their_ids() {
     ids.sort_unstable();
     let expected: Vec<_> = ids.iter().map(u64::to_string).collect();
     assert_eq!(keys(&database), expected);
-    let mut position = Some(database.position_of(b"500000"));
-    let mut behind = Vec::new();
-    while let Some(from) = position {
-        position = database
-            .scan_keys(&from, |key| behind.push(String::from_utf8(key.to_vec()).unwrap()))
-            .unwrap();
-    }
+    let behind = keys_from(&database, database.position_of(b"500000"));
     assert!(behind.len() > 500 && expected.ends_with(&behind));
     let foreign = database.scan(&Position::Hash(1), |_| ());
     assert!(matches!(foreign, Err(Error::NotSupported(_))));

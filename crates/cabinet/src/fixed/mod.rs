@@ -57,8 +57,13 @@ impl Index for FixedIndex {
     }
 
     #[inline]
-    fn place(&self, key: &[u8]) -> Option<Place<Self>> {
-        id::parse_canonical(key).map(place_of)
+    fn name(&self, key: &[u8]) -> Option<u64> {
+        id::parse_canonical(key)
+    }
+
+    #[inline]
+    fn place_of_name(&self, name: u64) -> Place<Self> {
+        place_of(name)
     }
 }
 

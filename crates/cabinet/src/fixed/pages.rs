@@ -101,6 +101,12 @@ impl Page {
         (is_taken, (before + within.count_ones()) as usize)
     }
 
+    /// Its entries, of ids from `first` on.
+    fn entries_from(&self, first: u64) -> impl Iterator<Item = (u64, Location)> {
+        let ids = self.places().map(move |place| first + place);
+        ids.zip(self.entries.iter().map(|entry| location_of(*entry)))
+    }
+
     fn flip(&mut self, id: u64) {
         let place = id % PAGE_IDS;
         self.taken[(place / 64) as usize] ^= 1 << (place % 64);
@@ -120,8 +126,7 @@ impl Pages {
     /// Ids of a page with the locations of their records, in order.
     pub(super) fn entries_of(&self, page: u64) -> Vec<(u64, Location)> {
         let Some(found) = self.pages.get(&page) else { return Vec::new() };
-        let ids = found.places().map(|place| first_of(page) + place);
-        ids.zip(found.entries.iter().map(|entry| location_of(*entry))).collect()
+        found.entries_from(first_of(page)).collect()
     }
 
     /// The least id of a page at or after `from`.
@@ -150,6 +155,10 @@ impl Table for Pages {
             location: location_of(entry),
             total: Some((entry >> Location::BITS) as usize * ALIGNMENT),
         })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u64, Location)> {
+        self.pages.iter().flat_map(|(number, page)| page.entries_from(first_of(*number)))
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 
 mod table;
 
-use crate::indexed::{Index, Indexed, Place, Running, Stretch, delegate_to_running};
+use crate::indexed::{Index, Indexed, Place, Running, Stretch, Table as _, delegate_to_running};
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{
@@ -37,7 +37,7 @@ pub struct HashDatabase {
 }
 
 /// Places keys by their hash.
-struct HashIndex {
+pub(crate) struct HashIndex {
     seed: u64,
 }
 
@@ -51,15 +51,20 @@ impl Index for HashIndex {
     }
 
     #[inline]
-    fn place(&self, key: &[u8]) -> Option<Place<Self>> {
-        Some(self.place_of(key))
+    fn name(&self, key: &[u8]) -> Option<u64> {
+        Some(xxh3_64_with_seed(key, self.seed))
+    }
+
+    #[inline]
+    fn place_of_name(&self, name: u64) -> Place<Self> {
+        at_position(name >> (64 - POSITION_BITS))
     }
 }
 
 impl HashIndex {
     #[inline]
     fn place_of(&self, key: &[u8]) -> Place<Self> {
-        at_position(xxh3_64_with_seed(key, self.seed) >> (64 - POSITION_BITS))
+        self.place_of_name(xxh3_64_with_seed(key, self.seed))
     }
 }
 
@@ -102,6 +107,11 @@ impl HashDatabase {
     /// Writes a checkpoint, so that the next opening need not replay what was written so far.
     pub fn checkpoint(&self) -> Result<()> {
         self.running.write_index()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn running(&self) -> &Indexed<HashIndex> {
+        &self.running
     }
 
     /// First the slots of all keys are fetched, then the records that they name.

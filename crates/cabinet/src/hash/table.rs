@@ -45,14 +45,6 @@ pub(crate) struct Table {
 pub(crate) struct Slot(usize);
 
 impl Table {
-    /// Address of the slots that a search for the tag begins with.
-    #[inline]
-    pub(crate) fn prefetch(&self, tag: u32) {
-        if let Some(slot) = self.slots.get(self.home(tag)) {
-            crate::io::prefetch(slot);
-        }
-    }
-
     /// All entries with this tag.
     #[inline]
     pub(crate) fn find(&self, tag: u32) -> Matches<'_> {
@@ -140,6 +132,17 @@ impl indexed::Table for Table {
     #[inline]
     fn matches(&self, tag: u32) -> impl Iterator<Item = Match<Slot>> {
         self.find(tag).map(|(slot, location)| Match { slot, location, total: None })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u32, Location)> {
+        self.entries_from(0)
+    }
+
+    #[inline]
+    fn prefetch(&self, tag: u32) {
+        if let Some(slot) = self.slots.get(self.home(tag)) {
+            crate::io::prefetch(slot);
+        }
     }
 
     #[inline]

@@ -185,7 +185,8 @@ impl<I: Index> Indexed<I> {
         // does not while the shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
             self.log.remove_live(&segments, found.location, found.total);
-            find_location(table, step.place.tag, found.location)
+            let slot = find_location(table, step.place.tag, found.location)?;
+            Some((slot, found.location))
         });
         let segment = segments.get(appended.location);
         match (step.kind, slot) {
@@ -196,7 +197,10 @@ impl<I: Index> Indexed<I> {
                     self.note_expiry(step.meta);
                 }
                 match slot {
-                    Some(slot) => table.replace(slot, appended.location, total),
+                    Some((slot, from)) => {
+                        table.replace(slot, appended.location, total);
+                        self.note_moved(&segments, step.key, from, appended.location);
+                    }
                     None => table.insert(step.place.tag, appended.location, total),
                 }
             }
@@ -204,7 +208,7 @@ impl<I: Index> Indexed<I> {
                 if let Some(segment) = segment {
                     segment.add_tombstone(total);
                 }
-                if let Some(slot) = slot {
+                if let Some((slot, _)) = slot {
                     table.remove(slot);
                 }
                 self.note_forgotten(step.place.shard, &segments, appended.location);

@@ -118,6 +118,7 @@ impl<I: Index> Indexed<I> {
             target.note_expiry(record.meta.expires_at_ms);
         }
         table.replace(slot, moved, record.total);
+        self.note_moved(&segments, record.key, location, moved);
         // Compaction does not come by in turn: what was read keeps its mark.
         if oldest < segment.number && segment.used.is_marked(location.offset()) {
             self.note_use(&segments, moved);

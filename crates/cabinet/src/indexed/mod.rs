@@ -14,10 +14,12 @@
 
 mod batch;
 mod damaged;
+mod full_scan;
 mod keep;
 mod locks;
 mod recover;
 mod running;
+mod scans;
 mod shard;
 mod table;
 
@@ -32,6 +34,7 @@ use crate::log::{
 };
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
 use parking_lot::RwLockReadGuard;
+use scans::Scans;
 use shard::Shard;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,9 +56,19 @@ pub(crate) trait Index: Send + Sync + Sized + 'static {
     /// A table without entries.
     fn new_table(&self) -> Self::Table;
 
-    /// Where the entry of a key is, or `None` if a record of an engine of this kind cannot have
-    /// this key: then it is damaged, and as good as not there.
-    fn place(&self, key: &[u8]) -> Option<Place<Self>>;
+    /// A number that stands for a key: no two keys of a database have the same, but for a chance in
+    /// 2^64. `None` if a record of an engine of this kind cannot have this key: then it is damaged,
+    /// and as good as not there.
+    fn name(&self, key: &[u8]) -> Option<u64>;
+
+    /// Where the entry of the key with a name is.
+    fn place_of_name(&self, name: u64) -> Place<Self>;
+
+    /// Where the entry of a key is, as far as it has a name.
+    #[inline]
+    fn place(&self, key: &[u8]) -> Option<Place<Self>> {
+        self.name(key).map(|name| self.place_of_name(name))
+    }
 }
 
 /// What tells an entry from the others of its shard.
@@ -87,6 +100,7 @@ pub(crate) struct Indexed<I: Index> {
     expired: ExpiryStats,
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
+    scans: Scans,
 }
 
 /// What the index has under a key.
@@ -181,6 +195,17 @@ impl<I: Index> Indexed<I> {
         self.shards[shard].forgot.fetch_max(age, Ordering::Relaxed);
     }
 
+    /// Notes that the record of a key is at another location from now on. The caller holds the
+    /// shard's lock, and has the segments of both.
+    #[inline]
+    fn note_moved(&self, segments: &Segments, key: &[u8], from: Location, to: Location) {
+        if self.scans.is_any()
+            && let Some(name) = self.index.name(key)
+        {
+            self.scans.note_moved(name, segments.age(from), segments.age(to));
+        }
+    }
+
     /// Appends a put and makes the index point to it. The caller holds the shard's lock.
     fn store(
         &self,
@@ -205,6 +230,7 @@ impl<I: Index> Indexed<I> {
         match found {
             Some(found) => {
                 table.replace(found.slot, appended.location, total);
+                self.note_moved(&segments, key, found.location, appended.location);
                 self.log.remove_live(&segments, found.location, found.total);
             }
             None => table.insert(place.tag, appended.location, total),
@@ -576,12 +602,17 @@ impl<I: Index> Indexed<I> {
     fn announce(&self, stretch: &Stretch<I>) {
         let mut sorted: Vec<_> = stretch.entries.iter().map(|(_, location)| *location).collect();
         sorted.sort_unstable();
-        for location in &sorted {
-            if let Some(segment) = stretch.segments.get(*location)
-                && !segment.resident.load(Ordering::Relaxed)
-            {
-                segment.file.will_read(location.offset() as u64, 1);
-            }
+        for location in sorted {
+            Self::announce_record(&stretch.segments, location);
+        }
+    }
+
+    /// Lets the disk fetch the record at a location.
+    fn announce_record(segments: &Segments, location: Location) {
+        if let Some(segment) = segments.get(location)
+            && !segment.resident.load(Ordering::Relaxed)
+        {
+            segment.file.will_read(location.offset() as u64, 1);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Opening: the index from the last checkpoint and the log after it.
 
 use super::damaged::{Compared, compare};
+use super::scans::Scans;
 use super::shard::Shard;
 use super::{Index, Indexed, Match, Place, Table};
 use crate::expired::ExpiryStats;
@@ -54,6 +55,7 @@ pub(super) fn open<I: Index>(
         clock,
         expired: ExpiryStats::default(),
         paused: AtomicU32::new(0),
+        scans: Scans::default(),
     })
 }
 

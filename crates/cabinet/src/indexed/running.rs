@@ -75,6 +75,13 @@ macro_rules! delegate_to_running {
             self.running.len()
         }
 
+        fn full_scan(&self, wanted: crate::Wanted) -> crate::Result<Box<dyn crate::FullScan + '_>> {
+            if wanted == crate::Wanted::Keys && self.running.has_long_records() {
+                return Ok(Box::new(crate::engine::Steps::new(self)));
+            }
+            Ok(Box::new(self.running.scan_in_log_order()))
+        }
+
         fn optimize(&self) -> crate::Result<()> {
             self.running.optimize()
         }

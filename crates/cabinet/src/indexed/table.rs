@@ -12,6 +12,12 @@ pub(crate) trait Table: Send + Sync {
     /// All entries with a tag.
     fn matches(&self, tag: Self::Tag) -> impl Iterator<Item = Match<Self::Slot>>;
 
+    /// All entries.
+    fn entries(&self) -> impl Iterator<Item = (Self::Tag, Location)>;
+
+    /// Fetches what a search for a tag begins with into the processor's cache.
+    fn prefetch(&self, _tag: Self::Tag) {}
+
     /// Adds an entry for a record that takes `total` bytes of the log.
     fn insert(&mut self, tag: Self::Tag, location: Location, total: usize);
 

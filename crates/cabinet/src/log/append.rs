@@ -2,7 +2,7 @@
 
 use super::long_change::LONG_CHANGE_BYTES;
 use super::record::{self, Kind, Prepared};
-use super::segment::{Age, Location};
+use super::segment::{Age, Location, SEGMENT_BYTES_MAX};
 use super::{Log, Tail};
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::{Durability, Error, Result};
@@ -152,6 +152,17 @@ impl Log {
         drop(tail);
         self.after_append();
         Ok(location)
+    }
+
+    /// Calls `note` with the age of what comes to the log from now on. Everything older was
+    /// appended, and nothing is while it runs.
+    pub(crate) fn at_end(&self, note: impl FnOnce(Age)) {
+        let _settled = self.settle();
+        let tail = self.lock_tail();
+        let (number, end) = (tail.segment.number, tail.appender.end());
+        // Behind a long record there may be no place for another.
+        let is_in_reach = end < SEGMENT_BYTES_MAX;
+        note(if is_in_reach { Age::new(number, end) } else { Age::new(number + 1, 0) });
     }
 
     /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.

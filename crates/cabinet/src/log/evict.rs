@@ -220,6 +220,7 @@ impl Log {
             let _structure = self.structure.lock();
             let mut segments = Segments::clone(&self.segments.load());
             segments.remove(segment.slot);
+            segment.taken_out.store(true, Ordering::Release);
             self.segments.store(Arc::new(segments));
         }
         self.figures.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);

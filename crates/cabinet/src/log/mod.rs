@@ -32,6 +32,7 @@ mod background;
 mod capacity;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
+mod cold;
 mod commit;
 mod compact;
 mod delegate;
@@ -44,6 +45,7 @@ mod long;
 mod long_change;
 pub(crate) mod manifest;
 mod read;
+mod reader;
 pub(crate) mod record;
 mod recover;
 pub(crate) mod remains;
@@ -64,6 +66,7 @@ pub use long::LongValue;
 pub(crate) use long_change::LONG_CHANGE_BYTES;
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use read::{Check, peek_record, with_record};
+pub(crate) use reader::{Next, Reader};
 pub(crate) use recover::Recovery;
 pub(crate) use segment::{Age, Location, Segment, Segments};
 pub use verify::GoOn;
@@ -356,6 +359,7 @@ fn new_segment(
         used: Used::default(),
         damaged: AtomicBool::new(false),
         emptied: AtomicBool::new(false),
+        taken_out: AtomicBool::new(false),
         is_missing: false,
         growing: Mutex::default(),
         faults: Faults::default(),

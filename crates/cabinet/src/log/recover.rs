@@ -823,6 +823,7 @@ fn rebuilt(segment: &Segment, map: crate::io::Map) -> Segment {
         used: Used::default(),
         damaged: AtomicBool::new(segment.is_damaged()),
         emptied: AtomicBool::new(false),
+        taken_out: AtomicBool::new(false),
         is_missing: segment.is_missing,
         growing: Mutex::default(),
         faults: Faults::default(),

@@ -118,6 +118,22 @@ impl Age {
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
+
+    /// The age of what may begin next.
+    #[inline]
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Number of the segment.
+    pub(crate) fn number(self) -> u64 {
+        self.0 >> OFFSET_BITS
+    }
+
+    /// Offset in the segment.
+    pub(crate) fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * ALIGNMENT
+    }
 }
 
 /// Count of bytes that many threads change: each has a cache line of it, more or less.
@@ -177,6 +193,8 @@ pub(crate) struct Segment {
     pub(crate) damaged: AtomicBool,
     /// Compaction has moved what was alive in it; its file is removed with those of the next ones.
     pub(super) emptied: AtomicBool,
+    /// It is no longer in the set, and another segment may have its slot.
+    pub(super) taken_out: AtomicBool,
     /// Its file is missing. It keeps the place of records that can be read no more.
     pub(crate) is_missing: bool,
     /// Held while its file is made longer ahead of appends, or cut after the last.
@@ -189,7 +207,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// The location of the record that begins at an offset, of those that a scan has shown.
-    pub(super) fn at(&self, offset: u64) -> Location {
+    pub(crate) fn at(&self, offset: u64) -> Location {
         Location::new(self.slot, usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
@@ -215,6 +233,12 @@ impl Segment {
     /// Whether compaction has moved what was alive in it.
     pub(super) fn is_emptied(&self) -> bool {
         self.emptied.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is no longer in the set. A thread that meets an entry of an index, under the lock
+    /// of its shard, that points to a later segment in the same slot sees that.
+    pub(crate) fn is_taken_out(&self) -> bool {
+        self.taken_out.load(Ordering::Acquire)
     }
 
     /// Bytes that compaction would free. Tombstones count if nothing older is left for them to

@@ -6,6 +6,7 @@
 //! not in the page cache before does not stay there, so that records in use keep their place.
 
 use super::checkpoint::Checkpoint;
+use super::cold::Cold;
 use super::compact::NOTHING_WRITTEN;
 use super::scan::{ScanError, Scanner};
 use super::segment::{Segment, read_header};
@@ -23,9 +24,6 @@ const NAP_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes that the system is told of before they are read.
 const AHEAD_BYTES: u64 = 2 << 20;
-
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
 
 /// Asked now and then whether to go on, with what was verified so far; returns the most bytes per
 /// second from then on, or `None` to stop.
@@ -185,46 +183,10 @@ impl Log {
                 }
                 Err(ScanError::Visit(error)) => return Err(error),
             };
-            cold.forget(scanner.offset(), !goes_on);
+            cold.forget(scanner.offset());
             let is_wanted = run.spend(scanner.offset() - before);
             if !goes_on || !is_wanted {
-                cold.forget(scanner.offset(), true);
                 return Ok(is_wanted);
-            }
-        }
-    }
-}
-
-/// The pages of a segment that were not in memory when it was begun.
-struct Cold<'s> {
-    segment: &'s Segment,
-    is_resident: Vec<bool>,
-    /// Up to where they were given back.
-    done: u64,
-}
-
-impl<'s> Cold<'s> {
-    fn of(segment: &'s Segment) -> Self {
-        Self { segment, is_resident: segment.map.resident_pages(), done: 0 }
-    }
-
-    /// Has the system drop the pages before `offset`, in large pieces but for the last.
-    fn forget(&mut self, offset: u64, is_last: bool) {
-        let upto = if is_last { u64::MAX } else { offset / PAGE_BYTES };
-        if !is_last && upto < self.done + STEP_BYTES / PAGE_BYTES {
-            return;
-        }
-        let upto = upto.min(self.is_resident.len() as u64);
-        while self.done < upto {
-            let is_resident = |page: u64| self.is_resident[page as usize];
-            let start = self.done;
-            let kind = is_resident(start);
-            while self.done < upto && is_resident(self.done) == kind {
-                self.done += 1;
-            }
-            if !kind {
-                let (at, bytes) = (start * PAGE_BYTES, (self.done - start) * PAGE_BYTES);
-                self.segment.file.forget(at, bytes);
             }
         }
     }

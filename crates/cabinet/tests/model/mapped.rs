@@ -1,8 +1,8 @@
 //! Any bytes for keys and values over a database that takes only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, LogPosition, Meta,
-    Position, Result, Version, Wait,
+    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, FullScan, LogPosition,
+    Meta, Position, Result, Version, Wait, Wanted,
 };
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -159,6 +159,10 @@ impl<M: Mapping> Engine for Mapped<M> {
         self.0.scan(from, &mut |entry| M::lend(entry, visit))
     }
 
+    fn full_scan(&self, wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(MappedScan(self.0.full_scan(wanted)?, PhantomData::<M>)))
+    }
+
     fn position_of(&self, key: &[u8]) -> Position {
         self.0.position_of(&M::key(key))
     }
@@ -213,5 +217,19 @@ impl<M: Mapping> Engine for Mapped<M> {
 
     fn on_durable(&self, listener: DurableListener) {
         self.0.on_durable(listener);
+    }
+}
+
+/// A scan of what is mapped.
+struct MappedScan<'e, M>(Box<dyn FullScan + 'e>, PhantomData<M>);
+
+impl<M: Mapping> FullScan for MappedScan<'_, M> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.0.step(&mut |entry| M::lend(entry, visit))
+    }
+
+    /// The key is in the value.
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.step(&mut |entry| visit(entry.key))
     }
 }

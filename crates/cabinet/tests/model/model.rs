@@ -8,7 +8,7 @@ use crate::for_each_engine;
 use crate::operation::{Operation, RecordOperation, TransactionOperation, operations};
 use crate::possible::Possible;
 use crate::subject::Subject;
-use cabinet::{Batch, Clock, Database, Error, ManualClock, Meta, Position, Swap, Version};
+use cabinet::{Batch, Clock, Database, Error, ManualClock, Meta, Position, Swap, Version, Wanted};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -66,10 +66,7 @@ fn run<S: Subject>(operations: &[Operation]) {
     let mut model = Model::new::<S>(time);
     for operation in operations {
         step(&mut subject, &mut model, operation);
-        model.possible.note(&model.records);
-        if !S::LOSES {
-            model.possible.acknowledge();
-        }
+        model.note::<S>();
     }
     subject.reopen();
     model.check_all(subject.database());
@@ -83,6 +80,9 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
         Operation::Batch { changes, expected } => model.write(database, changes, expected),
         Operation::Transaction(transaction) => model.transact(database, transaction),
         Operation::Scan => model.check_all(database),
+        Operation::ScanBeside { operations, crashes } => {
+            scan_beside(subject, model, operations, *crashes);
+        }
         Operation::ScanFrom(key) => model.check_scan_from(database, key),
         Operation::Prefix(prefix, max) => model.check_prefix(database, prefix, *max),
         Operation::Find(part) => model.check_find(database, part),
@@ -118,6 +118,40 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
     }
 }
 
+/// Scans all, doing something between the steps. A record is met as it is at that moment, at most
+/// once, and once if it was there all the time.
+fn scan_beside<S: Subject>(
+    subject: &mut S,
+    model: &mut Model,
+    operations: &[Operation],
+    crashes: bool,
+) {
+    let database = subject.database().clone();
+    let mut scan = database.full_scan(Wanted::Records).unwrap();
+    let mut lasting: BTreeSet<Vec<u8>> = model.all_live().map(|(key, _)| key.clone()).collect();
+    let mut met = BTreeSet::new();
+    let mut some = |model: &Model| {
+        scan.step(|entry| {
+            let record = model.live(entry.key).expect("a record that is not there");
+            assert_eq!((entry.value, entry.meta), (&record.value[..], record.meta));
+            assert!(met.insert(entry.key.to_vec()), "{:?} was met twice", entry.key);
+        })
+        .unwrap()
+    };
+    for operation in operations {
+        some(model);
+        step(subject, model, operation);
+        model.note::<S>();
+        lasting.retain(|key| model.live(key).is_some());
+    }
+    let before = model.clone();
+    if crashes {
+        step(subject, model, &Operation::Crash);
+    }
+    while some(&before) {}
+    assert!(lasting.is_subset(&met), "{lasting:?} of which were met {met:?}");
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) value: Vec<u8>,
@@ -146,6 +180,14 @@ impl Model {
             time,
             keeps_meta: S::KEEPS_META,
             possible: Possible::default(),
+        }
+    }
+
+    /// Notes what there is now.
+    fn note<S: Subject>(&mut self) {
+        self.possible.note(&self.records);
+        if !S::LOSES {
+            self.possible.acknowledge();
         }
     }
 

@@ -12,6 +12,11 @@ pub(crate) enum Operation {
     },
     Transaction(TransactionOperation),
     Scan,
+    /// A scan of all, between the steps of which other things are done, a crash for the last.
+    ScanBeside {
+        operations: Vec<Operation>,
+        crashes: bool,
+    },
     ScanFrom(Vec<u8>),
     Prefix(Vec<u8>, Option<usize>),
     Find(Vec<u8>),
@@ -58,6 +63,18 @@ pub(crate) fn operations(count: usize) -> impl Strategy<Value = Vec<Operation>> 
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
+    let beside = (proptest::collection::vec(operation_beside(), 0..12), any::<bool>());
+    prop_oneof![
+        45 => operation_beside(),
+        1 => beside
+            .prop_map(|(operations, crashes)| Operation::ScanBeside { operations, crashes }),
+        2 => Just(Operation::Reopen),
+        2 => Just(Operation::Crash),
+    ]
+}
+
+/// One that leaves the database open.
+fn operation_beside() -> impl Strategy<Value = Operation> {
     prop_oneof![
         30 => (key(), record_operation(true)).prop_map(|(key, op)| Operation::Record(key, op)),
         3 => batch(),
@@ -74,8 +91,6 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => Just(Operation::Tend),
         2 => any::<u8>().prop_map(Operation::Rearrange),
         3 => (1u64..60).prop_map(Operation::Wait),
-        2 => Just(Operation::Reopen),
-        2 => Just(Operation::Crash),
     ]
 }
 

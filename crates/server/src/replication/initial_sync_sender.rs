@@ -15,7 +15,7 @@ use super::sender::{Failure, retained_id};
 use crate::store::record_operations::record_operations;
 use crate::store::strings;
 use crate::update_log::Scope;
-use cabinet::Position;
+use cabinet::Wanted;
 use std::collections::VecDeque;
 use std::thread::Builder;
 use wire::binary::{Function, Request};
@@ -82,12 +82,14 @@ impl<'a, 'l> Seeding<'a, 'l> {
 
     fn run(mut self) -> Result<Feed<'l>, Failure> {
         self.read_indices()?;
-        // The database was empty at the beginning, so all records have been logged since.
-        let mut position = (self.total > 0).then_some(Position::Start);
+        let replication = self.link.replication;
+        let mut scan = replication.served.database.full_scan(Wanted::Keys)?;
+        // If the database was empty at the beginning, all records have been logged since.
+        let mut is_over = self.total == 0;
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        while let Some(from) = position {
+        while !is_over {
             keys.clear();
-            position = self.link.replication.served.database.scan_keys(&from, |key| {
+            is_over = !scan.step_keys(|key| {
                 // A key is visited once per value.
                 if keys.last().is_none_or(|last| last != key) {
                     keys.push(key.to_vec());

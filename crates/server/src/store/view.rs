@@ -4,7 +4,7 @@ use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
     Damage, Database, Entry, ExpiredKeys, GoOn, LogPosition, LongValue, Numbered, Order, Position,
-    Result, Verified,
+    Result, ScanCursor, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -60,6 +60,7 @@ impl View {
             pattern: &[u8],
             visit: impl FnMut(Entry<'_>) -> ControlFlow<()>
         ) -> Result<()>;
+        fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>>;
         fn scan(&self, from: &Position, visit: impl FnMut(Entry<'_>)) -> Result<Option<Position>>;
         fn scan_keys(&self, from: &Position, visit: impl FnMut(&[u8])) -> Result<Option<Position>>;
         fn verify<'r>(

@@ -1,5 +1,5 @@
-//! Tokyo Tyrant's binary protocol: put (0x10), get (0x30), mget (0x31) and ext (0x68). Numbers are 32 bits,
-//! big-endian.
+//! Tokyo Tyrant's binary protocol: put (0x10), get (0x30), mget (0x31) and ext (0x68). Numbers are
+//! 32 bits, big-endian.
 
 use super::{Expect, Kind, Parsed, Reply, Script, garbled};
 use crate::records::text_key;

@@ -20,7 +20,7 @@ use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer};
-use cabinet::{Change, Meta, Order, Position, Version};
+use cabinet::{Change, Meta, Order, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -370,8 +370,8 @@ impl Records {
         Ok(Some(base.version))
     }
 
-    /// Visits keys from `from` on until `visit` breaks. If [`Records::is_sorted`], visits those
-    /// with `prefix` in the order of their bytes, otherwise all keys. Skips reserved keys.
+    /// Visits the keys with `prefix` until `visit` breaks. If [`Records::is_sorted`], visits those
+    /// from `from` on in the order of their bytes, otherwise all. Skips reserved keys.
     pub fn for_each_key(
         &self,
         prefix: &[u8],
@@ -380,20 +380,19 @@ impl Records {
     ) -> Result<()> {
         self.begin(Command::KeysWithPrefix, Count::KeysWithPrefix)?;
         let database = &self.shared.served.database;
-        let is_sorted = self.is_sorted();
-        let mut position =
-            if is_sorted { database.position_of(from.max(prefix)) } else { Position::Start };
+        if !self.is_sorted() {
+            let visit =
+                |key: &[u8]| if is_reserved(key) { ControlFlow::Continue(()) } else { visit(key) };
+            return Ok(database.for_each_key_with_prefix(prefix, visit)?);
+        }
+        let mut position = database.position_of(from.max(prefix));
         loop {
             let mut flow = ControlFlow::Continue(());
             let next = database.scan_keys(&position, |key| {
                 if flow.is_break() || is_reserved(key) {
                     return;
                 }
-                if key.starts_with(prefix) {
-                    flow = visit(key);
-                } else if is_sorted {
-                    flow = ControlFlow::Break(());
-                }
+                flow = if key.starts_with(prefix) { visit(key) } else { ControlFlow::Break(()) };
             })?;
             match next {
                 Some(next) if flow.is_continue() => position = next,

@@ -1,0 +1,678 @@
+//! Scans of all records in the order of the log.
+//!
+//! The log is read segment by segment from its beginning to where it ended when the scan began. A
+//! record is shown if the index points to it. Those that move before the scan has come to them are
+//! shown at the end, or once there are [`MOVED_MAX`] of them; see [`super::scans`]. What is removed
+//! before the scan comes to it is not shown, what is added after the beginning is not looked for.
+//!
+//! # Locks
+//!
+//! The lock of a record's shard is held while the index is asked for it, and while the frontier
+//! goes past it. None is held while the log is read, or while a visitor runs.
+//!
+//! # Damage
+//!
+//! Where the log has no record, the index tells what is lost: the rest of the segment is gone
+//! through by the entries of the index that point into it, and the first of a record that cannot be
+//! read ends the scan with its error. At the end the index is looked through for entries that
+//! point beyond the records of their segments. Damage to records that nothing points to is no
+//! matter.
+
+use super::scans::Progress;
+use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
+use crate::log::record::{ALIGNMENT, Kind, Record};
+use crate::log::{Age, Check, Location, Next, Reader, Segment, Segments};
+use crate::{Entry, FullScan, Result, Wait};
+use std::sync::Arc;
+
+/// Records that a step looks at, about.
+const STEP_RECORDS: usize = 256;
+
+/// Bytes of the log that a step reads, about.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Records whose entries are fetched together.
+const BATCH_RECORDS: usize = 64;
+
+/// Bytes of such records, if there is more than one.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Records that have moved are shown before others once there are more than this.
+const MOVED_MAX: usize = 1 << 20;
+
+/// Entries of a segment that are collected at a time where the log is damaged.
+const ENTRIES_MAX: usize = 64 << 10;
+
+/// Average length of a record from which on keys are not read in the order of the log: it would
+/// take longer to read a value than to go to the next record.
+const LONG_RECORD_BYTES: u64 = 16 << 10;
+
+/// What a step calls for each record.
+enum Visitor<'v> {
+    Entries(&'v mut dyn FnMut(Entry<'_>)),
+    Keys(&'v mut dyn FnMut(&[u8])),
+}
+
+/// A scan under way.
+pub(crate) struct LogScan<'e, I: Index> {
+    cursor: Cursor<'e, I>,
+    stage: Stage<I>,
+    batch: Batch,
+}
+
+/// How far a scan has come, and in what.
+struct Cursor<'e, I: Index> {
+    engine: &'e Indexed<I>,
+    progress: Arc<Progress>,
+}
+
+enum Stage<I: Index> {
+    /// Before the first segment with at least this number.
+    Before(u64),
+    Within(Reader),
+    /// In the part of a segment that is gone through by the index.
+    Damaged(Entries<I>),
+    /// Behind the last segment.
+    Behind,
+    Finished,
+}
+
+/// Entries of a segment, from one offset on.
+struct Entries<I: Index> {
+    segment: Arc<Segment>,
+    /// Up to where they were collected.
+    collected: usize,
+    end: usize,
+    /// In the order of their locations, the first one last.
+    entries: Vec<(Location, usize, Tag<I>)>,
+}
+
+/// Records that were read and not yet looked up.
+#[derive(Default)]
+struct Batch {
+    /// Location, name and end in `bytes`.
+    records: Vec<(Location, u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    fn push(&mut self, location: Location, name: u64, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.records.push((location, name, self.bytes.len()));
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.records.len() < BATCH_RECORDS && self.bytes.len() + bytes <= BATCH_BYTES
+    }
+}
+
+impl<I: Index> Indexed<I> {
+    /// Begins a scan of all records in the order of the log.
+    pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
+        let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
+        let cursor = Cursor { engine: self, progress };
+        LogScan { cursor, stage: Stage::Before(0), batch: Batch::default() }
+    }
+
+    /// Whether records are so long that their keys are better read without the values.
+    pub(crate) fn has_long_records(&self) -> bool {
+        let live: u64 = self.log.segments().iter().map(|one| one.live_bytes.get()).sum();
+        live / self.len().max(1) >= LONG_RECORD_BYTES
+    }
+}
+
+impl<I: Index> FullScan for LogScan<'_, I> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.some(&mut Visitor::Entries(visit))
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.some(&mut Visitor::Keys(visit))
+    }
+}
+
+impl<I: Index> LogScan<'_, I> {
+    /// Shows some records; returns whether there may be more. A scan that has failed is over.
+    fn some(&mut self, visitor: &mut Visitor<'_>) -> Result<bool> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Finished);
+        let (cursor, batch) = (&self.cursor, &mut self.batch);
+        let is_finished = matches!(stage, Stage::Finished);
+        self.stage = if cursor.progress.moved() > MOVED_MAX && !is_finished {
+            cursor.show_moved(visitor)?;
+            stage
+        } else {
+            match stage {
+                Stage::Before(number) => cursor.enter(number),
+                Stage::Within(reader) => cursor.read_some(reader, batch, visitor)?,
+                Stage::Damaged(entries) => cursor.show_some(entries, visitor)?,
+                Stage::Behind if cursor.progress.moved() > 0 => {
+                    cursor.show_moved(visitor)?;
+                    Stage::Behind
+                }
+                Stage::Behind => {
+                    cursor.check_reach(visitor)?;
+                    Stage::Finished
+                }
+                Stage::Finished => Stage::Finished,
+            }
+        };
+        Ok(!matches!(self.stage, Stage::Finished))
+    }
+}
+
+impl<I: Index> Drop for Cursor<'_, I> {
+    fn drop(&mut self) {
+        self.engine.scans.finish(&self.progress);
+    }
+}
+
+impl<I: Index> Cursor<'_, I> {
+    /// Goes on to the first segment with at least this number. Others may have been removed:
+    /// what was alive in them has moved.
+    fn enter(&self, number: u64) -> Stage<I> {
+        let end = self.progress.end();
+        let segments = self.engine.log.segments();
+        let is_before_end = |one: &Segment| {
+            one.number < end.number() || one.number == end.number() && end.offset() > 0
+        };
+        let rest = segments.iter().filter(|one| one.number >= number && is_before_end(one));
+        let Some(segment) = rest.min_by_key(|one| one.number) else {
+            self.progress.pass_to(end);
+            return Stage::Behind;
+        };
+        self.progress.pass_to(Age::new(segment.number, 0));
+        if segment.is_missing {
+            return Stage::Damaged(self.entries_of(segment, 0));
+        }
+        let is_last = segment.number == end.number();
+        let upto = if is_last { end.offset() as u64 } else { segment.bytes() };
+        let salt = self.engine.log.identity().salt;
+        Stage::Within(Reader::new(Arc::clone(segment), salt, upto))
+    }
+
+    /// Reads and shows some records of a segment.
+    fn read_some(
+        &self,
+        mut reader: Reader,
+        batch: &mut Batch,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Stage<I>> {
+        let segment = Arc::clone(reader.segment());
+        let upto = reader.offset() + STEP_BYTES;
+        let mut looked_at = 0;
+        let next = loop {
+            let next = reader.next(&mut |offset, record, bytes| {
+                looked_at += 1;
+                if record.kind != Kind::Put {
+                    return Ok(());
+                }
+                let Some(name) = self.engine.index.name(record.key) else { return Ok(()) };
+                let location = segment.at(offset);
+                if !batch.has_room(bytes.len()) {
+                    self.show_batch(&segment, batch, visitor)?;
+                }
+                if bytes.len() <= BATCH_BYTES {
+                    batch.push(location, name, bytes);
+                    return Ok(());
+                }
+                match self.passes(&segment, location, self.engine.index.place_of_name(name)) {
+                    true => self.show(record, location, visitor),
+                    false => Ok(()),
+                }
+            })?;
+            if next != Next::Record || looked_at >= STEP_RECORDS || reader.offset() >= upto {
+                break next;
+            }
+        };
+        self.show_batch(&segment, batch, visitor)?;
+        Ok(match next {
+            Next::Record => Stage::Within(reader),
+            Next::End => Stage::Before(segment.number + 1),
+            Next::NoRecord(offset) => {
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                Stage::Damaged(self.entries_of(&segment, offset))
+            }
+        })
+    }
+
+    fn show_batch(
+        &self,
+        segment: &Segment,
+        batch: &mut Batch,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let index = &self.engine.index;
+        for (_, name, _) in &batch.records {
+            let place = index.place_of_name(*name);
+            if let Some(table) = self.engine.table_at_once(place.shard) {
+                table.prefetch(place.tag);
+            }
+        }
+        let mut start = 0;
+        for (location, name, end) in batch.records.drain(..) {
+            let bytes = &batch.bytes[std::mem::replace(&mut start, end)..end];
+            if self.passes(segment, location, index.place_of_name(name))
+                // It was checked when it was read.
+                && let Ok(record) = Record::decode_unchecked(bytes)
+            {
+                self.show(&record, location, visitor)?;
+            }
+        }
+        batch.bytes.clear();
+        Ok(())
+    }
+
+    /// Moves the frontier past a record; returns whether the index points to it.
+    #[inline]
+    fn passes(&self, segment: &Segment, location: Location, place: Place<I>) -> bool {
+        let table = self.engine.table(place.shard);
+        self.progress.pass_to(Age::new(segment.number, location.offset()).next());
+        find_location(&*table, place.tag, location).is_some() && !segment.is_taken_out()
+    }
+
+    /// Shows a record that was read, unless it has expired.
+    fn show(
+        &self,
+        record: &Record<'_>,
+        location: Location,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        if record.meta.is_expired(self.engine.now_ms(record.meta)) {
+            return Ok(());
+        }
+        match visitor {
+            Visitor::Entries(visit) => lend(record, &self.engine.log.segments(), location, visit),
+            Visitor::Keys(visit) => {
+                visit(record.key);
+                Ok(())
+            }
+        }
+    }
+
+    /// The part of a segment from an offset on, to be gone through by the index.
+    fn entries_of(&self, segment: &Arc<Segment>, offset: usize) -> Entries<I> {
+        let end = self.progress.end();
+        let is_last = segment.number == end.number();
+        let end = if is_last { end.offset() } else { usize::MAX };
+        let collected = offset.next_multiple_of(ALIGNMENT);
+        Entries { segment: Arc::clone(segment), collected, end, entries: Vec::new() }
+    }
+
+    /// Shows some of the records that the index has in a part of a segment.
+    fn show_some(&self, mut entries: Entries<I>, visitor: &mut Visitor<'_>) -> Result<Stage<I>> {
+        if entries.entries.is_empty() {
+            if entries.collected >= entries.end {
+                return Ok(Stage::Before(entries.segment.number + 1));
+            }
+            self.collect(&mut entries);
+        }
+        let rest = entries.entries.len().saturating_sub(STEP_RECORDS);
+        for (location, shard, tag) in entries.entries.drain(rest..).rev() {
+            let table = self.engine.table(shard);
+            let age = Age::new(entries.segment.number, location.offset());
+            self.progress.pass_to(age.next());
+            let is_there = find_location(&*table, tag, location).is_some();
+            if is_there && !entries.segment.is_taken_out() {
+                let segments = self.engine.log.segments();
+                drop(table);
+                self.show_entry(segments, shard, tag, location, visitor)?;
+            }
+        }
+        Ok(Stage::Damaged(entries))
+    }
+
+    /// Collects the next entries of a part of a segment.
+    fn collect(&self, part: &mut Entries<I>) {
+        let mut end = part.end;
+        let mut found = Vec::new();
+        for shard in 0..I::SHARDS {
+            let table = self.engine.table(shard);
+            if part.segment.is_taken_out() {
+                continue;
+            }
+            for (tag, location) in table.entries() {
+                let is_within = (part.collected..end).contains(&location.offset());
+                if location.slot() == part.segment.slot && is_within {
+                    found.push((location, shard, tag));
+                }
+            }
+            if found.len() > 2 * ENTRIES_MAX {
+                found.select_nth_unstable_by_key(ENTRIES_MAX, |(location, ..)| *location);
+                end = found[ENTRIES_MAX].0.offset();
+                found.truncate(ENTRIES_MAX);
+            }
+        }
+        found.sort_unstable_by_key(|(location, ..)| std::cmp::Reverse(*location));
+        part.collected = end;
+        part.entries = found;
+    }
+
+    /// Shows the record of an entry.
+    fn show_entry(
+        &self,
+        segments: arc_swap::Guard<Arc<Segments>>,
+        shard: usize,
+        tag: Tag<I>,
+        location: Location,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let stretch = Stretch { shard, entries: vec![(tag, location)], segments };
+        match visitor {
+            Visitor::Entries(visit) => self.engine.visit_entries(&stretch, visit),
+            Visitor::Keys(visit) => self.engine.visit_keys(&stretch, visit),
+        }
+    }
+
+    /// Shows some of the records that have moved, in the order of where they are now.
+    fn show_moved(&self, visitor: &mut Visitor<'_>) -> Result<()> {
+        let names = self.progress.take_moved(STEP_RECORDS);
+        let mut places = Vec::with_capacity(names.len());
+        for name in names {
+            let place = self.engine.index.place_of_name(name);
+            let table = self.engine.table(place.shard);
+            let found = table.matches(place.tag).map(|found| found.location);
+            places.extend(found.min().map(|location| (location, name)));
+        }
+        places.sort_unstable();
+        let segments = self.engine.log.segments();
+        for (location, _) in &places {
+            Indexed::<I>::announce_record(&segments, *location);
+        }
+        drop(segments);
+        places.into_iter().try_for_each(|(_, name)| self.show_named(name, visitor))
+    }
+
+    /// Shows the record with a name, wherever it is now.
+    fn show_named(&self, name: u64, visitor: &mut Visitor<'_>) -> Result<()> {
+        let engine = self.engine;
+        let place = engine.index.place_of_name(name);
+        let table = engine.table(place.shard);
+        let (segments, locations) = engine.locations(table, place.tag);
+        for location in locations {
+            // What has not moved was shown.
+            if segments.age(location) < self.progress.end() {
+                continue;
+            }
+            engine.with(&segments, location, Wait::Block, Check::Whole, |record| {
+                if engine.index.name(record.key) == Some(name) {
+                    self.show(record, location, visitor)
+                } else {
+                    Ok(())
+                }
+            })??;
+        }
+        Ok(())
+    }
+
+    /// Fails if the index points beyond the records of a segment: what was there is lost.
+    fn check_reach(&self, visitor: &mut Visitor<'_>) -> Result<()> {
+        for shard in 0..I::SHARDS {
+            let table = self.engine.table(shard);
+            let segments = self.engine.log.segments();
+            let is_beyond = |location: Location| {
+                let segment = segments.get(location);
+                segment.is_none_or(|one| location.offset() as u64 >= one.bytes())
+            };
+            let beyond = table.entries().find(|(_, location)| is_beyond(*location));
+            drop(table);
+            if let Some((tag, location)) = beyond {
+                self.show_entry(segments, shard, tag, location, visitor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashDatabase;
+    use crate::io::FaultyStorage;
+    use crate::{Engine, Error, Meta, Options, Wanted};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const SEGMENT_BYTES: u32 = 64 << 10;
+
+    fn open(storage: &FaultyStorage) -> HashDatabase {
+        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
+        let storage = Arc::new(storage.clone());
+        HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
+    }
+
+    fn put(database: &HashDatabase, number: u32, value: &[u8]) {
+        database.put(&number.to_be_bytes(), value, Meta::NONE, Wait::Block).unwrap();
+    }
+
+    fn number(key: &[u8]) -> u32 {
+        u32::from_be_bytes(key.try_into().unwrap())
+    }
+
+    /// What the rest of a scan shows, each record once.
+    fn rest(scan: &mut dyn FullScan) -> BTreeMap<u32, Vec<u8>> {
+        let mut met = BTreeMap::new();
+        while some(scan, &mut met) {}
+        met
+    }
+
+    fn some(scan: &mut dyn FullScan, met: &mut BTreeMap<u32, Vec<u8>>) -> bool {
+        let met_before = met.len();
+        let mut count = 0;
+        let goes_on = scan
+            .step(&mut |entry| {
+                count += 1;
+                met.insert(number(entry.key), entry.value.to_vec());
+            })
+            .unwrap();
+        assert_eq!(met.len(), met_before + count, "met twice");
+        goes_on
+    }
+
+    #[test]
+    fn records_are_met_in_the_order_in_which_they_were_stored() {
+        let database = open(&FaultyStorage::new());
+        let numbers: Vec<u32> = (0..3000).map(|number: u32| number.wrapping_mul(0x9e37)).collect();
+        for (index, number) in numbers.iter().enumerate() {
+            // Some are alone in a batch of the scan.
+            let bytes = if index % 100 == 0 { BATCH_BYTES + 100 } else { 50 };
+            put(&database, *number, &vec![1; bytes]);
+        }
+        for wanted in [Wanted::Records, Wanted::Keys] {
+            let mut met = Vec::new();
+            let mut scan = database.full_scan(wanted).unwrap();
+            if wanted == Wanted::Keys {
+                while scan.step_keys(&mut |key| met.push(number(key))).unwrap() {}
+            } else {
+                while scan.step(&mut |entry| met.push(number(entry.key))).unwrap() {}
+            }
+            assert!(met == numbers, "{wanted:?}");
+            assert!(!scan.step_keys(&mut |_| panic!("it was over")).unwrap());
+        }
+    }
+
+    #[test]
+    fn each_record_is_met_once_wherever_it_goes_between_the_steps() {
+        let storage = FaultyStorage::new();
+        for turn in 0..12 {
+            let database = open(&storage);
+            for number in 0..3000 {
+                put(&database, number, &[0; 100]);
+            }
+            let mut scan = database.full_scan(Wanted::Records).unwrap();
+            let mut met = BTreeMap::new();
+            let mut step = 0_u32;
+            while some(&mut *scan, &mut met) {
+                step += 1;
+                // Different ones before and behind the scan, some twice.
+                for number in (step * 37 % 50..3000).step_by(50) {
+                    put(&database, number, &step.to_be_bytes());
+                }
+                if step % 4 == turn % 4 {
+                    database.optimize().unwrap();
+                }
+                assert!(step < 1000, "it comes to an end");
+            }
+            assert!(met.keys().copied().eq(0..3000), "{turn}");
+            database.clear().unwrap();
+        }
+    }
+
+    #[test]
+    fn each_record_is_met_once_beside_writers_and_the_compactor() {
+        const RECORDS: u32 = 3000;
+        const PASSES: u32 = 8;
+        let database = open(&FaultyStorage::new());
+        for number in 0..RECORDS {
+            put(&database, number, &[0; 100]);
+        }
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..PASSES * RECORDS {
+                    put(&database, number.wrapping_mul(7919) % RECORDS, &[1; 100]);
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    database.tend().unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                let mut scan = database.full_scan(Wanted::Records).unwrap();
+                assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
+            }
+        });
+    }
+
+    #[test]
+    fn a_record_is_met_as_it_is_and_not_if_it_was_removed() {
+        let database = open(&FaultyStorage::new());
+        for number in 0..2000 {
+            put(&database, number, b"old");
+        }
+        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        for number in 1000..2000 {
+            put(&database, number, b"new");
+        }
+        for number in (0..2000_u32).filter(|number| number % 3 == 0) {
+            database
+                .update(&number.to_be_bytes(), Wait::Block, &mut |_| crate::Change::Remove)
+                .unwrap();
+        }
+        let met = rest(&mut *scan);
+        let expected = (0..2000).filter(|number| number % 3 > 0);
+        let value = |number: u32| if number < 1000 { b"old" } else { b"new" };
+        assert!(met.into_iter().eq(expected.map(|number| (number, value(number).to_vec()))));
+    }
+
+    #[test]
+    fn what_is_stored_after_all_was_removed_is_not_taken_for_what_was_there() {
+        let database = open(&FaultyStorage::new());
+        let mut scan = None;
+        for value in [b"old", b"new"] {
+            for number in 0..2000 {
+                put(&database, number, value);
+            }
+            if scan.is_none() {
+                let scan = scan.insert(database.full_scan(Wanted::Records).unwrap());
+                let mut met = BTreeMap::new();
+                while met.is_empty() {
+                    some(&mut **scan, &mut met);
+                }
+                // The same slots, offsets and keys come again.
+                database.clear().unwrap();
+            }
+        }
+        let met = rest(&mut *scan.unwrap());
+        assert!(met.is_empty(), "{} records that were not there at the beginning", met.len());
+    }
+
+    #[test]
+    fn records_that_moved_are_met_before_they_take_more_memory() {
+        const COUNT: u32 = MOVED_MAX as u32 + 300_000;
+        let storage = FaultyStorage::new();
+        let options = Options::default();
+        let path = Path::new("casket.tch");
+        let database = HashDatabase::open_on(Arc::new(storage), path, &options, false).unwrap();
+        for number in 0..COUNT {
+            put(&database, number, b"");
+        }
+        let scan = &mut database.running().scan_in_log_order();
+        let mut met = vec![false; COUNT as usize];
+        let mut note = |key: &[u8]| {
+            assert!(!std::mem::replace(&mut met[number(key) as usize], true), "met twice");
+        };
+        for number in 0..COUNT {
+            put(&database, number, b"");
+        }
+        assert_eq!(scan.cursor.progress.moved(), COUNT as usize);
+        while scan.cursor.progress.moved() > MOVED_MAX {
+            assert!(scan.step_keys(&mut note).unwrap());
+            assert!(matches!(scan.stage, Stage::Before(0)));
+        }
+        while scan.step_keys(&mut note).unwrap() {}
+        assert_eq!(scan.cursor.progress.moved(), 0);
+        assert!(met.into_iter().all(|is_met| is_met));
+    }
+
+    #[test]
+    fn no_lock_is_held_while_the_log_is_read() {
+        let storage = FaultyStorage::new();
+        let database = Arc::new(open(&storage));
+        for number in 0..100 {
+            put(&database, number, b"value");
+        }
+        let faults = storage.faults();
+        faults.stall_all();
+        let reader = Arc::clone(&database);
+        let reader = std::thread::spawn(move || {
+            let mut scan = reader.full_scan(Wanted::Records).unwrap();
+            rest(&mut *scan).len()
+        });
+        faults.await_stalled();
+        for number in 0..100 {
+            let key = u32::to_be_bytes(number);
+            database.put(&key, b"other", Meta::NONE, Wait::Never).unwrap();
+        }
+        faults.go_on();
+        assert_eq!(reader.join().unwrap(), 100);
+    }
+
+    #[test]
+    fn damage_ends_a_scan_only_where_a_record_is_lost() {
+        let storage = FaultyStorage::new();
+        let database = open(&storage);
+        for number in 0..2000 {
+            put(&database, number, &[number as u8; 100]);
+        }
+        let first = database.running().log.segments().in_order()[0].path.clone();
+        drop(database);
+        // The third record or so.
+        storage.lose_sectors(&first, 512..1024).unwrap();
+        let database = open(&storage);
+        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        let mut met = BTreeMap::new();
+        let failed = loop {
+            match scan.step(&mut |entry| {
+                met.insert(number(entry.key), ());
+            }) {
+                Ok(true) => {}
+                Ok(false) => panic!("a record is lost"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
+        assert!(!met.is_empty() && met.keys().copied().eq(0..met.len() as u32));
+        assert!(!scan.step(&mut |_| panic!("it has ended")).unwrap());
+        drop(scan);
+        // What is written again is found, and the damage is no matter any more.
+        for number in 0..20 {
+            put(&database, number, b"again");
+        }
+        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        assert!(rest(&mut *scan).into_keys().eq(0..2000));
+    }
+}

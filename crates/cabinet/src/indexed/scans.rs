@@ -1,0 +1,195 @@
+//! Scans under way, and the records that move while they are.
+//!
+//! A scan goes through the log from its beginning to where it ended when the scan began, and
+//! visits a record where the index points to it. The part that it has not come to yet lies between
+//! its frontier and its end. A record that leaves this part because it is overwritten or compacted
+//! would be missed, so whoever moves it names it to the scan, under the lock of its shard. The
+//! scan passes a record under the same lock, so for both a record is either before the frontier or
+//! not.
+//!
+//! A record goes to the end of the log when it moves, and thus beyond the end of the scan. So it is
+//! named at most once, and what becomes of it later does not matter: the scan looks it up. A scan
+//! therefore takes at most [`NAME_BYTES`] of memory for each record of the database. The index has
+//! more.
+
+use crate::log::Age;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Memory that the name of a record takes.
+const NAME_BYTES: usize = size_of::<u64>();
+
+/// Names in a piece of memory of 64 KiB. They are kept in pieces because a vector that grows holds
+/// its elements twice.
+const PIECE_NAMES: usize = (64 << 10) / NAME_BYTES;
+
+/// The scans under way.
+#[derive(Default)]
+pub(super) struct Scans {
+    /// Whether there is any. What writers look at.
+    is_any: AtomicBool,
+    all: ArcSwap<Vec<Arc<Progress>>>,
+    /// Held while the set changes.
+    changing: Mutex<()>,
+}
+
+impl Scans {
+    /// Adds a scan, which has no end yet. `set_end` calls its argument with the end of the log
+    /// while nothing is appended, so that a later append is known to be one.
+    pub(super) fn begin(&self, set_end: impl FnOnce(&dyn Fn(Age))) -> Arc<Progress> {
+        let progress = Arc::new(Progress::default());
+        self.change(|all| all.push(Arc::clone(&progress)));
+        set_end(&|age| progress.end.store(age.bits(), Ordering::Release));
+        progress
+    }
+
+    /// Takes a scan out.
+    pub(super) fn finish(&self, progress: &Arc<Progress>) {
+        self.change(|all| all.retain(|one| !Arc::ptr_eq(one, progress)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Progress>>)) {
+        let _changing = self.changing.lock();
+        let mut all = Vec::clone(&self.all.load());
+        change(&mut all);
+        let is_any = !all.is_empty();
+        self.all.store(Arc::new(all));
+        self.is_any.store(is_any, Ordering::Release);
+    }
+
+    /// Whether a scan is under way. One that has begun before the last append of this thread is
+    /// seen, because both took the lock of the log's tail.
+    #[inline]
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed)
+    }
+
+    /// Names a record to the scans that it leaves. The caller holds the lock of its shard.
+    #[cold]
+    pub(super) fn note_moved(&self, name: u64, from: Age, to: Age) {
+        for progress in self.all.load().iter() {
+            progress.note_moved(name, from, to);
+        }
+    }
+}
+
+/// How far a scan has come.
+pub(super) struct Progress {
+    /// What is before this was visited.
+    frontier: AtomicU64,
+    /// Where the log ended when the scan began.
+    end: AtomicU64,
+    moved: Mutex<Vec<Vec<u64>>>,
+    moved_count: AtomicUsize,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            frontier: AtomicU64::new(0),
+            end: AtomicU64::new(u64::MAX),
+            moved: Mutex::default(),
+            moved_count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Progress {
+    pub(super) fn end(&self) -> Age {
+        Age::from_bits(self.end.load(Ordering::Acquire))
+    }
+
+    /// Moves the frontier. The caller holds the lock of the shard of a record that is passed.
+    #[inline]
+    pub(super) fn pass_to(&self, frontier: Age) {
+        self.frontier.store(frontier.bits(), Ordering::Relaxed);
+    }
+
+    fn note_moved(&self, name: u64, from: Age, to: Age) {
+        let end = self.end();
+        let frontier = Age::from_bits(self.frontier.load(Ordering::Relaxed));
+        // One that was appended before the scan began is met where it is now.
+        if (frontier..end).contains(&from) && to >= end {
+            let mut moved = self.moved.lock();
+            match moved.last_mut() {
+                Some(last) if last.len() < PIECE_NAMES => last.push(name),
+                _ => {
+                    let mut piece = Vec::with_capacity(PIECE_NAMES);
+                    piece.push(name);
+                    moved.push(piece);
+                }
+            }
+            self.moved_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of records that have moved and were not visited yet.
+    pub(super) fn moved(&self) -> usize {
+        self.moved_count.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `count` names of records that have moved.
+    pub(super) fn take_moved(&self, count: usize) -> Vec<u64> {
+        let mut moved = self.moved.lock();
+        let Some(last) = moved.last_mut() else { return Vec::new() };
+        let names = last.split_off(last.len().saturating_sub(count));
+        if last.is_empty() {
+            moved.pop();
+        }
+        self.moved_count.fetch_sub(names.len(), Ordering::Relaxed);
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn age(number: u64) -> Age {
+        Age::new(number, 64)
+    }
+
+    #[test]
+    fn a_scan_is_told_of_records_that_it_would_miss_and_of_no_others() {
+        let scans = Scans::default();
+        assert!(!scans.is_any());
+        let progress = scans.begin(|set_end| set_end(age(10)));
+        assert!(scans.is_any());
+        progress.pass_to(age(4));
+        for (name, from, to) in [
+            // It was visited.
+            (1, age(3), age(11)),
+            // It will be met.
+            (2, age(4), age(9)),
+            // It is newer than the scan.
+            (3, age(10), age(11)),
+            (4, age(4), age(10)),
+            (5, age(9), age(12)),
+        ] {
+            scans.note_moved(name, from, to);
+        }
+        assert_eq!((progress.moved(), progress.take_moved(9)), (2, vec![4, 5]));
+        assert_eq!((progress.moved(), progress.take_moved(9)), (0, vec![]));
+        scans.finish(&progress);
+        assert!(!scans.is_any());
+    }
+
+    #[test]
+    fn names_take_the_memory_of_whole_pieces() {
+        let scans = Scans::default();
+        let progress = scans.begin(|set_end| set_end(age(10)));
+        let count = 3 * PIECE_NAMES as u64 + 1;
+        (0..count).for_each(|name| scans.note_moved(name, age(5), age(11)));
+        let capacity: usize = progress.moved.lock().iter().map(Vec::capacity).sum();
+        assert_eq!(capacity, 4 * PIECE_NAMES);
+        let mut taken = Vec::new();
+        while progress.moved() > 0 {
+            taken.extend(progress.take_moved(1000));
+        }
+        taken.sort_unstable();
+        assert!(taken.into_iter().eq(0..count));
+        assert!(progress.moved.lock().is_empty());
+    }
+}

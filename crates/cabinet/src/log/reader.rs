@@ -1,0 +1,78 @@
+//! Reading a segment from its first record to its last while it is in use: in large pieces, asked
+//! for ahead, that do not stay in the page cache unless they were there before.
+
+use super::cold::Cold;
+use super::error_at;
+use super::scan::{ScanError, Scanner, Visit};
+use super::segment::Segment;
+use crate::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes that the system is told of before they are read, at most.
+const AHEAD_BYTES: u64 = 8 << 20;
+
+/// Bytes that stay in the page cache behind the reader, for callers that read records again.
+const KEPT_BYTES: u64 = 2 << 20;
+
+/// What [`Reader::next`] has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A record, or a batch of them.
+    Record,
+    /// The end.
+    End,
+    /// No record, from this offset on.
+    NoRecord(u64),
+}
+
+/// Reads a segment. See the module.
+pub(crate) struct Reader {
+    segment: Arc<Segment>,
+    scanner: Scanner,
+    cold: Cold,
+    /// Up to where the system was told of what will be read.
+    announced: u64,
+}
+
+impl Reader {
+    /// Reads up to `end`, where a record ends.
+    pub(crate) fn new(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
+        let scanner = Scanner::new(Arc::clone(&segment.file), salt, 0, end);
+        let cold = Cold::of(&segment);
+        // There is nothing to be told of what is in memory.
+        let is_resident = segment.resident.load(Ordering::Relaxed);
+        let announced = if is_resident { u64::MAX } else { 0 };
+        Self { segment, scanner, cold, announced }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.scanner.offset()
+    }
+
+    /// Shows the next record to `visit`, or the records of a batch.
+    pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Next> {
+        let offset = self.scanner.offset();
+        if self.announced < offset + AHEAD_BYTES / 2 {
+            let from = self.announced.max(offset);
+            self.announced = offset + AHEAD_BYTES;
+            self.segment.file.will_read(from, self.announced - from);
+        }
+        let next = match self.scanner.next(visit) {
+            Ok(Ok(true)) => Next::Record,
+            Ok(Ok(false)) => Next::End,
+            Ok(Err(stop)) => Next::NoRecord(stop.offset),
+            Err(ScanError::Read(error)) => {
+                return Err(error_at("read", &self.segment.path, error));
+            }
+            Err(ScanError::Visit(error)) => return Err(error),
+        };
+        self.cold.forget(self.scanner.offset().saturating_sub(KEPT_BYTES));
+        Ok(next)
+    }
+}

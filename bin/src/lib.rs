@@ -17,6 +17,7 @@ mod serving;
 mod settings;
 mod signals;
 mod sizes;
+mod systemd;
 pub mod tcrmgr;
 mod transfer;
 pub mod ttserver;

@@ -4,6 +4,7 @@ use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
 use crate::settings::{Launch, Loaded, Settings};
+use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, signals};
 use anyhow::{Context, Result};
@@ -11,6 +12,7 @@ use cabinet::name::Specification;
 use cabinet::{Clock, Database};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Handle, Server};
+use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::thread::{self, ScopedJoinHandle};
@@ -60,6 +62,8 @@ pub(crate) struct Import {
 struct Bound {
     database: Database,
     server: Server,
+    /// The service manager has bound the endpoints.
+    is_inherited: bool,
 }
 
 impl Process {
@@ -108,8 +112,12 @@ impl Process {
             tracing::info!("{notice}");
         }
         let shares = self.databases.len() as u64;
-        let bind = |service: &Service| service.bind(shares);
-        let bound: Vec<Bound> = self.databases.iter().map(bind).collect::<Result<_>>()?;
+        let listen: Vec<&[Endpoint]> =
+            self.databases.iter().map(|service| &service.config.listen[..]).collect();
+        let sockets = systemd::inherited_sockets(&listen)?;
+        let bind = |(service, sockets): (&Service, _)| service.bind(shares, sockets);
+        let bound = self.databases.iter().zip(sockets).map(bind);
+        let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
         let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
         let mut reloader = self.launch.clone().map(|(launch, running)| Reloader {
             launch,
@@ -117,7 +125,10 @@ impl Process {
             handles: handles.clone(),
         });
         let (stopping, reloading, reopened) = (handles.clone(), handles.clone(), log.clone());
+        let manager = Manager::from_environment();
+        let (of_reload, of_stop) = (manager.clone(), manager.clone());
         let hang_up = move || {
+            of_reload.reloading();
             match reopened.reopen() {
                 Ok(()) => system("log reopened"),
                 Err(error) => tracing::error!("cannot reopen the log: {error}"),
@@ -126,8 +137,12 @@ impl Process {
                 reloader.reload(&reopened);
             }
             reloading.iter().for_each(Handle::reload_extension);
+            of_reload.ready();
         };
-        let stop = move || stopping.iter().for_each(Handle::stop);
+        let stop = move || {
+            of_stop.stopping();
+            stopping.iter().for_each(Handle::stop);
+        };
         let _signals = signals::Listener::start(hang_up, stop)?;
         let process = std::process::id();
         system(format_args!("service started: {process}"));
@@ -137,6 +152,8 @@ impl Process {
         if daemon::is_child() {
             daemon::ready()?;
         }
+        let _watchdog = Watchdog::start(&manager, handles.clone())?;
+        manager.ready();
         run_all(bound, &handles)?;
         system(format_args!("service finished: {process}"));
         Ok(())
@@ -144,19 +161,24 @@ impl Process {
 }
 
 impl Service {
-    /// Opens the database and binds its endpoints. `shares` databases share the memory.
-    fn bind(&self, shares: u64) -> Result<Bound> {
+    /// Opens the database and binds its endpoints, or takes over sockets that are bound. `shares`
+    /// databases share the memory.
+    fn bind(&self, shares: u64, sockets: Vec<OwnedFd>) -> Result<Bound> {
         let name = match &self.import {
             Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
             None => self.database.clone(),
         };
         let database =
             self.open(&name, shares).with_context(|| format!("cannot open the database {name}"))?;
-        let server = Server::bind(self.config.clone(), database.clone())?;
+        let is_inherited = !sockets.is_empty();
+        let server = match is_inherited {
+            true => Server::inherit(self.config.clone(), database.clone(), sockets)?,
+            false => Server::bind(self.config.clone(), database.clone())?,
+        };
         if self.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
-        Ok(Bound { database, server })
+        Ok(Bound { database, server, is_inherited })
     }
 
     /// Opens the database. If there is an update log, the server removes expired records itself, so
@@ -172,16 +194,20 @@ impl Service {
         Database::open_specification(&specification)
     }
 
-    fn announce(&self, Bound { database, server }: &Bound) {
+    fn announce(&self, Bound { database, server, is_inherited }: &Bound) {
         let sockets = self.config.listen.iter().filter_map(|endpoint| match endpoint {
-            Endpoint::Unix(path) => Some(path.display().to_string()),
-            Endpoint::Loopback { .. } | Endpoint::Tcp { .. } => None,
+            Endpoint::Unix(path) if !is_inherited => Some(path.display().to_string()),
+            _ => None,
         });
         let addresses = server.local_addresses().into_iter().map(|address| address.to_string());
         let endpoints: Vec<String> = addresses.chain(sockets).collect();
         let is_default =
             self.config.listen.iter().any(|endpoint| matches!(endpoint, Endpoint::Loopback { .. }));
-        let reach = if is_default { ONLY_THIS_MACHINE } else { "" };
+        let reach = match is_inherited {
+            true => "; sockets of the service manager",
+            false if is_default => ONLY_THIS_MACHINE,
+            false => "",
+        };
         system(format_args!(
             "serving {} ({} records) on {}{reach}",
             database.path().display(),
@@ -193,7 +219,7 @@ impl Service {
 
 /// Serves all databases, each on a thread. If one server ends, all end.
 fn run_all(bound: Vec<Bound>, handles: &[Handle]) -> Result<()> {
-    let run = |Bound { database, server }: Bound| {
+    let run = |Bound { database, server, .. }: Bound| {
         let _others = StopOnDrop(handles);
         let result = server.run().context("cannot serve");
         drop(database);

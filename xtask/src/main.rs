@@ -15,6 +15,7 @@ mod full_disk;
 mod fuzz;
 mod languages;
 mod memcached;
+mod package;
 mod programs;
 mod random;
 mod requirements;
@@ -108,6 +109,8 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         seconds: u32,
     },
+    /// Build the Debian package; install, upgrade and remove it in a clean root (needs root).
+    Package(Build),
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
     /// Check the source: widths, citations, words, and which module and crate uses which.
@@ -152,6 +155,7 @@ fn main() -> Result<()> {
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
+        Command::Package(build) => package::build_and_try(build.profile()),
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }

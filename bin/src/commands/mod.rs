@@ -7,6 +7,7 @@ mod export;
 mod import;
 mod inspect;
 mod manage;
+mod pages;
 mod promote;
 mod queries;
 mod records;
@@ -19,7 +20,7 @@ mod tail;
 
 use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -59,6 +60,10 @@ enum Command {
     Replicas(replicas::Replicas),
     /// Run benchmarks on this machine
     Bench(bench::Bench),
+    /// Print the completions of a shell
+    Completions(pages::Completions),
+    /// Write manual pages into a folder
+    Man(pages::Man),
     /// Print the version of this program
     Version,
     #[command(flatten)]
@@ -197,6 +202,8 @@ pub fn run() -> ExitCode {
         Some(Command::Tail(tail)) => tail.run(),
         Some(Command::Replicas(replicas)) => replicas.run(),
         Some(Command::Bench(bench)) => bench.run(),
+        Some(Command::Completions(completions)) => completions.run(Arguments::command()),
+        Some(Command::Man(man)) => man.run(Arguments::command()),
         Some(Command::Version) => {
             println!("{}", crate::version_line());
             Ok(())

@@ -9,6 +9,7 @@ mod messages;
 mod process;
 mod replication;
 mod serve;
+mod systemd;
 mod table;
 mod tcrmgr;
 mod tree;

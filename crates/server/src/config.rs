@@ -97,7 +97,8 @@ pub struct Config {
     pub pool_threads: usize,
     /// Most requests that wait for one of those threads.
     pub pool_queue_max: usize,
-    /// Longest time in which pending replies are sent when the server stops.
+    /// Longest time in which connections finish their requests and take the replies when the server
+    /// stops.
     pub stop_wait: Duration,
     /// Commands that are refused.
     pub mask: CommandMask,

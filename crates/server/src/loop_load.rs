@@ -10,6 +10,8 @@ const BUSY_STALE_MS: u64 = 500;
 pub(crate) struct LoopLoad {
     /// Number of connections that the loop has or is about to adopt.
     pub(crate) connections: AtomicUsize,
+    /// Number of times that the loop has read its mailbox.
+    pub(crate) beats: AtomicU64,
     busy_percent: AtomicU32,
     measured_at_ms: AtomicU64,
 }

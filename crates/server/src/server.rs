@@ -3,18 +3,25 @@
 use crate::net::event_loop::EventLoop;
 use crate::net::hub::Hub;
 use crate::net::listener::{Beginning, Listener};
+use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::Live;
 use crate::net::{acceptor, script_pool, worker_pool};
 use crate::shared::Shared;
 use crate::stop_signal::StopSignal;
 use crate::{
-    Config, ConnectionUpgrade, Error, Extension, ExtensionSettings, Records, Result, ScriptRecords,
+    Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Result,
+    ScriptRecords,
 };
 use cabinet::Database;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Interval between two looks at the event loops while [`Handle::responds_within`] waits.
+const RESPONSE_POLL: Duration = Duration::from_millis(5);
 
 /// A server that is bound to its endpoints. [`Server::run`] serves them.
 pub struct Server {
@@ -32,11 +39,34 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Stops the server: it accepts no further connection, finishes the requests in execution,
-    /// sends the replies within [`Config::stop_wait`], and returns from [`Server::run`]. Takes no
-    /// lock and allocates nothing, so a signal handler may call it.
+    /// Stops the server: it accepts no further connection, finishes the requests that have begun to
+    /// arrive and sends their replies within [`Config::stop_wait`], and returns from
+    /// [`Server::run`]. Takes no lock and allocates nothing, so a signal handler may call it.
     pub fn stop(&self) {
         self.stop.set();
+    }
+
+    /// Blocks until every event loop has gone round, at most for `limit`. Returns whether all have,
+    /// or the server has ended.
+    pub fn responds_within(&self, limit: Duration) -> bool {
+        let Some(hub) = self.hub.upgrade() else { return true };
+        let beats = |mailbox: &Mailbox| mailbox.load.beats.load(Ordering::Relaxed);
+        let before: Vec<u64> = hub.mailboxes.iter().map(beats).collect();
+        for mailbox in hub.mailboxes.iter() {
+            mailbox.wake();
+        }
+        let deadline = Instant::now() + limit;
+        loop {
+            let is_ending = hub.shared.served.is_stopping();
+            let mut pairs = hub.mailboxes.iter().map(beats).zip(&before);
+            if is_ending || pairs.all(|(now, before)| now != *before) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(RESPONSE_POLL);
+        }
     }
 
     /// Loads the functions of the extension again, in the background. If that fails, the present
@@ -82,6 +112,41 @@ impl Server {
         for (endpoint, beginning) in open.chain(tls.map(|endpoint| (endpoint, Beginning::Tls))) {
             listeners.extend(Listener::bind(endpoint, beginning)?);
         }
+        Self::with_listeners(config, database, listeners)
+    }
+
+    /// Accepts connections from these listening sockets, which another process has bound, instead
+    /// of binding to the endpoints of `config`. A socket with the port of an endpoint for TLS alone
+    /// requires TLS, and so does each if there is no other endpoint.
+    pub fn inherit(config: Config, database: Database, sockets: Vec<OwnedFd>) -> Result<Self> {
+        let is_tls_port = |endpoints: &[Endpoint], port: u16| {
+            endpoints.iter().any(|endpoint| match endpoint {
+                Endpoint::Loopback { port: one } | Endpoint::Tcp { port: one, .. } => *one == port,
+                Endpoint::Unix(_) => false,
+            })
+        };
+        let beginning = |port: Option<u16>| match (&config.tls, port) {
+            (None, _) => Beginning::Plain,
+            (Some(_), _) if config.listen.is_empty() => Beginning::Tls,
+            (Some(tls), Some(port)) if is_tls_port(&tls.listen, port) => Beginning::Tls,
+            (Some(tls), Some(_)) if tls.is_optional => Beginning::Either,
+            (Some(_), _) => Beginning::Plain,
+        };
+        let mut listeners = Vec::new();
+        for socket in sockets {
+            let mut listener = Listener::inherit(socket)?;
+            let port = listener.local_address().map(|address| address.port());
+            listener.beginning = beginning(port);
+            listeners.push(listener);
+        }
+        Self::with_listeners(config, database, listeners)
+    }
+
+    fn with_listeners(
+        config: Config,
+        database: Database,
+        listeners: Vec<Listener>,
+    ) -> Result<Self> {
         if listeners.is_empty() {
             return Err(Error::NoEndpoint);
         }

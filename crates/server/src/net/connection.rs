@@ -194,6 +194,13 @@ impl Connection {
             && !self.broken
     }
 
+    /// Returns whether no part of a request has arrived that is not executed.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.input.is_empty()
+            && !self.session.http.is_under_way()
+            && rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes == 0)
+    }
+
     /// Returns whether the client has begun a request or has a reply to take.
     pub(crate) fn is_mid_exchange(&self) -> bool {
         self.reply.is_some() || self.request.is_some()

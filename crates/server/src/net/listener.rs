@@ -2,7 +2,7 @@
 
 use crate::{Endpoint, Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
@@ -116,6 +116,25 @@ impl Listener {
         }
         net::listen(&socket, BACKLOG)?;
         Ok(Self { socket, beginning: Beginning::Plain, file: Some(path.to_path_buf()) })
+    }
+
+    /// Takes over a socket that listens already. Its file, if it is a Unix socket, stays.
+    pub(crate) fn inherit(socket: OwnedFd) -> Result<Self> {
+        let prepare = || {
+            if !sockopt::socket_acceptconn(&socket)? {
+                return Err(Errno::INVAL);
+            }
+            fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+            ioctl_fionbio(&socket, true)?;
+            match sockopt::socket_domain(&socket)? {
+                AddressFamily::INET | AddressFamily::INET6 => {
+                    sockopt::set_tcp_nodelay(&socket, true)
+                }
+                _ => Ok(()),
+            }
+        };
+        prepare().map_err(Error::system("listen on an inherited socket"))?;
+        Ok(Self { socket, beginning: Beginning::Plain, file: None })
     }
 
     /// Accepts a connection, or fails with `AGAIN` if none waits.

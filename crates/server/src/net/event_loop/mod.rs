@@ -197,6 +197,7 @@ impl EventLoop {
     }
 
     fn read_mailbox(&mut self) {
+        self.state.mailbox().load.beats.fetch_add(1, Ordering::Relaxed);
         for message in self.state.mailbox().take() {
             match message {
                 Message::Adopt(connection) => self.adopt(connection),
@@ -236,9 +237,6 @@ impl EventLoop {
         }
         if self.state.shared.served.is_stopping() && self.state.stop_at.is_none() {
             self.state.stop_at = Some(self.state.now + self.state.shared.live.stop_wait());
-            for token in self.connections.tokens() {
-                self.stop_connection(token);
-            }
         }
     }
 
@@ -248,36 +246,33 @@ impl EventLoop {
             self.state.begin_handshake(&mut connection);
         }
         let token = self.connections.insert(connection);
-        if self.state.stop_at.is_some() {
-            self.stop_connection(token);
-        } else {
-            self.update_or_close(token);
-        }
+        self.update_or_close(token);
     }
 
     /// Calls `complete` to end the wait of a connection, if it is still open.
     fn complete(&mut self, token: Token, complete: impl FnOnce(&mut LoopState, &mut Connection)) {
         if let Some(connection) = self.connections.get_mut(token) {
             complete(&mut self.state, connection);
-            if self.state.stop_at.is_some() {
-                self.stop_connection(token);
-            } else {
+            self.update_or_close(token);
+        }
+    }
+
+    /// Ends the connections that have no request under way. Requests that have arrived are executed
+    /// first, and one that has arrived in part may arrive as a whole.
+    fn drain(&mut self) {
+        for token in self.connections.tokens() {
+            if let Some(connection) = self.connections.get_mut(token)
+                && connection.stage == Stage::Open
+                && connection.is_between_requests()
+            {
+                connection.stage = Stage::Closing;
                 self.update_or_close(token);
             }
         }
     }
 
-    /// Stops the execution of further requests of this connection.
-    fn stop_connection(&mut self, token: Token) {
-        if let Some(connection) = self.connections.get_mut(token) {
-            if matches!(connection.stage, Stage::Open | Stage::Parked) {
-                connection.stage = Stage::Closing;
-            }
-            self.update_or_close(token);
-        }
-    }
-
     fn has_stopped(&mut self) -> bool {
+        self.drain();
         self.connections.len() == 0
             || self.state.stop_at.is_some_and(|deadline| self.state.now >= deadline)
     }

@@ -1,0 +1,214 @@
+//! Clean root: a minimal Debian in a folder, in which packages are tried with `chroot`.
+
+use crate::programs::{free_port, run, run_quietly, succeeds, target_folder};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// Longest wait for a message of the server.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Packages of the clean root.
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+const CONFIGURATION: &str = "etc/tyrant/tyrant.toml";
+
+/// Tries a package and one that upgrades it.
+pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
+    let archive = archive()?;
+    let folder = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
+    let root = Root { path: folder.path().join("root") };
+    fs::create_dir(&root.path).context("the root")?;
+    run(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&root.path))?;
+
+    root.install(package)?;
+    root.check_files()?;
+    let port = free_port()?;
+    root.set_port(port)?;
+    let server = root.start()?;
+    root.succeed(&["tyrant", "put", "--server", &address(port), "key", "of the first version"])?;
+    server.stop()?;
+
+    root.install(upgrade)?;
+    let configuration = fs::read_to_string(root.path.join(CONFIGURATION));
+    let configuration = configuration.context("the configuration")?;
+    ensure!(configuration.contains(&port.to_string()), "the upgrade replaced the configuration");
+    let server = root.start()?;
+    let value = root.succeed(&["tyrant", "get", "--server", &address(port), "key"])?;
+    ensure!(value == "of the first version\n", "after the upgrade the record is {value:?}");
+    server.stop()?;
+
+    root.succeed(&["dpkg", "--remove", "tyrant"])?;
+    ensure!(!root.path.join("usr/bin/tyrant").exists(), "the removal left the program");
+    ensure!(root.path.join(CONFIGURATION).exists(), "the removal took the configuration");
+    root.succeed(&["dpkg", "--purge", "tyrant"])?;
+    ensure!(!root.path.join(CONFIGURATION).exists(), "the purge left the configuration");
+    let database = root.path.join("var/lib/tyrant/casket.tch/manifest");
+    ensure!(database.exists(), "the purge removed the database");
+    println!("package: installed, served, upgraded with its records, removed, purged");
+    Ok(())
+}
+
+fn address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+/// Returns an archive of a minimal Debian of this machine's release, which is made once.
+fn archive() -> Result<PathBuf> {
+    let archive = target_folder().join("clean-root.tar");
+    if archive.exists() {
+        return Ok(archive);
+    }
+    if !succeeds(&["sh", "-c", "command -v debootstrap"]) {
+        run(Command::new("apt-get")
+            .args(["install", "--yes", "--quiet", "--no-install-recommends", "debootstrap"])
+            .env("DEBIAN_FRONTEND", "noninteractive"))?;
+    }
+    let release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+    let release = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let release = release.context("the release of this Debian has no name")?;
+    // The archive is made under another name, so that an interrupted run leaves none.
+    let unfinished = archive.with_extension("unfinished");
+    let folder = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
+    let root = folder.path().join("root");
+    let mut command = Command::new("debootstrap");
+    run(command.args(["--variant=minbase", "--include=procps", release]).arg(&root).arg(MIRROR))?;
+    run(Command::new("tar").arg("-cf").arg(&unfinished).arg("-C").arg(&root).arg("."))?;
+    fs::rename(unfinished, &archive).context("the archive of the clean root")?;
+    Ok(archive)
+}
+
+/// A root directory.
+struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    /// Runs a program in the root, which must succeed. Returns its output.
+    fn succeed(&self, command: &[&str]) -> Result<String> {
+        let output = Command::new("chroot").arg(&self.path).args(command).output();
+        let output = output.context("cannot run chroot")?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} in the clean root: {error}", command.join(" "));
+        String::from_utf8(output.stdout).context("the output is not UTF-8")
+    }
+
+    fn install(&self, package: &Path) -> Result<()> {
+        let inside = self.path.join("package.deb");
+        fs::copy(package, inside).context("cannot copy the package")?;
+        self.succeed(&["dpkg", "--install", "/package.deb"])?;
+        Ok(())
+    }
+
+    /// Checks the user, the folders, the unit, the pages and the completions.
+    fn check_files(&self) -> Result<()> {
+        let user = self.succeed(&["id", "--user", "tyrant"])?;
+        let user: u32 = user.trim().parse().context("the user's number")?;
+        ensure!(user != 0, "the server's user is root");
+        for folder in ["var/lib/tyrant", "var/log/tyrant"] {
+            let folder = fs::metadata(self.path.join(folder)).context(folder)?;
+            ensure!(folder.uid() == user && folder.mode() & 0o007 == 0, "a folder is open");
+        }
+        self.succeed(&["tyrant", "config", "--check", "/etc/tyrant/tyrant.toml"])?;
+        self.succeed(&["bash", "-n", "/usr/share/bash-completion/completions/tyrant"])?;
+        self.succeed(&["gzip", "--test", "/usr/share/man/man1/tyrant-serve.1.gz"])?;
+        self.check_units()
+    }
+
+    /// Checks that systemd knows every line of the units, if it is on this machine.
+    fn check_units(&self) -> Result<()> {
+        if !succeeds(&["systemd-analyze", "--version"]) {
+            return Ok(());
+        }
+        let root = format!("--root={}", self.path.display());
+        let units = ["verify", "--man=no", "tyrant.service", "tyrant.socket"];
+        let output = Command::new("systemd-analyze").arg(root).args(units).output();
+        let output = output.context("cannot run systemd-analyze")?;
+        // The units of systemd itself are not in the root, which is reported too.
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let defect = ["Unknown", "Failed to parse", "nvalid", "gnoring"];
+        let found = messages.lines().find(|line| defect.iter().any(|word| line.contains(word)));
+        ensure!(found.is_none(), "systemd-analyze: {}", found.unwrap_or_default());
+        Ok(())
+    }
+
+    fn set_port(&self, port: u16) -> Result<()> {
+        let path = self.path.join(CONFIGURATION);
+        let text = fs::read_to_string(&path).context("the configuration")?;
+        fs::write(&path, text.replace("port = 1978", &format!("port = {port}")))
+            .context("the configuration")
+    }
+
+    /// Starts the server as the unit does, and waits until it is ready.
+    fn start(&self) -> Result<Service> {
+        let socket = self.path.join("run/notify");
+        let messages = UnixDatagram::bind(&socket).context("the socket of messages")?;
+        messages.set_read_timeout(Some(PATIENCE)).context("a time limit")?;
+        // The server's user must be able to send to it.
+        run_quietly(&["chmod", "666", &socket.display().to_string()])?;
+        let script = "cd /var/lib/tyrant && \
+            exec /usr/bin/tyrant serve --config /etc/tyrant/tyrant.toml";
+        let child = Command::new("chroot")
+            .arg("--userspec=tyrant:tyrant")
+            .arg(&self.path)
+            .args(["sh", "-c", script])
+            .env("NOTIFY_SOCKET", "/run/notify")
+            .env("WATCHDOG_USEC", "600000")
+            .spawn()
+            .context("cannot start the server")?;
+        let service = Service { child, messages, socket };
+        service.wait_for("READY=1")?;
+        service.wait_for("WATCHDOG=1")?;
+        Ok(service)
+    }
+}
+
+/// A server that reports its state as to systemd, killed when dropped.
+struct Service {
+    child: Child,
+    messages: UnixDatagram,
+    socket: PathBuf,
+}
+
+impl Service {
+    fn wait_for(&self, expected: &str) -> Result<()> {
+        let mut bytes = [0; 256];
+        loop {
+            let length = self.messages.recv(&mut bytes);
+            let length = length.with_context(|| format!("waited in vain for {expected}"))?;
+            let message = String::from_utf8_lossy(&bytes[..length]);
+            match message.lines().any(|line| line == expected) {
+                true => return Ok(()),
+                false if message.starts_with("WATCHDOG") => {}
+                false => bail!("expected {expected} of the server, not {message}"),
+            }
+        }
+    }
+
+    /// Reloads and stops the server, which must report both.
+    fn stop(mut self) -> Result<()> {
+        let process = Pid::from_child(&self.child);
+        kill_process(process, Signal::HUP).context("cannot signal the server")?;
+        self.wait_for("RELOADING=1")?;
+        self.wait_for("READY=1")?;
+        kill_process(process, Signal::TERM).context("cannot stop the server")?;
+        self.wait_for("STOPPING=1")?;
+        let status = self.child.wait().context("cannot wait for the server")?;
+        ensure!(status.success(), "the server ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}

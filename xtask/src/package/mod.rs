@@ -1,0 +1,161 @@
+//! Debian package: builds it from `packaging/`, and tries it in a clean root: installation, a
+//! server with records, an upgrade, the removal.
+
+mod clean_root;
+
+use crate::programs::{Profile, build, run, run_quietly, target_folder, workspace};
+use crate::requirements::is_root;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs in the package.
+const PROGRAMS: [&str; 4] = ["tyrant", "ttserver", "tcrmgr", "ttulmgr"];
+
+/// Files of `packaging/` and their places.
+const FILES: [(&str, &str); 4] = [
+    ("tyrant.service", "lib/systemd/system/tyrant.service"),
+    ("tyrant.socket", "lib/systemd/system/tyrant.socket"),
+    ("tyrant.toml", "etc/tyrant/tyrant.toml"),
+    ("tyrant.logrotate", "etc/logrotate.d/tyrant"),
+];
+
+/// Files that an administrator may change; an upgrade keeps the changes.
+const CONFIGURATION: &str = "/etc/tyrant/tyrant.toml\n/etc/logrotate.d/tyrant\n";
+
+/// Shells, and the places of their completions.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/tyrant"),
+    ("zsh", "usr/share/zsh/vendor-completions/_tyrant"),
+    ("fish", "usr/share/fish/vendor_completions.d/tyrant.fish"),
+];
+
+/// Builds the package, and tries it in a clean root unless this process may not.
+pub(crate) fn build_and_try(profile: Profile) -> Result<()> {
+    let programs = build(profile)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let package = package(&programs, version)?;
+    println!("built {}", package.display());
+    if !is_root() {
+        println!("package: NOT TRIED, a clean root needs root");
+        return Ok(());
+    }
+    let next = self::package(&programs, &format!("{version}+upgrade"))?;
+    clean_root::try_packages(&package, &next)?;
+    fs::remove_file(next).context("cannot remove the package of the upgrade")
+}
+
+/// Builds a package with this version. Returns its path.
+fn package(programs: &Path, version: &str) -> Result<PathBuf> {
+    let target = target_folder();
+    let staging = tempfile::tempdir_in(&target).context("no temporary folder")?;
+    let root = staging.path();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).context("the staging folder")?;
+    for program in PROGRAMS {
+        let place = place(root, &format!("usr/bin/{program}"))?;
+        fs::copy(programs.join(program), &place)
+            .with_context(|| format!("cannot copy {program}"))?;
+        run_quietly(&["strip", "--strip-unneeded", text(&place)?])?;
+    }
+    for (file, path) in FILES {
+        let from = workspace().join("packaging").join(file);
+        fs::copy(&from, place(root, path)?).with_context(|| format!("cannot copy {file}"))?;
+    }
+    let tyrant = programs.join("tyrant");
+    let tyrant = text(&tyrant)?;
+    for (shell, path) in COMPLETIONS {
+        let output = Command::new(tyrant).args(["completions", shell]).output();
+        let output = output.context("cannot run tyrant completions")?;
+        ensure!(output.status.success(), "tyrant completions {shell} failed");
+        fs::write(place(root, path)?, output.stdout).context("cannot write completions")?;
+    }
+    let pages = place(root, "usr/share/man/man1/page")?;
+    let pages = pages.parent().context("the folder of the pages")?;
+    run_quietly(&[tyrant, "man", text(pages)?])?;
+    for page in fs::read_dir(pages).context("the pages")? {
+        run_quietly(&["gzip", "-9n", text(&page.context("a page")?.path())?])?;
+    }
+    let licence = place(root, "usr/share/doc/tyrant/copyright")?;
+    fs::copy(workspace().join("LICENSE-MIT"), licence).context("cannot copy the licence")?;
+
+    for script in ["postinst", "prerm", "postrm"] {
+        let from = workspace().join("packaging/debian").join(script);
+        let place = place(root, &format!("DEBIAN/{script}"))?;
+        fs::copy(from, &place).with_context(|| format!("cannot copy {script}"))?;
+        fs::set_permissions(place, fs::Permissions::from_mode(0o755)).context("a script")?;
+    }
+    fs::write(place(root, "DEBIAN/conffiles")?, CONFIGURATION).context("the conffiles")?;
+    let architecture = Command::new("dpkg").arg("--print-architecture").output();
+    let architecture = architecture.context("cannot run dpkg, install it")?.stdout;
+    let architecture = String::from_utf8_lossy(&architecture).trim().to_owned();
+    let control = format!(
+        "Package: tyrant\n\
+         Version: {version}\n\
+         Architecture: {architecture}\n\
+         Maintainer: The Tyrant authors <tyrant@localhost>\n\
+         Section: database\n\
+         Priority: optional\n\
+         Depends: {}, passwd, procps\n\
+         Suggests: logrotate\n\
+         Description: persistent key-value server\n \
+         A server that speaks memcached's protocols, HTTP and Tokyo Tyrant's\n \
+         protocol over one port, with replication and backups.\n",
+        libraries(programs)?
+    );
+    fs::write(place(root, "DEBIAN/control")?, control).context("the control file")?;
+    let package = target.join(format!("tyrant_{version}_{architecture}.deb"));
+    let mut command = Command::new("dpkg-deb");
+    run(command.args(["--root-owner-group", "-Zxz", "-z1", "--build"]).arg(root).arg(&package))?;
+    Ok(package)
+}
+
+/// Returns the path of a file in a root, whose folder it creates.
+fn place(root: &Path, path: &str) -> Result<PathBuf> {
+    let place = root.join(path);
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    Ok(place)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+/// Returns the libraries on which the programs depend, as Debian packages.
+fn libraries(programs: &Path) -> Result<String> {
+    let mut newest = 0;
+    for program in PROGRAMS {
+        let bytes = fs::read(programs.join(program)).context("cannot read a program")?;
+        newest = newest.max(newest_glibc(&bytes));
+    }
+    Ok(match newest {
+        0 => "base-files".to_owned(),
+        minor => format!("libc6 (>= 2.{minor}), libgcc-s1"),
+    })
+}
+
+/// Returns the minor version of the newest symbols of glibc that a program names; 0 if none.
+fn newest_glibc(program: &[u8]) -> u32 {
+    let mark = b"GLIBC_2.";
+    let versions = program.windows(mark.len() + 2).filter_map(|window| {
+        let digits = window.strip_prefix(mark)?;
+        let digits: Vec<u8> = digits.iter().copied().take_while(u8::is_ascii_digit).collect();
+        std::str::from_utf8(&digits).ok()?.parse().ok()
+    });
+    versions.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newest_glibc;
+
+    #[test]
+    fn the_newest_symbol_decides_about_the_library() {
+        assert_eq!(newest_glibc(b"..GLIBC_2.17\0GLIBC_2.34\0GLIBC_2.2.5\0.."), 34);
+        assert_eq!(newest_glibc(b"static"), 0);
+    }
+}

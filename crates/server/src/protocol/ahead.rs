@@ -14,30 +14,36 @@ enum Decoded<'i> {
 }
 
 /// Requests that are decoded and not executed yet, with their lengths in bytes.
-#[derive(Default)]
 pub(crate) struct Ahead<'i> {
     requests: [Option<(Decoded<'i>, usize)>; KEYS_AHEAD_MAX],
     next: usize,
 }
 
 impl<'i> Ahead<'i> {
-    /// Decodes the requests of one key at the beginning of `input`, and prefetches their keys.
-    /// Requests with several keys prefetch their keys themselves. Returns `None` where requests are
-    /// decoded one by one.
     #[inline]
-    pub(crate) fn decode(context: &Context<'_>, input: &'i [u8]) -> Option<Self> {
+    pub(crate) fn new() -> Self {
+        Self { requests: [const { None }; KEYS_AHEAD_MAX], next: 0 }
+    }
+
+    /// Decodes the requests of one key at the beginning of `input`, and prefetches their keys.
+    /// Requests with several keys prefetch their keys themselves. Does nothing for requests that
+    /// are decoded one by one. All requests that were decoded before are executed.
+    #[inline]
+    pub(crate) fn decode(&mut self, context: &Context<'_>, input: &'i [u8]) {
         // With users, each request is authenticated before it is decoded. Over another store, each
         // is executed again.
         let is_alone = context.shared.config.users.is_some()
             || context.shared.remote.is_some()
             || context.session.http.is_under_way()
             || wire::sniff(input) == Some(Protocol::Http);
-        (!is_alone).then(|| Self::decode_all(context, input))
+        if !is_alone {
+            self.decode_all(context, input);
+        }
     }
 
     #[inline(never)]
-    fn decode_all(context: &Context<'_>, input: &'i [u8]) -> Self {
-        let mut ahead = Self::default();
+    fn decode_all(&mut self, context: &Context<'_>, input: &'i [u8]) {
+        self.next = 0;
         let shared = context.shared;
         let mut keys = [&[][..]; KEYS_AHEAD_MAX];
         let mut count = 0;
@@ -48,7 +54,7 @@ impl<'i> Ahead<'i> {
             && let Some(key) = request.key()
         {
             keys[count] = key;
-            ahead.requests[count] = Some((request, bytes));
+            self.requests[count] = Some((request, bytes));
             count += 1;
             rest = &rest[bytes..];
         }
@@ -56,7 +62,6 @@ impl<'i> Ahead<'i> {
             shared.served.nonblocking.prefetch(&keys[..count]);
             shared.hits.prefetch(&keys[..count]);
         }
-        ahead
     }
 
     /// Executes the next request, if there is one.

@@ -186,8 +186,9 @@ impl LoopState {
                 // The first request is mostly the only one.
                 None if consumed == 0 => protocol::step(&mut context, rest, output),
                 None => {
-                    ahead = Ahead::decode(&context, rest);
-                    let decoded = ahead.as_mut().and_then(|ahead| ahead.step(&mut context, output));
+                    let ahead = ahead.get_or_insert_with(Ahead::new);
+                    ahead.decode(&context, rest);
+                    let decoded = ahead.step(&mut context, output);
                     decoded.unwrap_or_else(|| protocol::step(&mut context, rest, output))
                 }
             };

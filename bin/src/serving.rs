@@ -136,6 +136,15 @@ impl Process {
             if let Some(reloader) = &mut reloader {
                 reloader.reload(&reopened);
             }
+            for handle in &reloading {
+                match handle.reload_certificates() {
+                    Ok(true) => system("certificates read again"),
+                    Ok(false) => {}
+                    Err(error) => tracing::error!(
+                        "cannot read the certificates again, the present ones stay: {error}"
+                    ),
+                }
+            }
             reloading.iter().for_each(Handle::reload_extension);
             of_reload.ready();
         };

@@ -5,6 +5,7 @@ use super::interrupt::TemporaryFolder;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
+use client::Settings;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +18,8 @@ pub(crate) enum Source {
     Server {
         /// Address of the server.
         server: String,
+        /// Settings of the connection.
+        settings: Settings,
         /// Folder for the copy, by a path valid for both processes; without one, beside the
         /// database.
         by_way_of: Option<PathBuf>,
@@ -34,7 +37,9 @@ impl Source {
     pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
         match self {
             Self::Database(name) => of_database(name, id),
-            Self::Server { server, by_way_of } => of_server(server, by_way_of.as_deref(), id),
+            Self::Server { server, settings, by_way_of } => {
+                of_server(server, settings, by_way_of.as_deref(), id)
+            }
         }
     }
 }
@@ -82,8 +87,13 @@ fn of_database(name: &str, id: u64) -> Result<Snapshot> {
     Ok(Snapshot(copy))
 }
 
-fn of_server(server: &str, by_way_of: Option<&Path>, id: u64) -> Result<Snapshot> {
-    let client = crate::remote::Server::connect(server)?;
+fn of_server(
+    server: &str,
+    settings: &Settings,
+    by_way_of: Option<&Path>,
+    id: u64,
+) -> Result<Snapshot> {
+    let client = crate::remote::Server::connect(server, settings)?;
     let stat = client.stat()?;
     let database = Path::new(OsStr::from_bytes(line_of(&stat, "path").unwrap_or_default()));
     let kind = Kind::of_path(database).filter(|kind| !kind.is_on_memory());

@@ -65,9 +65,11 @@ impl Create {
     fn run(&self) -> Result<()> {
         let source = match &self.database {
             Some(name) => Source::Database(name.clone()),
-            None => {
-                Source::Server { server: self.server.address(), by_way_of: self.by_way_of.clone() }
-            }
+            None => Source::Server {
+                server: self.server.address(),
+                settings: self.server.settings()?,
+                by_way_of: self.by_way_of.clone(),
+            },
         };
         let repository = Repository::open_to_change(&self.repository, true)?;
         let making = CreateOptions { full: self.full, accept_damage: self.accept_damage };

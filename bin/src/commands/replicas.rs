@@ -30,12 +30,18 @@ impl Replicas {
         let mut address = self.server.address();
         // The first one may be the server of another protocol.
         drop(self.server.connect()?);
-        let mut status = Status::of(&address)?;
+        let settings = Settings {
+            connect_timeout: TIMEOUT,
+            read_timeout: Some(TIMEOUT),
+            write_timeout: Some(TIMEOUT),
+            ..self.server.settings()?
+        };
+        let mut status = Status::of(&address, &settings)?;
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
-            match Status::of(&master) {
+            match Status::of(&master, &settings) {
                 // Two masters of each other: either may be the first.
                 Ok(above) if !seen.insert(above.id()) => break,
                 Ok(above) => (address, status) = (master, above),
@@ -50,7 +56,8 @@ impl Replicas {
                 }
             }
         }
-        Tree { output: &mut output, form: self.form, seen: BTreeSet::new() }
+        let seen = BTreeSet::new();
+        Tree { output: &mut output, settings: &settings, form: self.form, seen }
             .show(&address, &status, None, 0)
     }
 }
@@ -58,6 +65,8 @@ impl Replicas {
 /// Printer of the replication tree.
 struct Tree<'o> {
     output: &'o mut dyn Write,
+    /// Settings of the connections.
+    settings: &'o Settings,
     form: AsJson,
     /// Ids of the servers printed so far.
     seen: BTreeSet<String>,
@@ -90,7 +99,7 @@ impl Tree<'_> {
         let mut shown = 0;
         for described in status.replicas() {
             shown += 1;
-            match Status::of(described.address()) {
+            match Status::of(described.address(), self.settings) {
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
@@ -181,15 +190,9 @@ impl Line<'_> {
 struct Status(BTreeMap<String, String>);
 
 impl Status {
-    fn of(address: &str) -> Result<Self> {
+    fn of(address: &str, settings: &Settings) -> Result<Self> {
         let parsed = remote::parse(address)?;
-        let settings = Settings {
-            connect_timeout: TIMEOUT,
-            read_timeout: Some(TIMEOUT),
-            write_timeout: Some(TIMEOUT),
-            ..Settings::default()
-        };
-        let text = Client::connect_with(parsed, settings)
+        let text = Client::connect_with(parsed, settings.clone())
             .and_then(|client| client.stat())
             .map_err(|error| remote::cannot_connect(address, &error))?;
         let text = String::from_utf8_lossy(&text).into_owned();

@@ -49,7 +49,7 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) fn run(&self) -> Result<()> {
         let address = self.server.address();
-        let settings = Settings { read_timeout: Some(SILENCE_MAX), ..Settings::default() };
+        let settings = Settings { read_timeout: Some(SILENCE_MAX), ..self.server.settings()? };
         // A stream cannot tell a server without a log from one of another protocol.
         drop(self.server.connect()?);
         let mut updates =

@@ -8,12 +8,12 @@ pub(crate) use need::Need;
 
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::name::Kind;
-use client::{Address, Client, Error, Settings};
+use client::{Address, Client, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Environment variable with the address of the server.
@@ -38,6 +38,24 @@ pub(crate) struct ServerArgument {
     /// [default: 127.0.0.1:1978]
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    /// Connect with TLS, and verify the server by the authorities of the system or of --tls-ca
+    #[arg(long)]
+    tls: bool,
+    /// Connect with TLS, and verify the server by the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// With TLS: expect this name in the server's certificate [default: the host]
+    #[arg(long, value_name = "NAME")]
+    tls_name: Option<String>,
+    /// Connect with TLS to whoever answers; then anyone in between can read and change all
+    #[arg(long)]
+    tls_insecure: bool,
+    /// With TLS: show the server this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// With TLS: the key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 impl ServerArgument {
@@ -47,9 +65,27 @@ impl ServerArgument {
         self.server.clone().or_else(variable).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned())
     }
 
+    /// Returns the settings of connections to the server, with default timeouts.
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let identity = self.tls_cert.clone().zip(self.tls_key.clone());
+        let is_used = self.tls
+            || self.tls_ca.is_some()
+            || self.tls_name.is_some()
+            || self.tls_insecure
+            || identity.is_some();
+        let tls = TlsSettings {
+            authorities: self.tls_ca.clone(),
+            server_name: self.tls_name.clone(),
+            accepts_any_server: self.tls_insecure,
+            identity,
+        };
+        let tls = is_used.then(|| tls.read()).transpose()?;
+        Ok(Settings { tls, ..Settings::default() })
+    }
+
     /// Connects to the server.
     pub(crate) fn connect(&self) -> Result<Server> {
-        Server::connect(&self.address())
+        Server::connect(&self.address(), &self.settings()?)
     }
 }
 
@@ -71,11 +107,12 @@ impl Deref for Server {
 
 impl Server {
     /// Connects to the server at `HOST:PORT`, or at a path that contains a slash.
-    pub(crate) fn connect(address: &str) -> Result<Self> {
+    pub(crate) fn connect(address: &str, settings: &Settings) -> Result<Self> {
         let parsed = parse(address)?;
-        let (mut client, stat) = match Self::greet(address, &parsed, FIRST_REPLY)? {
+        let greet = |wait| Self::greet(address, &parsed, settings, wait);
+        let (mut client, stat) = match greet(FIRST_REPLY)? {
             Some(greeted) => greeted,
-            None => Self::greet(address, &parsed, SLOW_FIRST_REPLY)?.with_context(|| {
+            None => greet(SLOW_FIRST_REPLY)?.with_context(|| {
                 let seconds = SLOW_FIRST_REPLY.as_secs();
                 format!("the server at {address} does not answer within {seconds} s")
             })?,
@@ -92,9 +129,10 @@ impl Server {
     fn greet(
         address: &str,
         parsed: &Address,
+        settings: &Settings,
         patience: Duration,
     ) -> Result<Option<(Client, String)>> {
-        let settings = Settings { read_timeout: Some(patience), ..Settings::default() };
+        let settings = Settings { read_timeout: Some(patience), ..settings.clone() };
         let client = Client::connect_with(parsed.clone(), settings)
             .map_err(|error| cannot_connect(address, &error))?;
         let cause = match client.stat() {
@@ -174,6 +212,7 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
             };
             anyhow!("cannot connect to {address}: {cause}{advice}")
         }
+        Error::Handshake(cause) => anyhow!("cannot connect to {address} with TLS: {cause}"),
         Error::Send(cause) | Error::Receive(cause) => {
             anyhow!("the connection to {address} failed: {cause}")
         }
@@ -214,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_option_comes_before_the_default() {
-        let given = ServerArgument { server: Some("a:1".into()) };
+        let given = ServerArgument { server: Some("a:1".into()), ..ServerArgument::default() };
         assert_eq!(given.address(), "a:1");
     }
 

@@ -5,7 +5,7 @@ use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
 use cabinet::name::Specification;
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
-use server::{SemiSyncSettings, Users};
+use server::{SemiSyncSettings, ServerFiles, TlsClientSettings, TlsSettings, Users};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,7 @@ impl Settings {
         config.idle_timeout = self.idle_timeout.and_then(Seconds::unless_zero);
         set(&mut config.stop_wait, self.stop_timeout.map(|time| time.0));
         self.configure_sizes(&mut config)?;
+        self.configure_tls(&mut config)?;
         config.shutdown_command = self.shutdown_command.unwrap_or_default();
         config.copy_command = self.copy_command.unwrap_or_default();
         config.set_master_command = self.allow_setmst.unwrap_or_default();
@@ -66,11 +67,94 @@ impl Settings {
         Ok(config)
     }
 
+    /// Returns the endpoints of TCP at `port`, none without a host.
+    fn tcp_endpoints(&self, port: u16) -> Vec<Endpoint> {
+        let hosts = self.host.iter().flat_map(|hosts| &hosts.0).cloned();
+        hosts.map(|host| Endpoint::Tcp { host: Some(host), port }).collect()
+    }
+
+    fn configure_tls(&self, config: &mut Config) -> Result<(), Invalid> {
+        let (certificates, key) = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificates), Some(key)) => (certificates.clone(), key.clone()),
+            (Some(_), None) => return Err(requires("tls-cert", "tls-key")),
+            (None, Some(_)) => return Err(requires("tls-key", "tls-cert")),
+            (None, None) => {
+                for (setting, is_set) in [
+                    ("tls-client-ca", self.tls_client_ca.is_some()),
+                    ("tls-port", self.tls_port.is_some()),
+                    ("tls-optional", self.tls_optional == Some(true)),
+                ] {
+                    if is_set {
+                        return Err(requires(setting, "tls-cert"));
+                    }
+                }
+                return Ok(());
+            }
+        };
+        let files =
+            ServerFiles { certificates, key, client_authorities: self.tls_client_ca.clone() };
+        files.read().map_err(invalid("tls-cert"))?;
+        let is_optional = self.tls_optional == Some(true);
+        let listen = match self.tls_port {
+            Some(port) => match self.tcp_endpoints(port) {
+                none if none.is_empty() => vec![Endpoint::Loopback { port }],
+                endpoints => endpoints,
+            },
+            None if is_optional => Vec::new(),
+            None => {
+                let is_unix = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Unix(_));
+                let (unix, tcp) = config.listen.drain(..).partition(is_unix);
+                config.listen = unix;
+                tcp
+            }
+        };
+        if listen.is_empty() && !is_optional {
+            return Err(requires("tls-cert", "host or tls-port: a Unix socket has no TLS"));
+        }
+        let handshake_timeout = self.tls_handshake_timeout.and_then(Seconds::unless_zero);
+        let Some(handshake_timeout) = handshake_timeout else {
+            let what = "must be longer than 0 seconds".to_owned();
+            return Err(Invalid { setting: "tls-handshake-timeout", what });
+        };
+        config.tls = Some(TlsSettings { files, listen, is_optional, handshake_timeout });
+        Ok(())
+    }
+
+    fn master_tls(&self) -> Result<Option<TlsClientSettings>, Invalid> {
+        let (certificate, key) = (self.master_tls_cert.clone(), self.master_tls_key.clone());
+        let is_insecure = self.master_tls_insecure == Some(true);
+        if self.master_tls != Some(true) {
+            for (setting, is_set) in [
+                ("master-tls-ca", self.master_tls_ca.is_some()),
+                ("master-tls-insecure", is_insecure),
+                ("master-tls-cert", certificate.is_some()),
+                ("master-tls-key", key.is_some()),
+            ] {
+                if is_set {
+                    return Err(requires(setting, "master-tls"));
+                }
+            }
+            return Ok(None);
+        }
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(requires("master-tls-cert", "master-tls-key")),
+            (None, Some(_)) => return Err(requires("master-tls-key", "master-tls-cert")),
+        };
+        let settings = TlsClientSettings {
+            authorities: self.master_tls_ca.clone(),
+            server_name: None,
+            accepts_any_server: is_insecure,
+            identity,
+        };
+        settings.read().map_err(invalid("master-tls"))?;
+        Ok(Some(settings))
+    }
+
     fn endpoints(&self) -> Vec<Endpoint> {
         let port = self.port.unwrap_or_default();
-        let hosts = self.host.iter().flat_map(|hosts| &hosts.0).cloned();
-        let mut endpoints: Vec<Endpoint> =
-            hosts.map(|host| Endpoint::Tcp { host: Some(host), port }).collect();
+        let mut endpoints = self.tcp_endpoints(port);
         endpoints.extend(self.unix.clone().map(Endpoint::Unix));
         if endpoints.is_empty() {
             endpoints.push(Endpoint::Loopback { port });
@@ -145,6 +229,7 @@ impl Settings {
                 Some(Seed::Always) => Seeding::Always,
             },
             compresses: self.seed_compressed.unwrap_or_default(),
+            tls: self.master_tls()?,
         };
         if self.semi_sync.is_some() && self.update_log.is_none() {
             return Err(requires("semi-sync", "update-log"));
@@ -184,14 +269,21 @@ impl Settings {
         }
         let has_tcp = |settings: &Self| settings.unix.is_none() || settings.host.is_some();
         let shares_host = self.host.is_none() || other.host.is_none() || self.host == other.host;
-        let port = self.port.filter(|port| *port > 0 && other.port == Some(*port));
-        match port {
-            Some(port) if has_tcp(self) && has_tcp(other) && shares_host => {
+        let ports = |settings: &Self| {
+            let port = settings.port.filter(|_| has_tcp(settings));
+            [("port", port), ("tls-port", settings.tls_port)]
+        };
+        let others = ports(other);
+        let is_taken = |port: u16| {
+            port > 0 && shares_host && others.iter().any(|(_, other)| *other == Some(port))
+        };
+        for (setting, port) in ports(self) {
+            if let Some(port) = port.filter(|port| is_taken(*port)) {
                 let what = format!("{port} is that of another database too; choose another");
-                Err(Invalid { setting: "port", what })
+                return Err(Invalid { setting, what });
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 

@@ -41,6 +41,24 @@ settings! {
         unix: PathBuf = Setting::unset("PATH", "\"tyrant.sock\"", "none").of_one_database();
     }
 
+    "TLS" {
+        /// Take TLS with the certificates in this file (PEM), which SIGHUP reads again; port then
+        /// requires TLS, unless tls-port or tls-optional is given; requires tls-key
+        tls_cert: PathBuf = Setting::unset("FILE", "\"server.pem\"", "no TLS");
+        /// With tls-cert: the key of the certificate (PEM)
+        tls_key: PathBuf = Setting::unset("FILE", "\"server.key\"", "no TLS");
+        /// With tls-cert: require each client to have a certificate of an authority in this file;
+        /// its common name is the user
+        tls_client_ca: PathBuf = Setting::unset(
+            "FILE", "\"clients.pem\"", "clients need no certificate");
+        /// With tls-cert: require TLS on this port, and take connections without it on port
+        tls_port: u16 = Setting::unset("PORT", "1979", "port").of_one_database();
+        /// With tls-cert: take connections with TLS and without it on port
+        tls_optional: bool = Setting::switch();
+        /// With tls-cert: limit the time of a handshake, in seconds
+        tls_handshake_timeout: Seconds = Setting::new("S", "10");
+    }
+
     "Limits" {
         /// Run at most N event loops
         threads: Count = Setting::unset("N", "2", "one per core");
@@ -136,6 +154,18 @@ settings! {
     "Replication" {
         /// Follow this server; requires server-id
         master: Server = Setting::unset("HOST:PORT", "\"10.0.0.1:1978\"", "none");
+        /// Connect to masters with TLS, and verify them by the authorities of the system or those of
+        /// master-tls-ca
+        master_tls: bool = Setting::switch();
+        /// With master-tls: verify masters by the authorities in this file (PEM)
+        master_tls_ca: PathBuf = Setting::unset(
+            "FILE", "\"authority.pem\"", "the authorities of the system");
+        /// With master-tls: do not verify masters; then anyone in between can read and change all
+        master_tls_insecure: bool = Setting::switch();
+        /// With master-tls: show masters this certificate (PEM); requires master-tls-key
+        master_tls_cert: PathBuf = Setting::unset("FILE", "\"replica.pem\"", "none");
+        /// With master-tls: the key of that certificate (PEM)
+        master_tls_key: PathBuf = Setting::unset("FILE", "\"replica.key\"", "none");
         /// Store how far this server has followed in this file
         position_file: PathBuf = Setting::new("PATH", "\"tyrant.rts\"")
             .of_one_database().also(&["rts"]);

@@ -12,6 +12,7 @@ mod serve;
 mod systemd;
 mod table;
 mod tcrmgr;
+mod tls;
 mod tree;
 mod ttserver;
 mod tyrant;

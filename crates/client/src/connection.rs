@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Address, Error, Result, Settings};
@@ -171,6 +172,12 @@ fn named(error: io::Error) -> io::Error {
     }
 }
 
+fn configure_tcp(stream: &TcpStream, settings: &Settings) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(settings.read_timeout)?;
+    stream.set_write_timeout(settings.write_timeout)
+}
+
 fn connect(host: &str, port: u16, settings: &Settings) -> Result<TcpStream> {
     let mut last_error = io::Error::from(ErrorKind::NotFound);
     let mut found = false;
@@ -190,13 +197,25 @@ fn connect(host: &str, port: u16, settings: &Settings) -> Result<TcpStream> {
 
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Arc<tls::Stream>),
     Unix(UnixStream),
 }
 
 impl Stream {
     pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Self> {
         let stream = match address {
-            Address::Tcp { host, port } => Stream::Tcp(connect(host, *port, settings)?),
+            Address::Tcp { host, port } => {
+                let socket = connect(host, *port, settings)?;
+                match &settings.tls {
+                    None => Stream::Tcp(socket),
+                    Some(config) => {
+                        let timeout = settings.connect_timeout;
+                        let stream = tls::Stream::connect(socket, config, host, timeout);
+                        let named = |error| Error::Handshake(named(error));
+                        Stream::Tls(Arc::new(stream.map_err(named)?))
+                    }
+                }
+            }
             Address::Unix(path) => {
                 Stream::Unix(UnixStream::connect(path).map_err(Error::ConnectionRefused)?)
             }
@@ -209,6 +228,7 @@ impl Stream {
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Tls(stream) => Ok(Stream::Tls(Arc::clone(stream))),
             Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
         }
     }
@@ -218,17 +238,15 @@ impl Stream {
         // It can only fail if the stream has already ended.
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Tls(stream) => stream.shut_down(),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 
     fn configure(&self, settings: &Settings) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(settings.read_timeout)?;
-                stream.set_write_timeout(settings.write_timeout)
-            }
+            Stream::Tcp(stream) => configure_tcp(stream, settings),
+            Stream::Tls(stream) => configure_tcp(stream.socket(), settings),
             Stream::Unix(stream) => {
                 stream.set_read_timeout(settings.read_timeout)?;
                 stream.set_write_timeout(settings.write_timeout)
@@ -240,6 +258,7 @@ impl Stream {
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+            Stream::Tls(stream) => stream.socket().set_read_timeout(timeout),
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
@@ -247,6 +266,7 @@ impl Stream {
     fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Stream::Tls(stream) => stream.socket().set_nonblocking(nonblocking),
             Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
         }
     }
@@ -263,6 +283,7 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Tls(stream) => (&**stream).read(buffer),
             Stream::Unix(stream) => stream.read(buffer),
         }
     }
@@ -272,6 +293,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Tls(stream) => (&**stream).write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
         }
     }

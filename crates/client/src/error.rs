@@ -18,6 +18,10 @@ pub enum Error {
     /// No address accepted the connection in time.
     #[error("connection refused")]
     ConnectionRefused(#[source] io::Error),
+    /// The handshake of TLS failed: the server is not trusted, refuses the client, or does not
+    /// speak TLS.
+    #[error("TLS handshake failed")]
+    Handshake(#[source] io::Error),
     /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
@@ -46,7 +50,7 @@ impl Error {
         match self {
             Error::InvalidOperation | Error::BadSearch(_) => 1,
             Error::HostNotFound(_) => 2,
-            Error::ConnectionRefused(_) => 3,
+            Error::ConnectionRefused(_) | Error::Handshake(_) => 3,
             Error::Send(_) => 4,
             Error::Receive(_) => 5,
             Error::ExistingRecord => 6,
@@ -68,6 +72,7 @@ mod tests {
             (Error::BadSearch("no such operator".into()), 1, "no such operator"),
             (Error::HostNotFound(io()), 2, "host not found"),
             (Error::ConnectionRefused(io()), 3, "connection refused"),
+            (Error::Handshake(io()), 3, "TLS handshake failed"),
             (Error::Send(io()), 4, "send error"),
             (Error::Receive(io()), 5, "recv error"),
             (Error::ExistingRecord, 6, "existing record"),

@@ -46,4 +46,5 @@ pub use pool::{Pool, Pooled};
 pub use replica_link::{Acknowledger, ReplicaLink, SubscribeRequest};
 pub use settings::Settings;
 pub use table::{Row, Search, SetOperation};
+pub use tls::{ClientConfig as TlsConfig, ClientSettings as TlsSettings};
 pub use updates::{Interrupter, UpdateStream};

@@ -48,7 +48,9 @@ impl Pool {
                 // The server may have closed it while it was idle.
                 Some(client) if !client.is_alive() => continue,
                 Some(client) => client,
-                None => Arc::new(Client::connect_with(self.address.clone(), self.settings)?),
+                None => {
+                    Arc::new(Client::connect_with(self.address.clone(), self.settings.clone())?)
+                }
             };
             return Ok(Pooled { client, permit });
         }

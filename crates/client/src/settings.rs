@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use tls::ClientConfig;
+
 use crate::limits::RESPONSE_BYTES_MAX;
 
-/// Timeouts and the memory limit of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Timeouts and the memory limit of a client, and how it connects.
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Longest wait for a connection, per address that a host name resolves to. Connecting to a
     /// Unix socket does not wait.
@@ -16,6 +18,8 @@ pub struct Settings {
     pub write_timeout: Option<Duration>,
     /// Most memory for the response to one request, or for all responses to one pipeline, in bytes.
     pub response_bytes_max: usize,
+    /// How TCP connections use TLS; `None` is without it. Connections to a Unix socket never do.
+    pub tls: Option<ClientConfig>,
 }
 
 impl Default for Settings {
@@ -26,6 +30,7 @@ impl Default for Settings {
             read_timeout: Some(Duration::from_secs(60)),
             write_timeout: Some(Duration::from_secs(60)),
             response_bytes_max: RESPONSE_BYTES_MAX,
+            tls: None,
         }
     }
 }

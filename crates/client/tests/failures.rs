@@ -86,7 +86,7 @@ fn empty_elements_of_a_list_count_towards_the_limit() {
             stream.read_exact(&mut request).expect("a request");
             stream.write_all(&list(count)).expect("a sent response");
         }]);
-        let client = Client::connect_with(address, settings).unwrap();
+        let client = Client::connect_with(address, settings.clone()).unwrap();
         let keys = client.keys_with_prefix(b"", None);
         assert_eq!(keys.map(|keys| keys.len()).ok(), fits.then_some(count as usize));
         server.join().unwrap();

@@ -73,6 +73,6 @@ pub use replication::{
 };
 pub use server::{Handle, Server};
 pub use store::position_file::POSITION_FILE;
-pub use tls::{ServerFiles, Session as TlsSession};
+pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};
 pub use upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use wire::memcached::Dialect;

@@ -59,6 +59,9 @@ pub struct Following {
     pub seeding: Seeding,
     /// Whether the initial sync is compressed.
     pub compresses: bool,
+    /// How masters are connected to with TLS; `None` is without it. The files are read for each
+    /// connection.
+    pub tls: Option<tls::ClientSettings>,
 }
 
 /// Condition under which a replica becomes a copy of its master. Requires a master of this project.
@@ -84,6 +87,7 @@ impl Default for Following {
             is_writable: true,
             seeding: Seeding::default(),
             compresses: false,
+            tls: None,
         }
     }
 }
@@ -110,6 +114,7 @@ pub(crate) struct Follower {
     position: PathBuf,
     pub(super) seeding: Seeding,
     pub(super) compresses: bool,
+    pub(super) tls: Option<tls::ClientSettings>,
     pub(super) state: Mutex<State>,
     pub(super) progress: Progress,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
@@ -183,6 +188,7 @@ impl Follower {
             position: following.position.clone(),
             seeding: following.seeding,
             compresses: following.compresses,
+            tls: following.tls.clone(),
             state: Mutex::default(),
             progress: Progress::default(),
             gate: Arc::clone(gate),

@@ -85,7 +85,12 @@ impl ReplicaSession<'_> {
 
     fn connect(&self, master: &Master, position: &mut Position) -> Result<End, End> {
         let Master { host, port } = master;
+        let tls = match self.follower.tls.as_ref().map(tls::ClientSettings::read).transpose() {
+            Ok(tls) => tls,
+            Err(error) => return End::Lost(format!("cannot use TLS: {error}")),
+        };
         let settings = Settings {
+            tls,
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(TOKYO_TYRANT_SILENCE_MAX),
             ..Settings::default()

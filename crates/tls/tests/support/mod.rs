@@ -1,6 +1,7 @@
 //! Certificates for tests: an authority, and files of what it certifies.
 
 #![allow(dead_code, reason = "each suite uses a part")]
+#![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,

@@ -1,0 +1,207 @@
+//! TLS: the real programs, curl and openssl over it.
+
+#[path = "../../../crates/tls/tests/support/mod.rs"]
+mod certificates;
+
+use crate::process::{Server, exchange, fail, run, succeed, wait_for};
+use certificates::{Authority, Files};
+use rustix::process::Signal;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+fn options(files: &Files) -> Vec<String> {
+    let (certificate, key) = (text(&files.certificate), text(&files.key));
+    ["--tls-cert", certificate, "--tls-key", key].map(str::to_owned).to_vec()
+}
+
+fn serve(database: &str, files: &Files, further: &[&str]) -> Server {
+    let options = options(files);
+    let options: Vec<&str> =
+        options.iter().map(String::as_str).chain(further.iter().copied()).collect();
+    Server::tyrant(database, &options)
+}
+
+/// Runs a program with an input.
+fn external(program: &str, arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect(program);
+    // A program that is refused may end before it reads all.
+    let _ = child.stdin.take().expect("its input").write_all(input.as_bytes());
+    child.wait_with_output().expect(program)
+}
+
+fn openssl(
+    server: &Server,
+    authority: &Authority,
+    further: &[&str],
+    input: &str,
+) -> (bool, String) {
+    let (address, file) = (server.address(), authority.file());
+    let arguments = ["s_client", "-connect", &address, "-CAfile", text(&file), "-quiet"];
+    let strict = ["-verify_return_error", "-verify_ip", "127.0.0.1", "-no_ign_eof"];
+    let output = external("openssl", &[&arguments[..], &strict, further].concat(), input);
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn the_tools_connect_with_tls_and_check_the_server() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = serve("casket.tch", &authority.server(&["127.0.0.1"]), &["--copy-dir", "."]);
+    let (address, file, wrong) = (server.address(), authority.file(), other.file());
+    let trusting = ["--server", &address, "--tls-ca", text(&file)];
+    succeed("tyrant", &[&["put", "color", "blue"][..], &trusting].concat());
+    assert_eq!(succeed("tyrant", &[&["get", "color"][..], &trusting].concat()), "blue\n");
+    succeed("tyrant", &["get", "color", "--server", &address, "--tls-insecure"]);
+    let repository = server.folder.path().join("repository");
+    let create = [&["backup", "create", text(&repository)][..], &trusting].concat();
+    succeed("tyrant", &create);
+    succeed("tyrant", &["backup", "verify", text(&repository)]);
+    succeed("tyrant", &[&["replicas"][..], &trusting].concat());
+    for (arguments, reason) in [
+        (&["--tls-ca", text(&wrong)][..], "UnknownIssuer"),
+        (&["--tls-ca", text(&file), "--tls-name", "elsewhere"], "not valid for name"),
+        (&["--tls"], "invalid peer certificate"),
+        (&["--tls-ca", "/nowhere"], "cannot read /nowhere"),
+    ] {
+        let arguments = [&["get", "color", "--server", &address][..], arguments].concat();
+        let error = fail("tyrant", &arguments);
+        assert!(error.contains(reason), "{error}");
+    }
+    let error = fail("tyrant", &["get", "color", "--server", &address]);
+    assert!(error.contains(&address), "{error}");
+}
+
+#[test]
+fn openssl_and_curl_speak_with_the_server_and_weak_protocols_are_refused() {
+    let authority = Authority::new();
+    let server = serve("casket.tch", &authority.server(&["127.0.0.1"]), &["--webdav"]);
+    for version in ["-tls1_3", "-tls1_2"] {
+        let input = "set k 0 0 1\r\nv\r\nget k\r\nquit\r\n";
+        let (_, reply) = openssl(&server, &authority, &[version, "-ign_eof"], input);
+        assert_eq!(reply, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n", "{version}");
+    }
+    for weak in [
+        &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..],
+        &["-tls1_2", "-cipher", "AES128-GCM-SHA256:AES256-SHA:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "DHE-RSA-AES128-GCM-SHA256:ADH:NULL:@SECLEVEL=0"],
+    ] {
+        let (is_ok, reply) = openssl(&server, &authority, weak, "version\r\nquit\r\n");
+        assert!(!is_ok && reply.is_empty(), "{weak:?}: {reply}");
+    }
+    let file = authority.file();
+    let curl = |arguments: &[&str]| {
+        let common = ["--silent", "--show-error", "--fail", "--cacert", text(&file)];
+        let output = external("curl", &[&common[..], arguments].concat(), "");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let url = format!("https://{}/", server.address());
+    assert_eq!(curl(&[&format!("{url}k")]), "v");
+    // WebDAV has the connection, and its session, from the first of its methods on.
+    let value = "w".repeat(300_000);
+    std::fs::write(server.folder.path().join("value"), &value).expect("a file");
+    let upload = server.folder.path().join("value");
+    curl(&["--request", "MKCOL", &format!("{url}folder/")]);
+    curl(&["--upload-file", text(&upload), &format!("{url}folder/file")]);
+    let listing =
+        curl(&["--request", "PROPFIND", "--header", "Depth: 1", &format!("{url}folder/")]);
+    assert!(listing.contains("folder/file") && listing.contains("300000"), "{listing}");
+    let file_url = format!("{url}folder/file");
+    let moved = format!("Destination: {url}folder/moved");
+    curl(&["--request", "MOVE", "--header", &moved, &file_url]);
+    let twice = curl(&[&format!("{url}folder/moved"), &format!("{url}folder/moved")]);
+    assert!(twice == format!("{value}{value}"), "{} bytes", twice.len());
+}
+
+#[test]
+fn a_replica_seeds_itself_and_follows_over_tls_with_a_certificate_of_its_own() {
+    let authority = Authority::new();
+    let files = authority.server(&["127.0.0.1"]);
+    let (file, client) = (authority.file(), authority.client("replica"));
+    let master = serve(
+        "casket.tch",
+        &files,
+        &["--server-id", "1", "--update-log", "ulog", "--tls-client-ca", text(&file)],
+    );
+    let master_address = master.address();
+    let shown = ["--tls-cert", text(&client.certificate), "--tls-key", text(&client.key)];
+    let at_master = [&["--server", &master_address, "--tls-ca", text(&file)][..], &shown].concat();
+    let put = |key: &str| {
+        succeed("tyrant", &[&["put", key, "value"][..], &at_master].concat());
+    };
+    put("before");
+    let error = fail("tyrant", &["get", "k", "--server", &master_address, "--tls-ca", text(&file)]);
+    assert!(error.contains("alert"), "{error}");
+    let following = [
+        &["--server-id", "2", "--master", &master_address, "--master-tls"][..],
+        &["--master-tls-ca", text(&file), "--master-tls-cert", text(&client.certificate)],
+        &["--master-tls-key", text(&client.key)],
+    ]
+    .concat();
+    let replica = Server::tyrant("casket.tch", &following);
+    let holds = |key: &str| {
+        let output = run("tyrant", &["get", key, "--server", &replica.address()]);
+        output.status.success().then_some(())
+    };
+    wait_for("the copy", || holds("before"));
+    put("after");
+    wait_for("the change", || holds("after"));
+}
+
+#[test]
+fn a_hangup_reads_the_certificates_again_and_keeps_the_connections() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let files = authority.server(&["127.0.0.1"]);
+    let server = serve("casket.tch", &files, &["--tls-optional"]);
+    let mut plain = server.connect();
+    let (address, file, new) = (server.address(), authority.file(), other.file());
+    let get = |authority: &Path| {
+        run("tyrant", &["get", "k", "--server", &address, "--tls-ca", text(authority)])
+    };
+    let is_refused = |authority: &Path| {
+        let output = get(authority);
+        String::from_utf8_lossy(&output.stderr).contains("invalid peer certificate")
+    };
+    assert!(!is_refused(&file) && is_refused(&new));
+    let replacement = other.server(&["127.0.0.1"]);
+    std::fs::copy(&replacement.certificate, &files.certificate).expect("a copy");
+    std::fs::copy(&replacement.key, &files.key).expect("a copy");
+    server.signal(Signal::HUP);
+    wait_for("the new certificate", || (!is_refused(&new)).then_some(()));
+    assert!(is_refused(&file));
+    exchange(&mut plain, "get k\r\n", "END\r\n");
+    std::fs::write(&files.key, "no key").expect("a file");
+    server.signal(Signal::HUP);
+    wait_for("an error", || server.log().contains("no private key in").then_some(()));
+    assert!(!is_refused(&new));
+}
+
+#[test]
+fn settings_of_tls_that_cannot_be_in_effect_are_named() {
+    let authority = Authority::new();
+    let files = authority.server(&["127.0.0.1"]);
+    let (certificate, key) = (text(&files.certificate), text(&files.key));
+    for (arguments, reason) in [
+        (&["--tls-cert", certificate][..], "tls-cert: requires tls-key"),
+        (&["--tls-key", key], "tls-key: requires tls-cert"),
+        (&["--tls-optional"], "tls-optional: requires tls-cert"),
+        (&["--tls-cert", key, "--tls-key", key], "no certificate in"),
+        (&["--tls-cert", certificate, "--tls-key", "/nowhere"], "cannot read /nowhere"),
+        (
+            &["--tls-cert", certificate, "--tls-key", key, "--unix", "s"],
+            "requires host or tls-port",
+        ),
+        (&["--master-tls-insecure"], "master-tls-insecure: requires master-tls"),
+    ] {
+        let error = fail("tyrant", &[&["serve", "*"][..], arguments].concat());
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+}

@@ -154,8 +154,8 @@ settings! {
     "Replication" {
         /// Follow this server; requires server-id
         master: Server = Setting::unset("HOST:PORT", "\"10.0.0.1:1978\"", "none");
-        /// Connect to masters with TLS, and verify them by the authorities of the system or those of
-        /// master-tls-ca
+        /// Connect to masters with TLS, and verify them by the authorities of the system or those
+        /// of master-tls-ca
         master_tls: bool = Setting::switch();
         /// With master-tls: verify masters by the authorities in this file (PEM)
         master_tls_ca: PathBuf = Setting::unset(

@@ -87,7 +87,7 @@ impl ReplicaSession<'_> {
         let Master { host, port } = master;
         let tls = match self.follower.tls.as_ref().map(tls::ClientSettings::read).transpose() {
             Ok(tls) => tls,
-            Err(error) => return End::Lost(format!("cannot use TLS: {error}")),
+            Err(error) => return Err(End::Lost(format!("cannot use TLS: {error}"))),
         };
         let settings = Settings {
             tls,

@@ -1,0 +1,44 @@
+//! Cost of calls: the time of one call of functions that do little, on one thread.
+//!
+//! `cargo bench -p tyrant-scripts`
+
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
+
+use cabinet::{Database, Options};
+use scripts::{Allowed, Limits, Scripts, Source};
+use server::{Config, Endpoint, Extension, Server};
+use std::time::Instant;
+
+const CODE: &str = "
+function empty() end
+function echo(key, value) return value end
+function put(key, value) return _put(key, value) end
+function get(key) return _get(key) end
+function find(key, value) return value:find('l+') end
+function pcalled(key) return pcall(type, key) end
+function loop() for i = 1, 1000 do end return 1 end
+";
+
+const CALLS: u32 = 200_000;
+
+fn main() {
+    let listen = vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }];
+    let database = Database::open_with("*", &Options::default()).unwrap();
+    let server = Server::bind(Config { listen, ..Config::default() }, database).unwrap();
+    let records = server.script_records(0, 1);
+    let source = Source::Inline(CODE.into());
+    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
+    scripts.begin(&records);
+    for name in ["empty", "echo", "put", "get", "find", "pcalled", "loop"] {
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                scripts.call(&records, name.as_bytes(), b"key", b"hello").unwrap();
+            }
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        println!("{name}: {:.0} ns per call", best * 1e9 / f64::from(CALLS));
+    }
+    scripts.end(&records);
+}

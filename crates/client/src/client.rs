@@ -10,6 +10,12 @@ use wire::binary::{Function, Request, StringsBuffer, double_to_parts, encode};
 use crate::connection::Connection;
 use crate::{Address, Error, Pipeline, Result, Settings};
 
+/// Option of [`Client::ext`]: no other locked call on the same key runs meanwhile.
+pub const LOCK_RECORD: u32 = 1;
+
+/// Option of [`Client::ext`]: no other locked call runs meanwhile.
+pub const LOCK_ALL: u32 = 2;
+
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
@@ -181,7 +187,8 @@ impl Client {
             .ok_or(Error::ExistingRecord)
     }
 
-    /// Calls a function of the server's script. `options`: 1 locks the record, 2 locks everything.
+    /// Calls a function of the server's script. `options` is 0, [`LOCK_RECORD`] or [`LOCK_ALL`].
+    /// Fails with [`Error::Miscellaneous`] if the function has no result.
     pub fn ext(&self, name: &[u8], options: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let request = Request::Ext { name, options, key, value };
         self.call(&request, |connection| connection.read_if_ok(Connection::read_string))?

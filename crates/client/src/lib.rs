@@ -38,7 +38,7 @@ mod table;
 mod updates;
 
 pub use address::Address;
-pub use client::{Client, Pair};
+pub use client::{Client, LOCK_ALL, LOCK_RECORD, Pair};
 pub use error::{Error, Result};
 pub use functions::CheckState;
 pub use pipeline::{Pipeline, Reply};

@@ -70,8 +70,13 @@ pub const SCRIPT_QUEUE_MAX: usize = 1024;
 pub struct Periodic {
     /// Name of the function.
     pub function: String,
-    /// Time from the beginning of a call to that of the next; at least 1 ms.
+    /// Time from the beginning of a call to that of the next.
     pub every: Duration,
+}
+
+impl Periodic {
+    /// Shortest interval. A shorter one counts as this.
+    pub const EVERY_MIN: Duration = Duration::from_millis(1);
 }
 
 /// Reason why a function failed, in a short text for its caller. The extension has logged it.

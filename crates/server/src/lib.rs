@@ -37,6 +37,7 @@ mod net;
 mod ops;
 mod protocol;
 mod replication;
+mod script_locks;
 mod server;
 mod shared;
 mod stop_signal;

@@ -17,6 +17,7 @@ use crate::ops::remote::Remote;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::replication::{ReplicaRequest, Replication, SemiSync};
+use crate::script_locks::ScriptLocks;
 use crate::stop_signal::StopSignal;
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
     /// Stats of the extension, set if there is one.
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
+    pub(crate) script_locks: ScriptLocks,
 }
 
 /// Stats of the functions that clients call.
@@ -155,6 +157,7 @@ impl Shared {
             scheduler: OnceLock::new(),
             scripts: OnceLock::new(),
             certificates,
+            script_locks: ScriptLocks::default(),
             entity_tags: EntityTags::new(served.kind),
             logins: Logins::new(),
             cursor: Mutex::default(),

@@ -290,6 +290,54 @@ fn a_lock_of_a_record_holds_up_no_other_call() {
 }
 
 #[test]
+fn writes_of_memcached_that_change_a_value_wait_for_a_locked_call_on_it_and_others_do_not() {
+    for (options, other) in [(RECORD, "other"), (ALL, "k")] {
+        let (server, functions) = started();
+        server.connect().exchange("set k 0 0 1\r\n5\r\n", "STORED\r\n");
+        server.connect().exchange("set other 0 0 1\r\n5\r\n", "STORED\r\n");
+        let mut holder = server.connect();
+        holder.send(&ext("blocked", options, "k", ""));
+        functions.await_blocked(1);
+        let mut waiting = server.connect();
+        waiting.send(b"incr k 1\r\nappend k 0 0 1\r\nx\r\nreplace k 0 0 1\r\ny\r\nget k\r\n");
+        wait_until(|| stats(&server, "script_queue") == 1);
+        let mut client = server.connect();
+        client.exchange("get k\r\n", "VALUE k 0 1\r\n5\r\nEND\r\n");
+        client.exchange(format!("set {other} 0 0 1\r\n7\r\n"), "STORED\r\n");
+        if options == RECORD {
+            client.exchange("incr other 1\r\n", "8\r\n");
+        }
+        functions.release();
+        holder.expect(result("released"));
+        let sum = if other == "k" { 8 } else { 6 };
+        waiting.expect(format!("{sum}\r\nSTORED\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n"));
+    }
+}
+
+#[test]
+fn increments_between_locked_calls_are_not_lost() {
+    let (server, _) = started();
+    server.connect().exchange("set k 0 0 1\r\n0\r\n", "STORED\r\n");
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    if number % 2 == 0 {
+                        client.send(&ext("add", RECORD, "k", ""));
+                        read_result(&mut client);
+                    } else {
+                        client.send(b"incr k 1\r\n");
+                        client.read_until(b"\r\n");
+                    }
+                }
+            });
+        }
+    });
+    server.connect().exchange("get k\r\n", "VALUE k 0 3\r\n800\r\nEND\r\n");
+}
+
+#[test]
 fn other_requests_go_on_while_every_script_thread_is_busy() {
     let folder = tempfile::tempdir().unwrap();
     let (server, functions) = start(config(), settings(2), &hash(folder.path()));

@@ -5,10 +5,12 @@
 //! place.
 
 use crate::budget::Charge;
+use crate::counters::Counters;
 use crate::net::hub::Hub;
-use crate::net::mailbox::{Mailbox, Message};
+use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
+use crate::net::script_pool::{ScriptJob, ScriptWork};
 use crate::net::slab::Token;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::session::Session;
@@ -34,17 +36,21 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Execute one request of a connection.
-    Execute {
-        token: Token,
-        request: Vec<u8>,
-        session: Box<Session>,
-        /// File descriptor of the connection, which `stat` shows.
-        descriptor: i32,
-        /// Charge for the bytes of the request.
-        charge: Charge,
-    },
+    Execute(RequestTask),
     /// Wait until a position is durable or cannot become durable.
     AwaitDurable(LogPosition),
+}
+
+/// A request of a connection.
+#[derive(Debug)]
+pub(crate) struct RequestTask {
+    pub(crate) token: Token,
+    pub(crate) request: Vec<u8>,
+    pub(crate) session: Box<Session>,
+    /// File descriptor of the connection, which `stat` shows.
+    pub(crate) descriptor: i32,
+    /// Charge for the bytes of the request.
+    pub(crate) charge: Charge,
 }
 
 /// Result of a request.
@@ -152,61 +158,80 @@ pub(crate) fn work(hub: &Hub) {
             }
         };
         hub.wake_parked();
-        let mailbox: &Mailbox = &hub.mailboxes[event_loop];
         match task {
-            Task::Execute { token, request, mut session, descriptor, charge } => {
-                scratch.reserve(REPLY_CAPACITY_BYTES);
-                // Bytes of a body do not tell the protocol.
-                let is_upload = session.http.is_receiving();
-                let mut context = Context {
-                    shared,
-                    database: &shared.served.database,
-                    may_block: true,
-                    counters: &counters,
-                    session: &mut session,
-                    descriptor,
-                    mutated: false,
-                    charge: None,
-                };
-                let step = protocol::step(&mut context, &request, &mut scratch);
-                let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
-                let acknowledgement = context.mutated.then(|| {
-                    (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
-                });
-                let reply_charge = context.charge.take();
-                let mutated = context.mutated;
-                let mut output = if reply_charge.is_some() {
-                    // The charge covers the length, not the capacity.
-                    scratch.shrink_to_fit();
-                    std::mem::take(&mut scratch)
-                } else {
-                    scratch.clone()
-                };
-                scratch.clear();
-                let next = match step {
-                    // A change that is not in the log must not be acknowledged.
-                    _ if mutated && !shared.served.flush_update_log() => {
-                        output.clear();
-                        refusal.write(shared.log_failure(), &mut output);
-                        Next::Refuse
-                    }
-                    Step::Executed { next, .. } => next,
-                    // The call is in the session.
-                    Step::Called { .. } => Next::GoOn,
-                    // The loop has parsed a complete request, and nothing blocks if waiting is
-                    // allowed.
-                    Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
-                };
-                drop((request, charge));
-                let session = *session;
-                let reply = PooledReply { output, charge: reply_charge, next, acknowledgement };
-                let completion = Completion { session, reply };
-                mailbox.post(Message::Completion(token, completion));
-            }
+            Task::Execute(task) => execute(hub, &counters, event_loop, task, &mut scratch),
             Task::AwaitDurable(position) => {
                 let failed = shared.served.database.wait_durable(position).is_err();
-                mailbox.post(Message::Durable { failed });
+                hub.mailboxes[event_loop].post(Message::Durable { failed });
             }
         }
     }
+}
+
+/// Executes a request, and posts its reply. `scratch` is empty before and afterwards.
+pub(crate) fn execute(
+    hub: &Hub,
+    counters: &Counters,
+    event_loop: usize,
+    task: RequestTask,
+    scratch: &mut Vec<u8>,
+) {
+    let shared = &*hub.shared;
+    let RequestTask { token, request, mut session, descriptor, charge } = task;
+    scratch.reserve(REPLY_CAPACITY_BYTES);
+    // Bytes of a body do not tell the protocol.
+    let is_upload = session.http.is_receiving();
+    let mut context = Context {
+        shared,
+        database: &shared.served.database,
+        may_block: true,
+        counters: counters,
+        session: &mut session,
+        descriptor,
+        mutated: false,
+        charge: None,
+    };
+    let step = protocol::step(&mut context, &request, scratch);
+    if let Some(lock) = context.session.awaited_lock.take() {
+        // A script thread continues. This one must not wait for scripts.
+        let task = RequestTask { token, request, session, descriptor, charge };
+        let task = ScriptWork::Request(Box::new(task), lock);
+        hub.scripts.force_place();
+        hub.scripts.submit(&mut vec![ScriptJob { event_loop, task }]);
+        scratch.clear();
+        return;
+    }
+    let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
+    let acknowledgement = context
+        .mutated
+        .then(|| (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal }));
+    let reply_charge = context.charge.take();
+    let mutated = context.mutated;
+    let mut output = if reply_charge.is_some() {
+        // The charge covers the length, not the capacity.
+        scratch.shrink_to_fit();
+        std::mem::take(scratch)
+    } else {
+        scratch.clone()
+    };
+    scratch.clear();
+    let next = match step {
+        // A change that is not in the log must not be acknowledged.
+        _ if mutated && !shared.served.flush_update_log() => {
+            output.clear();
+            refusal.write(shared.log_failure(), &mut output);
+            Next::Refuse
+        }
+        Step::Executed { next, .. } => next,
+        // The call is in the session.
+        Step::Called { .. } => Next::GoOn,
+        // The loop has parsed a complete request, and nothing blocks if waiting is
+        // allowed.
+        Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
+    };
+    drop((request, charge));
+    let session = *session;
+    let reply = PooledReply { output, charge: reply_charge, next, acknowledgement };
+    let completion = Completion { session, reply };
+    hub.mailboxes[event_loop].post(Message::Completion(token, completion));
 }

@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) peer: Option<Box<Peer>>,
     /// Call that the present request has left to a script thread.
     pub(crate) call: Option<Box<ScriptCall>>,
+    /// Script lock that the present request has to wait for.
+    pub(crate) awaited_lock: Option<usize>,
     /// SASL has begun, and expects name and password with its next step.
     pub(crate) expects_credentials: bool,
 }

@@ -10,10 +10,10 @@ use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
-use crate::net::script_pool::{CallCompletion, ScriptJob};
+use crate::net::script_pool::{CallCompletion, ScriptJob, ScriptWork};
 use crate::net::slab::Token;
 use crate::net::transport::Transport;
-use crate::net::worker_pool::{Completion, Job, Task};
+use crate::net::worker_pool::{Completion, Job, RequestTask, Task};
 use crate::ops::failure::Failure;
 use crate::ops::remote::Answered;
 use crate::protocol::refusal::Refusal;
@@ -29,6 +29,18 @@ use std::sync::atomic::Ordering;
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
+
+/// Returns the task to execute a request of a connection, with its session.
+fn request_task(
+    token: Token,
+    connection: &mut Connection,
+    request: &[u8],
+    charge: Charge,
+) -> RequestTask {
+    let request = request.to_vec();
+    let session = Box::new(std::mem::take(&mut connection.session));
+    RequestTask { token, request, session, descriptor: connection.descriptor(), charge }
+}
 
 /// Number of calls of a round that are submitted before it ends.
 const CALLS_MAX: usize = 32;
@@ -301,9 +313,13 @@ impl LoopState {
             }
             return consumed;
         }
-        let is_placed = match connection.session.call.take() {
-            Some(call) => self.call(token, connection, call, self.hub.scripts.take_place()),
-            None => self.pool(token, connection, &input[consumed..consumed + bytes]),
+        let request = &input[consumed..consumed + bytes];
+        let is_placed = if let Some(call) = connection.session.call.take() {
+            self.call(token, connection, call, self.hub.scripts.take_place())
+        } else if let Some(lock) = connection.session.awaited_lock.take() {
+            self.await_lock(token, connection, request, lock)
+        } else {
+            self.pool(token, connection, request)
         };
         if is_placed { consumed + bytes } else { consumed }
     }
@@ -331,11 +347,39 @@ impl LoopState {
             return false;
         }
         connection.stage = Stage::Pooled;
-        self.calls.push(ScriptJob { event_loop: self.number, token, call, charge });
+        self.push_call(ScriptWork::Call { token, call, charge });
+        true
+    }
+
+    /// Submits a request that has to wait for a script lock, as [`Self::call`] does.
+    fn await_lock(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        request: &[u8],
+        lock: usize,
+    ) -> bool {
+        let mut charge = Charge::none(&self.shared.served.budget);
+        if !charge.set(request.len()) {
+            out_of_memory(connection);
+            return false;
+        }
+        connection.begin_wait(self.now_ms());
+        if !self.hub.scripts.take_place() {
+            self.park(token, connection, |hub| hub.scripts.has_place());
+            return false;
+        }
+        let task = request_task(token, connection, request, charge);
+        connection.stage = Stage::Pooled;
+        self.push_call(ScriptWork::Request(Box::new(task), lock));
+        true
+    }
+
+    fn push_call(&mut self, task: ScriptWork) {
+        self.calls.push(ScriptJob { event_loop: self.number, task });
         if self.calls.len() >= CALLS_MAX {
             self.submit_calls();
         }
-        true
     }
 
     /// Submits the calls of this round to the script threads.
@@ -373,13 +417,7 @@ impl LoopState {
         connection.begin_wait(self.now_ms());
         let job = Job {
             event_loop: self.number,
-            task: Task::Execute {
-                token,
-                request: request.to_vec(),
-                session: Box::new(std::mem::take(&mut connection.session)),
-                descriptor: connection.descriptor(),
-                charge,
-            },
+            task: Task::Execute(request_task(token, connection, request, charge)),
         };
         match self.hub.pool.submit(job) {
             Ok(()) => {
@@ -388,8 +426,8 @@ impl LoopState {
                 true
             }
             Err(job) => {
-                if let Task::Execute { session, .. } = job.task {
-                    connection.session = *session;
+                if let Task::Execute(task) = job.task {
+                    connection.session = *task.session;
                 }
                 self.park(token, connection, |hub| hub.pool.has_room());
                 false

@@ -4,11 +4,8 @@
 //! a lock waits in the queue, so that it takes no thread. Every call gets its turn: calls that come
 //! after one for all records wait behind it, if they lock anything.
 
+use crate::script_locks::LOCKS;
 use std::collections::VecDeque;
-use xxhash_rust::xxh3::xxh3_64;
-
-/// Number of locks that share all records.
-const LOCKS: usize = 256;
 
 /// Lock that a call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +14,6 @@ pub(super) enum Lock {
     /// One of [`LOCKS`].
     Record(usize),
     All,
-}
-
-impl Lock {
-    /// Returns the lock of a record.
-    pub(super) fn of_record(key: &[u8]) -> Self {
-        Self::Record((xxh3_64(key) % LOCKS as u64) as usize)
-    }
 }
 
 /// Queue of jobs with locks. A job has its lock from when it is taken off the queue until the lock
@@ -216,11 +206,5 @@ mod tests {
         assert!(!queue.is_ready());
         queue.release(Lock::Record(1));
         assert_eq!(ready(&mut queue), [4]);
-    }
-
-    #[test]
-    fn a_record_has_the_same_lock_each_time() {
-        assert_eq!(Lock::of_record(b"key"), Lock::of_record(b"key"));
-        assert_ne!(Lock::of_record(b"key"), Lock::of_record(b"other"));
     }
 }

@@ -11,13 +11,16 @@ mod locks;
 mod timer;
 
 use crate::budget::Charge;
+use crate::counters::Counters;
 use crate::extension::{Extension, ExtensionSettings};
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
 use crate::net::slab::Token;
+use crate::net::worker_pool::{self, RequestTask};
 use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
+use crate::script_locks::lock_of;
 use crate::shared::ScriptStats;
 use crate::{ExtensionError, ScriptRecords};
 use locks::{Lock, LockQueue};
@@ -33,14 +36,24 @@ const COUNTED_RESULT_BYTES: usize = 64 << 10;
 /// Reason of a failure without any.
 const NO_RESULT: &str = "the function has no result";
 
-/// A call of a client.
+/// A job for a client, and the number of the event loop that gets its result.
 #[derive(Debug)]
 pub(crate) struct ScriptJob {
     pub(crate) event_loop: usize,
-    pub(crate) token: Token,
-    pub(crate) call: Box<ScriptCall>,
-    /// Charge for the bytes of the call.
-    pub(crate) charge: Charge,
+    pub(crate) task: ScriptWork,
+}
+
+#[derive(Debug)]
+pub(crate) enum ScriptWork {
+    /// Call a function.
+    Call {
+        token: Token,
+        call: Box<ScriptCall>,
+        /// Charge for the bytes of the call.
+        charge: Charge,
+    },
+    /// Execute a request that had to wait for this script lock.
+    Request(Box<RequestTask>, usize),
 }
 
 /// Result of a call.
@@ -89,7 +102,7 @@ struct State {
 
 /// Next work of a thread.
 enum Work {
-    Call(ScriptJob, Lock),
+    Job(ScriptJob, Lock),
     Periodic(usize),
     Reload,
 }
@@ -107,7 +120,7 @@ impl State {
             return Some(Work::Periodic(number));
         }
         let (lock, job) = self.jobs.pop()?;
-        Some(Work::Call(job, lock))
+        Some(Work::Job(job, lock))
     }
 }
 
@@ -171,10 +184,13 @@ impl ScriptPool {
     pub(crate) fn submit(&self, jobs: &mut Vec<ScriptJob>) {
         let mut state = self.state.lock();
         for job in jobs.drain(..) {
-            let lock = match job.call.lock {
-                ScriptLock::None => Lock::None,
-                ScriptLock::Record => Lock::of_record(job.call.key()),
-                ScriptLock::All => Lock::All,
+            let lock = match &job.task {
+                ScriptWork::Request(_, lock) => Lock::Record(*lock),
+                ScriptWork::Call { call, .. } => match call.lock {
+                    ScriptLock::None => Lock::None,
+                    ScriptLock::Record => Lock::Record(lock_of(call.key())),
+                    ScriptLock::All => Lock::All,
+                },
             };
             state.jobs.push(lock, job);
         }
@@ -311,8 +327,9 @@ pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
     let pool = &*hub.scripts;
     let Some(installed) = pool.installed.get() else { return };
     let counters = hub.shared.counters.add_thread();
-    let records = ScriptRecords::new(Arc::clone(&hub.shared), counters, thread, pool.threads());
-    let worker = Worker { hub, installed, records: Arc::new(records) };
+    let shared = Arc::clone(&hub.shared);
+    let records = ScriptRecords::new(shared, Arc::clone(&counters), thread, pool.threads());
+    let worker = Worker { hub, installed, counters, records: Arc::new(records) };
     let has_begun = pool.begin(thread, || {
         installed.extension.begin(&worker.records);
         worker.end_call();
@@ -334,6 +351,7 @@ pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
 struct Worker<'h> {
     hub: &'h Hub,
     installed: &'h Installed,
+    counters: Arc<Counters>,
     records: Arc<ScriptRecords>,
 }
 
@@ -342,8 +360,28 @@ impl Worker<'_> {
     fn run(&self, work: Work) -> Lock {
         let extension = &self.installed.extension;
         match work {
-            Work::Call(job, lock) => {
-                self.call(job);
+            Work::Job(ScriptJob { event_loop, task }, lock) => {
+                self.hub.scripts.give_back_place();
+                self.hub.wake_parked();
+                match task {
+                    ScriptWork::Call { token, call, charge } => {
+                        let locks = &self.hub.shared.script_locks;
+                        let held = match lock {
+                            Lock::None => None,
+                            Lock::Record(lock) => Some(locks.hold(Some(lock))),
+                            Lock::All => Some(locks.hold(None)),
+                        };
+                        let completion = self.call(&call);
+                        drop((held, call, charge));
+                        let message = Message::Called(token, completion);
+                        self.hub.mailboxes[event_loop].post(message);
+                    }
+                    ScriptWork::Request(task, _) => {
+                        let mut scratch = Vec::new();
+                        let counters = &self.counters;
+                        worker_pool::execute(self.hub, counters, event_loop, *task, &mut scratch);
+                    }
+                }
                 return lock;
             }
             Work::Periodic(number) => {
@@ -370,12 +408,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Calls the function for a client, and posts the reply.
-    fn call(&self, job: ScriptJob) {
-        let ScriptJob { event_loop, token, call, charge } = job;
+    /// Calls the function for a client. Returns the reply.
+    fn call(&self, call: &ScriptCall) -> CallCompletion {
         let shared = &*self.hub.shared;
-        self.hub.scripts.give_back_place();
-        self.hub.wake_parked();
         let extension = &self.installed.extension;
         let result = match call.task {
             ScriptTask::Function => {
@@ -384,22 +419,20 @@ impl Worker<'_> {
             ScriptTask::Reload => extension.reload(&self.records).map(|()| Some(Vec::new())),
         };
         let has_changed = self.records.end_call();
-        let completion = if has_changed && !shared.served.flush_update_log() {
+        if has_changed && !shared.served.flush_update_log() {
             // A change that is not in the log must not be acknowledged.
             let mut output = Vec::new();
             let next = call.refuse(shared.log_failure(), &mut output);
             let reply = PooledReply { output, charge: None, next, acknowledgement: None };
             CallCompletion { reply, failure: None }
         } else {
-            let mut completion = self.encode(&call, result);
+            let mut completion = self.encode(call, result);
             completion.reply.acknowledgement = has_changed.then(|| {
                 let refusal = call.refusal();
                 (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
             });
             completion
-        };
-        drop((call, charge));
-        self.hub.mailboxes[event_loop].post(Message::Called(token, completion));
+        }
     }
 
     fn encode(

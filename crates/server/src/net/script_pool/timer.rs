@@ -1,6 +1,7 @@
 //! Timer: makes periodic functions due.
 
 use super::ScriptPool;
+use crate::Periodic;
 use std::time::{Duration, Instant};
 
 /// A function that is called periodically.
@@ -17,7 +18,10 @@ pub(crate) fn run_timer(pool: &ScriptPool) {
     let periodic = &installed.settings.periodic;
     let mut timers: Vec<Timer> = periodic
         .iter()
-        .map(|periodic| Timer { due_at: now + periodic.every, every: periodic.every })
+        .map(|periodic| {
+            let every = periodic.every.max(Periodic::EVERY_MIN);
+            Timer { due_at: now + every, every }
+        })
         .collect();
     let mut state = pool.state.lock();
     state.is_running = vec![false; timers.len()];

@@ -9,6 +9,7 @@ use crate::ops::expiry;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, or_absent};
+use crate::script_locks::{Entered, lock_of};
 use cabinet::Error;
 use wire::memcached::reply::{self, EXISTS, NOT_FOUND, NOT_STORED, STORED};
 use wire::memcached::{Dialect, Mode, Store};
@@ -95,6 +96,29 @@ pub(super) fn count(
     Ok(counted)
 }
 
+/// Enters the script lock of a write that changes the present value, if there are scripts. Ends the
+/// request if a locked call holds it.
+#[inline(always)]
+fn enter<'a>(context: &mut Context<'a>, write: &Write<'_>) -> Result<Option<Entered<'a>>, Halt> {
+    let changes = matches!(
+        write.action,
+        Action::Extend { .. } | Action::Count(_) | Action::Put { presence: Presence::Present, .. }
+    );
+    if changes && context.shared.has_extension() {
+        enter_lock(context, lock_of(write.key)).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+#[cold]
+fn enter_lock<'a>(context: &mut Context<'a>, lock: usize) -> Result<Entered<'a>, Halt> {
+    context.shared.script_locks.enter(lock).ok_or_else(|| {
+        context.session.awaited_lock = Some(lock);
+        Halt::Blocked
+    })
+}
+
 /// Executes a write.
 #[inline(always)]
 fn execute(
@@ -111,6 +135,7 @@ fn execute(
         (Action::Extend { .. } | Action::Count(_), Some(0)) => Precondition::None,
         _ => precondition,
     };
+    let _entered = enter(context, &write)?;
     let done = context.execute(&Operation::Write(write), reply)?;
     // A key that is invalid in the database is a miss, except for a plain `set`.
     Ok(match write.action {

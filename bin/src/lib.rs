@@ -13,6 +13,7 @@ mod output;
 mod pid_file;
 mod reload;
 mod remote;
+mod scripting;
 mod serving;
 mod settings;
 mod signals;

@@ -3,6 +3,7 @@
 use crate::logging::{Log, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
+use crate::scripting::Script;
 use crate::settings::{Launch, Loaded, Settings};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
@@ -49,6 +50,8 @@ pub(crate) struct Service {
     pub config: server::Config,
     /// Serve WebDAV too.
     pub webdav: bool,
+    /// Script whose functions clients call.
+    pub script: Option<Script>,
 }
 
 /// How a Tokyo Cabinet file is imported.
@@ -72,6 +75,7 @@ impl Process {
         let Loaded { databases, configs } = launch.load()?;
         let first = databases.first().cloned().unwrap_or_default();
         let service = |(settings, config): (Settings, server::Config)| Service {
+            script: settings.script(),
             database: settings.database.unwrap_or_default(),
             import: settings.import.unwrap_or_default().then_some(Import { into: settings.into }),
             config,
@@ -186,6 +190,9 @@ impl Service {
         };
         if self.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
+        }
+        if let Some(script) = &self.script {
+            script.install(&server)?;
         }
         Ok(Bound { database, server, is_inherited })
     }

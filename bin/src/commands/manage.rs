@@ -138,7 +138,7 @@ impl Run for Misc {
 #[derive(Debug, clap::Args)]
 pub(super) struct Ext {
     /// Name of the function
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", required_unless_present = "check", default_value = "")]
     name: String,
     /// Key passed to the function
     #[arg(value_name = "KEY", default_value = "")]
@@ -146,14 +146,33 @@ pub(super) struct Ext {
     /// Value passed to the function
     #[arg(value_name = "VALUE", default_value = "")]
     value: OsString,
+    /// Let no other locked call on the same key run meanwhile
+    #[arg(long, conflicts_with = "lock_all")]
+    lock_record: bool,
+    /// Let no other locked call run meanwhile
+    #[arg(long)]
+    lock_all: bool,
+    /// Check the syntax of a script instead, without a server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "lock_record", "lock_all"])]
+    check: Option<String>,
     #[command(flatten)]
     form: Form,
 }
 
 impl Run for Ext {
+    fn run_alone(&self) -> Option<Result<()>> {
+        let source = scripts::Source::from_argument(self.check.as_deref()?);
+        Some(source.check().map_err(anyhow::Error::from))
+    }
+
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let (key, value) = (self.form.read(&self.key)?, self.form.read(&self.value)?);
-        let result = server.ext(self.name.as_bytes(), 0, &key, &value)?;
+        let options = match (self.lock_record, self.lock_all) {
+            (_, true) => client::LOCK_ALL,
+            (true, false) => client::LOCK_RECORD,
+            (false, false) => 0,
+        };
+        let result = server.ext(self.name.as_bytes(), options, &key, &value)?;
         self.form.write_value(&key, &result, true, output)
     }
 }

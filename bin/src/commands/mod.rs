@@ -11,6 +11,7 @@ mod pages;
 mod promote;
 mod queries;
 mod records;
+mod reload;
 mod repair;
 mod replicas;
 mod restore;
@@ -116,8 +117,10 @@ enum Remote {
     Copy(At<manage::Copy>),
     /// Call a versatile function and print the elements it returns
     Misc(At<manage::Misc>),
-    /// Call a script function
+    /// Call a function of the server's script
     Ext(At<manage::Ext>),
+    /// Load the server's script again; if it has an error, the present one stays
+    Reload(At<reload::Reload>),
 }
 
 /// A command with the server it is sent to.
@@ -137,6 +140,11 @@ trait Run {
     }
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()>;
+
+    /// Runs the command if it needs no server.
+    fn run_alone(&self) -> Option<Result<()>> {
+        None
+    }
 }
 
 impl Remote {
@@ -164,12 +172,16 @@ impl Remote {
             Self::Copy(At { server, command }) => ("copy", server, command),
             Self::Misc(At { server, command }) => ("misc", server, command),
             Self::Ext(At { server, command }) => ("ext", server, command),
+            Self::Reload(At { server, command }) => ("reload", server, command),
         }
     }
 
     /// Connects to the server of the command, and runs it.
     fn run(&self) -> Result<()> {
-        let (_, server, _) = self.parts();
+        let (_, server, command) = self.parts();
+        if let Some(done) = command.run_alone() {
+            return done;
+        }
         let mut output = io::BufWriter::new(io::stdout().lock());
         self.run_on(&server.connect()?, &mut output)
     }

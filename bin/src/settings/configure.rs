@@ -2,10 +2,15 @@
 
 use super::Settings;
 use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
+use crate::scripting::Script;
 use cabinet::name::Specification;
+use scripts::limits::THREADS_MAX;
+use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
-use server::{SemiSyncSettings, ServerFiles, TlsClientSettings, TlsSettings, Users};
+use server::{
+    ExtensionSettings, SemiSyncSettings, ServerFiles, TlsClientSettings, TlsSettings, Users,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +69,52 @@ impl Settings {
         config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
         set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));
         self.configure_replication(&mut config)?;
+        self.check_script()?;
         Ok(config)
+    }
+
+    /// Returns the script to serve.
+    pub(crate) fn script(&self) -> Option<Script> {
+        let mut limits = Limits::default();
+        let seconds = self.script_time_max.map(|time| time.unless_zero().unwrap_or(Duration::MAX));
+        set(&mut limits.call_time, seconds);
+        set(&mut limits.state_bytes, self.script_memory_max.map(Bytes::in_memory));
+        let mut settings = ExtensionSettings::default();
+        set(&mut settings.threads, self.script_threads.map(|count| count.0));
+        let periodic = self.script_every.iter().flat_map(|every| &every.0);
+        settings.periodic = periodic.map(|every| every.0.clone()).collect();
+        Some(Script {
+            source: Source::File(self.script.clone()?),
+            limits,
+            allowed: Allowed {
+                files: self.script_files.unwrap_or_default(),
+                programs: self.script_programs.unwrap_or_default(),
+            },
+            settings,
+        })
+    }
+
+    /// Fails if a setting of scripts cannot be in effect.
+    fn check_script(&self) -> Result<(), Invalid> {
+        let threads = self.script_threads.map_or(1, |count| count.0);
+        if threads > THREADS_MAX {
+            let what = format!("{threads} is above {THREADS_MAX}");
+            return Err(Invalid { setting: "script-threads", what });
+        }
+        if self.script_memory_max == Some(Bytes(0)) {
+            let what = "must be at least 1 byte".to_owned();
+            return Err(Invalid { setting: "script-memory-max", what });
+        }
+        for (setting, is_set) in [
+            ("script-every", self.script_every.is_some()),
+            ("script-files", self.script_files == Some(true)),
+            ("script-programs", self.script_programs == Some(true)),
+        ] {
+            if is_set && self.script.is_none() {
+                return Err(requires(setting, "script"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the endpoints of TCP at `port`, none without a host.
@@ -360,6 +410,33 @@ mod tests {
         let upload_bytes_max = Some(Bytes(2 << 20));
         let both = Settings { request_bytes_max, upload_bytes_max, ..Settings::default() };
         assert_eq!(config(both).upload_bytes_max, 2 << 20);
+    }
+
+    #[test]
+    fn a_script_has_its_limits_and_its_threads() {
+        let script = |settings: Settings| {
+            let launch = Launch { given: settings, file: None };
+            launch.load().map(|loaded| loaded.databases[0].script())
+        };
+        assert!(script(Settings::default()).expect("settings").is_none());
+        let settings = Settings { script: Some("s.lua".into()), ..Settings::default() };
+        let found = script(settings.clone()).expect("settings").expect("a script");
+        assert_eq!(found.settings.threads, server::SCRIPT_THREADS);
+        assert_eq!(found.limits.call_time, Limits::default().call_time);
+        assert_eq!(found.limits.state_bytes, Limits::default().state_bytes);
+        assert_eq!(found.allowed, Allowed::default());
+        let threads = |count| {
+            let script_threads = Some(super::super::Count(count));
+            script(Settings { script_threads, ..settings.clone() })
+        };
+        assert!(threads(THREADS_MAX).is_ok() && threads(THREADS_MAX + 1).is_err());
+        let memory = |bytes| {
+            let script_memory_max = Some(Bytes(bytes));
+            script(Settings { script_memory_max, ..settings.clone() })
+        };
+        assert!(memory(1).is_ok() && memory(0).is_err());
+        let alone = Settings { script_programs: Some(true), ..Settings::default() };
+        assert!(script(alone).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) use reference::{defaults_file, markdown};
 use crate::logging::Verbosity;
 use definition::{Setting, settings};
 use std::path::PathBuf;
-use value::{Bytes, Commands, Count, Expiry, Many, Rate, Seconds, Seed, Server};
+use value::{Bytes, Commands, Count, Every, Expiry, Many, Rate, Seconds, Seed, Server};
 use value::{TimeoutAction, Value};
 
 settings! {
@@ -125,6 +125,24 @@ settings! {
         allow_setmst: bool = Setting::switch();
         /// Let clients stop the server with memcached's shutdown command
         shutdown_command: bool = Setting::switch();
+    }
+
+    "Scripts" {
+        /// Let clients call the functions of this Lua script; a reload loads it again
+        script: PathBuf = Setting::unset("FILE", "\"functions.lua\"", "none").of_one_database();
+        /// Call this function of the script every SECONDS, may be repeated
+        script_every: Many<Every> = Setting::unset("NAME=SECONDS", "[\"expire=1\"]", "none")
+            .of_one_database();
+        /// Call functions on N threads
+        script_threads: Count = Setting::new("N", "8");
+        /// Limit the time of a call, in seconds; 0 is no limit
+        script_time_max: Seconds = Setting::new("S", "10");
+        /// Limit the memory of the script on each thread, in bytes
+        script_memory_max: Bytes = Setting::new("BYTES", "\"64m\"");
+        /// Let the script use files, and load modules
+        script_files: bool = Setting::switch();
+        /// Let the script run other programs
+        script_programs: bool = Setting::switch();
     }
 
     "Verification" {

@@ -2,11 +2,12 @@
 //! and a configuration file.
 
 use crate::logging::Verbosity;
+use crate::scripting::periodic;
 use crate::sizes;
 use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use server::{CommandMask, Master};
+use server::{CommandMask, Master, Periodic};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -280,6 +281,25 @@ impl fmt::Display for Commands {
     }
 }
 
+/// A function that is called periodically: `NAME=SECONDS`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Every(pub(crate) Periodic);
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (function, seconds) = text.rsplit_once('=').ok_or("not NAME=SECONDS")?;
+        periodic(function, seconds).map(Self)
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.0.function, self.0.every.as_secs_f64())
+    }
+}
+
 /// Values of an option that may be repeated; a file has one text or a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Many<T>(pub(crate) Vec<T>);
@@ -404,6 +424,19 @@ mod tests {
         for text in ["0", "-1", "x"] {
             text.parse::<Count>().unwrap_err();
             text.parse::<Rate>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_periodic_function_has_a_name_and_an_interval() {
+        let parsed: Every = "expire=0.5".parse().unwrap();
+        assert_eq!(parsed.0.function, "expire");
+        assert_eq!(parsed.0.every, Duration::from_millis(500));
+        assert_eq!(parsed.to_string(), "expire=0.5");
+        assert_eq!("a=b=2".parse::<Every>().unwrap().0.function, "a=b");
+        assert_eq!("f=0.001".parse::<Every>().unwrap().0.every, Duration::from_millis(1));
+        for text in ["f", "f=", "f=x", "f=0.0009", "f=-1", "f=NaN"] {
+            text.parse::<Every>().unwrap_err();
         }
     }
 

@@ -4,11 +4,8 @@ use super::arguments::Invocation;
 use super::manage::connect;
 use super::text::Text;
 use anyhow::Result;
+use client::{LOCK_ALL, LOCK_RECORD};
 use std::io::Write;
-
-/// Bits of the options of `ext`: lock the record, or everything.
-const LOCK_RECORD: u32 = 1;
-const LOCK_GLOBAL: u32 = 2;
 
 /// Bit of the options of `misc`: keep the call out of the update log.
 const NO_UPDATE_LOG: u32 = 1;
@@ -17,7 +14,7 @@ pub(super) fn ext(invocation: &Invocation, output: &mut dyn Write) -> Result<()>
     let text = Text::of(invocation)?;
     let (client, operands) = connect(invocation)?;
     let options = if invocation.has("-xlg") {
-        LOCK_GLOBAL
+        LOCK_ALL
     } else if invocation.has("-xlr") {
         LOCK_RECORD
     } else {

@@ -3,12 +3,17 @@
 mod options;
 
 use crate::pid_file::PidFile;
+use crate::scripting::Script;
 use crate::serving::{Process, Service};
 use crate::{TOKYO_TYRANT_VERSIONS, daemon, version_line};
 use anyhow::Result;
 use options::{Options, Refusal, Request};
+use scripts::limits::THREADS_MAX;
+use scripts::{Allowed, Limits, Source};
 use server::update_log::Settings;
-use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, Master};
+use server::{
+    ClientPaths, CommandMask, Config, Dialect, Endpoint, ExtensionSettings, Following, Master,
+};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -110,14 +115,30 @@ fn process(options: &Options) -> Result<Process> {
     // A daemon closes its standard output, so without a log file its log is discarded.
     let daemon_log = || options.daemon.then(|| Path::new("/dev/null").to_owned());
     let database = options.database.clone();
+    let script = options.script.as_deref().map(|script| script_of(options, script));
     Ok(Process {
-        databases: vec![Service { database, import: None, config, webdav: false }],
+        databases: vec![Service { database, import: None, config, webdav: false, script }],
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
         pid: options.pid.clone().or_else(default_pid),
         notices,
         launch: None,
     })
+}
+
+/// Returns the script to serve. It may use files and other programs, as with Tokyo Tyrant.
+fn script_of(options: &Options, script: &str) -> Script {
+    let defaults = ExtensionSettings::default();
+    Script {
+        source: Source::from_argument(script),
+        limits: Limits::default(),
+        allowed: Allowed { files: true, programs: true },
+        settings: ExtensionSettings {
+            threads: options.threads.unwrap_or(defaults.threads).min(THREADS_MAX),
+            periodic: options.periodic.clone(),
+            ..defaults
+        },
+    }
 }
 
 fn endpoint(options: &Options) -> Result<Endpoint> {

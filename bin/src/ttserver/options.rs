@@ -1,7 +1,7 @@
 //! The command line of Tokyo Tyrant's server: options with one dash and long names, before the name
 //! of the database.
 
-use server::{CommandMask, UnknownName};
+use server::{CommandMask, Periodic, UnknownName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,14 +32,16 @@ usage: PROG [options] [dbname]
   -exp            keep flags and expiry that memcached clients give, which Tokyo Tyrant ignores
   -mask expr      forbid commands; names separated by comma or space
   -unmask expr    allow commands again
+  -ext path       Lua script whose functions clients call; @code is the script itself
+  -extpc name sec call this function of it every sec seconds; may be repeated
   --copy-command  let clients have the server run a command: copy @COMMAND
   --version       print the version
 
-Not supported by this version, refused by name: -skel -ext -extpc
+Not supported by this version, refused by name: -skel
 ";
 
 /// Options of Tokyo Tyrant that are refused.
-const REFUSED: &[&str] = &["-skel", "-ext", "-extpc"];
+const REFUSED: &[&str] = &["-skel"];
 
 /// Most databases that Tokyo Tyrant's `-mul` takes.
 const MULTIPLE_MAX: u32 = 127;
@@ -103,6 +105,10 @@ pub(super) struct Options {
     pub masks: Vec<(bool, CommandMask)>,
     /// Let clients run a command on the server that copies the database.
     pub copy_command: bool,
+    /// Script whose functions clients call, or its code after `@`.
+    pub script: Option<String>,
+    /// Functions of the script that are called periodically.
+    pub periodic: Vec<Periodic>,
     /// Name of the database.
     pub database: String,
 }
@@ -131,6 +137,8 @@ impl Default for Options {
             multiple: 0,
             masks: Vec::new(),
             copy_command: false,
+            script: None,
+            periodic: Vec::new(),
             database: "*".into(),
         }
     }
@@ -201,6 +209,13 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
             }
             "-mask" => options.masks.push((true, mask(&argument, &value()?)?)),
             "-unmask" => options.masks.push((false, mask(&argument, &value()?)?)),
+            "-ext" => options.script = Some(value()?),
+            "-extpc" => {
+                let (name, seconds) = (value()?, value()?);
+                let parsed = crate::scripting::periodic(&name, &seconds);
+                let parsed = parsed.map_err(|why| Refusal::Usage(format!("-extpc: {why}")))?;
+                options.periodic.push(parsed);
+            }
             "--copy-command" => options.copy_command = true,
             name if REFUSED.contains(&name) => {
                 return Err(Refusal::NotSupported(argument));
@@ -216,6 +231,9 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
     }
     if options.port <= 0 && options.host.is_none() {
         return Err(Refusal::Usage("-port 0 takes the path of a socket in -host".into()));
+    }
+    if options.script.is_none() && !options.periodic.is_empty() {
+        return Err(Refusal::Usage("-extpc takes a script in -ext".into()));
     }
     Ok(Request::Serve(Box::new(options)))
 }
@@ -241,7 +259,7 @@ fn timeout(text: &str) -> Result<Option<Duration>, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MULTIPLE_MAX, Options, REFUSED, Refusal, Request, parse};
+    use super::{MULTIPLE_MAX, Options, Periodic, REFUSED, Refusal, Request, parse};
     use crate::logging::Verbosity;
     use std::time::Duration;
 
@@ -268,7 +286,12 @@ mod tests {
         let mask = |names: &str| names.parse().unwrap();
         let line = "-host ::1 -port 1979 -thnum 4 -tout 1.5 -dmn -pid p -kl -log l -ld -mul 8 \
                     -ulog u -ulim 2k -uas -sid 3 -mhost m -mport 1980 -rts r -rcc -exp \
-                    -mask allwrite,out -unmask put --copy-command casket.tch#bnum=10";
+                    -mask allwrite,out -unmask put --copy-command -ext s.lua -extpc f 1.5 -extpc g 2 \
+                    casket.tch#bnum=10";
+        let periodic = |function: &str, every_ms| Periodic {
+            function: function.into(),
+            every: Duration::from_millis(every_ms),
+        };
         let expected = Options {
             host: Some("::1".into()),
             port: 1979,
@@ -291,6 +314,8 @@ mod tests {
             multiple: 8,
             masks: vec![(true, mask("allwrite,out")), (false, mask("put"))],
             copy_command: true,
+            script: Some("s.lua".into()),
+            periodic: vec![periodic("f", 1500), periodic("g", 2000)],
             database: "casket.tch#bnum=10".into(),
         };
         assert_eq!(options(line), expected);
@@ -325,6 +350,11 @@ mod tests {
             "a.tch b.tch",
             "a.tch -dmn",
             "-mask bogus",
+            "-ext",
+            "-extpc f 1",
+            "-ext s.lua -extpc f",
+            "-ext s.lua -extpc f x",
+            "-ext s.lua -extpc f 0",
             "-unmask bogus",
         ] {
             assert!(matches!(parse_words(line), Err(Refusal::Usage(_))), "{line}");

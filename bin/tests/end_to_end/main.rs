@@ -8,6 +8,7 @@ mod import;
 mod messages;
 mod process;
 mod replication;
+mod scripts;
 mod serve;
 mod systemd;
 mod table;

@@ -23,10 +23,8 @@ fn an_unknown_option_shows_the_usage() {
 
 #[test]
 fn unsupported_options_are_refused_by_name() {
-    for option in ["-skel", "-ext", "-extpc"] {
-        let error = fail("ttserver", &[option, "1"]);
-        assert!(error.ends_with(&format!(": {option} is not supported by this version\n")));
-    }
+    let error = fail("ttserver", &["-skel", "1"]);
+    assert!(error.ends_with(": -skel is not supported by this version\n"));
 }
 
 #[test]

@@ -185,7 +185,7 @@ pub(crate) fn execute(
         shared,
         database: &shared.served.database,
         may_block: true,
-        counters: counters,
+        counters,
         session: &mut session,
         descriptor,
         mutated: false,

@@ -1,0 +1,41 @@
+//! Scripting: the script whose functions clients call, and its settings.
+
+use anyhow::{Context, Result};
+use scripts::{Allowed, Limits, Scripts, Source};
+use server::{ExtensionSettings, Periodic, Server};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A script to serve.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) source: Source,
+    pub(crate) limits: Limits,
+    /// Parts of Lua that the script may use.
+    pub(crate) allowed: Allowed,
+    /// Settings of the threads that call its functions.
+    pub(crate) settings: ExtensionSettings,
+}
+
+impl Script {
+    /// Lets the clients of a server call the functions of the script. Fails if it cannot be read,
+    /// or has a syntax error.
+    pub(crate) fn install(&self, server: &Server) -> Result<()> {
+        let scripts = Scripts::open(self.source.clone(), self.limits.clone(), self.allowed)
+            .context("cannot load the script")?;
+        server.set_extension(Arc::new(scripts), self.settings.clone());
+        Ok(())
+    }
+}
+
+/// Parses a function that is called periodically: its name, and an interval in seconds.
+pub(crate) fn periodic(function: &str, seconds: &str) -> Result<Periodic, String> {
+    let seconds = seconds.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(every) if every < Periodic::EVERY_MIN => {
+            Err(format!("the interval must be at least {:?}", Periodic::EVERY_MIN))
+        }
+        Ok(every) => Ok(Periodic { function: function.to_owned(), every }),
+        Err(error) => Err(error.to_string()),
+    }
+}

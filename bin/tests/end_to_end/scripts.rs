@@ -1,0 +1,192 @@
+//! Scripts: functions in Lua that clients call.
+
+use crate::process::{Server, fail, run, succeed, wait_for};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const SCRIPT: &str = r#"
+function echo(key, value)
+  return key .. "\t" .. value .. "\n"
+end
+
+function nothing()
+  return nil
+end
+
+function count(key)
+  local number = tonumber(_get(key) or "0") + 1
+  _put(key, tostring(number))
+  return number
+end
+
+function fails()
+  error("no luck")
+end
+
+function tick()
+  _putcat("ticks", "x")
+end
+
+function forever()
+  while true do end
+end
+
+function forever_in_a_search()
+  return string.find(string.rep("a", 10000), ".-.-.-.-.-b")
+end
+
+function too_much()
+  local parts = {}
+  while true do parts[#parts + 1] = string.rep("x", 100000) .. #parts end
+end
+
+function own_server(key)
+  return os and os.execute and "has programs" or "has none"
+end
+"#;
+
+/// Returns a folder with a script, and the path of the script.
+fn script(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("script.lua");
+    std::fs::write(&path, text).expect("the script");
+    (folder, path)
+}
+
+/// Starts a server with the script, and further options.
+fn start(options: &[&str]) -> (TempDir, PathBuf, Server) {
+    let (folder, path) = script(SCRIPT);
+    let shown = path.display().to_string();
+    let server = Server::tyrant("casket.tch", &[&["--script", &shown], options].concat());
+    (folder, path, server)
+}
+
+fn ext(server: &Server, arguments: &[&str]) -> String {
+    let address = server.address();
+    succeed("tyrant", &[&["ext", "--server", &address], arguments].concat())
+}
+
+fn ext_error(server: &Server, arguments: &[&str]) -> String {
+    let address = server.address();
+    fail("tyrant", &[&["ext", "--server", &address], arguments].concat())
+}
+
+#[test]
+fn functions_are_called_with_every_client() {
+    let (_folder, _, server) = start(&[]);
+    assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+    assert_eq!(ext(&server, &["count", "n"]), "1\n");
+    assert_eq!(ext(&server, &["--lock-record", "count", "n"]), "2\n");
+    assert_eq!(ext(&server, &["--lock-all", "count", "n"]), "3\n");
+    let port = server.port.to_string();
+    for option in ["-xlr", "-xlg"] {
+        let arguments = ["ext", "-port", &port, option, "127.0.0.1", "echo", "k", "v"];
+        assert_eq!(succeed("tcrmgr", &arguments), "k\tv\n\n");
+    }
+    server.exchange(
+        "POST /n HTTP/1.1\r\nX-TT-XNAME: count\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\n4",
+    );
+    assert!(ext_error(&server, &["nothing"]).contains("ext failed"));
+    assert!(ext_error(&server, &["fails"]).contains("no luck"));
+    assert!(ext_error(&server, &["missing"]).contains("missing"));
+    assert!(server.log().contains("no luck"));
+    assert_eq!(run("tyrant", &["ext", "--lock-record", "--lock-all", "f"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_runaway_function_ends_at_its_limit_and_no_other_request_waits_for_it() {
+    let (_folder, _, server) =
+        start(&["--script-time-max", "1", "--script-memory-max", "4m", "--script-threads", "1"]);
+    let name = b"forever";
+    let mut call = b"\xc8\x68\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0\0".to_vec();
+    call.extend_from_slice(name);
+    let mut caller = server.connect();
+    caller.write_all(&call).unwrap();
+    server.exchange("set a 0 0 1\r\nb\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\nb\r\nEND\r\n");
+    let mut reply = [0];
+    caller.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, [1]);
+    // Its lock is released.
+    assert_eq!(ext(&server, &["--lock-all", "count", "n"]), "1\n");
+    for function in ["forever_in_a_search", "too_much"] {
+        ext_error(&server, &[function]);
+        assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+    }
+}
+
+#[test]
+fn a_script_is_loaded_again_without_a_restart_and_stays_if_the_new_one_has_an_error() {
+    let (_folder, path, mut server) = start(&[]);
+    let address = server.address();
+    std::fs::write(&path, "function echo() return 'new' end").unwrap();
+    succeed("tyrant", &["reload", "--server", &address]);
+    assert_eq!(ext(&server, &["echo"]), "new\n");
+    ext_error(&server, &["count", "n"]);
+    std::fs::write(&path, "function echo( return 'broken' end").unwrap();
+    let error = fail("tyrant", &["reload", "--server", &address]);
+    assert!(error.contains("script.lua:1:"), "{error}");
+    assert_eq!(ext(&server, &["echo"]), "new\n");
+    std::fs::write(&path, "function echo() return 'newer' end").unwrap();
+    server.signal(Signal::HUP);
+    wait_for("the new script", || (ext(&server, &["echo"]) == "newer\n").then_some(()));
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+}
+
+#[test]
+fn a_function_is_called_periodically() {
+    let (_folder, _, server) = start(&["--script-every", "tick=0.01"]);
+    let address = server.address();
+    wait_for("two ticks", || {
+        let output = run("tyrant", &["get", "--server", &address, "ticks"]);
+        String::from_utf8(output.stdout).unwrap().starts_with("xx").then_some(())
+    });
+    let stat = succeed("tyrant", &["stat", "--server", &address]);
+    assert!(stat.contains("\nscript_tick_calls\t"), "{stat}");
+    assert!(stat.contains("\nscript_threads\t8\n"), "{stat}");
+}
+
+#[test]
+fn ttserver_runs_a_script_with_the_options_of_tokyo_tyrant() {
+    let (_folder, path) = script(SCRIPT);
+    let path = path.display().to_string();
+    let server = Server::ttserver("*", &["-ext", &path, "-extpc", "tick", "0.01", "-thnum", "2"]);
+    let port = server.port.to_string();
+    let call = |function: &str| succeed("tcrmgr", &["ext", "-port", &port, "127.0.0.1", function]);
+    assert_eq!(call("own_server"), "has programs\n");
+    wait_for("a tick", || {
+        let output = run("tcrmgr", &["get", "-port", &port, "127.0.0.1", "ticks"]);
+        output.status.success().then_some(())
+    });
+    let inline = Server::ttserver("*", &["-ext", "@function f() return 'inline' end"]);
+    let port = inline.port.to_string();
+    assert_eq!(succeed("tcrmgr", &["ext", "-port", &port, "127.0.0.1", "f"]), "inline\n");
+}
+
+#[test]
+fn a_script_reaches_programs_only_if_that_is_allowed() {
+    let (_folder, _, server) = start(&[]);
+    assert_eq!(ext(&server, &["own_server"]), "has none\n");
+    let (_folder, _, server) = start(&["--script-programs"]);
+    assert_eq!(ext(&server, &["own_server"]), "has programs\n");
+}
+
+#[test]
+fn a_script_with_an_error_is_reported_before_the_server_serves() {
+    let (_folder, path) = script("function f( end");
+    let path = path.display().to_string();
+    let error = fail("tyrant", &["ext", "--check", &path]);
+    assert!(error.contains("script.lua:1:"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("casket.tch").display().to_string();
+    let error = fail("tyrant", &["serve", &database, "--script", &path, "--port", "0"]);
+    assert!(error.contains("cannot load the script") && error.contains("script.lua:1:"), "{error}");
+    let (_folder, path) = script(SCRIPT);
+    let path = path.display().to_string();
+    assert_eq!(succeed("tyrant", &["ext", "--check", &path]), "");
+    assert_eq!(run("tyrant", &["ext"]).status.code(), Some(2));
+    let error = fail("tyrant", &["serve", &database, "--script-programs", "--port", "0"]);
+    assert!(error.contains("script-programs") && error.contains("requires script"), "{error}");
+}

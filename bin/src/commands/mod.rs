@@ -3,7 +3,9 @@
 mod backup;
 mod bench;
 mod config;
+mod csv;
 mod export;
+mod follow;
 mod import;
 mod inspect;
 mod manage;
@@ -17,7 +19,9 @@ mod replicas;
 mod restore;
 mod rows;
 mod serve;
+mod shell;
 mod tail;
+mod top;
 
 use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
@@ -59,6 +63,10 @@ enum Command {
     Tail(tail::Tail),
     /// Print the replication tree from the first master on, with the lag of each server
     Replicas(replicas::Replicas),
+    /// Show what a server does, live
+    Top(top::Top),
+    /// Run commands for a server that are typed, or read from the standard input
+    Shell(shell::Shell),
     /// Run benchmarks on this machine
     Bench(bench::Bench),
     /// Print the completions of a shell
@@ -88,6 +96,8 @@ enum Remote {
     Find(At<records::Find>),
     /// Store a row of a table
     PutRow(At<rows::PutRow>),
+    /// Store the rows of a CSV file in a table
+    PutRows(At<csv::PutRows>),
     /// Print rows of a table
     GetRow(At<rows::GetRow>),
     /// Print the rows of a table that meet conditions
@@ -111,6 +121,10 @@ enum Remote {
     Sync(At<manage::Sync>),
     /// Reclaim all dead space now
     Optimize(At<manage::Optimize>),
+    /// Make a server follow a master
+    Follow(At<follow::Follow>),
+    /// Make a replica stop following its master
+    Unfollow(At<follow::Unfollow>),
     /// End a replica's replication, and let clients write to it
     Promote(At<promote::Promote>),
     /// Copy the database to a path on the server's machine
@@ -158,6 +172,7 @@ impl Remote {
             Self::Range(At { server, command }) => ("range", server, command),
             Self::Find(At { server, command }) => ("find", server, command),
             Self::PutRow(At { server, command }) => ("put-row", server, command),
+            Self::PutRows(At { server, command }) => ("put-rows", server, command),
             Self::GetRow(At { server, command }) => ("get-row", server, command),
             Self::Search(At { server, command }) => ("search", server, command),
             Self::SetIndex(At { server, command }) => ("set-index", server, command),
@@ -168,11 +183,22 @@ impl Remote {
             Self::Vanish(At { server, command }) => ("vanish", server, command),
             Self::Sync(At { server, command }) => ("sync", server, command),
             Self::Optimize(At { server, command }) => ("optimize", server, command),
+            Self::Follow(At { server, command }) => ("follow", server, command),
+            Self::Unfollow(At { server, command }) => ("unfollow", server, command),
             Self::Promote(At { server, command }) => ("promote", server, command),
             Self::Copy(At { server, command }) => ("copy", server, command),
             Self::Misc(At { server, command }) => ("misc", server, command),
             Self::Ext(At { server, command }) => ("ext", server, command),
             Self::Reload(At { server, command }) => ("reload", server, command),
+        }
+    }
+
+    /// Returns whether the command reads the standard input.
+    fn reads_input(&self) -> bool {
+        match self {
+            Self::Put(At { command, .. }) => command.reads_input(),
+            Self::PutRows(At { command, .. }) => command.reads_input(),
+            _ => false,
         }
     }
 
@@ -213,6 +239,8 @@ pub fn run() -> ExitCode {
         Some(Command::Inspect(inspect)) => inspect.run(),
         Some(Command::Tail(tail)) => tail.run(),
         Some(Command::Replicas(replicas)) => replicas.run(),
+        Some(Command::Top(top)) => top.run(),
+        Some(Command::Shell(shell)) => shell.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Completions(completions)) => completions.run(Arguments::command()),
         Some(Command::Man(man)) => man.run(Arguments::command()),

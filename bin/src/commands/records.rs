@@ -74,6 +74,13 @@ pub(super) struct Put {
     form: Reading,
 }
 
+impl Put {
+    /// Returns whether the value is read from the standard input.
+    pub(super) fn reads_input(&self) -> bool {
+        self.value == "-"
+    }
+}
+
 impl Run for Put {
     fn needs(&self) -> Need {
         if self.duplicate || self.duplicate_front { Need::Duplicates } else { Need::Nothing }
@@ -81,7 +88,7 @@ impl Run for Put {
 
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let key = self.form.read(&self.key)?;
-        let value = if self.value == "-" {
+        let value = if self.reads_input() {
             let mut value = Vec::new();
             // One byte over every server's limit is enough to detect a value that is too large.
             let most = cabinet::limits::VALUE_BYTES_MAX as u64 + 1;

@@ -1,6 +1,7 @@
 //! Commands on tables: `put-row`, `get-row`, `search`, `set-index`, `uid`.
 
 use super::Run;
+use super::csv::write_rows;
 use super::manage::write_text;
 use super::queries::Queries;
 use crate::bytes::quoted;
@@ -73,8 +74,31 @@ pub(super) struct GetRow {
     /// Keys; rows are printed as key, TAB, name, TAB, value, TAB, name, ...
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
+    /// Print only the value of this column, as get does
+    #[arg(long, short, value_name = "NAME")]
+    column: Option<OsString>,
     #[command(flatten)]
     form: Form,
+}
+
+impl GetRow {
+    /// Writes the value of the one requested column. Returns whether the row has it.
+    fn write_column(
+        &self,
+        name: &[u8],
+        (key, columns): (&[u8], &[Pair]),
+        output: &mut dyn Write,
+    ) -> Result<bool> {
+        let Some((_, value)) = columns.iter().find(|(other, _)| other == name) else {
+            return Ok(false);
+        };
+        if self.keys.len() == 1 {
+            self.form.write_value(key, value, true, output)?;
+        } else {
+            self.form.write_pair(key, value, output)?;
+        }
+        Ok(true)
+    }
 }
 
 impl Run for GetRow {
@@ -87,8 +111,21 @@ impl Run for GetRow {
         for key in &self.keys {
             let key = self.form.read(key)?;
             if let Some(columns) = server.get_row(&key)? {
-                self.form.write_row(&key, &columns, output)?;
-                found += 1;
+                let Some(name) = &self.column else {
+                    self.form.write_row(&key, &columns, output)?;
+                    found += 1;
+                    continue;
+                };
+                let name = name.as_bytes();
+                if self.write_column(name, (&key, &columns), output)? {
+                    found += 1;
+                } else if self.keys.len() == 1 {
+                    return Err(server.failure(format_args!(
+                        "the row of the key {} has no column {}",
+                        quoted(&key),
+                        quoted(name)
+                    )));
+                }
             }
         }
         match &self.keys[..] {
@@ -121,14 +158,17 @@ pub(super) struct Search {
     #[arg(long, group = "what", value_name = "NAME,...", value_delimiter = ',')]
     columns: Vec<OsString>,
     /// Print only the number of rows
-    #[arg(long, group = "what")]
+    #[arg(long, group = "what", conflicts_with = "csv")]
     count: bool,
     /// Remove the rows, and print their number
-    #[arg(long, group = "what")]
+    #[arg(long, group = "what", conflicts_with = "csv")]
     out: bool,
     /// Print how the server finds the rows
-    #[arg(long, group = "what")]
+    #[arg(long, group = "what", conflicts_with = "csv")]
     explain: bool,
+    /// Print the rows as CSV with a header, their keys in the column key
+    #[arg(long, conflicts_with_all = ["hex", "raw", "json"])]
+    csv: bool,
     #[command(flatten)]
     form: Form,
 }
@@ -174,8 +214,12 @@ impl Run for Search {
             } else {
                 write_text(&hint, output)?;
             }
-        } else if self.rows || !self.columns.is_empty() {
+        } else if self.rows || self.csv || !self.columns.is_empty() {
             let columns: Vec<_> = self.columns.iter().map(|name| name.as_bytes()).collect();
+            if self.csv {
+                let rows = server.search_rows(&query, &columns)?;
+                return write_rows(&rows, &columns, output);
+            }
             for row in server.search_rows(&query, &columns)? {
                 self.form.write_row(&row.key, &row.columns, output)?;
             }

@@ -83,6 +83,11 @@ impl ServerArgument {
         Ok(Settings { tls, ..Settings::default() })
     }
 
+    /// Returns whether the command line names a server.
+    pub(crate) fn is_given(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// Connects to the server.
     pub(crate) fn connect(&self) -> Result<Server> {
         Server::connect(&self.address(), &self.settings()?)
@@ -93,6 +98,7 @@ impl ServerArgument {
 pub(crate) struct Server {
     client: Client,
     address: String,
+    settings: Settings,
     /// Kind of the database, unless the server does not reveal it.
     kind: Option<Kind>,
 }
@@ -108,21 +114,39 @@ impl Deref for Server {
 impl Server {
     /// Connects to the server at `HOST:PORT`, or at a path that contains a slash.
     pub(crate) fn connect(address: &str, settings: &Settings) -> Result<Self> {
+        // Some replies take very long, such as that to optimizing a large database.
+        Self::open(address, settings, SLOW_FIRST_REPLY, None)
+    }
+
+    /// Does the same, with a longest wait for each reply.
+    pub(crate) fn connect_within(
+        address: &str,
+        settings: &Settings,
+        patience: Duration,
+    ) -> Result<Self> {
+        Self::open(address, settings, patience, Some(patience))
+    }
+
+    fn open(
+        address: &str,
+        settings: &Settings,
+        first_reply: Duration,
+        each_reply: Option<Duration>,
+    ) -> Result<Self> {
         let parsed = parse(address)?;
         let greet = |wait| Self::greet(address, &parsed, settings, wait);
         let (mut client, stat) = match greet(FIRST_REPLY)? {
             Some(greeted) => greeted,
-            None => greet(SLOW_FIRST_REPLY)?.with_context(|| {
-                let seconds = SLOW_FIRST_REPLY.as_secs();
+            None => greet(first_reply)?.with_context(|| {
+                let seconds = first_reply.as_secs();
                 format!("the server at {address} does not answer within {seconds} s")
             })?,
         };
-        // Some replies take very long, such as that to optimizing a large database.
-        client.set_read_timeout(None)?;
+        client.set_read_timeout(each_reply)?;
         let kind = line_of(&stat, "type").and_then(|title| {
             KINDS.into_iter().find(|kind| kind.title().as_bytes() == title.as_bytes())
         });
-        Ok(Self { client, address: address.to_owned(), kind })
+        Ok(Self { client, address: address.to_owned(), settings: settings.clone(), kind })
     }
 
     /// Connects and requests the status. Returns `None` if the server is silent for so long.
@@ -167,6 +191,11 @@ impl Server {
     /// Returns the address as the user named it.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns the settings of the connection.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Returns the kind of the database, if it is known.

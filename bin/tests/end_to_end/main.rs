@@ -10,6 +10,7 @@ mod process;
 mod replication;
 mod scripts;
 mod serve;
+mod shell;
 mod systemd;
 mod table;
 mod tcrmgr;

@@ -55,8 +55,10 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
 #[test]
 fn a_server_that_cannot_be_reached_is_named_with_the_cause_and_what_to_do() {
     let address = format!("127.0.0.1:{}", free_port());
+    let repository = tempfile::tempdir().expect("a folder");
+    let backup = format!("backup create {}/b", repository.path().display());
     let cause = format!("cannot connect to {address}: Connection refused (os error 111)");
-    for line in ["get a", "tail", "replicas", "check", "backup create b"] {
+    for line in ["get a", "tail", "replicas", "check", &backup] {
         refuse(&address, line, &[&cause, "\"tyrant serve\"", "TYRANT_SERVER"]);
     }
     refuse("/nonexistent/socket", "get a", &["/nonexistent/socket: No such file"]);

@@ -114,6 +114,40 @@ fn a_replica_killed_while_it_follows_executes_nothing_twice() {
     assert_eq!(list(&replica).len(), 32);
 }
 
+#[test]
+fn a_server_follows_a_master_and_stops_following_it() {
+    let serve = |id: &str, more: &[&str]| {
+        let options = [&["--update-log", "ulog", "--server-id", id][..], more].concat();
+        Server::tyrant("casket.tch", &options)
+    };
+    let master = serve("1", &[]);
+    let replica = serve("2", &["--allow-setmst"]);
+    let on_replica = |words: &[&str]| {
+        let address = replica.address();
+        [words, &["--server", &address]]
+            .concat()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let (one, two) = (master.address(), replica.address());
+    let follow = succeed("tyrant", &on_replica(&["follow", &one]));
+    assert_eq!(follow, format!("{two} follows {one}\n"));
+    master.exchange("set k 0 0 1\r\nv\r\n", STORED);
+    wait_until_equal(&master, &replica);
+    let unfollow = succeed("tyrant", &on_replica(&["unfollow"]));
+    assert_eq!(unfollow, format!("{two} no longer follows {one}\n"));
+    let fail = |arguments: &[String]| crate::process::fail("tyrant", arguments);
+    assert!(fail(&on_replica(&["unfollow"])).contains("it follows no master"));
+    assert!(fail(&on_replica(&["follow", "/a/path"])).contains("HOST:PORT"));
+    let server = ["--server".to_owned(), one];
+    let error = fail(&[&["follow".to_owned(), two][..], &server].concat());
+    assert!(error.contains("was started without --allow-setmst"), "{error}");
+    let server = Server::tyrant("*", &["--allow-setmst"]);
+    let error = fail(&["follow", "h:1", "--server", &server.address()].map(String::from));
+    assert!(error.contains("start the server with --server-id N"), "{error}");
+}
+
 /// The replica learns its progress every second, so each connection lasts longer than the last.
 #[test]
 fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice() {

@@ -21,6 +21,12 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
                 Some("p1\tname\tann\tage\t30\ttown\tulm\np2\tname\tbob\tage\t9\tnote\ta=b\n")
             }),
             ("get-row missing", None),
+            ("get-row p1 --column age", Some("30\n")),
+            ("get-row p1 p2 p3 -c note", Some("p2\ta=b\n")),
+            ("get-row p1 -c note", None),
+            ("search -w age NUMGE 9 --columns name,age --csv --order name", {
+                Some("key,name,age\np1,ann,30\np2,bob,9\n")
+            }),
             ("set-index age DEC", Some("")),
             ("setindex name lex", Some("")),
             ("set-index age +DEC", None),
@@ -62,6 +68,31 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
             ("genuid", Some("3\n")),
             ("range", None),
             ("put --duplicate p1 x", None),
+        ],
+    );
+}
+
+#[test]
+fn rows_are_stored_from_csv_and_printed_as_csv() {
+    let server = Server::tyrant("casket.tct", &[]);
+    let file = server.folder.path().join("rows.csv");
+    let csv = "key,name,age\np1,\"Ann, \"\"A\"\"\",30\np2,\"two\nlines\",\n";
+    std::fs::write(&file, csv).expect("a file");
+    let file = file.to_str().expect("a path");
+    tyrant::converse(
+        &server,
+        &[
+            (&format!("put-rows {file}"), Some("2 rows\n")),
+            ("get-row p1 -c name", Some("Ann, \"A\"\n")),
+            ("get-row p2", Some("p2\tname\ttwo\\nlines\n")),
+            ("search --csv", Some(csv)),
+            (&format!("put-rows {file} --key name"), Some("2 rows\n")),
+            ("get-row two\nlines", Some("two\\nlines\tkey\tp2\n")),
+            (&format!("put-rows {file} --new-keys"), Some("2 rows\n")),
+            ("get-row 2", Some("2\tkey\tp2\tname\ttwo\\nlines\n")),
+            (&format!("put-rows {file} --key nothing"), None),
+            ("put-rows /nonexistent.csv", None),
+            ("count", Some("6\n")),
         ],
     );
 }

@@ -1,0 +1,256 @@
+//! Rows of a table as CSV (RFC 4180): a header with the names of the columns, then a line per row.
+//!
+//! One column of the file is the key. A row without a column has an empty field, and an empty field
+//! is read as no column.
+
+use super::Run;
+use crate::bytes::{self, Kept};
+use crate::remote::{Need, Server};
+use anyhow::{Context, Result, anyhow, bail};
+use client::{Pair, Row};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Name of the column of the key, unless the user names another.
+const KEY_COLUMN: &str = "key";
+
+/// Most bytes of a row: the longest record with two bytes for each byte, and its overhead.
+const ROW_BYTES_MAX: usize = 2 * cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
+
+/// Writes rows with these columns, or with all that any of them has, in the order of their first
+/// use.
+pub(super) fn write_rows(rows: &[Row], columns: &[&[u8]], output: &mut dyn Write) -> Result<()> {
+    let mut names: Vec<&[u8]> = columns.to_vec();
+    if names.is_empty() {
+        let mut known = BTreeSet::new();
+        let used = rows.iter().flat_map(|row| &row.columns).map(|(name, _)| name.as_slice());
+        names.extend(used.filter(|name| known.insert(*name)));
+    }
+    if names.contains(&KEY_COLUMN.as_bytes()) {
+        bail!("a column is named {KEY_COLUMN:?} like that of the key: --columns leaves it out");
+    }
+    let mut text = csv::Writer::from_writer(TerminalSafe { output });
+    text.write_record([KEY_COLUMN.as_bytes()].iter().chain(&names)).map_err(of_output)?;
+    for row in rows {
+        text.write_field(&row.key).map_err(of_output)?;
+        for name in &names {
+            let found = row.columns.iter().find(|(other, _)| other == name);
+            text.write_field(found.map_or(&b""[..], |(_, value)| value)).map_err(of_output)?;
+        }
+        text.write_record(None::<&[u8]>).map_err(of_output)?;
+    }
+    Ok(text.flush()?)
+}
+
+/// Returns an error that keeps its type if the output failed, so that a closed pipe is recognized.
+fn of_output(error: csv::Error) -> anyhow::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error.into(),
+        kind => anyhow!("{kind:?}"),
+    }
+}
+
+/// Output that escapes what is unsafe if it is a terminal.
+struct TerminalSafe<'o> {
+    output: &'o mut dyn Write,
+}
+
+impl Write for TerminalSafe<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if io::stdout().is_terminal() {
+            bytes::escape(bytes, Kept::Lines, self.output)?;
+        } else {
+            self.output.write_all(bytes)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PutRows {
+    /// CSV file with a header; - is the standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Take the keys from this column; a row with an empty one gets a new id
+    #[arg(long, value_name = "COLUMN", default_value = KEY_COLUMN)]
+    key: String,
+    /// Give every row a new id as its key
+    #[arg(long, conflicts_with = "key")]
+    new_keys: bool,
+}
+
+impl PutRows {
+    /// Returns whether the rows are read from the standard input.
+    pub(super) fn reads_input(&self) -> bool {
+        self.file == Path::new("-")
+    }
+}
+
+impl Run for PutRows {
+    fn needs(&self) -> Need {
+        Need::Rows
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let input: Box<dyn Read> = if self.reads_input() {
+            Box::new(io::stdin().lock())
+        } else {
+            let file = std::fs::File::open(&self.file);
+            Box::new(file.with_context(|| format!("cannot open {}", self.file.display()))?)
+        };
+        let key = (!self.new_keys).then_some(self.key.as_bytes());
+        let stored = read_rows(input, key, ROW_BYTES_MAX, |key, columns| {
+            server.put_row(key, columns).map_err(|error| server.explain("put-rows", error.into()))
+        })?;
+        Ok(writeln!(output, "{stored} rows")?)
+    }
+}
+
+/// Calls `take` with each row. Returns their number. Without the name of a key column the keys are
+/// empty.
+fn read_rows(
+    input: impl Read,
+    key_column: Option<&[u8]>,
+    row_bytes_max: usize,
+    mut take: impl FnMut(&[u8], &[Pair]) -> Result<()>,
+) -> Result<u64> {
+    let left = Rc::new(Cell::new(row_bytes_max));
+    let mut reader = csv::Reader::from_reader(Limited { input, left: Rc::clone(&left) });
+    let names = reader.byte_headers().map_err(invalid)?.clone();
+    let key_place = match key_column {
+        None => None,
+        Some(column) => Some(names.iter().position(|name| name == column).with_context(|| {
+            let names: Vec<String> = names.iter().map(bytes::quoted).collect();
+            format!(
+                "the file has no column {}, only {}: name the one of the keys with --key, or give \
+                 --new-keys",
+                bytes::quoted(column),
+                names.join(", ")
+            )
+        })?),
+    };
+    let mut stored = 0;
+    let mut record = csv::ByteRecord::new();
+    loop {
+        left.set(row_bytes_max);
+        if !reader.read_byte_record(&mut record).map_err(invalid)? {
+            return Ok(stored);
+        }
+        let key = key_place.and_then(|place| record.get(place)).unwrap_or_default();
+        let columns: Vec<Pair> = names
+            .iter()
+            .zip(&record)
+            .enumerate()
+            .filter(|(place, (_, value))| Some(*place) != key_place && !value.is_empty())
+            .map(|(_, (name, value))| (name.to_vec(), value.to_vec()))
+            .collect();
+        take(key, &columns).with_context(|| {
+            let line = record.position().map_or(0, csv::Position::line);
+            format!("line {line}, after {stored} rows that were stored")
+        })?;
+        stored += 1;
+    }
+}
+
+/// Returns the error of a file that is not CSV, or that cannot be read.
+fn invalid(error: csv::Error) -> anyhow::Error {
+    anyhow!("cannot read the rows: {error}")
+}
+
+/// Input that fails if a row takes too many bytes.
+struct Limited<R> {
+    input: R,
+    /// Bytes that the present row may still take.
+    left: Rc<Cell<usize>>,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.input.read(buffer)?;
+        let left = self.left.get().checked_sub(bytes);
+        let left = left.ok_or_else(|| io::Error::other("a row is too long"))?;
+        self.left.set(left);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(name: &str, value: &[u8]) -> Pair {
+        (name.as_bytes().to_vec(), value.to_vec())
+    }
+
+    fn read(text: &[u8], key: Option<&str>) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let key = key.map(str::as_bytes);
+        let stored = read_rows(text, key, 1000, |key, columns| {
+            rows.push(Row { key: key.to_vec(), columns: columns.to_vec() });
+            Ok(())
+        })?;
+        assert_eq!(stored, rows.len() as u64);
+        Ok(rows)
+    }
+
+    #[test]
+    fn rows_of_any_bytes_round_trip() {
+        let value: Vec<u8> = (0..=255).collect();
+        let columns = vec![pair("a,\"b\"", &value), pair("c", b"x\r\ny")];
+        let rows = [
+            Row { key: b"1".to_vec(), columns },
+            Row { key: b"\"".to_vec(), columns: vec![pair("d", b"2")] },
+            Row { key: b"3".to_vec(), columns: Vec::new() },
+        ];
+        let mut text = Vec::new();
+        write_rows(&rows, &[], &mut text).unwrap();
+        assert!(text.starts_with(b"key,\"a,\"\"b\"\"\",c,d\n"), "{}", text.escape_ascii());
+        assert_eq!(read(&text, Some("key")).unwrap(), rows);
+    }
+
+    #[test]
+    fn chosen_columns_are_written_in_their_order() {
+        let row = Row { key: b"k".to_vec(), columns: vec![pair("a", b"1"), pair("b", b"2")] };
+        let mut text = Vec::new();
+        write_rows(&[row], &[b"b", b"z", b"a"], &mut text).unwrap();
+        assert_eq!(text, b"key,b,z,a\nk,2,,1\n");
+        let row = Row { key: Vec::new(), columns: vec![pair("key", b"1")] };
+        assert!(write_rows(&[row], &[], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_keys_are_in_any_column_or_new() {
+        let rows = read(b"name,id\nann,7\n", Some("id")).unwrap();
+        assert_eq!(rows, [Row { key: b"7".to_vec(), columns: vec![pair("name", b"ann")] }]);
+        assert_eq!(read(b"name,id\nann,7\n", None).unwrap()[0].key, b"");
+        let error = read(b"name,id\n", Some("key")).unwrap_err().to_string();
+        assert!(error.contains("no column \"key\", only \"name\", \"id\""), "{error}");
+    }
+
+    #[test]
+    fn invalid_files_are_refused_with_the_line() {
+        let error = read(b"key,a\n1,2\n3\n", Some("key")).unwrap_err().to_string();
+        assert!(error.contains("line: 3"), "{error}");
+        let failed = read_rows(&b"key,a\n1,2\n3,4\n"[..], Some(b"key"), 1000, |key, _| {
+            if key == b"3" { Err(anyhow!("full")) } else { Ok(()) }
+        });
+        let error = format!("{:#}", failed.unwrap_err());
+        assert_eq!(error, "line 3, after 1 rows that were stored: full");
+    }
+
+    #[test]
+    fn the_length_of_a_row_is_limited() {
+        let text = [&b"key,a\n1,"[..], &[b'x'; 100], b"\n"].concat();
+        for (max, is_taken) in [(text.len() - 1, false), (text.len(), true)] {
+            let read = read_rows(&text[..], Some(b"key"), max, |_, _| Ok(()));
+            assert_eq!(read.is_ok(), is_taken, "{max}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `tyrant follow` and `tyrant unfollow`: make a server a replica, or end that.
+
+use super::Run;
+use crate::bytes::escaped;
+use crate::remote::{self, Server};
+use anyhow::{Result, bail};
+use client::Address;
+use std::io::Write;
+
+/// Option of the request: stop if an operation's outcome differs from that on the master.
+const CHECK: u32 = 1;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Follow {
+    /// Master to follow: HOST:PORT
+    #[arg(value_name = "MASTER")]
+    master: String,
+    /// Begin at this time of the master's update log, in microseconds since 1970 [default: after
+    /// the last operation received]
+    #[arg(long, value_name = "TIME", default_value_t = 0, hide_default_value = true)]
+    from: u64,
+    /// Stop following if an operation's outcome differs from that on the master
+    #[arg(long)]
+    check_consistency: bool,
+}
+
+impl Run for Follow {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let Address::Tcp { host, port } = remote::parse(&self.master)? else {
+            bail!("a master is named as HOST:PORT, not by a path");
+        };
+        if server.stat_value("sid")?.is_none_or(|id| id == "0") {
+            return Err(server.failure(
+                "a replica needs an id of its own: start the server with --server-id N --allow-setmst",
+            ));
+        }
+        let options = if self.check_consistency { CHECK } else { 0 };
+        server.set_master(host.as_bytes(), port, self.from, options)?;
+        Ok(writeln!(output, "{} follows {}", server.address(), self.master)?)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Unfollow {}
+
+impl Run for Unfollow {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let Some(master) = server.stat_value("mhost")? else {
+            return Err(server.failure("it follows no master"));
+        };
+        let port = server.stat_value("mport")?.unwrap_or_default();
+        server.set_master(b"", 0, 0, 0)?;
+        let master = escaped(format!("{master}:{port}").as_bytes());
+        Ok(writeln!(output, "{} no longer follows {master}", server.address())?)
+    }
+}

@@ -1,0 +1,184 @@
+//! `tyrant shell`: the commands for a server, typed or read from the standard input.
+
+mod editor;
+mod words;
+
+use super::Remote;
+use crate::remote::{Server, ServerArgument};
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use editor::Editor;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+
+/// Longest line of a script: four bytes for each byte of the longest record.
+const LINE_BYTES_MAX: u64 =
+    4 * (cabinet::limits::KEY_BYTES_MAX as u64 + cabinet::limits::VALUE_BYTES_MAX as u64);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Shell {
+    #[command(flatten)]
+    server: ServerArgument,
+    /// Continue a script after a command that fails
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// A line of the shell.
+#[derive(Debug, Parser)]
+#[command(name = "", no_binary_name = true, help_template = "{subcommands}")]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Connect to another server
+    Connect {
+        /// HOST:PORT, or the path of a Unix socket
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+    },
+    /// Leave the shell
+    #[command(visible_alias = "quit")]
+    Exit,
+    #[command(flatten)]
+    Remote(Box<Remote>),
+}
+
+/// Whether the shell goes on after a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Line,
+    End,
+}
+
+impl Shell {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut session = Session { server: self.server.connect()?, parser: parser() };
+        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            return session.converse();
+        }
+        session.run_script(BufReader::new(io::stdin().lock()), self.keep_going)
+    }
+}
+
+/// Returns the parser of lines. The commands have no `--server`: the shell is connected.
+fn parser() -> clap::Command {
+    Line::command().mut_subcommands(|command| {
+        let has_server = command.get_arguments().any(|argument| argument.get_id() == "server");
+        if has_server { command.mut_arg("server", |server| server.hide(true)) } else { command }
+    })
+}
+
+/// A connection and the parser of the commands for it.
+struct Session {
+    server: Server,
+    parser: clap::Command,
+}
+
+impl Session {
+    /// Executes lines that are typed, until the end or `exit`.
+    fn converse(&mut self) -> Result<()> {
+        let mut editor = Editor::new(&self.parser)?;
+        println!("connected to {}; \"help\" lists the commands", self.server.address());
+        while let Some(line) = editor.line(&format!("{}> ", self.server.address()))? {
+            match self.execute(line.as_bytes()) {
+                Ok(Next::Line) => {}
+                Ok(Next::End) => break,
+                Err(error) => eprintln!("{}", crate::describe(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes the lines of a script, until one fails.
+    fn run_script(&mut self, mut input: impl BufRead, keep_going: bool) -> Result<()> {
+        let mut failed = 0u64;
+        let mut line = Vec::new();
+        for number in 1u64.. {
+            line.clear();
+            let bytes = input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line)?;
+            if bytes == 0 {
+                break;
+            }
+            ensure!(
+                bytes as u64 <= LINE_BYTES_MAX,
+                "line {number} is longer than {LINE_BYTES_MAX} bytes"
+            );
+            match self.execute(line.trim_ascii_end()) {
+                Ok(Next::Line) => {}
+                Ok(Next::End) => break,
+                Err(error) if crate::is_broken_pipe(&error) => return Err(error),
+                Err(error) if keep_going => {
+                    failed += 1;
+                    eprintln!("tyrant: line {number}: {}", crate::describe(&error));
+                }
+                Err(error) => bail!("line {number}: {}", crate::describe(&error)),
+            }
+        }
+        ensure!(failed == 0, "{failed} lines failed");
+        Ok(())
+    }
+
+    /// Executes a line.
+    fn execute(&mut self, line: &[u8]) -> Result<Next> {
+        let words: Vec<OsString> =
+            words::split(line)?.into_iter().map(OsString::from_vec).collect();
+        if words.is_empty() {
+            return Ok(Next::Line);
+        }
+        let parsed = self
+            .parser
+            .try_get_matches_from_mut(words)
+            .and_then(|matches| Line::from_arg_matches(&matches));
+        let command = match parsed {
+            Ok(line) => line.command,
+            Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp) => {
+                write!(io::stdout(), "{}", error.render())?;
+                return Ok(Next::Line);
+            }
+            Err(error) => {
+                if matches!(error.kind(), ErrorKind::InvalidSubcommand) {
+                    bail!("there is no such command; \"help\" lists them");
+                }
+                let text = error.render().to_string();
+                let text = text.strip_prefix("error: ").unwrap_or(&text);
+                let text = text.split("\n\nFor more information").next().unwrap_or(text);
+                return Err(anyhow!("{}", text.trim_end()));
+            }
+        };
+        match command {
+            Command::Exit => return Ok(Next::End),
+            Command::Connect { address } => self.server = Server::connect(&address, self.server.settings())?,
+            Command::Remote(command) => {
+                let (_, server, _) = command.parts();
+                ensure!(!server.is_given(), "\"connect ADDRESS\" changes the server of the shell");
+                ensure!(!command.reads_input(), "the shell reads lines, and - would read them too");
+                if self.server.is_broken() {
+                    self.server = Server::connect(self.server.address(), self.server.settings())?;
+                }
+                command.run_on(&self.server, &mut io::BufWriter::new(io::stdout().lock()))?;
+            }
+        }
+        Ok(Next::Line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_of_the_shell_are_consistent_and_do_not_show_a_server() {
+        let mut parser = parser();
+        parser.build();
+        for command in parser.get_subcommands() {
+            let servers = command.get_arguments().filter(|argument| argument.get_id() == "server");
+            assert!(servers.into_iter().all(clap::Arg::is_hide_set), "{}", command.get_name());
+        }
+    }
+}

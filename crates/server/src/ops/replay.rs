@@ -50,15 +50,21 @@ pub(crate) struct Replayer<'a> {
     store: Store,
     /// Store that executes the operations.
     unlogged: Store,
-    /// No operation of a log compares these.
+    /// No operation of a log compares these two.
     cas_numbers: CasNumbers,
+    entity_tags: EntityTags,
 }
 
 impl<'a> Replayer<'a> {
     /// Returns a replayer for the database of `store`. Changes bypass its gate.
     pub(crate) fn new(store: &Store, budget: &'a Arc<Budget>) -> Self {
-        let cas_numbers = CasNumbers::default();
-        Self { budget, store: store.ungated(), unlogged: store.ungated().unlogged(), cas_numbers }
+        Self {
+            budget,
+            store: store.ungated(),
+            unlogged: store.ungated().unlogged(),
+            cas_numbers: CasNumbers::default(),
+            entity_tags: EntityTags::new(None),
+        }
     }
 
     /// Replays an operation. Returns whether it succeeded here. After an error it has to be tried
@@ -89,7 +95,7 @@ impl<'a> Replayer<'a> {
             may_wait: true,
             limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
             cas_numbers: &self.cas_numbers,
-            entity_tags: EntityTags::new(None),
+            entity_tags: self.entity_tags,
             iterators: None,
             has_changed: false,
         };

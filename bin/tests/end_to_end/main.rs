@@ -2,6 +2,7 @@
 
 mod backup;
 mod configuration;
+mod cookbook;
 mod damage;
 mod fixed;
 mod import;

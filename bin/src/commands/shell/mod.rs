@@ -153,7 +153,9 @@ impl Session {
         };
         match command {
             Command::Exit => return Ok(Next::End),
-            Command::Connect { address } => self.server = Server::connect(&address, self.server.settings())?,
+            Command::Connect { address } => {
+                self.server = Server::connect(&address, self.server.settings())?
+            }
             Command::Remote(command) => {
                 let (_, server, _) = command.parts();
                 ensure!(!server.is_given(), "\"connect ADDRESS\" changes the server of the shell");

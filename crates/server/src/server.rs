@@ -218,6 +218,9 @@ impl Server {
         if let Some(upgrade) = shared.upgrade.write().take() {
             upgrade.stop();
         }
+        if let Some(remote) = &shared.remote {
+            remote.close();
+        }
         hub.pool.stop();
         hub.scripts.stop();
         shared.replication.stop_following();

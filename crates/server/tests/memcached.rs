@@ -291,6 +291,19 @@ fn a_list_over_the_limit_of_a_reply_is_refused() {
 }
 
 #[test]
+fn a_value_over_the_limit_of_a_reply_can_be_described_and_touched() {
+    let server = start_with(Config { reply_bytes_max: 1000, ..config() }, memory());
+    let mut client = server.connect();
+    client.exchange(format!("set k 0 0 2000\r\n{}\r\n", "v".repeat(2000)), "STORED\r\n");
+    let line = answer(&mut client, "get k\r\n", "\r\n");
+    assert!(line.starts_with("SERVER_ERROR out of memory"), "{line}");
+    let line = answer(&mut client, "me k\r\n", "\r\n");
+    assert!(line.starts_with("ME k "), "{line}");
+    client.exchange("mg k s\r\n", "HD s2000\r\n");
+    client.exchange("touch k 100\r\n", "TOUCHED\r\n");
+}
+
+#[test]
 fn a_cap_on_bytes_evicts_as_memcached_does() {
     let folder = tempfile::tempdir().unwrap();
     for database in

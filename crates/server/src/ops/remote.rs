@@ -18,7 +18,7 @@ use crate::budget::{Budget, Charge};
 use cabinet::{Change, Entry, Error, Meta, Version};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use wire::http::Conditions;
@@ -288,6 +288,8 @@ pub(crate) struct Remote {
     capabilities: Capabilities,
     in_flight: Arc<AtomicUsize>,
     requests_max: usize,
+    /// No thread waits for an answer any more.
+    is_closed: AtomicBool,
 }
 
 /// Counts a request until it is dropped.
@@ -350,7 +352,8 @@ impl Answers {
 impl Remote {
     pub(crate) fn new(store: Arc<dyn RemoteStore>, requests_max: usize) -> Self {
         let capabilities = store.capabilities();
-        Self { store, capabilities, in_flight: Arc::default(), requests_max }
+        let is_closed = AtomicBool::new(false);
+        Self { store, capabilities, in_flight: Arc::default(), requests_max, is_closed }
     }
 
     /// Returns the owned request for an operation, or the reason why the store cannot execute it.
@@ -445,14 +448,22 @@ impl Remote {
         true
     }
 
+    /// Ends all waits for answers, when the time for the last requests is over.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
     /// Executes a request on a thread that may wait.
     pub(crate) fn wait_for(&self, request: StoreRequest, served: &Served) -> Answered {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(RefusalReason::Unavailable);
+        }
         let if_lost = match request.is_read() {
             true => RefusalReason::Unavailable,
             false => RefusalReason::Unknown,
         };
         let (sender, receiver) = mpsc::channel();
-        // The receiver is gone if the server stops.
+        // The receiver is gone if the server has stopped.
         let deliver = move |answer| drop(sender.send(answer));
         if !self.submit(request, &served.budget, deliver) {
             return Err(RefusalReason::TooMany);
@@ -460,7 +471,7 @@ impl Remote {
         loop {
             match receiver.recv_timeout(STOP_CHECK_INTERVAL) {
                 Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) if !served.is_stopping() => {}
+                Err(RecvTimeoutError::Timeout) if !self.is_closed.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(if_lost),
             }
         }
@@ -564,11 +575,12 @@ fn encode_record(
     };
     match (operation, found) {
         _ if answer.outcome != Outcome::Done => return Ok(Some(answer.outcome)),
-        (Operation::Touch { .. }, found) => {
+        (Operation::Touch { touch, .. }, found) => {
             let made = Entry { key, value: b"", meta: Meta::NONE, version: answer.written.version };
             let (entry, touched) = (found.unwrap_or(made), answer.touched);
             let touched = touched.unwrap_or(Touched { wins: false, is_new: false });
-            show(entry.value.len(), &mut |reply| Reply::touched(reply, &entry, touched))?;
+            let shown_bytes = if touch.shows_value { entry.value.len() } else { 0 };
+            show(shown_bytes, &mut |reply| Reply::touched(reply, &entry, touched))?;
         }
         (Operation::Get { .. }, Some(entry)) => {
             show(entry.value.len(), &mut |reply| Reply::value(reply, &entry))?;

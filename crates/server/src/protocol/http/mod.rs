@@ -66,7 +66,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             let step = finish(output, start, bytes, result, Refusal::Http, |output| {
                 reply::message(output, Status::InternalServerError);
             });
-            if matches!(step, Step::Executed { .. }) {
+            if matches!(step, Step::Executed { next: Next::GoOn, .. }) {
                 announce(&request, output, start);
             }
             step

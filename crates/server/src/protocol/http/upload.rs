@@ -8,7 +8,8 @@ use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::spool::Spool;
-use crate::protocol::{Context, Next, Step};
+use crate::protocol::refusal::Refusal;
+use crate::protocol::{Context, Halt, Next, Step};
 use std::io::ErrorKind;
 use wire::Parse;
 use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
@@ -123,6 +124,10 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
                 Ok(()) => {
                     announce(&head, output, start);
                     Step::Executed { bytes, next: next(&head) }
+                }
+                Err(Halt::Refused(reason)) => {
+                    output.truncate(start);
+                    Step::Executed { bytes, next: Refusal::Http.write_or_close(reason, output) }
                 }
                 // A thread that may wait is never blocked, and a message is never too long.
                 Err(_) => Step::Executed { bytes, next: Next::Close },

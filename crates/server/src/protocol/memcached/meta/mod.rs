@@ -9,6 +9,7 @@ use super::{Context, Halt, failure};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::hits::Hit;
 use crate::ops::operation::Operation;
+use crate::ops::touch::Touch;
 use crate::protocol::or_absent;
 use crate::shared::Shared;
 use cabinet::Entry;
@@ -131,7 +132,9 @@ pub(super) fn debug(
     let start = output.len();
     let hit = context.shared.hits.find(key);
     let mut described = Described { shared: context.shared, key, hit, output: &mut *output };
-    let found = context.execute(&Operation::Get { key }, &mut described)?;
+    // A touch that changes nothing: the value is no part of the reply, and its length no limit.
+    let operation = Operation::Touch { key, touch: Touch::default() };
+    let found = context.execute(&operation, &mut described)?;
     match or_absent(found, Outcome::NoRecord) {
         Ok(Outcome::Done) => {}
         Ok(_) => output.extend_from_slice(b"EN\r\n"),

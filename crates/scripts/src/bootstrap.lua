@@ -2,15 +2,15 @@
 -- a call pass. What a script could replace is in locals here.
 local settle, inspect, check, search = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
-local resume = coroutine.resume
-local sort, concat = table.sort, table.concat
+local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
+local sort, concat, insert, remove = table.sort, table.concat, table.insert, table.remove
+local select = select
 local loadstring = loadstring
 
 -- A finalizer of a script's own would run without hooks.
 if io then getmetatable(io.stdout).__metatable = false end
 
--- Tables longer than this are sorted in Lua and joined after a look at the clock: in C, no hook
--- fires.
+-- Tables longer than this are joined and moved after a look at the clock: in C, no hook fires.
 local LONG = 10000
 
 local function finish(ok, ...)
@@ -31,8 +31,24 @@ function _G.xpcall(f, handler)
   end))
 end
 
+-- Each coroutine counts its own instructions, so short ones never come to a look at the clock.
+function coroutine.create(f)
+  check()
+  return create(f)
+end
+
 function coroutine.resume(...)
+  check()
   return finish(resume(...))
+end
+
+function coroutine.wrap(f)
+  check()
+  local step = wrap(f)
+  return function(...)
+    check()
+    return step(...)
+  end
 end
 
 function string.gmatch(text, pattern)
@@ -49,12 +65,24 @@ function string.gmatch(text, pattern)
 end
 string.gfind = string.gmatch
 
+-- A comparison in Lua lets hooks fire, whatever is compared by whatever function.
 function table.sort(list, less)
-  if type(list) == "table" and #list > LONG then
-    local compare = less or function(a, b) return a < b end
-    return sort(list, function(a, b) return compare(a, b) end)
+  local compare = less or function(a, b) return a < b end
+  return sort(list, function(a, b) return compare(a, b) end)
+end
+
+function table.insert(list, ...)
+  if type(list) == "table" and #list > LONG then check() end
+  local position = ...
+  if select("#", ...) == 2 and type(position) == "number" and position < 1 then
+    error("bad argument #2 to 'insert' (position out of bounds)", 2)
   end
-  return sort(list, less)
+  return insert(list, ...)
+end
+
+function table.remove(list, ...)
+  if type(list) == "table" and #list > LONG then check() end
+  return remove(list, ...)
 end
 
 function table.concat(list, ...)

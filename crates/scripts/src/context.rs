@@ -19,11 +19,24 @@ pub(crate) struct Context {
     callback_level: AtomicUsize,
     /// Keys that the present call has locked by `_lock`.
     pub(crate) locked: Mutex<Vec<Vec<u8>>>,
+    /// Number of this state among the owners of locks.
+    pub(crate) owner: u64,
+    /// Bytes that the function of ours that was called last has copied out of the state.
+    copied_bytes: AtomicUsize,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<Shared>, records: Arc<ScriptRecords>) -> Self {
+        let owner = shared.locks.new_owner();
         Self {
+            owner,
+            copied_bytes: AtomicUsize::new(0),
             shared,
             records,
             clock: CallClock::new(),
@@ -47,7 +60,7 @@ impl Context {
         let mut locked = self.locked.lock();
         if !locked.is_empty() {
             for key in locked.drain(..) {
-                self.shared.locks.unlock(&key);
+                self.shared.locks.release(&key, self.owner);
             }
         }
     }
@@ -55,6 +68,19 @@ impl Context {
     /// Fails if the call has no time left.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.clock.check().map_err(Error::external)
+    }
+
+    /// Begins a function of ours. Fails if the call has no time left.
+    pub(crate) fn begin_function(&self) -> Result<(), Error> {
+        self.copied_bytes.store(0, Ordering::Relaxed);
+        self.check()
+    }
+
+    /// Counts bytes that a function copies out of the state. Fails if they are more than a state
+    /// may have, as one text can be in a table many times.
+    pub(crate) fn charge_bytes(&self, bytes: usize) -> Result<(), Error> {
+        let copied = self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.check_bytes(copied.saturating_add(bytes))
     }
 
     /// Fails if a state cannot have a string of this length.

@@ -5,6 +5,19 @@ use std::time::Duration;
 /// Longest script, and longest text that `loadstring` compiles, in bytes.
 pub const CODE_BYTES_MAX: usize = 16 << 20;
 
+/// Longest code that a script compiles while it runs, in bytes. The time of compiling can grow with
+/// the square of the length.
+pub const RUN_TIME_CODE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest name for `_lock`, in bytes.
+pub const LOCK_NAME_BYTES_MAX: usize = 1 << 10;
+
+/// Most names that one call locks at a time.
+pub const LOCKS_MAX: usize = 1000;
+
+/// Share of a state's memory that a JSON text may have: what it is decoded into takes more.
+pub const JSON_SHARE: usize = 16;
+
 /// Levels of captures and repeated characters in a pattern of `string.find` and the like.
 pub const PATTERN_LEVELS_MAX: usize = 200;
 

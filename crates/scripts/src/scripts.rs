@@ -93,19 +93,6 @@ impl Scripts {
             }
         }
     }
-
-    /// Executes code of `_eval` in the states of idle threads. Others execute it before their next
-    /// call.
-    fn evaluate_elsewhere(&self) {
-        for thread in self.shared.evaluations.threads() {
-            if let Some(thread) = self.threads.get(thread).and_then(OnceLock::get)
-                && let Some(state) = thread.state.try_lock()
-                && let Some(state) = &*state
-            {
-                state.evaluate_waiting();
-            }
-        }
-    }
 }
 
 /// Makes states for `tyrant.map_reduce`.
@@ -200,9 +187,6 @@ impl Extension for Scripts {
             }
         }
         drop(slot);
-        if self.shared.evaluations.is_any() {
-            self.evaluate_elsewhere();
-        }
         result.map_err(|failure| ExtensionError(failure.message))
     }
 

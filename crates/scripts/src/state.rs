@@ -12,7 +12,7 @@ use crate::statistics::{CallStatistics, Statistics};
 use mlua::{Error, Function, Lua, LuaString, Table, Value};
 use parking_lot::Mutex;
 use server::ScriptRecords;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub(crate) struct State {
     context: Arc<Context>,
     globals: Table,
     known: HashMap<Vec<u8>, Known>,
+    /// Addresses of the functions that were global before the script was executed.
+    own_functions: HashSet<usize>,
     statistics: Arc<Statistics>,
     generation: u64,
 }
@@ -44,8 +46,11 @@ impl State {
     ) -> Result<Self> {
         let context = Arc::new(Context::new(Arc::clone(shared), Arc::clone(records)));
         let lua = new_state(&context).map_err(|error| Failure::new(&error))?;
+        let globals = lua.globals();
+        let own_functions = own_functions(&globals).map_err(|error| Failure::new(&error))?;
         let state = Self {
-            globals: lua.globals(),
+            own_functions,
+            globals,
             lua,
             context,
             known: HashMap::new(),
@@ -98,9 +103,15 @@ impl State {
     /// Executes code that `_eval` has left for this state.
     pub(crate) fn evaluate_waiting(&self) {
         let context = &self.context;
+        // After the first code that fails the rest is dropped, so that it takes the time of one call.
+        let mut is_late = false;
         while let Some(code) = context.shared.evaluations.next(context.records.thread()) {
+            if is_late {
+                continue;
+            }
             if let Err(failure) = self.run(|| functions::evaluate(&self.lua, context, &code)) {
                 tracing::error!("_eval: {}", failure.traceback);
+                is_late = true;
             }
         }
     }
@@ -131,7 +142,10 @@ impl State {
     fn know(&mut self, name: &[u8]) -> Result<()> {
         let lua_name = self.run(|| {
             let lua_name = self.lua.create_string(name)?;
-            function(&self.globals, &lua_name)?;
+            let known = function(&self.globals, &lua_name)?;
+            if self.own_functions.contains(&(known.to_pointer() as usize)) {
+                return Err(missing(&lua_name));
+            }
             Ok(lua_name)
         })?;
         if self.known.len() == FUNCTIONS_MAX {
@@ -179,11 +193,23 @@ impl Mapper for StateMapper {
 fn function(globals: &Table, name: &LuaString) -> mlua::Result<Function> {
     match globals.get::<Value>(name)? {
         Value::Function(function) => Ok(function),
-        _ => {
-            let message = format!("there is no function {}", name.display());
-            Err(Error::RuntimeError(message))
+        _ => Err(missing(name)),
+    }
+}
+
+fn missing(name: &LuaString) -> Error {
+    Error::RuntimeError(format!("there is no function {}", name.display()))
+}
+
+/// Returns the addresses of all functions that are global now.
+fn own_functions(globals: &Table) -> mlua::Result<HashSet<usize>> {
+    let mut own = HashSet::new();
+    for pair in globals.pairs::<Value, Value>() {
+        if let (_, Value::Function(function)) = pair? {
+            own.insert(function.to_pointer() as usize);
         }
     }
+    Ok(own)
 }
 
 /// Returns the result of a function as text; that of a table is its first element.

@@ -69,6 +69,73 @@ fn a_coroutine_of_an_earlier_call_has_the_deadline_of_the_present_one() {
 }
 
 #[test]
+fn many_short_coroutines_end_at_the_deadline() {
+    for make in ["coroutine.wrap(f)(depth - 1)", "coroutine.resume(coroutine.create(f), depth - 1)"]
+    {
+        let code = format!(
+            "local function f(depth) if depth > 0 then for _ = 1, 100 do {make} end end end f(20)"
+        );
+        fails(&code, LATE);
+    }
+}
+
+#[test]
+fn code_that_takes_long_to_compile_is_refused() {
+    let code = "local a return ' .. ('a or '):rep(500000) .. 'a";
+    let script = Script::limited(&format!(
+        "function run() local f, message = loadstring('{code}') return message end"
+    ));
+    assert!(script.text("run", "").contains("the code is longer than"));
+}
+
+#[test]
+fn a_text_that_is_in_a_table_many_times_is_not_copied_each_time() {
+    let table = "local s, t = ('x'):rep(1e6), {} for i = 1, 1e5 do t[i] = s end";
+    fails(&format!("{table} _union(t)"), MEMORY);
+    fails(&format!("{table} tyrant.json_encode(t)"), MEMORY);
+    fails(&format!("{table} _misc('putlist', {{unpack(t, 1, 1000)}})"), MEMORY);
+    fails(&format!("{table} print(unpack(t, 1, 1000))"), MEMORY);
+    fails("local t = {1} for _ = 1, 60 do t = {t, t} end tyrant.json_encode(t)", MEMORY);
+    fails(
+        "local t, all = {}, {} for i = 1, 1e5 do t[i] = 1 end for i = 1, 20 do all[i] = t end
+         _pack('c*', unpack(all))",
+        MEMORY,
+    );
+}
+
+#[test]
+fn functions_of_lua_are_none_of_the_script() {
+    let script = Script::limited("own = print function sort() return 'mine' end");
+    for name in ["print", "loadstring", "collectgarbage", "own"] {
+        let error = script.call(name, b"").unwrap_err();
+        assert!(error.contains("there is no function"), "{error}");
+    }
+    assert_eq!(script.text("sort", ""), "mine");
+}
+
+#[test]
+fn a_place_before_the_first_one_is_refused_by_insert() {
+    fails("table.insert({}, -2 ^ 31, 1)", "position out of bounds");
+}
+
+#[test]
+fn names_of_locks_and_their_number_are_limited() {
+    fails("_lock(('x'):rep(2000))", "the name is longer");
+    fails("for i = 1, 2000 do _lock(i) end", "names already");
+}
+
+#[test]
+fn a_mapper_that_fails_releases_its_locks() {
+    let script = Script::limited(
+        "function map() _lock('x') error('no') end
+         function run() _put('k', 'v') return pcall(tyrant.map_reduce, {map = 'map'}) and 1 or 0 end
+         function lock() return _lock('x') end",
+    );
+    assert_eq!(script.text("run", ""), "0");
+    assert_eq!(script.text("lock", ""), "true");
+}
+
+#[test]
 fn an_error_with_an_endless_metamethod_ends_at_the_deadline() {
     fails("error(setmetatable({}, {__tostring = function() while true do end end}))", LATE);
 }

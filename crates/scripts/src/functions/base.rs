@@ -3,7 +3,7 @@
 use super::{Installer, failed};
 use crate::context::Context;
 use crate::error;
-use crate::limits::CODE_BYTES_MAX;
+use crate::limits::{CODE_BYTES_MAX, RUN_TIME_CODE_BYTES_MAX};
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaString, Result, Value};
 
@@ -13,9 +13,14 @@ const COMPILED: u8 = 0x1b;
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("loadstring", loadstring)?;
     installer.add("collectgarbage", collect)?;
-    installer.add("print", |lua, _, values: mlua::Variadic<Value>| {
-        let texts = values.iter().map(|value| Ok(text(lua, value)?.to_string_lossy()));
-        tracing::info!("{}", texts.collect::<Result<Vec<_>>>()?.join("\t"));
+    installer.add("print", |lua, context, values: mlua::Variadic<Value>| {
+        let texts = values.iter().map(|value| {
+            let text = text(lua, value)?;
+            context.charge_bytes(text.as_bytes().len())?;
+            Ok(text.to_string_lossy())
+        });
+        let line = texts.collect::<Result<Vec<_>>>()?.join("\t");
+        tracing::info!("{line}");
         Ok(())
     })?;
     let debug = installer.lua.create_table()?;
@@ -35,6 +40,14 @@ pub(crate) fn compile(lua: &Lua, code: &[u8], name: &str) -> Result<Function> {
     lua.load(code).set_name(name).set_mode(ChunkMode::Text).into_function()
 }
 
+/// Compiles code that a script has made, which is much shorter than a script may be.
+pub(crate) fn compile_short(lua: &Lua, code: &[u8], name: &str) -> Result<Function> {
+    if code.len() > RUN_TIME_CODE_BYTES_MAX {
+        return Err(failed(format!("the code is longer than {RUN_TIME_CODE_BYTES_MAX} bytes")));
+    }
+    compile(lua, code, name)
+}
+
 fn loadstring(
     lua: &Lua,
     context: &Context,
@@ -42,7 +55,7 @@ fn loadstring(
 ) -> Result<(Option<Function>, Option<LuaString>)> {
     context.check()?;
     let name = name.as_ref().unwrap_or(&code).to_string_lossy();
-    match compile(lua, &code.as_bytes(), &name) {
+    match compile_short(lua, &code.as_bytes(), &name) {
         Ok(function) => Ok((Some(function), None)),
         Err(error @ Error::MemoryError(_)) => Err(error),
         Err(error) => Ok((None, Some(lua.create_string(error::message(&error))?))),

@@ -1,37 +1,40 @@
 //! `_isect` and `_union`: intersection and union of arrays, as sets of texts.
 
 use super::Installer;
+use crate::context::Context;
 use mlua::{Lua, Result, Table, Value, Variadic};
 use std::collections::HashSet;
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add("_isect", |lua, _, arrays: Variadic<Value>| {
+    installer.add("_isect", |lua, context, arrays: Variadic<Value>| {
         let mut arrays = arrays.iter().filter_map(Value::as_table);
         let mut common = match arrays.next() {
-            Some(first) => distinct(texts(lua, first)?),
+            Some(first) => distinct(texts(lua, context, first)?),
             None => Vec::new(),
         };
         for array in arrays {
-            let members: HashSet<Vec<u8>> = texts(lua, array)?.into_iter().collect();
+            let members: HashSet<Vec<u8>> = texts(lua, context, array)?.into_iter().collect();
             common.retain(|text| members.contains(text));
         }
         array(lua, &common)
     })?;
-    installer.add("_union", |lua, _, arrays: Variadic<Value>| {
+    installer.add("_union", |lua, context, arrays: Variadic<Value>| {
         let mut all = Vec::new();
         for array in arrays.iter().filter_map(Value::as_table) {
-            all.extend(texts(lua, array)?);
+            all.extend(texts(lua, context, array)?);
         }
         array(lua, &distinct(all))
     })
 }
 
 /// Returns the elements of an array as texts, without those that are neither texts nor numbers.
-fn texts(lua: &Lua, array: &Table) -> Result<Vec<Vec<u8>>> {
+fn texts(lua: &Lua, context: &Context, array: &Table) -> Result<Vec<Vec<u8>>> {
     let mut texts = Vec::new();
     for value in array.sequence_values::<Value>() {
         if let Some(text) = lua.coerce_string(value?)? {
-            texts.push(text.as_bytes().to_vec());
+            let text = text.as_bytes().to_vec();
+            context.charge_bytes(size_of::<Vec<u8>>() + text.len())?;
+            texts.push(text);
         }
     }
     Ok(texts)

@@ -37,8 +37,24 @@ pub(crate) struct Installer<'l> {
 }
 
 impl Installer<'_> {
-    /// Adds a function.
+    /// Adds a function, which fails if the call has no time left.
     pub(crate) fn add<A, R>(
+        &self,
+        name: &str,
+        function: impl Fn(&Lua, &Context, A) -> Result<R> + Send + 'static,
+    ) -> Result<()>
+    where
+        A: FromLuaMulti,
+        R: IntoLuaMulti,
+    {
+        self.add_unchecked(name, move |lua, context, arguments| {
+            context.begin_function()?;
+            function(lua, context, arguments)
+        })
+    }
+
+    /// Adds a function that also works when the call has no time left.
+    pub(crate) fn add_unchecked<A, R>(
         &self,
         name: &str,
         function: impl Fn(&Lua, &Context, A) -> Result<R> + Send + 'static,

@@ -128,7 +128,7 @@ fn pack(
 ) -> Result<LuaString> {
     let mut numbers = Vec::new();
     for value in values.iter() {
-        append_numbers(lua, value, &mut numbers)?;
+        append_numbers(lua, context, value, &mut numbers)?;
     }
     let mut numbers = numbers.into_iter();
     let mut bytes = Vec::new();
@@ -142,9 +142,15 @@ fn pack(
 }
 
 /// Appends a number, or the numbers of an array.
-fn append_numbers(lua: &Lua, value: &Value, numbers: &mut Vec<f64>) -> Result<()> {
+fn append_numbers(
+    lua: &Lua,
+    context: &Context,
+    value: &Value,
+    numbers: &mut Vec<f64>,
+) -> Result<()> {
     if let Value::Table(table) = value {
         for value in table.sequence_values::<Value>() {
+            context.charge_bytes(size_of::<f64>())?;
             numbers.push(lua.coerce_number(value?)?.unwrap_or(0.0));
         }
     } else {

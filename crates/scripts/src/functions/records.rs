@@ -90,6 +90,9 @@ fn misc(
         }
     }
     let arguments: Vec<_> = arguments.iter().map(LuaString::as_bytes).collect();
+    for argument in &arguments {
+        context.charge_bytes(argument.len())?;
+    }
     let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &**argument).collect();
     match context.records.misc(name, &arguments, is_logged) {
         Ok(Some(results)) => array(lua, &results).map(Some),

@@ -6,12 +6,18 @@ use mlua::{LuaString, Result};
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_split", |lua, _, (text, delimiters): (LuaString, Option<LuaString>)| {
         let text = text.as_bytes();
-        let delimiters = match &delimiters {
-            Some(delimiters) => delimiters.as_bytes().to_vec(),
-            None => vec![0],
-        };
+        let mut is_delimiter = [false; 256];
+        match &delimiters {
+            Some(delimiters) => {
+                delimiters
+                    .as_bytes()
+                    .iter()
+                    .for_each(|byte| is_delimiter[usize::from(*byte)] = true);
+            }
+            None => is_delimiter[0] = true,
+        }
         let table = lua.create_table()?;
-        let pieces = text.split(|byte| delimiters.contains(byte));
+        let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
         for piece in pieces {
             table.raw_push(lua.create_string(piece)?)?;
         }

@@ -1,6 +1,6 @@
 //! `_eval`: executes code in all states.
 
-use super::base::compile;
+use super::base::compile_short;
 use super::{Installer, failed};
 use crate::context::Context;
 use crate::error;
@@ -26,7 +26,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 /// deadline fails.
 pub(crate) fn evaluate(lua: &Lua, context: &Context, code: &[u8]) -> Result<()> {
     if let Err(error) =
-        compile(lua, code, NAME).and_then(|function| context.call_back::<()>(&function, ()))
+        compile_short(lua, code, NAME).and_then(|function| context.call_back::<()>(&function, ()))
     {
         context.check()?;
         tracing::error!("_eval: {}", error::message(&error));

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::functions::{Installer, failed};
-use crate::limits::JSON_LEVELS_MAX;
+use crate::limits::{JSON_LEVELS_MAX, JSON_SHARE};
 use mlua::{LightUserData, Lua, LuaString, Result, Table, Value};
 use serde_json::{Map, Number};
 
@@ -31,6 +31,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         lua.create_string(text)
     })?;
     installer.add("json_decode", move |lua, context, text: LuaString| {
+        context.check_bytes(text.as_bytes().len().saturating_mul(JSON_SHARE))?;
         // Its own limit of levels is 128.
         let json = serde_json::from_slice(&text.as_bytes()).map_err(failed)?;
         context.check()?;
@@ -39,6 +40,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 }
 
 fn encode(lua: &Lua, context: &Context, value: Value, level: usize) -> Result<serde_json::Value> {
+    context.charge_bytes(size_of::<serde_json::Value>())?;
     Ok(match value {
         Value::Nil => serde_json::Value::Null,
         value if value == NULL => serde_json::Value::Null,
@@ -50,6 +52,7 @@ fn encode(lua: &Lua, context: &Context, value: Value, level: usize) -> Result<se
             None => return Err(failed(format!("JSON has no number {number}"))),
         },
         Value::String(text) => {
+            context.charge_bytes(text.as_bytes().len())?;
             text.to_str().map_err(|_| failed("JSON has only texts in UTF-8"))?.to_string().into()
         }
         Value::Table(table) => {

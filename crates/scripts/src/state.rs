@@ -103,7 +103,7 @@ impl State {
     /// Executes code that `_eval` has left for this state.
     pub(crate) fn evaluate_waiting(&self) {
         let context = &self.context;
-        // After the first code that fails the rest is dropped, so that it takes the time of one call.
+        // After the first code that fails the rest is dropped, so that it has the time of one call.
         let mut is_late = false;
         while let Some(code) = context.shared.evaluations.next(context.records.thread()) {
             if is_late {

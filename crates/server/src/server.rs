@@ -116,10 +116,10 @@ impl Server {
     }
 
     /// Accepts connections from these listening sockets, which another process has bound, instead
-    /// of binding to the endpoints of `config`. A socket with the port of an endpoint for TLS alone
-    /// requires TLS, and so does each if there is no other endpoint.
+    /// of binding to the endpoints of `config`. If there are endpoints for TLS, a socket is plain
+    /// only if it has the port of a plain one, or is a Unix socket beside a plain one.
     pub fn inherit(config: Config, database: Database, sockets: Vec<OwnedFd>) -> Result<Self> {
-        let is_tls_port = |endpoints: &[Endpoint], port: u16| {
+        let is_port_of = |endpoints: &[Endpoint], port: u16| {
             endpoints.iter().any(|endpoint| match endpoint {
                 Endpoint::Loopback { port: one } | Endpoint::Tcp { port: one, .. } => *one == port,
                 Endpoint::Unix(_) => false,
@@ -127,10 +127,12 @@ impl Server {
         };
         let beginning = |port: Option<u16>| match (&config.tls, port) {
             (None, _) => Beginning::Plain,
-            (Some(_), _) if config.listen.is_empty() => Beginning::Tls,
-            (Some(tls), Some(port)) if is_tls_port(&tls.listen, port) => Beginning::Tls,
+            (Some(_), None) if !config.listen.is_empty() => Beginning::Plain,
+            (Some(_), None) => Beginning::Tls,
+            (Some(tls), Some(port)) if is_port_of(&tls.listen, port) => Beginning::Tls,
             (Some(tls), Some(_)) if tls.is_optional => Beginning::Either,
-            (Some(_), _) => Beginning::Plain,
+            (Some(_), Some(port)) if is_port_of(&config.listen, port) => Beginning::Plain,
+            (Some(_), Some(_)) => Beginning::Tls,
         };
         let mut listeners = Vec::new();
         for socket in sockets {

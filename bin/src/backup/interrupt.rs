@@ -56,7 +56,7 @@ impl Drop for TemporaryFolder {
 /// A lock file beside a folder, held while the folder is in use and then removed.
 struct Claim {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl Claim {
@@ -77,7 +77,7 @@ impl Claim {
             // The previous holder may have just removed it.
             let inode = file.metadata().with_context(failed)?.ino();
             if fs::metadata(&path).is_ok_and(|present| present.ino() == inode) {
-                return Ok(Self { path, _file: file });
+                return Ok(Self { path, file });
             }
         }
     }
@@ -87,6 +87,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // It is removed before it is unlocked. A leftover file does no harm.
         let _ = fs::remove_file(&self.path);
+        // A child process that is being started may have a copy of the descriptor.
+        let _ = self.file.unlock();
     }
 }
 

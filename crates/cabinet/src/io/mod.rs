@@ -5,6 +5,7 @@
 //! at will.
 
 mod faulty;
+mod file_lock;
 mod map;
 mod missing;
 mod overlay;

@@ -8,9 +8,9 @@
 //! A file that is only read costs no memory beyond its mapping. One that is changed, or mapped for
 //! more than it has, is copied into memory first: of a log that is the last segment.
 
+use super::file_lock::FileLock;
 use super::{File, Map, Open, RealStorage, Storage, directory_of};
 use parking_lot::Mutex;
-use rustix::fs::FlockOperation;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -138,21 +138,17 @@ impl Storage for OverlayStorage {
     /// Holds off those who write, not those who read. Takes the lock of the lock file, if there is
     /// one, and of its directory, which stays one when the file is removed.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
-        let share = FlockOperation::NonBlockingLockShared;
         let file = match fs::File::open(path) {
-            Ok(file) => Some(file),
+            Ok(file) => Some(FileLock::shared(file)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if let Some(file) = &file {
-            rustix::fs::flock(file, share)?;
-        }
-        let directory = fs::File::open(directory_of(path))?;
-        // Any other failure is that of a file system of a network, not all of which lock
-        // directories.
-        if rustix::fs::flock(&directory, share) == Err(rustix::io::Errno::WOULDBLOCK) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
+        let directory = match FileLock::shared(fs::File::open(directory_of(path))?) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+            // Not every file system of a network locks directories.
+            Err(_) => None,
+        };
         Ok(Box::new((file, directory)))
     }
 

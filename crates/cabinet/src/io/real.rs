@@ -1,9 +1,10 @@
 //! Files of the operating system.
 
+use super::file_lock::FileLock;
 use super::{File, Map, Open, Storage};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
-use rustix::io::ReadWriteFlags;
+use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
 use std::fs;
 use std::io;
@@ -90,21 +91,25 @@ impl Storage for RealStorage {
             Err(error) if is_protected(&error) => fs::File::open(path)?,
             file => file?,
         };
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let file = FileLock::exclusive(file)?;
         // The file may be removed and made again, the directory cannot be without its files.
         let directory = self.lock_directory(super::directory_of(path))?;
         Ok(Box::new((file, directory)))
     }
 
     fn lock_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let directory = fs::File::open(path)?;
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(directory))),
+        match FileLock::exclusive(fs::File::open(path)?) {
+            Ok(lock) => Ok(Some(Box::new(lock))),
             // Not every file system of a network locks directories.
-            Err(rustix::io::Errno::BADF | rustix::io::Errno::NOTSUP | rustix::io::Errno::INVAL) => {
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::BADF | Errno::NOTSUP | Errno::INVAL)
+                ) =>
+            {
                 Ok(None)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 

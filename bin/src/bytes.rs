@@ -86,6 +86,24 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Returns the byte of an escape that [`escape`] writes for one field, from the byte after its
+/// backslash and the bytes that follow; `None` if there is no such escape.
+pub(crate) fn unescaped(kind: u8, rest: &mut impl Iterator<Item = u8>) -> Option<u8> {
+    Some(match kind {
+        b'\\' => b'\\',
+        b't' => b'\t',
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b'0' => 0,
+        b'x' => {
+            let mut digit = || char::from(rest.next()?).to_digit(16);
+            let (high, low) = (digit()?, digit()?);
+            (high << 4 | low) as u8
+        }
+        _ => return None,
+    })
+}
+
 /// Returns bytes in quotation marks, for messages.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     format!("\"{}\"", escaped(bytes))

@@ -47,7 +47,8 @@ pub(crate) struct ServerArgument {
     /// With TLS: expect this name in the server's certificate [default: the host]
     #[arg(long, value_name = "NAME")]
     tls_name: Option<String>,
-    /// Connect with TLS to whoever answers; then anyone in between can read and change all
+    /// Connect with TLS without a check of the server's certificate; then a machine in between can
+    /// read and change all
     #[arg(long)]
     tls_insecure: bool,
     /// With TLS: show the server this certificate (PEM)

@@ -17,7 +17,7 @@
 //!
 //! Bytes are written as text if they are UTF-8 and the text is not longer than hexadecimal.
 
-use crate::bytes::{self, is_unsafe};
+use crate::bytes::{self, is_unsafe, unescaped};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Meta;
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -215,32 +215,22 @@ pub(crate) fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()
 
 fn unescape(text: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.iter();
-    while let Some(&byte) = rest.next() {
-        bytes.push(match byte {
-            b'\\' => match rest.next() {
-                Some(b'\\') => b'\\',
-                Some(b't') => b'\t',
-                Some(b'n') => b'\n',
-                Some(b'r') => b'\r',
-                Some(b'0') => 0,
-                Some(b'x') => {
-                    let digits = [rest.next(), rest.next()].map(|digit| digit.and_then(hex_digit));
-                    let [Some(high), Some(low)] = digits else {
-                        bail!(r"invalid escape: two hexadecimal digits must follow \x");
-                    };
-                    high << 4 | low
-                }
-                _ => bail!(r"invalid escape: valid are \\ \t \n \r \0 \xHH"),
-            },
-            byte => byte,
-        });
+    let mut rest = text.iter().copied();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let kind = rest.next();
+        match kind.and_then(|kind| unescaped(kind, &mut rest)) {
+            Some(byte) => bytes.push(byte),
+            None if kind == Some(b'x') => {
+                bail!(r"invalid escape: two hexadecimal digits must follow \x");
+            }
+            None => bail!(r"invalid escape: valid are \\ \t \n \r \0 \xHH"),
+        }
     }
     Ok(bytes)
-}
-
-fn hex_digit(digit: &u8) -> Option<u8> {
-    char::from(*digit).to_digit(16).map(|digit| digit as u8)
 }
 
 fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {

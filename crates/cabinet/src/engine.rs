@@ -98,7 +98,7 @@ pub enum Position {
     Id(u64),
 }
 
-/// What a scan of all records is to show.
+/// Parts of the records that a scan of all of them shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Keys and values.

@@ -1,5 +1,5 @@
 -- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
--- a call pass. What a script could replace is in locals here.
+-- a call pass. Functions that a script could replace are in locals here.
 local settle, inspect, check, search = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
 local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
@@ -65,7 +65,7 @@ function string.gmatch(text, pattern)
 end
 string.gfind = string.gmatch
 
--- A comparison in Lua lets hooks fire, whatever is compared by whatever function.
+-- A comparison in Lua lets hooks fire between comparisons by functions in C.
 function table.sort(list, less)
   local compare = less or function(a, b) return a < b end
   return sort(list, function(a, b) return compare(a, b) end)

@@ -33,7 +33,7 @@ impl NamedLocks {
         true
     }
 
-    /// Releases a name, whoever has locked it. Returns whether it was locked.
+    /// Releases a name, even if another owner has locked it. Returns whether it was locked.
     pub(crate) fn unlock(&self, name: &[u8]) -> bool {
         self.unlock_if(name, |_| true)
     }

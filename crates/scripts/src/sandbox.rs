@@ -65,7 +65,8 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>) -> Result<()> {
     let helpers = installer.into(lua.create_table()?);
     helpers.add_unchecked("settle", functions::settle)?;
     helpers.add_unchecked("inspect", functions::inspect)?;
-    helpers.add("check", |_, context, ()| context.check())?;
+    // Each function of ours looks at the clock; this one does nothing else.
+    helpers.add("check", |_, _, ()| Ok(()))?;
     helpers.add("search", functions::gmatch_step)?;
     let helper = |name: &str| helpers.table.raw_get::<Value>(name);
     let arguments = (helper("settle")?, helper("inspect")?, helper("check")?, helper("search")?);

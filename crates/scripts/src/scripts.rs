@@ -28,7 +28,7 @@ pub struct Scripts {
     threads: Box<[OnceLock<ScriptThread>]>,
 }
 
-/// A script thread. Another thread locks its state only while it is idle.
+/// A script thread, which alone locks its state.
 struct ScriptThread {
     state: Mutex<Option<State>>,
     has_ended: AtomicBool,
@@ -186,7 +186,6 @@ impl Extension for Scripts {
                 *slot = None;
             }
         }
-        drop(slot);
         result.map_err(|failure| ExtensionError(failure.message))
     }
 

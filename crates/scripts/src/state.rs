@@ -100,19 +100,20 @@ impl State {
         })
     }
 
-    /// Executes code that `_eval` has left for this state.
+    /// Executes code that `_eval` has left for this state. All of it has the time of one call, and
+    /// the rest is dropped.
     pub(crate) fn evaluate_waiting(&self) {
         let context = &self.context;
-        // After the first code that fails the rest is dropped, so that it has the time of one call.
-        let mut is_late = false;
-        while let Some(code) = context.shared.evaluations.next(context.records.thread()) {
-            if is_late {
-                continue;
+        let next = || context.shared.evaluations.next(context.records.thread());
+        let result = self.run(|| {
+            while let Some(code) = next() {
+                functions::evaluate(&self.lua, context, &code)?;
             }
-            if let Err(failure) = self.run(|| functions::evaluate(&self.lua, context, &code)) {
-                tracing::error!("_eval: {}", failure.traceback);
-                is_late = true;
-            }
+            Ok(())
+        });
+        if let Err(failure) = result {
+            tracing::error!("_eval: {}", failure.traceback);
+            while next().is_some() {}
         }
     }
 
@@ -184,7 +185,6 @@ impl Mapper for StateMapper {
     }
 
     fn finish(self: Box<Self>) -> std::result::Result<Sorter, String> {
-        self.state.context.end();
         let sorter = self.sorter.lock().take();
         sorter.ok_or_else(|| "cannot sort through temporary files".to_string())
     }

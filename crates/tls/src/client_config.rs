@@ -16,8 +16,7 @@ pub struct ClientSettings {
     pub authorities: Option<PathBuf>,
     /// Name that the server's certificate must have, in place of the host that is connected to.
     pub server_name: Option<String>,
-    /// Accept each certificate, whoever made it and whatever its name is. Then the peer may be
-    /// anyone.
+    /// Accept each certificate, of any issuer and with any name. Then the peer may be anyone.
     pub accepts_any_server: bool,
     /// The client's certificate and its key, in PEM format.
     pub identity: Option<(PathBuf, PathBuf)>,

@@ -4,6 +4,7 @@
 //! within `"` and outside, a backslash begins an escape. The escapes are those that lists print, so
 //! that a listed key can be typed as it is shown. A `#` before a word begins a comment.
 
+use crate::bytes;
 use anyhow::{Context, Result, bail};
 
 /// Splits a line into words.
@@ -37,21 +38,14 @@ pub(super) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
 
 /// Returns the byte of an escape after its backslash.
 fn escaped(rest: &mut impl Iterator<Item = u8>) -> Result<u8> {
-    Ok(match rest.next().context("a backslash ends the line")? {
-        b't' => b'\t',
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b'0' => 0,
-        b'x' => {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            let digits = digit().zip(digit());
-            let (high, low) = digits.context(r"two hexadecimal digits must follow \x")?;
-            (high << 4 | low) as u8
+    let kind = rest.next().context("a backslash ends the line")?;
+    Ok(match bytes::unescaped(kind, rest) {
+        Some(byte) => byte,
+        None if kind == b'x' => bail!(r"two hexadecimal digits must follow \x"),
+        None if kind.is_ascii_alphanumeric() => {
+            bail!(r"unknown escape \{}: valid are \t \n \r \0 \xHH", char::from(kind))
         }
-        byte if byte.is_ascii_alphanumeric() => {
-            bail!(r"unknown escape \{}: valid are \t \n \r \0 \xHH", char::from(byte))
-        }
-        byte => byte,
+        None => kind,
     })
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The log is read segment by segment from its beginning to where it ended when the scan began. A
 //! record is shown if the index points to it. Those that move before the scan has come to them are
-//! shown at the end, or once there are [`MOVED_MAX`] of them; see [`super::scans`]. What is removed
-//! before the scan comes to it is not shown, what is added after the beginning is not looked for.
+//! shown at the end, or once there are [`MOVED_MAX`] of them; see [`super::scans`]. Records
+//! that are removed before the scan comes to them are not shown; those that are added after the
+//! beginning are not looked for.
 //!
 //! # Locks
 //!
@@ -15,8 +16,8 @@
 //! Where the log has no record, the index tells what is lost: the rest of the segment is gone
 //! through by the entries of the index that point into it, and the first of a record that cannot be
 //! read ends the scan with its error. At the end the index is looked through for entries that
-//! point beyond the records of their segments. Damage to records that nothing points to is no
-//! matter.
+//! point beyond the records of their segments. Damage to records that nothing points to does
+//! not count.
 
 use super::scans::Progress;
 use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
@@ -47,7 +48,7 @@ const ENTRIES_MAX: usize = 64 << 10;
 /// take longer to read a value than to go to the next record.
 const LONG_RECORD_BYTES: u64 = 16 << 10;
 
-/// What a step calls for each record.
+/// Function that a step calls for each record.
 enum Visitor<'v> {
     Entries(&'v mut dyn FnMut(Entry<'_>)),
     Keys(&'v mut dyn FnMut(&[u8])),
@@ -389,7 +390,7 @@ impl<I: Index> Cursor<'_, I> {
         let table = engine.table(place.shard);
         let (segments, locations) = engine.locations(table, place.tag);
         for location in locations {
-            // What has not moved was shown.
+            // A record that has not moved was shown.
             if segments.age(location) < self.progress.end() {
                 continue;
             }
@@ -449,7 +450,7 @@ mod tests {
         u32::from_be_bytes(key.try_into().unwrap())
     }
 
-    /// What the rest of a scan shows, each record once.
+    /// Records that the rest of a scan shows, each once.
     fn rest(scan: &mut dyn FullScan) -> BTreeMap<u32, Vec<u8>> {
         let mut met = BTreeMap::new();
         while some(scan, &mut met) {}
@@ -668,7 +669,7 @@ mod tests {
         assert!(!met.is_empty() && met.keys().copied().eq(0..met.len() as u32));
         assert!(!scan.step(&mut |_| panic!("it has ended")).unwrap());
         drop(scan);
-        // What is written again is found, and the damage is no matter any more.
+        // Records that are written again are found, and the damage does not count any more.
         for number in 0..20 {
             put(&database, number, b"again");
         }

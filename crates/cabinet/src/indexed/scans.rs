@@ -3,9 +3,9 @@
 //! A scan goes through the log from its beginning to where it ended when the scan began, and
 //! visits a record where the index points to it. The part that it has not come to yet lies between
 //! its frontier and its end. A record that leaves this part because it is overwritten or compacted
-//! would be missed, so whoever moves it names it to the scan, under the lock of its shard. The
-//! scan passes a record under the same lock, so for both a record is either before the frontier or
-//! not.
+//! would be missed, so the thread that moves it names it to the scan, under the lock of its shard.
+//! The scan passes a record under the same lock, so for both a record is either before the frontier
+//! or not.
 //!
 //! A record goes to the end of the log when it moves, and thus beyond the end of the scan. So it is
 //! named at most once, and what becomes of it later does not matter: the scan looks it up. A scan
@@ -28,7 +28,7 @@ const PIECE_NAMES: usize = (64 << 10) / NAME_BYTES;
 /// The scans under way.
 #[derive(Default)]
 pub(super) struct Scans {
-    /// Whether there is any. What writers look at.
+    /// Whether there is any. Writers look at this alone if there is none.
     is_any: AtomicBool,
     all: ArcSwap<Vec<Arc<Progress>>>,
     /// Held while the set changes.
@@ -77,7 +77,7 @@ impl Scans {
 
 /// How far a scan has come.
 pub(super) struct Progress {
-    /// What is before this was visited.
+    /// Age up to which the log was visited.
     frontier: AtomicU64,
     /// Where the log ended when the scan began.
     end: AtomicU64,

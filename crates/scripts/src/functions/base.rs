@@ -50,10 +50,9 @@ pub(crate) fn compile_short(lua: &Lua, code: &[u8], name: &str) -> Result<Functi
 
 fn loadstring(
     lua: &Lua,
-    context: &Context,
+    _: &Context,
     (code, name): (LuaString, Option<LuaString>),
 ) -> Result<(Option<Function>, Option<LuaString>)> {
-    context.check()?;
     let name = name.as_ref().unwrap_or(&code).to_string_lossy();
     match compile_short(lua, &code.as_bytes(), &name) {
         Ok(function) => Ok((Some(function), None)),
@@ -63,16 +62,14 @@ fn loadstring(
 }
 
 /// Collects garbage. The collector cannot be stopped or slowed down.
-fn collect(lua: &Lua, context: &Context, (option, _): (Option<LuaString>, Value)) -> Result<Value> {
+fn collect(lua: &Lua, _: &Context, (option, _): (Option<LuaString>, Value)) -> Result<Value> {
     let option = option.map(|option| option.to_string_lossy());
     Ok(match option.as_deref() {
         None | Some("collect") => {
-            context.check()?;
             lua.gc_collect()?;
             Value::Integer(0)
         }
         Some("step") => {
-            context.check()?;
             lua.gc_collect()?;
             Value::Boolean(true)
         }

@@ -1,6 +1,6 @@
 //! `_isect` and `_union`: intersection and union of arrays, as sets of texts.
 
-use super::Installer;
+use super::{Installer, array};
 use crate::context::Context;
 use mlua::{Lua, Result, Table, Value, Variadic};
 use std::collections::HashSet;
@@ -12,16 +12,16 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
             Some(first) => distinct(texts(lua, context, first)?),
             None => Vec::new(),
         };
-        for array in arrays {
-            let members: HashSet<Vec<u8>> = texts(lua, context, array)?.into_iter().collect();
+        for other in arrays {
+            let members: HashSet<Vec<u8>> = texts(lua, context, other)?.into_iter().collect();
             common.retain(|text| members.contains(text));
         }
         array(lua, &common)
     })?;
     installer.add("_union", |lua, context, arrays: Variadic<Value>| {
         let mut all = Vec::new();
-        for array in arrays.iter().filter_map(Value::as_table) {
-            all.extend(texts(lua, context, array)?);
+        for one in arrays.iter().filter_map(Value::as_table) {
+            all.extend(texts(lua, context, one)?);
         }
         array(lua, &distinct(all))
     })
@@ -43,12 +43,4 @@ fn texts(lua: &Lua, context: &Context, array: &Table) -> Result<Vec<Vec<u8>>> {
 fn distinct(texts: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut seen = HashSet::new();
     texts.into_iter().filter(|text| seen.insert(text.clone())).collect()
-}
-
-fn array(lua: &Lua, texts: &[Vec<u8>]) -> Result<Table> {
-    let table = lua.create_table_with_capacity(texts.len(), 0)?;
-    for text in texts {
-        table.raw_push(lua.create_string(text)?)?;
-    }
-    Ok(table)
 }

@@ -329,7 +329,8 @@ pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
     let counters = hub.shared.counters.add_thread();
     let shared = Arc::clone(&hub.shared);
     let records = ScriptRecords::new(shared, Arc::clone(&counters), thread, pool.threads());
-    let worker = Worker { hub, installed, counters, records: Arc::new(records) };
+    let mut worker =
+        Worker { hub, installed, counters, records: Arc::new(records), scratch: Vec::new() };
     let has_begun = pool.begin(thread, || {
         installed.extension.begin(&worker.records);
         worker.end_call();
@@ -353,11 +354,13 @@ struct Worker<'h> {
     installed: &'h Installed,
     counters: Arc<Counters>,
     records: Arc<ScriptRecords>,
+    /// Buffer in which replies to requests are made.
+    scratch: Vec<u8>,
 }
 
 impl Worker<'_> {
     /// Returns the lock to release.
-    fn run(&self, work: Work) -> Lock {
+    fn run(&mut self, work: Work) -> Lock {
         let extension = &self.installed.extension;
         match work {
             Work::Job(ScriptJob { event_loop, task }, lock) => {
@@ -377,9 +380,8 @@ impl Worker<'_> {
                         self.hub.mailboxes[event_loop].post(message);
                     }
                     ScriptWork::Request(task, _) => {
-                        let mut scratch = Vec::new();
-                        let counters = &self.counters;
-                        worker_pool::execute(self.hub, counters, event_loop, *task, &mut scratch);
+                        let (counters, scratch) = (&self.counters, &mut self.scratch);
+                        worker_pool::execute(self.hub, counters, event_loop, *task, scratch);
                     }
                 }
                 return lock;

@@ -22,28 +22,18 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod acknowledgement;
 mod admin;
-mod budget;
-mod certificates;
 mod config;
 mod counters;
 mod error;
-mod extension;
-mod live;
-mod log_limit;
-mod loop_load;
 mod net;
 mod ops;
 mod protocol;
 mod replication;
-mod script_locks;
 mod server;
 mod shared;
-mod stop_signal;
 mod store;
 pub mod update_log;
-mod upgrade;
 
 pub use access::client_paths::ClientPaths;
 pub use access::logins::{Login, Peer};
@@ -53,10 +43,6 @@ pub use config::{
     SPOOL_BYTES_MAX, TlsSettings,
 };
 pub use error::{Error, Result};
-pub use extension::{
-    Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic, SCRIPT_QUEUE_MAX,
-    SCRIPT_THREADS,
-};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
@@ -65,6 +51,10 @@ pub use ops::remote::{
     StoreAnswer, StoreFailure, StoreRequest,
 };
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+pub use protocol::extension::{
+    Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic, SCRIPT_QUEUE_MAX,
+    SCRIPT_THREADS,
+};
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;
 pub use protocol::records::{Facts, Records, RecordsError, Saying};
@@ -73,7 +63,7 @@ pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };
 pub use server::{Handle, Server};
+pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use store::position_file::POSITION_FILE;
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};
-pub use upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use wire::memcached::Dialect;

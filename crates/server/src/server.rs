@@ -6,8 +6,8 @@ use crate::net::listener::{Beginning, Listener};
 use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::Live;
 use crate::net::{acceptor, script_pool, worker_pool};
+use crate::ops::stop_signal::StopSignal;
 use crate::shared::Shared;
-use crate::stop_signal::StopSignal;
 use crate::{
     Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Result,
     ScriptRecords,
@@ -95,7 +95,7 @@ impl Handle {
     pub fn reload_certificates(&self) -> Result<bool> {
         let hub = self.hub.upgrade();
         match hub.as_ref().and_then(|hub| hub.shared.certificates.as_ref()) {
-            Some(certificates) => certificates.reload().map(|()| true),
+            Some(certificates) => certificates.reload().map(|()| true).map_err(Error::Tls),
             None => Ok(false),
         }
     }

@@ -10,9 +10,9 @@
 //!
 //! Lock order: the table has the only lock, and no other lock is taken under it.
 
+use crate::access::log_limit::LogLimit;
 use crate::access::users::Users;
 use crate::counters::{Count, Counters};
-use crate::log_limit::LogLimit;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,7 @@
-//! Access: users and their logins, and the paths that clients may name.
+//! Access: certificates, users and their logins, and the paths that clients may name.
 
+pub(crate) mod certificates;
 pub(crate) mod client_paths;
+mod log_limit;
 pub(crate) mod logins;
 pub(crate) mod users;

@@ -4,13 +4,13 @@
 //! incomplete request, or a reply that the client does not take, stays here.
 
 use crate::access::logins::Peer;
-use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
-use crate::budget::Charge;
 use crate::net::listener::Beginning;
 use crate::net::pace::Pace;
 use crate::net::pending_reply::{FirstAcknowledgement, PendingReply};
 use crate::net::slab::Token;
 use crate::net::transport::Transport;
+use crate::ops::acknowledgement::{AcknowledgementPoint, RefusalReason};
+use crate::ops::budget::Charge;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;

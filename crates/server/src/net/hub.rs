@@ -1,10 +1,10 @@
 //! Hub: the mailboxes of the event loops and the pools, which reach each other through it.
 
-use crate::loop_load::LoopLoad;
 use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::ScriptPool;
 use crate::net::worker_pool::WorkerPool;
 use crate::shared::Shared;
+use crate::shared::loop_load::LoopLoad;
 use crate::{Config, Error, Result};
 use cabinet::Database;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! Mailbox of an event loop: messages from other threads, a waker, and the load of the loop.
 
-use crate::loop_load::LoopLoad;
 use crate::net::connection::Connection;
 use crate::net::script_pool::CallCompletion;
 use crate::net::slab::Token;
 use crate::net::worker_pool::Completion;
 use crate::ops::remote::Answered;
-use crate::stop_signal::wake;
+use crate::ops::stop_signal::wake;
+use crate::shared::loop_load::LoopLoad;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,6 +1,6 @@
 //! Pending replies: replies that wait until the changes they acknowledge are durable or replicated.
 
-use crate::acknowledgement::AcknowledgementPoint;
+use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::protocol::refusal::Refusal;
 use std::time::Instant;
 

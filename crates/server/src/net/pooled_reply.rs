@@ -1,8 +1,8 @@
 //! Pooled reply: the reply that a thread apart from the event loop has made.
 
-use crate::acknowledgement::AcknowledgementPoint;
-use crate::budget::Charge;
 use crate::net::pending_reply::FirstAcknowledgement;
+use crate::ops::acknowledgement::AcknowledgementPoint;
+use crate::ops::budget::Charge;
 use crate::protocol::Next;
 
 /// A reply to be sent by the event loop of its connection.

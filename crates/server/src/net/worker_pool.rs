@@ -4,7 +4,6 @@
 //! connection of the request is parked at its event loop, which is woken once the queue has a
 //! place.
 
-use crate::budget::Charge;
 use crate::counters::Counters;
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
@@ -12,6 +11,7 @@ use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
 use crate::net::script_pool::{ScriptJob, ScriptWork};
 use crate::net::slab::Token;
+use crate::ops::budget::Charge;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::session::Session;
 use crate::protocol::{self, Context, Next, Step};

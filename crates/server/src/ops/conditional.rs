@@ -3,7 +3,7 @@
 //! A write that depends on nothing in the record calls the store's own method. Every other write is
 //! decided under the record's lock.
 
-use crate::budget::{Budget, Charge};
+use crate::ops::budget::{Budget, Charge};
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Outcome, Reply};

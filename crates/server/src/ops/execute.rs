@@ -10,7 +10,7 @@ use super::iterator::{Iterators, Place};
 use super::operation::{KeyList, Operation};
 use super::touch::Touched;
 use super::{lists, open, rows, scans, touch};
-use crate::budget::{Budget, Charge};
+use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
 use cabinet::{Entry, Error, LongValue};
 use std::sync::Arc;

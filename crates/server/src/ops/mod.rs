@@ -1,5 +1,7 @@
 //! Operations on records: decoding and execution, sessions, long values, media types, CAS numbers.
 
+pub(crate) mod acknowledgement;
+pub(crate) mod budget;
 pub(crate) mod cas_numbers;
 pub(crate) mod command_mask;
 pub(crate) mod conditional;
@@ -25,4 +27,5 @@ mod scans;
 pub(crate) mod scrub;
 pub(crate) mod served;
 pub(crate) mod spool;
+pub(crate) mod stop_signal;
 pub(crate) mod touch;

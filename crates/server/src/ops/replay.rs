@@ -7,7 +7,7 @@ use super::entity_tag::EntityTags;
 use super::execute::{Executor, Number, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
 use super::operation::{Model, Operation};
-use crate::budget::Budget;
+use crate::ops::budget::Budget;
 use crate::store::{RowMode, Store};
 use crate::update_log::{Scope, Source, is_relative};
 use cabinet::Error;

@@ -1,8 +1,8 @@
 //! The served database: its handles, its update log, its write gate, and the memory of requests.
 
 use super::operation::Model;
-use crate::budget::Budget;
-use crate::stop_signal::StopSignal;
+use crate::ops::budget::Budget;
+use crate::ops::stop_signal::StopSignal;
 use crate::store::Store;
 use crate::store::gate::{Gate, WriteCondition};
 use crate::store::resolve::resolve;

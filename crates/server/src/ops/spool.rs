@@ -1,6 +1,6 @@
 //! Spool: a file for a value that is being received, so that it takes no memory.
 
-use crate::budget::{Budget, Charge};
+use crate::ops::budget::{Budget, Charge};
 use crate::store::view::View;
 use cabinet::UsableMemory;
 use cabinet::io::{File, Map, RealStorage};

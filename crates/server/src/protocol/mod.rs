@@ -8,6 +8,7 @@
 
 mod ahead;
 mod authentication;
+pub(crate) mod extension;
 mod http;
 mod memcached;
 pub(crate) mod records;
@@ -21,9 +22,9 @@ mod tokyo_tyrant;
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
 
-use crate::acknowledgement::RefusalReason;
-use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+use crate::ops::acknowledgement::RefusalReason;
+use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
 use crate::ops::execute::{Outcome, Reply, ReplyLimit, Stop, TooLong, execute};
 use crate::ops::failure::Failure;

@@ -1,6 +1,6 @@
 //! Refusals: the replies to requests whose changes were made here but are not acknowledged.
 
-use crate::acknowledgement::RefusalReason;
+use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::Next;
 use wire::binary::{MAGIC, reply};
 use wire::{Protocol, http, memcached_binary};

@@ -3,7 +3,7 @@
 //! The event loop decodes such a request, and a script thread calls the function and encodes the
 //! reply.
 
-use crate::acknowledgement::RefusalReason;
+use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::Next;
 use crate::protocol::refusal::Refusal;
 use wire::binary::reply as binary;

@@ -2,7 +2,7 @@
 
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::{Served, ServedSettings};
-use crate::stop_signal::StopSignal;
+use crate::ops::stop_signal::StopSignal;
 use crate::update_log::{Reader, Source};
 use cabinet::Database;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! Reply delivery: sends replies, at once or after the log is durable, then updates the connection.
 
 use super::{LINGER_SECONDS, LoopState, SCRATCH_BYTES_MAX};
-use crate::acknowledgement::AcknowledgementPoint;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::slab::Token;
 use crate::net::worker_pool::{Job, Task};
+use crate::ops::acknowledgement::AcknowledgementPoint;
 use std::sync::atomic::Ordering;
 
 /// Reply if the budget of all buffers is exhausted.

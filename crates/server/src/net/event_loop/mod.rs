@@ -11,7 +11,6 @@ mod deliver;
 mod records;
 mod serve;
 
-use crate::acknowledgement::AcknowledgementPoint;
 use crate::counters::{Count, Counters};
 use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
@@ -20,6 +19,7 @@ use crate::net::mailbox::{Mailbox, Message};
 use crate::net::script_pool::ScriptJob;
 use crate::net::slab::{Slab, Token};
 use crate::net::transport::Transport;
+use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::{Error, Result};

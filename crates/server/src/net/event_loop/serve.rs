@@ -2,8 +2,6 @@
 
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
-use crate::acknowledgement::RefusalReason;
-use crate::budget::Charge;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
@@ -14,6 +12,8 @@ use crate::net::script_pool::{CallCompletion, ScriptJob, ScriptWork};
 use crate::net::slab::Token;
 use crate::net::transport::Transport;
 use crate::net::worker_pool::{Completion, Job, RequestTask, Task};
+use crate::ops::acknowledgement::RefusalReason;
+use crate::ops::budget::Charge;
 use crate::ops::failure::Failure;
 use crate::ops::remote::Answered;
 use crate::protocol::refusal::Refusal;

@@ -4,7 +4,7 @@
 //! a lock waits in the queue, so that it takes no thread. Every call gets its turn: calls that come
 //! after one for all records wait behind it, if they lock anything.
 
-use crate::script_locks::LOCKS;
+use crate::shared::script_locks::LOCKS;
 use std::collections::VecDeque;
 
 /// Lock that a call takes.

@@ -10,18 +10,18 @@
 mod locks;
 mod timer;
 
-use crate::budget::Charge;
 use crate::counters::Counters;
-use crate::extension::{Extension, ExtensionSettings};
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::pooled_reply::PooledReply;
 use crate::net::slab::Token;
 use crate::net::worker_pool::{self, RequestTask};
+use crate::ops::budget::Charge;
+use crate::protocol::extension::{Extension, ExtensionSettings};
 use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
-use crate::script_locks::lock_of;
 use crate::shared::ScriptStats;
+use crate::shared::script_locks::lock_of;
 use crate::{ExtensionError, ScriptRecords};
 use locks::{Lock, LockQueue};
 use parking_lot::{Condvar, Mutex};

@@ -3,8 +3,8 @@
 
 use super::json::Bytes;
 use super::{Halt, freshness, json, status_of};
-use crate::budget::Charge;
 use crate::counters::Count;
+use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Presence, Write, Written};
 use crate::ops::entity_tag::EntityTags;

@@ -9,7 +9,7 @@ use crate::ops::expiry;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, or_absent};
-use crate::script_locks::{Entered, lock_of};
+use crate::shared::script_locks::{Entered, lock_of};
 use cabinet::Error;
 use wire::memcached::reply::{self, EXISTS, NOT_FOUND, NOT_STORED, STORED};
 use wire::memcached::{Dialect, Mode, Store};

@@ -1,6 +1,6 @@
 //! Value writer: a value that is being received, before it is stored in a record.
 
-use crate::budget::Charge;
+use crate::ops::budget::Charge;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::served::Served;
 use crate::ops::spool::{Spool, Spooled};

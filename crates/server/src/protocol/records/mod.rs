@@ -7,8 +7,8 @@
 pub(crate) mod draft;
 pub(crate) mod value;
 
-use crate::budget::Charge;
 use crate::counters::{Count, Counters};
+use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
 use crate::ops::execute::{NoReply, Outcome, Reply, Stop, execute};

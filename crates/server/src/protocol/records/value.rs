@@ -1,6 +1,6 @@
 //! Value reader: a value that is being read from a record.
 
-use crate::budget::Charge;
+use crate::ops::budget::Charge;
 use crate::protocol::records::Result;
 use cabinet::LongValue;
 

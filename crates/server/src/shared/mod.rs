@@ -1,12 +1,15 @@
 //! State that all threads of a server share.
 
+pub(crate) mod live;
+pub(crate) mod loop_load;
+pub(crate) mod script_locks;
+pub(crate) mod upgrade;
+
+use crate::access::certificates::Certificates;
 use crate::access::logins::{Logins, Peer};
-use crate::acknowledgement::{AcknowledgementPoint, RefusalReason};
-use crate::budget::Charge;
-use crate::certificates::Certificates;
 use crate::counters::AllCounters;
-use crate::live::Live;
-use crate::loop_load::LoopLoad;
+use crate::ops::acknowledgement::{AcknowledgementPoint, RefusalReason};
+use crate::ops::budget::Charge;
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Executor, ReplyLimit};
@@ -16,13 +19,15 @@ use crate::ops::iterator::{Cursor, Iterators};
 use crate::ops::remote::Remote;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
+use crate::ops::stop_signal::StopSignal;
 use crate::replication::{ReplicaRequest, Replication, SemiSync};
-use crate::script_locks::ScriptLocks;
-use crate::stop_signal::StopSignal;
+use crate::shared::live::Live;
+use crate::shared::loop_load::LoopLoad;
+use crate::shared::script_locks::ScriptLocks;
+use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
 use crate::update_log::UpdateLog;
-use crate::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 use crate::{Config, Error, Result};
 use cabinet::{Database, Durability};
 use parking_lot::{Mutex, RwLock};
@@ -103,7 +108,9 @@ impl Shared {
         };
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;
-        let certificates = config.tls.clone().map(Certificates::read).transpose()?;
+        let certificates =
+            config.tls.clone().map(|tls| Certificates::read(tls.files, tls.handshake_timeout));
+        let certificates = certificates.transpose().map_err(Error::Tls)?;
         let takes_id = config.update_log.is_some() || config.following.master.is_some();
         let id = u16::try_from(server_id).map_err(|_| Error::ServerId(server_id))?;
         if takes_id && id == 0 {

@@ -1,7 +1,7 @@
 //! Connection upgrade: hands a connection over to another front end, for good.
 
 use crate::access::logins::Peer;
-use crate::budget::{Budget, Charge};
+use crate::ops::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,39 +1,39 @@
 //! Certificates: what TLS connections begin with, read again without losing a connection.
 
-use crate::log_limit::LogLimit;
-use crate::{Error, Result, TlsSettings};
+use crate::access::log_limit::LogLimit;
 use arc_swap::ArcSwap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tls::{ServerConfig, Session};
+use tls::{Error, ServerConfig, ServerFiles, Session};
 
 /// The certificates of a server, and what its handshakes have in common.
 pub(crate) struct Certificates {
-    settings: TlsSettings,
+    files: ServerFiles,
+    handshake_timeout: Duration,
     config: ArcSwap<ServerConfig>,
     failures: LogLimit,
 }
 
 impl Certificates {
-    pub(crate) fn read(settings: TlsSettings) -> Result<Self> {
-        let config = ArcSwap::from_pointee(settings.files.read().map_err(Error::Tls)?);
-        Ok(Self { settings, config, failures: LogLimit::new() })
+    pub(crate) fn read(files: ServerFiles, handshake_timeout: Duration) -> Result<Self, Error> {
+        let config = ArcSwap::from_pointee(files.read()?);
+        Ok(Self { files, handshake_timeout, config, failures: LogLimit::new() })
     }
 
     /// Reads the files again. If that fails, everything remains as it was.
-    pub(crate) fn reload(&self) -> Result<()> {
-        self.config.store(self.settings.files.read().map_err(Error::Tls)?.into());
+    pub(crate) fn reload(&self) -> Result<(), Error> {
+        self.config.store(self.files.read()?.into());
         Ok(())
     }
 
     /// Begins a session with a client.
-    pub(crate) fn session(&self) -> Result<Session> {
-        Session::server(&self.config.load()).map_err(Error::Tls)
+    pub(crate) fn session(&self) -> Result<Session, Error> {
+        Session::server(&self.config.load())
     }
 
     /// Returns the time in which a handshake must be complete.
     pub(crate) fn handshake_timeout(&self) -> Duration {
-        self.settings.handshake_timeout
+        self.handshake_timeout
     }
 
     /// Logs that a session has failed, unless there are too many such lines.

@@ -118,7 +118,7 @@ pub(super) struct Misc {
     #[arg(value_name = "NAME")]
     name: String,
     /// Arguments of the function
-    #[arg(value_name = "ARGUMENT")]
+    #[arg(value_name = "ARGUMENT", allow_negative_numbers = true)]
     arguments: Vec<OsString>,
     #[command(flatten)]
     form: Form,

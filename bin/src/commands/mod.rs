@@ -86,6 +86,10 @@ enum Remote {
     Get(At<records::Get>),
     /// Store a record
     Put(At<records::Put>),
+    /// Set when a record expires
+    Touch(At<records::Touch>),
+    /// Add to a decimal number, and print the sum
+    Incr(At<records::Incr>),
     /// Remove records
     Out(At<records::Out>),
     /// Print keys, with --values also values
@@ -167,6 +171,8 @@ impl Remote {
         match self {
             Self::Get(At { server, command }) => ("get", server, command),
             Self::Put(At { server, command }) => ("put", server, command),
+            Self::Touch(At { server, command }) => ("touch", server, command),
+            Self::Incr(At { server, command }) => ("incr", server, command),
             Self::Out(At { server, command }) => ("out", server, command),
             Self::List(At { server, command }) => ("list", server, command),
             Self::Range(At { server, command }) => ("range", server, command),

@@ -1,4 +1,4 @@
-//! Commands on records: `get`, `put`, `out`, `list`, `range`, `find`.
+//! Commands on records: `get`, `put`, `touch`, `incr`, `out`, `list`, `range`, `find`.
 
 use super::Run;
 use crate::bytes::quoted;
@@ -70,6 +70,9 @@ pub(super) struct Put {
     /// Add the value before the existing values of the key, in a tree
     #[arg(long, group = "way")]
     duplicate_front: bool,
+    /// Let the record expire after this many seconds; over 30 days it is a time since 1970
+    #[arg(long, value_name = "SECONDS", group = "way", allow_negative_numbers = true)]
+    expire: Option<i64>,
     #[command(flatten)]
     form: Reading,
 }
@@ -83,7 +86,11 @@ impl Put {
 
 impl Run for Put {
     fn needs(&self) -> Need {
-        if self.duplicate || self.duplicate_front { Need::Duplicates } else { Need::Nothing }
+        match self.expire {
+            Some(_) => Need::Values,
+            None if self.duplicate || self.duplicate_front => Need::Duplicates,
+            None => Need::Nothing,
+        }
     }
 
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
@@ -98,7 +105,9 @@ impl Run for Put {
             self.form.read(&self.value)?
         };
         super::rows::expect_columns(server, &value)?;
-        if self.append {
+        if let Some(seconds) = self.expire {
+            server.put_expiring(&key, &value, seconds)?;
+        } else if self.append {
             server.put_cat(&key, &value)?;
         } else if self.duplicate {
             server.put_duplicate(&key, &value)?;
@@ -110,6 +119,78 @@ impl Run for Put {
             return Err(server.failure(format_args!("the key {} has a record", quoted(&key))));
         }
         Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Touch {
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// Seconds until the record expires; 0 is never, over 30 days it is a time since 1970
+    #[arg(value_name = "SECONDS", allow_negative_numbers = true)]
+    seconds: i64,
+    #[command(flatten)]
+    form: Reading,
+}
+
+impl Run for Touch {
+    fn needs(&self) -> Need {
+        Need::Values
+    }
+
+    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        let key = self.form.read(&self.key)?;
+        if server.touch(&key, self.seconds)? {
+            return Ok(());
+        }
+        // The protocol has one reply for all failures.
+        Err(match server.value_size(&key)? {
+            Some(_) => client::Error::Miscellaneous.into(),
+            None => server.missing("touch", &key),
+        })
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Incr {
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// The number to add; a sum below 0 is 0
+    #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    addend: i64,
+    /// Store this number if there is no record, and print it
+    #[arg(long, value_name = "NUMBER")]
+    initial: Option<u64>,
+    /// Let a record that is made expire after this many seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "initial",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    expire: i64,
+    #[command(flatten)]
+    form: Reading,
+}
+
+impl Run for Incr {
+    fn needs(&self) -> Need {
+        Need::Values
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let key = self.form.read(&self.key)?;
+        let initial = self.initial.map(|number| (number, self.expire));
+        let Some(sum) = server.increment(&key, self.addend, initial)? else {
+            return Err(server.failure(format_args!(
+                "the key {} has no record, which --initial would make, or one that is no number",
+                quoted(&key)
+            )));
+        };
+        Ok(writeln!(output, "{sum}")?)
     }
 }
 

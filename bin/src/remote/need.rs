@@ -15,6 +15,8 @@ pub(crate) enum Need {
     Duplicates,
     /// Rows of columns.
     Rows,
+    /// Values that are no rows.
+    Values,
 }
 
 impl Need {
@@ -24,6 +26,7 @@ impl Need {
             Self::Order => matches!(kind, Kind::Tree | Kind::MemoryTree | Kind::Fixed),
             Self::Duplicates => kind == Kind::Tree,
             Self::Rows => kind == Kind::Table,
+            Self::Values => kind != Kind::Table,
         }
     }
 
@@ -33,13 +36,14 @@ impl Need {
             Self::Order => "a tree (.tcb, or + in memory) or a fixed-length database (.tcf)",
             Self::Duplicates => "a tree (.tcb)",
             Self::Rows => "a table (.tct)",
+            Self::Values => "a database that is no table",
         }
     }
 
     fn advice(self) -> &'static str {
         match self {
             Self::Rows => ": use get, put, list",
-            Self::Nothing | Self::Order | Self::Duplicates => "",
+            Self::Nothing | Self::Order | Self::Duplicates | Self::Values => "",
         }
     }
 }

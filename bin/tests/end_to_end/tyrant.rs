@@ -180,6 +180,55 @@ fn a_value_is_read_from_the_standard_input() {
 }
 
 #[test]
+fn records_expire_and_numbers_are_added_to() {
+    for database in ["*", "+", "casket.tch", "casket.tcb", "casket.tcf"] {
+        converse(
+            &Server::tyrant(database, &[]),
+            &[
+                ("put --expire -1 1 gone", Some("")),
+                ("get 1", None),
+                ("put --expire 3600 1 kept", Some("")),
+                ("touch 1 0", Some("")),
+                ("get 1", Some("kept\n")),
+                ("incr 1", None),
+                ("touch 1 -1", Some("")),
+                ("get 1", None),
+                ("touch 1 60", None),
+                ("incr 2", None),
+                ("incr 2 5 --initial 7 --expire 3600", Some("7\n")),
+                ("incr 2", Some("8\n")),
+                ("incr 2 12", Some("20\n")),
+                ("misc incr 2 -18446744073709551616", None),
+                ("incr 2 -21", Some("0\n")),
+                ("incr 3 --initial 18446744073709551615", Some("18446744073709551615\n")),
+                ("incr 3", Some("0\n")),
+                ("incr 4 1 --initial 1 --expire -1", Some("1\n")),
+                ("get 4", None),
+                // The functions check their arguments.
+                ("misc putexp 5 value", None),
+                ("misc putexp 5 value 1x", None),
+                ("misc touch 2", None),
+                ("misc touch 2 soon", None),
+                ("misc incr 2", None),
+                ("misc incr 2 1 -1", None),
+                ("get 1 4 5", Some("")),
+            ],
+        );
+    }
+    let table = Server::tyrant("casket.tct", &[]);
+    converse(&table, &[("put --expire 9 a b", None), ("incr a", None), ("misc touch a 9", None)]);
+    let server = Server::tyrant("*", &["--expiry", "ignore"]);
+    converse(&server, &[("put a 1", Some("")), ("incr a", Some("2\n")), ("get a", Some("2\n"))]);
+    for line in ["put --expire 9 a b", "touch a 9"] {
+        let mut arguments: Vec<_> = line.split(' ').collect();
+        let address = server.address();
+        arguments.extend(["--server", &address]);
+        let said = fail("tyrant", &arguments);
+        assert!(said.contains("this server ignores expiry"), "{said}");
+    }
+}
+
+#[test]
 fn the_whole_database_is_maintained() {
     let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     converse(

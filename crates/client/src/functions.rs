@@ -92,6 +92,41 @@ impl Client {
         self.misc(b"check", UNLOGGED, &["stop"]).map(drop)
     }
 
+    /// Stores a value that expires after a number of seconds. As in memcached, more than 30 days
+    /// are a time since 1970, 0 is never, and below 0 the record has expired at once. A table has
+    /// no such records.
+    pub fn put_expiring(&self, key: &[u8], value: &[u8], seconds: i64) -> Result<()> {
+        self.misc(b"putexp", 0, &[key, value, seconds.to_string().as_bytes()]).map(drop)
+    }
+
+    /// Sets when a record expires, see [`Client::put_expiring`]. Returns whether there is a record.
+    pub fn touch(&self, key: &[u8], seconds: i64) -> Result<bool> {
+        let response = self.misc(b"touch", 0, &[key, seconds.to_string().as_bytes()]);
+        Ok(none_if_failed(response)?.is_some())
+    }
+
+    /// Adds to a number in decimal text and returns the sum. A sum below 0 is 0, one above the
+    /// largest [`u64`] begins again at 0. A missing record is made from `initial`, the number and
+    /// the seconds until it expires, to which nothing is added. `None` if there is no record and no
+    /// `initial`, or if the record is no number.
+    pub fn increment(
+        &self,
+        key: &[u8],
+        addend: i64,
+        initial: Option<(u64, i64)>,
+    ) -> Result<Option<u64>> {
+        let addend = addend.to_string();
+        let initial = initial.map(|(number, seconds)| (number.to_string(), seconds.to_string()));
+        let mut arguments = vec![key, addend.as_bytes()];
+        if let Some((number, seconds)) = &initial {
+            arguments.extend([number.as_bytes(), seconds.as_bytes()]);
+        }
+        let Some(response) = none_if_failed(self.misc(b"incr", 0, &arguments))? else {
+            return Ok(None);
+        };
+        response.first().and_then(|sum| number(sum)).ok_or(Error::Miscellaneous).map(Some)
+    }
+
     /// Stores a value after the existing values of a key. Only a tree has such duplicates.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.misc(b"putdup", 0, &[key, value]).map(drop)

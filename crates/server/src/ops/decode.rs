@@ -3,13 +3,15 @@
 //!
 //! The functions of `misc` depend on the kind of database. Operations do not.
 
-use super::conditional::{Action, Presence, Write};
-use super::number::leading_number;
+use super::conditional::{Action, Counting, Presence, Write};
+use super::expiry::expires_at_ms;
+use super::number::{Arithmetic, leading_number};
 use super::operation::{Columns, KeyList, Model, Operation};
+use super::touch::Touch;
 use crate::store::{RowMode, meta_in};
-use cabinet::Side;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
+use cabinet::{Meta, Side};
 use wire::binary::{Function, Request, Strings, double_from_parts};
 
 /// The sender of a request.
@@ -171,6 +173,33 @@ fn decode_anywhere<'a>(
             Operation::Search(Box::new(request))
         }
         Function::GenerateUid => Operation::GenerateUid,
+        Function::PutExpiring => {
+            let (key, value) = (key()?, words.nth(1).ok_or(NoOperation::Invalid)?);
+            let meta = Meta { flags: 0, expires_at_ms: seconds(words.next())? };
+            Operation::Write(Write::new(key, Action::put(Presence::Any, value, meta)))
+        }
+        Function::Touch => {
+            let expires_at_ms = Some(seconds(words.nth(1))?);
+            Operation::Touch { key: key()?, touch: Touch { expires_at_ms, ..Touch::default() } }
+        }
+        Function::Increment => {
+            let addend = words.nth(1).and_then(whole_number).ok_or(NoOperation::Invalid)?;
+            let create = match words.next() {
+                None => None,
+                Some(initial) => {
+                    let initial = whole_number(initial).and_then(|number| number.try_into().ok());
+                    let expires_at_ms = words.next().map_or(Ok(0), |text| seconds(Some(text)))?;
+                    Some((initial.ok_or(NoOperation::Invalid)?, expires_at_ms))
+                }
+            };
+            let amount = u64::try_from(addend.unsigned_abs()).map_err(|_| NoOperation::Invalid)?;
+            let arithmetic = match addend {
+                0.. => Arithmetic::Add(amount),
+                _ => Arithmetic::Subtract(amount),
+            };
+            let counting = Counting { arithmetic, create, expires_at_ms: None };
+            Operation::Write(Write::new(key()?, Action::Count(counting)))
+        }
         Function::Sync => Operation::Sync,
         Function::Optimize => Operation::Retune { tuning: next().unwrap_or_default() },
         Function::Vanish => Operation::Clear,
@@ -282,6 +311,18 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         Function::SetIndex | Function::Search | Function::MetaSearch | Function::GenerateUid => {
             kind == Table
         }
+        Function::PutExpiring | Function::Touch | Function::Increment => kind != Table,
         Function::Unknown(_) => false,
     }
+}
+
+/// Returns the expiry that a number of seconds stands for, see [`expires_at_ms`].
+fn seconds(text: Option<&[u8]>) -> Result<u64, NoOperation> {
+    let seconds = text.and_then(whole_number).ok_or(NoOperation::Invalid)?;
+    Ok(expires_at_ms(i64::try_from(seconds).map_err(|_| NoOperation::Invalid)?))
+}
+
+/// Returns the number that the whole text is.
+fn whole_number(text: &[u8]) -> Option<i128> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }

@@ -363,7 +363,10 @@ impl Remote {
         numbers: &Arc<CasNumbers>,
         tags: EntityTags,
     ) -> Result<StoreRequest, Error> {
-        let lacks = |what: &str| Error::NotSupported(format!("the store has no {what}"));
+        let able = |is_able, what: &str| match is_able {
+            true => Ok(()),
+            false => Err(Error::NotSupported(format!("the store has no {what}"))),
+        };
         let (bytes, max) = (operation.value_bytes(), self.capabilities.value_bytes_max);
         if bytes > max {
             return Err(Error::ValueTooLong { bytes, max });
@@ -401,26 +404,18 @@ impl Remote {
                 return Ok(StoreRequest::GetMany { keys });
             }
             Operation::KeysWithPrefix { prefix, max } => {
-                if !self.capabilities.lists_keys {
-                    return Err(lacks("lists of keys"));
-                }
+                able(self.capabilities.lists_keys, "lists of keys")?;
                 return Ok(StoreRequest::KeysWithPrefix { prefix: prefix.to_vec(), max: *max });
             }
             Operation::Count => {
-                if !self.capabilities.counts {
-                    return Err(lacks("exact count"));
-                }
+                able(self.capabilities.counts, "exact count")?;
                 return Ok(StoreRequest::Count);
             }
             Operation::Clear => {
-                if !self.capabilities.clears {
-                    return Err(lacks("removal of all records"));
-                }
+                able(self.capabilities.clears, "removal of all records")?;
                 return Ok(StoreRequest::Clear);
             }
-            Operation::Records => return Err(lacks("lists of records")),
-            Operation::KeyPage { .. } => return Err(lacks("pages of keys")),
-            other => return Err(lacks(other.name())),
+            other => return Err(able(false, other.name()).err().unwrap_or(Error::Conflict)),
         };
         let key = operation.key().unwrap_or_default().to_vec();
         Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
@@ -575,7 +570,6 @@ fn encode_record(
 ) -> Result<Option<Outcome>, TooLong> {
     let key = operation.key().unwrap_or_default();
     let found = answer.found.as_ref().map(|found| found.entry(key));
-    let shows_values = reply.shows_values();
     let mut show = |bytes, append: &mut dyn FnMut(&mut _)| -> Result<(), TooLong> {
         limit.append(reply, bytes, append)
     };
@@ -594,8 +588,7 @@ fn encode_record(
         (Operation::Open { .. }, Some(entry)) => {
             let media_type = media_types::known_name(entry.meta.flags);
             let media_type = media_type.as_deref().unwrap_or(media_types::UNKNOWN);
-            let bytes = if shows_values { entry.value.len() } else { 0 };
-            show(bytes, &mut |reply| Reply::typed(reply, &entry, media_type))?;
+            show(entry.value.len(), &mut |reply| Reply::typed(reply, &entry, media_type))?;
         }
         (Operation::GetPart { start, length, .. }, Some(entry)) => {
             let part = entry.value.get(*start..).filter(|part| !part.is_empty());

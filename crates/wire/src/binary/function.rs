@@ -92,6 +92,12 @@ functions! {
     GenerateUid = b"genuid",
     /// Make a replica a master. Tokyo Tyrant does not know this function and the following ones.
     Promote = b"promote",
+    /// Store a record that expires: key, value, seconds.
+    PutExpiring = b"putexp",
+    /// Set the expiry of a record: key, seconds.
+    Touch = b"touch",
+    /// Add to a decimal number: key, addend, number of a new record, its seconds.
+    Increment = b"incr",
     /// Verify all checksums: `start`, `state` or `stop`.
     Check = b"check",
     /// Load the functions of the extension again.

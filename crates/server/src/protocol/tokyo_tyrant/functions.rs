@@ -2,8 +2,9 @@
 
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
+use crate::ops::conditional::Written;
 use crate::ops::decode::{NoOperation, Sender, decode_function};
-use crate::ops::execute::{Outcome, Reply};
+use crate::ops::execute::{NoReply, Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::number::leading_number;
 use crate::ops::operation::Operation;
@@ -48,6 +49,9 @@ impl<'a> Call<'a> {
             | Function::PutList
             | Function::PutDuplicate
             | Function::PutDuplicateBack
+            | Function::PutExpiring
+            | Function::Touch
+            | Function::Increment
             | Function::GenerateUid => Command::Put,
             Function::PutKeep => Command::PutKeep,
             Function::PutCat => Command::PutCat,
@@ -82,7 +86,21 @@ impl<'a> Call<'a> {
         context: &mut Context<'_>,
         reply: &mut impl Reply,
     ) -> Result<bool, Halt> {
+        let sets_expiry = matches!(self.function, Function::PutExpiring | Function::Touch);
         let done = match &self.operation {
+            Ok(_) if sets_expiry && context.shared.config.ignores_expiry => {
+                context.fail_because("misc", "this server ignores expiry (--expiry)");
+                false
+            }
+            Ok(operation) if self.function == Function::Increment => {
+                let mut written = Written::default();
+                let outcome = context.execute(operation, &mut written)?;
+                reply.element(written.number.to_string().as_bytes());
+                matches!(outcome, Ok(Outcome::Done))
+            }
+            Ok(operation) if self.function == Function::Touch => {
+                matches!(context.execute(operation, &mut NoReply)?, Ok(Outcome::Done))
+            }
             Ok(operation) => matches!(context.execute(operation, reply)?, Ok(Outcome::Done)),
             Err(NoOperation::OfServer) => self.run_of_server(context, reply)?,
             Err(NoOperation::RowOutsideTable) => {

@@ -25,31 +25,30 @@ impl Reloader {
                 return;
             }
         };
-        if databases.len() != self.running.len() {
-            tracing::error!(
-                "reload failed, all settings stay as they were: {} databases in place of {} \
-                 require a restart",
-                databases.len(),
-                self.running.len()
-            );
-            return;
-        }
+        let found = find(&self.running, &databases);
+        let name = |settings: &Settings| settings.database.clone().unwrap_or_default();
         let mut changes = 0;
-        for (number, (running, read)) in self.running.iter().zip(&databases).enumerate() {
-            let of = match (number, self.running.len(), running.database.as_deref()) {
-                (_, 2.., Some(name)) => format!(" of {name}"),
-                _ => String::new(),
-            };
-            for line in differences(running, read) {
-                tracing::info!("reload{of}: {line}");
+        for (number, read) in databases.iter().enumerate() {
+            if !found.contains(&Some(number)) {
+                tracing::warn!("reload: {} is new, and served after a restart", name(read));
                 changes += 1;
             }
         }
-        for ((running, read), (handle, config)) in
-            self.running.iter_mut().zip(&databases).zip(self.handles.iter().zip(&configs))
-        {
-            handle.reload(config);
-            running.take_live(read);
+        let several = self.running.len() > 1;
+        for ((running, handle), found) in self.running.iter_mut().zip(&self.handles).zip(found) {
+            let Some(number) = found else {
+                let name = name(running);
+                tracing::warn!("reload: {name} is not in the settings, but served until a restart");
+                changes += 1;
+                continue;
+            };
+            let of = if several { format!(" of {}", name(running)) } else { String::new() };
+            for line in differences(running, &databases[number]) {
+                tracing::info!("reload{of}: {line}");
+                changes += 1;
+            }
+            handle.reload(&configs[number]);
+            running.take_live(&databases[number]);
         }
         if let Some(verbosity) = self.running.first().and_then(|settings| settings.log_level) {
             log.set_verbosity(verbosity);
@@ -58,6 +57,38 @@ impl Reloader {
             tracing::info!("reload: no setting has changed");
         }
     }
+}
+
+/// Whether settings are those of a running database.
+type Rule<'r> = dyn Fn(&Settings, &Settings) -> bool + 'r;
+
+/// Returns for each running database the number of its settings among those that were read, if they
+/// are there: the ones with its name, and its address if several have the name. A database that has
+/// the address alone has changed its name.
+fn find(running: &[Settings], read: &[Settings]) -> Vec<Option<usize>> {
+    let has_name = |one: &Settings, other: &Settings| one.database == other.database;
+    let has_address = |one: &Settings, other: &Settings| {
+        let address = |of: &Settings| (of.host.clone(), of.port, of.unix.clone(), of.tls_port);
+        address(one) == address(other)
+    };
+    let is_only = |_: &Settings, _: &Settings| running.len() == 1 && read.len() == 1;
+    let rules: [&Rule<'_>; 4] = [
+        &|one, other| has_name(one, other) && has_address(one, other),
+        &has_name,
+        &has_address,
+        &is_only,
+    ];
+    let mut found = vec![None; running.len()];
+    for is_same in rules {
+        for (number, one) in running.iter().enumerate() {
+            let is_left = |other: &usize| !found.contains(&Some(*other));
+            if found[number].is_none() {
+                let mut left = (0..read.len()).filter(is_left);
+                found[number] = left.find(|other| is_same(one, &read[*other]));
+            }
+        }
+    }
+    found
 }
 
 /// Returns a line for each setting that differs.
@@ -81,6 +112,30 @@ fn differences(running: &Settings, read: &Settings) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_those_of_the_database_with_their_name_or_else_their_address() {
+        let database = |name: &str, port| {
+            let (database, port) = (Some(name.to_owned()), Some(port));
+            Settings { database, port, ..Settings::default() }
+        };
+        let [a, b, c] = [database("a", 1), database("b", 2), database("c", 3)];
+        let found = |running: &[&Settings], read: &[&Settings]| {
+            let owned = |all: &[&Settings]| all.iter().copied().cloned().collect::<Vec<_>>();
+            find(&owned(running), &owned(read))
+        };
+        assert_eq!(found(&[&a, &b], &[&a, &b]), [Some(0), Some(1)]);
+        assert_eq!(found(&[&a, &b], &[&b, &a]), [Some(1), Some(0)]);
+        assert_eq!(found(&[&a, &b], &[&b]), [None, Some(0)]);
+        assert_eq!(found(&[&b], &[&a, &b]), [Some(1)]);
+        assert_eq!(found(&[&a, &b], &[&c, &b]), [None, Some(1)]);
+        assert_eq!(found(&[&a, &b], &[&database("b", 1), &database("a", 2)]), [Some(1), Some(0)]);
+        assert_eq!(found(&[&a, &b], &[&database("c", 2), &a]), [Some(1), Some(0)]);
+        assert_eq!(found(&[&a], &[&c]), [Some(0)]);
+        let [first, second] = [database("*", 1), database("*", 2)];
+        assert_eq!(found(&[&first, &second], &[&second, &first]), [Some(1), Some(0)]);
+        assert_eq!(found(&[&first, &second], &[&second, &c]), [None, Some(0)]);
+    }
 
     #[test]
     fn a_difference_tells_whether_it_takes_a_restart() {

@@ -116,9 +116,8 @@ impl Process {
             tracing::info!("{notice}");
         }
         let shares = self.databases.len() as u64;
-        let listen: Vec<&[Endpoint]> =
-            self.databases.iter().map(|service| &service.config.listen[..]).collect();
-        let sockets = systemd::inherited_sockets(&listen)?;
+        let endpoints: Vec<_> = self.databases.iter().map(Service::endpoints).collect();
+        let sockets = systemd::inherited_sockets(&endpoints)?;
         let bind = |(service, sockets): (&Service, _)| service.bind(shares, sockets);
         let bound = self.databases.iter().zip(sockets).map(bind);
         let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
@@ -208,6 +207,12 @@ impl Service {
             specification.options.clock = Clock::real().handing_over();
         }
         Database::open_specification(&specification)
+    }
+
+    /// Returns the addresses to listen on, those for TLS alone included.
+    fn endpoints(&self) -> Vec<&Endpoint> {
+        let tls = self.config.tls.iter().flat_map(|tls| &tls.listen);
+        self.config.listen.iter().chain(tls).collect()
     }
 
     fn announce(&self, Bound { database, server, is_inherited }: &Bound) {

@@ -126,8 +126,8 @@ enum Inherited {
 }
 
 impl Inherited {
-    fn is_of(&self, listen: &[Endpoint]) -> bool {
-        listen.iter().any(|endpoint| match (self, endpoint) {
+    fn is_of(&self, endpoints: &[&Endpoint]) -> bool {
+        endpoints.iter().any(|endpoint| match (self, endpoint) {
             (Self::Tcp(socket), Endpoint::Loopback { port } | Endpoint::Tcp { port, .. }) => {
                 socket.local_addr().is_ok_and(|address| address.port() == *port)
             }
@@ -151,7 +151,7 @@ impl From<Inherited> for OwnedFd {
 
 /// Returns the listening sockets of the manager for each of these databases. A single database gets
 /// all of them; one of several gets those with its ports and paths.
-pub(crate) fn inherited_sockets(databases: &[&[Endpoint]]) -> Result<Vec<Vec<OwnedFd>>> {
+pub(crate) fn inherited_sockets(databases: &[Vec<&Endpoint>]) -> Result<Vec<Vec<OwnedFd>>> {
     let mut found = ListenFd::from_env();
     let mut sockets: Vec<Vec<OwnedFd>> = databases.iter().map(|_| Vec::new()).collect();
     for index in 0..found.len() {
@@ -164,7 +164,7 @@ pub(crate) fn inherited_sockets(databases: &[&[Endpoint]]) -> Result<Vec<Vec<Own
         };
         let place = match databases.len() {
             1 => Some(0),
-            _ => databases.iter().position(|listen| socket.is_of(listen)),
+            _ => databases.iter().position(|endpoints| socket.is_of(endpoints)),
         };
         let place = place.and_then(|place| sockets.get_mut(place));
         let place = place.with_context(|| {

@@ -78,6 +78,9 @@ impl Settings {
         let mut limits = Limits::default();
         let seconds = self.script_time_max.map(|time| time.unless_zero().unwrap_or(Duration::MAX));
         set(&mut limits.call_time, seconds);
+        let unlimited_at_zero = |max| if max == 0 { u64::MAX } else { max };
+        set(&mut limits.call_instructions, self.script_instructions_max.map(unlimited_at_zero));
+        set(&mut limits.sort_disk_bytes, self.script_sort_disk_max.map(|bytes| bytes.0));
         set(&mut limits.state_bytes, self.script_memory_max.map(Bytes::in_memory));
         let mut settings = ExtensionSettings::default();
         set(&mut settings.threads, self.script_threads.map(|count| count.0));
@@ -424,7 +427,15 @@ mod tests {
         assert_eq!(found.settings.threads, server::SCRIPT_THREADS);
         assert_eq!(found.limits.call_time, Limits::default().call_time);
         assert_eq!(found.limits.state_bytes, Limits::default().state_bytes);
+        assert_eq!(found.limits.call_instructions, Limits::default().call_instructions);
+        assert_eq!(found.limits.sort_disk_bytes, Limits::default().sort_disk_bytes);
         assert_eq!(found.allowed, Allowed::default());
+        for (max, limit) in [(0, u64::MAX), (5, 5)] {
+            let script_instructions_max = Some(max);
+            let given = Settings { script_instructions_max, ..settings.clone() };
+            let found = script(given).expect("settings").expect("a script");
+            assert_eq!(found.limits.call_instructions, limit);
+        }
         let threads = |count| {
             let script_threads = Some(super::super::Count(count));
             script(Settings { script_threads, ..settings.clone() })

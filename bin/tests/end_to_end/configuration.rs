@@ -107,8 +107,11 @@ fn a_reload_changes_what_can_change_and_names_what_takes_a_restart() {
     exchange(&mut connection, "set k 0 0 1\r\na\r\n", "CLIENT_ERROR forbidden\r\n");
     let restart = "reload: webdav stays false until a restart, then true";
     wait_for(restart, || server.log().contains(restart).then_some(()));
-    drop(server.connect());
-    wait_for("debug", || server.log().contains("\tDEBUG\tconnected: ").then_some(()));
+    // The verbosity changes last.
+    wait_for("debug", || {
+        drop(server.connect());
+        server.log().contains("\tDEBUG\tconnected: ").then_some(())
+    });
 
     // An invalid file changes nothing, not even what would have been valid in it.
     let invalid = format!("{text}connections-max = 1\nexpiry = 'kept'\n");
@@ -119,6 +122,33 @@ fn a_reload_changes_what_can_change_and_names_what_takes_a_restart() {
     // The settings that a reload took are those that the next one compares.
     reload(&text, "reload: mask is unset, was [\"put\"]");
     exchange(&mut connection, "set k 0 0 1\r\nb\r\n", "STORED\r\n");
+}
+
+#[test]
+fn a_reload_finds_databases_by_name_and_says_which_require_a_restart() {
+    let server = Server::configured(TWO, &[]);
+    let other = wait_for("both databases", || {
+        server.log().contains("serving b.tcb").then(|| port_of(&server, "b.tcb"))
+    });
+    let file = server.folder.path().join("tyrant.toml");
+    let changed = format!(
+        "[[database]]\nname = 'c.tch'\nport = 1\n[[database]]\nname = 'b.tcb'\nport = {other}\n\
+         webdav = true\nmask = 'put'\n"
+    );
+    std::fs::write(&file, changed).unwrap();
+    server.signal(Signal::HUP);
+    wait_for("the reload", || {
+        let log = server.log();
+        let lines = [
+            "reload: c.tch is new, and served after a restart",
+            "reload: a.tch is not in the settings, but served until a restart",
+            "reload of b.tcb: mask is [\"put\"], was unset",
+        ];
+        lines.iter().all(|line| log.contains(line)).then_some(())
+    });
+    server.exchange("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    let mut second = TcpStream::connect(("127.0.0.1", other)).unwrap();
+    exchange(&mut second, "set k 0 0 1\r\nb\r\n", "CLIENT_ERROR forbidden\r\n");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Service managers: states, watchdog and inherited sockets.
 
-use crate::process::{exchange, path, wait_for};
+use crate::process::{exchange, path, succeed, wait_for};
+use crate::tls::certificates::Authority;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -78,13 +79,60 @@ fn a_socket_of_the_service_manager_replaces_the_endpoints_of_the_settings() {
 }
 
 #[test]
+fn each_of_several_databases_gets_its_sockets_those_for_tls_alone_too() {
+    let authority = Authority::new();
+    let files = authority.server(&["127.0.0.1"]);
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = [0, 1, 2].map(|index: usize| listeners[index].local_addr().unwrap().port());
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "tls-cert = {:?}\ntls-key = {:?}\n
+         [[database]]\nname = 'a.tch'\nport = {}\n
+         [[database]]\nname = 'b.tch'\nport = {}\ntls-port = {}\n",
+        files.certificate, files.key, ports[0], ports[1], ports[2]
+    );
+    let settings = folder.path().join("tyrant.toml");
+    std::fs::write(&settings, text).unwrap();
+    let script = "LISTEN_FDS=3 LISTEN_PID=$$ exec \"$0\" serve --config \"$1\"";
+    // The last socket is first: the order is that of the manager.
+    let [first, second, third] = listeners.map(std::os::fd::OwnedFd::from);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec 3<&0 4>&1 5>&2 0</dev/null 1>/dev/null 2>&1; {script}")]);
+    command
+        .arg(path("tyrant"))
+        .arg(&settings)
+        .current_dir(&folder)
+        .stdin(third)
+        .stdout(first)
+        .stderr(second);
+    let mut child = command.spawn().unwrap();
+    let server = |port: u16| format!("127.0.0.1:{port}");
+    let name = authority.file().display().to_string();
+    let put = |port: u16, value: &str, options: &[&str]| {
+        let address = server(port);
+        succeed("tyrant", &[&["put", "k", value, "--server", &address], options].concat());
+    };
+    let get = |port: u16, options: &[&str]| {
+        let address = server(port);
+        succeed("tyrant", &[&["get", "k", "--server", &address], options].concat())
+    };
+    let secure = ["--tls-ca", &name];
+    put(ports[0], "first", &secure);
+    put(ports[1], "second", &[]);
+    assert_eq!(get(ports[0], &secure).trim(), "first");
+    assert_eq!(get(ports[2], &secure).trim(), "second");
+    signal(&child, Signal::TERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn completions_and_pages_exist_for_every_command() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = crate::process::succeed("tyrant", &["completions", shell]);
+        let script = succeed("tyrant", &["completions", shell]);
         assert!(script.contains("connections-max"), "{shell}");
     }
     let folder = tempfile::tempdir().unwrap();
-    crate::process::succeed("tyrant", &["man", folder.path().to_str().unwrap()]);
+    succeed("tyrant", &["man", folder.path().to_str().unwrap()]);
     for page in ["tyrant.1", "tyrant-serve.1", "tyrant-config.1", "tyrant-get.1"] {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{page}");

@@ -1,7 +1,7 @@
 //! TLS: the real programs, curl and openssl over it.
 
 #[path = "../../../crates/tls/tests/support/mod.rs"]
-mod certificates;
+pub(crate) mod certificates;
 
 use crate::process::{Server, exchange, fail, run, succeed, wait_for};
 use certificates::{Authority, Files};

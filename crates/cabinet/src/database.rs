@@ -5,12 +5,11 @@
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::name::{Kind, options_of};
 use crate::ordered::ordered;
-use crate::reentry;
 use crate::table::{Row, RowView, Table};
 use crate::{
     Batch, Change, Cursor, Cut, Damage, Durability, DurableListener, Engine, Entry, Error,
     ExpiredKeys, FullScan, GoOn, LogPosition, LongValue, Meta, Numbered, Order, Ordered, Position,
-    Result, Seek, Side, Verified, Version, Wait, Wanted,
+    Result, Seek, Side, Verified, Version, Wait, Wanted, deadline, reentry,
 };
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -76,6 +75,7 @@ impl ScanCursor<'_> {
     /// Visits some records, if any are left; returns whether there may be more.
     pub fn step(&mut self, mut visit: impl FnMut(Entry<'_>)) -> Result<bool> {
         self.database.enter()?;
+        deadline::check()?;
         // Once around the step: around each record it was a seventh of the time of a scan.
         self.database.call(|| self.scan.step(&mut visit))
     }
@@ -83,6 +83,7 @@ impl ScanCursor<'_> {
     /// Visits some keys, if any are left; returns whether there may be more.
     pub fn step_keys(&mut self, mut visit: impl FnMut(&[u8])) -> Result<bool> {
         self.database.enter()?;
+        deadline::check()?;
         self.database.call(|| self.scan.step_keys(&mut visit))
     }
 }
@@ -506,6 +507,7 @@ impl Database {
         visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
+        deadline::check()?;
         let mut keys = KeysWithPrefix {
             prefix,
             previous: self.has_duplicates().then_some(None),
@@ -518,7 +520,9 @@ impl Database {
         // In another order, what begins alike does not stand together.
         if order != Order::Lexical || position == Position::Start {
             let mut scan = self.engine.full_scan(Wanted::Keys)?;
-            while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {}
+            while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {
+                deadline::check()?;
+            }
             return Ok(());
         }
         // The first key without the prefix ends the range.
@@ -526,6 +530,7 @@ impl Database {
             && !keys.is_past
             && let Some(next) = self.engine.scan_keys(&position, &mut |key| keys.take(key))?
         {
+            deadline::check()?;
             position = next;
         }
         Ok(())

@@ -100,6 +100,9 @@ pub enum Error {
     /// A transaction read a record that another writer has changed since. Nothing was written.
     #[error("a record read in the transaction was changed by another writer")]
     Conflict,
+    /// The deadline of this thread is over: see [`crate::with_deadline`].
+    #[error("the deadline is over: allow more time, or search less at a time")]
+    Late,
     /// Only with [`crate::Wait::Never`]: the record is not in memory, or another thread holds its
     /// lock.
     #[error("the operation would have to wait")]

@@ -54,6 +54,7 @@ mod check;
 mod clock;
 mod compress;
 mod database;
+mod deadline;
 mod engine;
 mod error;
 mod expired;
@@ -87,6 +88,7 @@ pub use batch::{Batch, BatchChange};
 pub use check::{Checked, Damage, Verified, check, check_on, check_those};
 pub use clock::{Clock, ManualClock};
 pub use database::{Database, Inclusion, ScanCursor, Swap};
+pub use deadline::with_deadline;
 pub use engine::{
     Change, Cut, Durability, DurableListener, Engine, Entry, FullScan, LogPosition, Meta, Position,
     Version, Wait, Wanted,

@@ -1,6 +1,6 @@
 -- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
 -- a call pass. Functions that a script could replace are in locals here.
-local settle, inspect, check, search = ...
+local settle, inspect, check, search, count_coroutine = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
 local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
 local sort, concat, insert, remove = table.sort, table.concat, table.insert, table.remove
@@ -31,9 +31,9 @@ function _G.xpcall(f, handler)
   end))
 end
 
--- Each coroutine counts its own instructions, so short ones never come to a look at the clock.
+-- Each coroutine counts its own instructions, so short ones never come to a hook.
 function coroutine.create(f)
-  check()
+  count_coroutine()
   return create(f)
 end
 
@@ -43,7 +43,7 @@ function coroutine.resume(...)
 end
 
 function coroutine.wrap(f)
-  check()
+  count_coroutine()
   local step = wrap(f)
   return function(...)
     check()

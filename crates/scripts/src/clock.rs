@@ -1,21 +1,28 @@
-//! Deadline of the present call of a state.
+//! Deadline and instructions of the present call of a state.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The call has taken longer than its limit.
+/// The limit that a call has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the call takes longer than its limit")]
-pub(crate) struct Late;
+#[repr(u8)]
+pub(crate) enum Exceeded {
+    #[error("the call takes longer than its limit")]
+    Time = 1,
+    #[error("the call takes more instructions than its limit")]
+    Instructions = 2,
+}
 
-/// The deadline of a call, which all functions of its state look at.
+/// The deadline of a call, and the instructions that it may still take. All functions of its state
+/// look at them.
 ///
-/// Only the thread that runs the state stores anything, except for [`CallClock::copy_from`] before
-/// that thread begins.
+/// Only the thread that runs the state stores anything.
 pub(crate) struct CallClock {
     epoch: Instant,
     deadline_nanoseconds: AtomicU64,
-    is_late: AtomicBool,
+    instructions_left: AtomicU64,
+    /// The [`Exceeded`] limit of this call; 0 is none.
+    exceeded: AtomicU8,
 }
 
 impl CallClock {
@@ -23,38 +30,66 @@ impl CallClock {
         Self {
             epoch: Instant::now(),
             deadline_nanoseconds: AtomicU64::new(u64::MAX),
-            is_late: AtomicBool::new(false),
+            instructions_left: AtomicU64::new(u64::MAX),
+            exceeded: AtomicU8::new(0),
         }
     }
 
-    /// Begins a call.
-    pub(crate) fn start(&self, limit: Duration) {
-        let deadline = self.now().saturating_add(nanoseconds(limit));
+    /// Begins a call with a limit of time, and of instructions.
+    pub(crate) fn start(&self, time: Duration, instructions: u64) {
+        let deadline = self.now().saturating_add(nanoseconds(time));
         self.deadline_nanoseconds.store(deadline, Ordering::Relaxed);
-        self.is_late.store(false, Ordering::Relaxed);
+        self.allow_instructions(instructions);
+        self.exceeded.store(0, Ordering::Relaxed);
     }
 
-    /// Fails from the deadline on, until the next call begins.
-    pub(crate) fn check(&self) -> Result<(), Late> {
-        if self.is_late() {
-            return Err(Late);
-        }
-        if self.now() < self.deadline_nanoseconds.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.is_late.store(true, Ordering::Relaxed);
-        Err(Late)
+    /// Sets the instructions that are left, for a part of a call that has a limit of its own.
+    pub(crate) fn allow_instructions(&self, instructions: u64) {
+        self.instructions_left.store(instructions, Ordering::Relaxed);
     }
 
-    /// Returns whether [`Self::check`] has failed in this call.
-    pub(crate) fn is_late(&self) -> bool {
-        self.is_late.load(Ordering::Relaxed)
+    /// Counts instructions. Fails as [`Self::check`], and if fewer are left.
+    pub(crate) fn count(&self, instructions: u64) -> Result<(), Exceeded> {
+        self.check()?;
+        let left = self.instructions_left.load(Ordering::Relaxed);
+        match left.checked_sub(instructions) {
+            Some(left) => {
+                self.instructions_left.store(left, Ordering::Relaxed);
+                Ok(())
+            }
+            None => Err(self.exceed(Exceeded::Instructions)),
+        }
+    }
+
+    /// Fails from the deadline on, or from the last instruction on, until the next call begins.
+    pub(crate) fn check(&self) -> Result<(), Exceeded> {
+        match self.exceeded.load(Ordering::Relaxed) {
+            0 if self.now() < self.deadline_nanoseconds.load(Ordering::Relaxed) => Ok(()),
+            2 => Err(Exceeded::Instructions),
+            _ => Err(self.exceed(Exceeded::Time)),
+        }
+    }
+
+    fn exceed(&self, limit: Exceeded) -> Exceeded {
+        self.exceeded.store(limit as u8, Ordering::Relaxed);
+        limit
+    }
+
+    /// Returns whether a limit was found exceeded in this call.
+    pub(crate) fn is_over(&self) -> bool {
+        self.exceeded.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the time until the deadline.
     pub(crate) fn remaining(&self) -> Duration {
         let deadline = self.deadline_nanoseconds.load(Ordering::Relaxed);
         Duration::from_nanos(deadline.saturating_sub(self.now()))
+    }
+
+    /// Returns the deadline, if the system's clock can show it.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let deadline = self.deadline_nanoseconds.load(Ordering::Relaxed);
+        self.epoch.checked_add(Duration::from_nanos(deadline))
     }
 
     fn now(&self) -> u64 {
@@ -64,4 +99,35 @@ impl CallClock {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_takes_as_many_instructions_as_allowed_and_no_more() {
+        let clock = CallClock::new();
+        clock.start(Duration::MAX, 2000);
+        assert_eq!(clock.count(1000), Ok(()));
+        assert_eq!(clock.count(1000), Ok(()));
+        assert_eq!(clock.check(), Ok(()));
+        assert_eq!(clock.count(1), Err(Exceeded::Instructions));
+        assert!(clock.is_over());
+        assert_eq!(clock.check(), Err(Exceeded::Instructions));
+        clock.start(Duration::MAX, 1);
+        assert!(!clock.is_over());
+        assert_eq!(clock.count(1), Ok(()));
+    }
+
+    #[test]
+    fn a_call_that_is_late_stays_so_until_the_next_one() {
+        let clock = CallClock::new();
+        clock.start(Duration::ZERO, u64::MAX);
+        assert_eq!(clock.count(1), Err(Exceeded::Time));
+        assert_eq!(clock.check(), Err(Exceeded::Time));
+        assert_eq!(clock.remaining(), Duration::ZERO);
+        clock.start(Duration::from_secs(3600), u64::MAX);
+        assert_eq!(clock.check(), Ok(()));
+    }
 }

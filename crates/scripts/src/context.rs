@@ -1,13 +1,13 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
-use crate::clock::{CallClock, Late};
+use crate::clock::{CallClock, Exceeded};
 use crate::limits::{CALLBACK_LEVELS_MAX, Limits};
 use crate::shared::Shared;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Context of the functions of one state.
@@ -23,6 +23,9 @@ pub(crate) struct Context {
     pub(crate) owner: u64,
     /// Bytes that the function of ours that was called last has copied out of the state.
     copied_bytes: AtomicUsize,
+    /// Whether the script may begin `tyrant.map_reduce`: not while it is loaded, since each mapper
+    /// loads it, and not in a mapper.
+    pub(crate) may_map_reduce: AtomicBool,
 }
 
 impl Drop for Context {
@@ -37,6 +40,7 @@ impl Context {
         Self {
             owner,
             copied_bytes: AtomicUsize::new(0),
+            may_map_reduce: AtomicBool::new(false),
             shared,
             records,
             clock: CallClock::new(),
@@ -51,7 +55,8 @@ impl Context {
 
     /// Begins a call.
     pub(crate) fn start(&self) {
-        self.clock.start(self.limits().call_time);
+        let limits = self.limits();
+        self.clock.start(limits.call_time, limits.call_instructions);
         self.callback_level.store(0, Ordering::Relaxed);
     }
 
@@ -65,9 +70,14 @@ impl Context {
         }
     }
 
-    /// Fails if the call has no time left.
+    /// Fails if the call has exceeded a limit.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.clock.check().map_err(Error::external)
+    }
+
+    /// Counts instructions of the call. Fails if it has none left, or no time.
+    pub(crate) fn count_instructions(&self, instructions: u32) -> Result<(), Error> {
+        self.clock.count(instructions.into()).map_err(Error::external)
     }
 
     /// Begins a function of ours. Fails if the call has no time left.
@@ -113,7 +123,7 @@ impl Context {
         let remaining = self.clock.remaining();
         std::thread::sleep(duration.min(remaining));
         if duration > remaining {
-            return Err(Error::external(self.clock.check().err().unwrap_or(Late)));
+            return Err(Error::external(self.clock.check().err().unwrap_or(Exceeded::Time)));
         }
         Ok(())
     }

@@ -30,6 +30,9 @@ pub const EVAL_BYTES_MAX: usize = 1 << 20;
 /// Paths that `_glob` returns at most.
 pub const GLOB_PATHS_MAX: usize = 100_000;
 
+/// Longest key that a mapper emits, in bytes. The merge of sorted files holds one for each file.
+pub const EMITTED_KEY_BYTES_MAX: usize = 64 << 10;
+
 /// Functions of which statistics are kept; all others count as one.
 pub const FUNCTIONS_MAX: usize = 1000;
 
@@ -47,6 +50,9 @@ pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 1000;
 pub struct Limits {
     /// Longest time of a call. A call that takes longer fails.
     pub call_time: Duration,
+    /// Instructions of the interpreter that a call may take, counted by the thousand. A call that
+    /// takes more fails, on a fast machine as on a slow one.
+    pub call_instructions: u64,
     /// Memory of a state, in bytes. A call that needs more fails.
     pub state_bytes: usize,
     /// Steps of one search for a pattern. A search that takes more fails.
@@ -56,6 +62,9 @@ pub struct Limits {
     /// Memory in which `_mapreduce` and `tyrant.map_reduce` sort, in bytes per thread. More is
     /// sorted through files.
     pub sort_bytes: usize,
+    /// Bytes of all temporary files together through which `_mapreduce` and `tyrant.map_reduce`
+    /// sort. A call that needs more fails.
+    pub sort_disk_bytes: u64,
     /// Threads of `tyrant.map_reduce`.
     pub map_threads: usize,
 }
@@ -64,10 +73,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             call_time: Duration::from_secs(10),
+            call_instructions: 1_000_000_000,
             state_bytes: 64 << 20,
             pattern_steps: 100_000_000,
             stash_bytes: 256 << 20,
             sort_bytes: 16 << 20,
+            sort_disk_bytes: 4 << 30,
             map_threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

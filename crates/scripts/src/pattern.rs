@@ -4,7 +4,7 @@
 //! backtracks would hold a thread for ever. The results and the error messages are those of Lua
 //! 5.1. As there, a pattern ends at its first zero byte; `%z` stands for a zero byte.
 
-use crate::clock::{CallClock, Late};
+use crate::clock::{CallClock, Exceeded};
 use crate::limits::PATTERN_LEVELS_MAX;
 
 /// Captures of a pattern.
@@ -23,12 +23,13 @@ pub(crate) enum PatternError {
     #[error("the search for a pattern takes more steps than its limit")]
     Steps,
     #[error(transparent)]
-    Late(#[from] Late),
+    Exceeded(#[from] Exceeded),
 }
 
 type Result<T> = std::result::Result<T, PatternError>;
 
-/// Steps that the searches of one function may take.
+/// Steps that the searches of one function may take. A step looks at one byte of the pattern: to
+/// compare a byte with a set takes as many as the set has bytes.
 pub(crate) struct Steps<'c> {
     left: u64,
     clock: &'c CallClock,
@@ -192,6 +193,7 @@ impl<'t, 's, 'c> Matcher<'t, 's, 'c> {
                         return malformed("missing '[' after '%f' in pattern");
                     }
                     let end = self.class_end(class)?;
+                    self.steps.take(2 * (end - class) as u64)?;
                     let before = if at == 0 { 0 } else { self.text[at - 1] };
                     let after = self.text.get(at).copied().unwrap_or(0);
                     if self.is_in_set(before, class, end - 1)
@@ -212,6 +214,7 @@ impl<'t, 's, 'c> Matcher<'t, 's, 'c> {
                 }
                 _ => {
                     let end = self.class_end(pattern)?;
+                    self.steps.take((end - pattern) as u64)?;
                     let is_match = self.is_single(at, pattern, end);
                     match self.pattern.get(end) {
                         Some(b'?') => {
@@ -238,9 +241,9 @@ impl<'t, 's, 'c> Matcher<'t, 's, 'c> {
     fn most(&mut self, at: usize, pattern: usize, end: usize) -> Result<Option<usize>> {
         let mut count = 0;
         while self.is_single(at + count, pattern, end) {
+            self.steps.take((end - pattern) as u64)?;
             count += 1;
         }
-        self.steps.take(count as u64)?;
         loop {
             if let Some(end) = self.deeper(at + count, end + 1)? {
                 return Ok(Some(end));
@@ -255,6 +258,7 @@ impl<'t, 's, 'c> Matcher<'t, 's, 'c> {
             if let Some(end) = self.deeper(at, end + 1)? {
                 return Ok(Some(end));
             }
+            self.steps.take((end - pattern) as u64)?;
             if !self.is_single(at, pattern, end) {
                 return Ok(None);
             }

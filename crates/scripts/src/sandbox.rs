@@ -55,7 +55,7 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     // Coroutines inherit it, but count their own instructions: see `bootstrap.lua`.
     lua.set_global_hook(triggers, move |_, _| {
-        hooked.check()?;
+        hooked.count_instructions(INSTRUCTIONS_PER_CHECK)?;
         Ok(VmState::Continue)
     })?;
     Ok(lua)
@@ -68,8 +68,18 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>) -> Result<()> {
     // Each function of ours looks at the clock; this one does nothing else.
     helpers.add("check", |_, _, ()| Ok(()))?;
     helpers.add("search", functions::gmatch_step)?;
+    // As many instructions as a coroutine can take before its first hook.
+    helpers.add("count_coroutine", |_, context, ()| {
+        context.count_instructions(INSTRUCTIONS_PER_CHECK)
+    })?;
     let helper = |name: &str| helpers.table.raw_get::<Value>(name);
-    let arguments = (helper("settle")?, helper("inspect")?, helper("check")?, helper("search")?);
+    let arguments = (
+        helper("settle")?,
+        helper("inspect")?,
+        helper("check")?,
+        helper("search")?,
+        helper("count_coroutine")?,
+    );
     lua.load(BOOTSTRAP).set_name("=bootstrap").call::<()>(arguments)
 }
 

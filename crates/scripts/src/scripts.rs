@@ -3,7 +3,6 @@
 use crate::error::Failure;
 use crate::limits::{Limits, THREADS_MAX};
 use crate::shared::{Allowed, Mapper, Mappers, Shared};
-use crate::sorter::Sorter;
 use crate::source::{Code, Source};
 use crate::state::State;
 use crate::statistics::Statistics;
@@ -25,6 +24,8 @@ pub struct Scripts {
     code: Arc<Mutex<Arc<Code>>>,
     /// Its generation, which each call looks at.
     generation: AtomicU64,
+    /// Held by a reload, so that no two have the same generation.
+    reloading: Mutex<()>,
     threads: Box<[OnceLock<ScriptThread>]>,
 }
 
@@ -52,6 +53,7 @@ impl Scripts {
             source,
             shared,
             generation,
+            reloading: Mutex::new(()),
             code,
             threads: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
         })
@@ -112,7 +114,7 @@ impl Mappers for StateMappers {
     ) -> std::result::Result<Box<dyn Mapper>, String> {
         let shared = self.shared.upgrade().ok_or("the server stops")?;
         let code = Arc::clone(&self.code.lock());
-        let sorter = Sorter::new(folder.to_path_buf(), shared.limits.sort_bytes);
+        let sorter = shared.sorter(folder.to_path_buf());
         let mapper = State::new(&shared, records, &Arc::default(), &code)
             .and_then(|state| state.into_mapper(function, sorter, time));
         match mapper {
@@ -192,11 +194,13 @@ impl Extension for Scripts {
     fn reload(&self, records: &Arc<ScriptRecords>) -> Result<()> {
         let short = |failure: Failure| ExtensionError(failure.message);
         let thread = self.thread(records)?;
+        let reloading = self.reloading.lock();
         let generation = self.code.lock().generation + 1;
         let code = self.source.read(generation).map_err(short)?;
         let state = self.load(records, thread, &code).map_err(short)?;
         *self.code.lock() = Arc::new(code);
         self.generation.store(generation, Ordering::Release);
+        drop(reloading);
         replace(records, &mut thread.state.lock(), Some(state));
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use crate::limits::{EVAL_BYTES_MAX, Limits};
 use crate::locks::NamedLocks;
-use crate::sorter::Sorter;
+use crate::sorter::{SortDisk, Sorter};
 use crate::stash::Stash;
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) stash: Stash,
     pub(crate) locks: NamedLocks,
     pub(crate) evaluations: Evaluations,
+    pub(crate) sort_disk: Arc<SortDisk>,
     pub(crate) mappers: OnceLock<Box<dyn Mappers>>,
 }
 
@@ -56,8 +57,14 @@ impl Shared {
     pub(crate) fn new(limits: Limits, allowed: Allowed) -> Self {
         let stash = Stash::new(limits.stash_bytes);
         let evaluations = Evaluations::default();
+        let sort_disk = Arc::new(SortDisk::new(limits.sort_disk_bytes));
         let (locks, mappers) = (NamedLocks::default(), OnceLock::new());
-        Self { limits, allowed, stash, locks, evaluations, mappers }
+        Self { limits, allowed, stash, locks, evaluations, sort_disk, mappers }
+    }
+
+    /// Returns a sorter with files in a folder.
+    pub(crate) fn sorter(&self, folder: PathBuf) -> Sorter {
+        Sorter::new(folder, self.limits.sort_bytes, Arc::clone(&self.sort_disk))
     }
 }
 

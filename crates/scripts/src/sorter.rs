@@ -3,11 +3,14 @@
 //! Pairs gather in memory. At the limit they are sorted and written to a temporary file, a run.
 //! At the end the runs are merged. Values of the same key keep the order in which they came.
 
+use crate::limits::EMITTED_KEY_BYTES_MAX;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs at most: so many are merged into one.
 const RUNS_MAX: usize = 64;
@@ -15,37 +18,103 @@ const RUNS_MAX: usize = 64;
 /// Bytes that a pair in memory takes in addition to its key and value.
 const PAIR_BYTES: usize = 2 * size_of::<Vec<u8>>() + 32;
 
+/// Bytes that a pair in a file takes in addition to its key and value.
+const LENGTHS_BYTES: usize = 2 * size_of::<u64>();
+
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Pairs that are sorted within a limit of memory.
+/// Reason why pairs cannot be sorted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SortError {
+    #[error("the key that is emitted has {0} bytes, at most {EMITTED_KEY_BYTES_MAX} are allowed")]
+    LongKey(usize),
+    #[error(
+        "temporary files would take more than {0} bytes: emit less, or raise script-sort-disk-max"
+    )]
+    Disk(u64),
+    #[error("cannot sort through temporary files: {0}")]
+    Io(#[from] io::Error),
+}
+
+type Result<T> = std::result::Result<T, SortError>;
+
+/// Space of all temporary files, in bytes.
+#[derive(Debug)]
+pub(crate) struct SortDisk {
+    max: u64,
+    used: AtomicU64,
+}
+
+impl SortDisk {
+    pub(crate) fn new(max: u64) -> Self {
+        Self { max, used: AtomicU64::new(0) }
+    }
+
+    fn take(self: &Arc<Self>, bytes: u64) -> Result<Taken> {
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.max);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Taken { disk: Arc::clone(self), bytes }),
+            Err(_) => Err(SortError::Disk(self.max)),
+        }
+    }
+}
+
+/// Guard of the space of a file.
+#[derive(Debug)]
+struct Taken {
+    disk: Arc<SortDisk>,
+    bytes: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.disk.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A run in a file.
+struct RunFile {
+    file: File,
+    taken: Taken,
+}
+
+/// Pairs that are sorted within a limit of memory, and one of disk.
 pub(crate) struct Sorter {
     folder: PathBuf,
     bytes_max: usize,
+    disk: Arc<SortDisk>,
     pairs: Vec<Pair>,
+    /// Memory of the pairs, in bytes.
     bytes: usize,
-    runs: Vec<File>,
+    runs: Vec<RunFile>,
 }
 
 impl Sorter {
     /// Makes a sorter that uses so much memory, and files in a folder.
-    pub(crate) fn new(folder: PathBuf, bytes_max: usize) -> Self {
-        Self { folder, bytes_max, pairs: Vec::new(), bytes: 0, runs: Vec::new() }
+    pub(crate) fn new(folder: PathBuf, bytes_max: usize, disk: Arc<SortDisk>) -> Self {
+        Self { folder, bytes_max, disk, pairs: Vec::new(), bytes: 0, runs: Vec::new() }
     }
 
     /// Adds a pair.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > EMITTED_KEY_BYTES_MAX {
+            return Err(SortError::LongKey(key.len()));
+        }
         self.bytes += key.len() + value.len() + PAIR_BYTES;
         self.pairs.push((key.to_vec(), value.to_vec()));
         if self.bytes > self.bytes_max { self.spill() } else { Ok(()) }
     }
 
-    fn spill(&mut self) -> io::Result<()> {
+    fn spill(&mut self) -> Result<()> {
         if self.runs.len() == RUNS_MAX {
+            let taken = self.disk.take(self.runs.iter().map(|run| run.taken.bytes).sum())?;
             let merged = Merged::of_runs(std::mem::take(&mut self.runs))?;
-            self.runs.push(write_run(&self.folder, merged)?);
+            self.runs.push(write_run(&self.folder, merged, taken)?);
         }
+        let bytes = self.bytes - self.pairs.len() * (PAIR_BYTES - LENGTHS_BYTES);
+        let taken = self.disk.take(bytes as u64)?;
         self.sort();
-        let run = write_run(&self.folder, self.pairs.drain(..).map(Ok))?;
+        let run = write_run(&self.folder, self.pairs.drain(..).map(Ok), taken)?;
         self.runs.push(run);
         self.bytes = 0;
         Ok(())
@@ -56,7 +125,12 @@ impl Sorter {
     }
 }
 
-fn write_run(folder: &PathBuf, pairs: impl Iterator<Item = io::Result<Pair>>) -> io::Result<File> {
+/// Writes pairs to a file, which takes as much space as was taken.
+fn write_run(
+    folder: &Path,
+    pairs: impl Iterator<Item = io::Result<Pair>>,
+    taken: Taken,
+) -> Result<RunFile> {
     let mut file = BufWriter::new(tempfile::tempfile_in(folder)?);
     for pair in pairs {
         let (key, value) = pair?;
@@ -67,24 +141,35 @@ fn write_run(folder: &PathBuf, pairs: impl Iterator<Item = io::Result<Pair>>) ->
     }
     let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.seek(SeekFrom::Start(0))?;
-    Ok(file)
+    Ok(RunFile { file, taken })
 }
 
-/// A sorted part of the pairs.
+/// A sorted part of the pairs. The value of a pair is read after its key, when it is wanted.
 enum Run {
-    Memory(std::vec::IntoIter<Pair>),
-    File(BufReader<File>),
+    Memory { pairs: std::vec::IntoIter<Pair>, value: Vec<u8> },
+    File { file: BufReader<File>, _taken: Taken },
 }
 
 impl Run {
-    fn next(&mut self) -> io::Result<Option<Pair>> {
+    fn of_file(RunFile { file, taken }: RunFile) -> Self {
+        Self::File { file: BufReader::new(file), _taken: taken }
+    }
+
+    fn key(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self {
-            Self::Memory(pairs) => Ok(pairs.next()),
-            Self::File(file) => {
-                let Some(key) = read_part(file)? else { return Ok(None) };
-                let value = read_part(file)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-                Ok(Some((key, value)))
-            }
+            Self::Memory { pairs, value } => Ok(pairs.next().map(|(key, next)| {
+                *value = next;
+                key
+            })),
+            Self::File { file, .. } => read_part(file),
+        }
+    }
+
+    /// Returns the value of the key that was returned last.
+    fn value(&mut self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Memory { value, .. } => Ok(std::mem::take(value)),
+            Self::File { file, .. } => Ok(read_part(file)?.ok_or(io::ErrorKind::UnexpectedEof)?),
         }
     }
 }
@@ -106,26 +191,23 @@ fn read_part(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 /// The pairs of several sorters in the order of their keys.
 pub(crate) struct Merged {
     runs: Vec<Run>,
-    /// The next pair of each run. Equal keys are in the order of the runs.
-    next: BinaryHeap<Next>,
+    /// The next key of each run, with the run's number: equal keys are in the order of the runs.
+    next: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
 }
-
-/// A pair, with the number of its run after the key.
-type Next = Reverse<(Vec<u8>, usize, Vec<u8>)>;
 
 impl Merged {
     pub(crate) fn new(sorters: impl IntoIterator<Item = Sorter>) -> io::Result<Self> {
         let mut runs = Vec::new();
         for mut sorter in sorters {
             sorter.sort();
-            runs.extend(sorter.runs.into_iter().map(BufReader::new).map(Run::File));
-            runs.push(Run::Memory(sorter.pairs.into_iter()));
+            runs.extend(sorter.runs.into_iter().map(Run::of_file));
+            runs.push(Run::Memory { pairs: sorter.pairs.into_iter(), value: Vec::new() });
         }
         Self::merge(runs)
     }
 
-    fn of_runs(runs: Vec<File>) -> io::Result<Self> {
-        Self::merge(runs.into_iter().map(BufReader::new).map(Run::File).collect())
+    fn of_runs(runs: Vec<RunFile>) -> io::Result<Self> {
+        Self::merge(runs.into_iter().map(Run::of_file).collect())
     }
 
     fn merge(runs: Vec<Run>) -> io::Result<Self> {
@@ -136,17 +218,17 @@ impl Merged {
         Ok(merged)
     }
 
-    /// Takes the next pair of a run.
+    /// Takes the next key of a run.
     fn advance(&mut self, run: usize) -> io::Result<()> {
-        if let Some((key, value)) = self.runs[run].next()? {
-            self.next.push(Reverse((key, run, value)));
+        if let Some(key) = self.runs[run].key()? {
+            self.next.push(Reverse((key, run)));
         }
         Ok(())
     }
 
     /// Returns the key of the next pair.
     pub(crate) fn key(&self) -> Option<&[u8]> {
-        self.next.peek().map(|Reverse((key, ..))| &key[..])
+        self.next.peek().map(|Reverse((key, _))| &key[..])
     }
 }
 
@@ -154,8 +236,9 @@ impl Iterator for Merged {
     type Item = io::Result<Pair>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Reverse((key, run, value)) = self.next.pop()?;
-        Some(self.advance(run).map(|()| (key, value)))
+        let Reverse((key, run)) = self.next.pop()?;
+        let value = self.runs[run].value();
+        Some(value.and_then(|value| self.advance(run).map(|()| (key, value))))
     }
 }
 
@@ -165,9 +248,10 @@ mod tests {
 
     #[test]
     fn pairs_come_in_the_order_of_keys_and_values_in_the_order_they_came() {
+        let disk = Arc::new(SortDisk::new(1 << 20));
         for bytes_max in [0, 300, 1 << 20] {
             let mut expected = Vec::new();
-            let mut sorter = Sorter::new(std::env::temp_dir(), bytes_max);
+            let mut sorter = Sorter::new(std::env::temp_dir(), bytes_max, Arc::clone(&disk));
             for number in 0..1000u32 {
                 let key = (number * 7919 % 101).to_be_bytes();
                 let value = number.to_be_bytes();
@@ -180,6 +264,34 @@ mod tests {
             let merged: Vec<Pair> =
                 Merged::new([sorter]).unwrap().map(|pair| pair.unwrap()).collect();
             assert!(merged == expected, "with {bytes_max} bytes");
+            assert_eq!(disk.used.load(Ordering::Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn files_take_as_much_disk_as_allowed_and_no_more() {
+        let pair_bytes = LENGTHS_BYTES + 2;
+        for (spills, max) in [(10, 10 * pair_bytes), (9, 10 * pair_bytes - 1)] {
+            let disk = Arc::new(SortDisk::new(max as u64));
+            let mut sorter = Sorter::new(std::env::temp_dir(), 0, Arc::clone(&disk));
+            for _ in 0..spills {
+                sorter.add(b"k", b"v").unwrap();
+            }
+            let written: u64 =
+                sorter.runs.iter().map(|run| run.file.metadata().unwrap().len()).sum();
+            assert_eq!(written, (spills * pair_bytes) as u64);
+            assert_eq!(disk.used.load(Ordering::Relaxed), written);
+            let error = sorter.add(b"k", b"v").unwrap_err().to_string();
+            assert!(error.contains("script-sort-disk-max"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_as_long_as_allowed_and_no_longer() {
+        let disk = Arc::new(SortDisk::new(u64::MAX));
+        let mut sorter = Sorter::new(std::env::temp_dir(), 0, disk);
+        let key = vec![0; EMITTED_KEY_BYTES_MAX + 1];
+        sorter.add(&key[1..], b"").unwrap();
+        assert!(matches!(sorter.add(&key, b""), Err(SortError::LongKey(_))));
     }
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -58,6 +59,7 @@ impl State {
             generation: code.generation,
         };
         state.run(|| functions::compile(&state.lua, code.text(), &code.name)?.call::<()>(()))?;
+        state.context.may_map_reduce.store(true, Ordering::Relaxed);
         Ok(state)
     }
 
@@ -135,7 +137,8 @@ impl State {
             let name = self.lua.create_string(name)?;
             Ok((function(&self.globals, &name)?, functions::emit_into(&self.lua, &sorter)?))
         })?;
-        self.context.clock.start(time);
+        self.context.clock.start(time, u64::MAX);
+        self.context.may_map_reduce.store(false, Ordering::Relaxed);
         Ok(StateMapper { function, emit, sorter, state: self })
     }
 
@@ -160,7 +163,7 @@ impl State {
     /// Runs a part of the script within the limits of a call.
     fn run<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         self.context.start();
-        let result = part();
+        let result = cabinet::with_deadline(self.context.clock.deadline(), part);
         self.context.end();
         result.map_err(|error| Failure::new(&error))
     }
@@ -176,12 +179,14 @@ pub(crate) struct StateMapper {
 
 impl Mapper for StateMapper {
     fn map(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
-        let lua = &self.state.lua;
+        let State { lua, context, .. } = &self.state;
+        context.clock.allow_instructions(context.limits().call_instructions);
         let call = || {
             let arguments = (lua.create_string(key)?, lua.create_string(value)?, &self.emit);
             self.function.call::<()>(arguments)
         };
-        call().map_err(|error| error::message(&error))
+        let result = cabinet::with_deadline(context.clock.deadline(), call);
+        result.map_err(|error| error::message(&error))
     }
 
     fn finish(self: Box<Self>) -> std::result::Result<Sorter, String> {

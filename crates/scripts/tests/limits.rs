@@ -5,13 +5,18 @@
 mod support;
 
 use scripts::{Allowed, Limits};
+use std::time::Duration;
 use support::{EVALUATE, Script, check, limits, memory};
 
 /// Runs code that must fail with a message that contains `expected`, and checks that the state
 /// still works.
 #[track_caller]
 fn fails(code: &str, expected: &str) {
-    let script = Script::limited(&format!("{EVALUATE}\nfunction run() {code}\nend"));
+    // A limit of memory is met after a while on a slow machine.
+    let call_time = if expected == LATE { limits().call_time } else { Duration::from_secs(600) };
+    let code = format!("{EVALUATE}\nfunction run() {code}\nend");
+    let limits = Limits { call_time, ..limits() };
+    let script = Script::with(&code, limits, Allowed::default(), memory());
     for _ in 0..2 {
         let error = script.call("run", b"").unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -41,6 +46,126 @@ fn xpcall_does_not_catch_the_deadline() {
         LATE,
     );
     fails("xpcall(error, function() while true do end end)", LATE);
+}
+
+const INSTRUCTIONS: &str = "more instructions than its limit";
+
+/// Returns a script that may take this many instructions per call, and has time enough.
+fn with_instructions(code: &str, call_instructions: u64) -> Script {
+    let limits =
+        Limits { call_instructions, call_time: Duration::from_secs(600), ..Limits::default() };
+    Script::with(code, limits, Allowed::default(), memory())
+}
+
+#[test]
+fn a_call_takes_as_many_instructions_as_allowed_and_no_more() {
+    // A loop takes an instruction each time.
+    let code = "function run(n) for _ = 1, tonumber(n) do end return 'done' end";
+    let script = with_instructions(code, 1_000_000);
+    for _ in 0..3 {
+        assert_eq!(script.text("run", "990000"), "done");
+        let error = script.call("run", b"1010000").unwrap_err();
+        assert!(error.contains(INSTRUCTIONS), "{error}");
+    }
+}
+
+#[test]
+fn nothing_evades_the_limit_of_instructions() {
+    for body in [
+        "while true do pcall(function() while true do end end) end",
+        "while true do xpcall(function() while true do end end, function() end) end",
+        "while true do coroutine.wrap(function() end)() end",
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        "local c = coroutine.wrap(function() while true do coroutine.yield() end end)
+         while true do c() end",
+        "local t = {} for i = 1, 1000 do t[i] = i % 7 end while true do table.sort(t) end",
+        "_put('k', 'v') while true do _foreach(function() while true do end end) end",
+    ] {
+        let script = with_instructions(&format!("function run() {body} end"), 1_000_000);
+        let error = script.call("run", b"").unwrap_err();
+        assert!(error.contains(INSTRUCTIONS), "{body}: {error}");
+    }
+}
+
+#[test]
+fn each_call_of_a_mapper_has_the_instructions_of_a_call() {
+    let script = with_instructions(
+        "function map(key, value, emit) for _ = 1, tonumber(value) do end emit(key, '') end
+         function fill(n) for i = 1, 20 do _put('k' .. i, n) end return 'done' end
+         function run() return #tyrant.map_reduce{map = 'map', threads = 1} .. '' end",
+        200_000,
+    );
+    script.text("fill", "100000");
+    assert_eq!(script.text("run", ""), "0");
+    script.text("fill", "300000");
+    let error = script.call("run", b"").unwrap_err();
+    assert!(error.contains(INSTRUCTIONS), "{error}");
+}
+
+#[test]
+fn a_search_for_keys_ends_at_the_deadline() {
+    for function in ["_fwmkeys('x')", "tyrant.keys('x')", "pcall(tyrant.keys, 'x')"] {
+        let limits = Limits { call_time: Duration::from_millis(1), ..Limits::default() };
+        let code = format!("function run() for _ = 1, 100 do {function} end end");
+        let database = memory();
+        for key in 0..20_000 {
+            database.put(format!("key {key}").as_bytes(), b"").unwrap();
+        }
+        let script = Script::with(&code, limits, Allowed::default(), database);
+        let error = script.call("run", b"").unwrap_err();
+        assert!(error.contains(LATE), "{function}: {error}");
+    }
+}
+
+#[test]
+fn map_reduce_is_refused_where_each_mapper_would_begin_another() {
+    let script = Script::limited(
+        "ok, message = pcall(tyrant.map_reduce, {map = 'map'})
+         function map(key, value, emit) emit(pcall(tyrant.map_reduce, {map = 'map'}) and 'y' or 'n', '') end
+         function loaded() return message end
+         function run() return next(tyrant.map_reduce{map = 'map'}) end",
+    );
+    script.records.put(b"k", b"v", None).unwrap();
+    assert!(script.text("loaded", "").contains("while the script is loaded"));
+    assert_eq!(script.text("run", ""), "n");
+}
+
+#[test]
+fn sorting_takes_as_much_disk_as_allowed_and_no_more() {
+    let code = "function map(k, v, emit) for i = 1, 200 do emit(('k'):rep(100) .. i, 'v') end return true end
+         function old() return _mapreduce(map, function() return true end) and 'done' or 'failed' end
+         function new() return pcall(tyrant.map_reduce, {map = 'map'}) and 'done' or 'failed' end
+         function why() return select(2, pcall(tyrant.map_reduce, {map = 'map'})) end";
+    for (sort_disk_bytes, is_enough) in [(1 << 20, true), (1000, false)] {
+        let limits = Limits { sort_bytes: 1000, sort_disk_bytes, ..Limits::default() };
+        let script = Script::with(code, limits, Allowed::default(), memory());
+        script.records.put(b"k", b"v", None).unwrap();
+        for name in ["new", "old", "new", "old"] {
+            assert_eq!(script.text(name, "") == "done", is_enough, "{name}");
+        }
+        assert_eq!(script.text("why", "").contains("script-sort-disk-max"), !is_enough);
+    }
+}
+
+#[test]
+fn a_pattern_that_is_complex_for_a_long_text_is_refused() {
+    let script = Script::new(EVALUATE);
+    check(
+        &script,
+        &[
+            ("_regex(('a'):rep(1e4), '[ab]*a[ab]{300}$')", "true"),
+            (
+                "_regex(('a'):rep(1e6), '[ab]*a[ab]{300}$')",
+                "error: _regex: the pattern is too complex for a text of 1000000 bytes, split the text",
+            ),
+            (
+                "_regex(('a'):rep(1e6), '[ab]*a[ab]{300}$', '')",
+                "error: _regex: the pattern is too complex for a text of 1000000 bytes, split the text",
+            ),
+            ("#_regex(('ab'):rep(5e5), 'a(b)', '\\\\1')", "500000"),
+            ("_regex(('a'):rep(1e6), '(')", "false"),
+        ],
+    );
 }
 
 #[test]
@@ -167,6 +292,19 @@ fn a_search_has_a_limit_of_steps() {
                 "error: the search for a pattern takes more steps than its limit",
             ),
             ("(('a'):rep(900)):find('^a*$')", "1 900"),
+            (
+                "(('a'):rep(900)):find('^[abcdefgh]*$')",
+                "error: the search for a pattern takes more steps than its limit",
+            ),
+            (
+                "(('a'):rep(90)):find('[' .. ('b'):rep(100) .. ']')",
+                "error: the search for a pattern takes more steps than its limit",
+            ),
+            (
+                "(('a'):rep(90)):find('%f[' .. ('b'):rep(100) .. ']')",
+                "error: the search for a pattern takes more steps than its limit",
+            ),
+            ("(('a'):rep(90)):find('^[abcdefgh]*$')", "1 90"),
         ],
     );
 }

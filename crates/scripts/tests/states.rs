@@ -103,6 +103,35 @@ fn a_reload_changes_all_states_and_keeps_the_old_script_if_the_new_one_fails() {
 }
 
 #[test]
+fn of_two_reloads_at_once_all_states_have_the_script_of_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script.lua");
+    let write = |version: usize| {
+        let new = folder.path().join("new.lua");
+        std::fs::write(&new, format!("function version() return {version} end")).unwrap();
+        std::fs::rename(new, &path).unwrap();
+    };
+    write(0);
+    let source = Source::File(path.clone());
+    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
+    let server = server();
+    let records: Vec<_> = (0..2).map(|thread| server.script_records(thread, 2)).collect();
+    for records in &records {
+        scripts.begin(records);
+    }
+    for version in 1..50 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| scripts.reload(&records[0]).unwrap());
+            write(version);
+            scripts.reload(&records[1]).unwrap();
+        });
+        for records in &records {
+            assert_eq!(text(&scripts, records, "version"), version.to_string());
+        }
+    }
+}
+
+#[test]
 fn calls_failures_and_times_are_counted_by_function() {
     let script = Script::new("function good() return 1 end function bad() error('no') end");
     for _ in 0..3 {

@@ -4,7 +4,7 @@ use super::interval::{End, Interval};
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::indexed::{Stretch, foreign_position};
-use crate::{Engine, Entry, Numbered, Position, Result, Wait, reentry};
+use crate::{Engine, Entry, Numbered, Position, Result, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -126,6 +126,7 @@ impl FixedDatabase {
         while flow.is_continue()
             && let Some((stretch, next)) = self.step(from, *ids.end())
         {
+            deadline::check()?;
             visit(&stretch, &mut flow)?;
             from = next;
         }

@@ -1,7 +1,7 @@
 //! Walks over a range of keys of the engine beneath, in bounded steps.
 
 use super::entries::View;
-use crate::{Error, Ordered, Position, Result, Seek, Wait};
+use crate::{Error, Ordered, Position, Result, Seek, Wait, deadline};
 
 /// A range of keys, from `start` up to but not including `end`; an empty end is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +163,7 @@ impl<'a> Cursor<'a> {
             self.found_in_step = 0;
             match (&position, self.view.engine.as_ordered()) {
                 (Position::Key(key), _) if self.view.has_entries_at(key) => {
+                    deadline::check()?;
                     let next = self.view.step(key, &self.range, &mut self.step)?;
                     self.next = next.map(Position::Key);
                 }
@@ -268,6 +269,7 @@ impl<'a> BackCursor<'a> {
             let Some(end) = self.end.take() else { return Ok(None) };
             self.step.clear();
             if self.view.has_entries_at(&self.range.start) {
+                deadline::check()?;
                 self.end = self.view.step_back(&end, &self.range, &mut self.step)?;
             } else {
                 self.fill_one(&end)?;

@@ -13,7 +13,7 @@ use super::postings::{Formula, Source};
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
-use crate::{Engine, Position, Result, Wait, reentry};
+use crate::{Engine, Position, Result, Wait, deadline, reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -189,6 +189,7 @@ impl<'a> Run<'a> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let mut next = Some(Position::Key(range.start.clone()));
         while let Some(position) = next {
+            deadline::check()?;
             let mut matches = Vec::new();
             let mut is_past = false;
             let mut left_out = None;

@@ -108,18 +108,18 @@ fn traceback(lua: &Lua, _: &Context, (message, level): (Value, Option<usize>)) -
     lua.traceback(text.as_deref(), level.unwrap_or(1)).map(Value::String)
 }
 
-/// Returns an error that `pcall` has caught, as a script sees it. After the deadline it is raised
-/// again, so that no `pcall` can hold it.
+/// Returns an error that `pcall` has caught, as a script sees it. After a limit of the call it is
+/// raised again, so that no `pcall` can hold it.
 pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value> {
-    if context.clock.is_late() {
+    if context.clock.is_over() {
         context.check()?;
     }
     plain(lua, error)
 }
 
-/// Returns whether the deadline is over, and an error as a script sees it.
+/// Returns whether a limit of the call is exceeded, and an error as a script sees it.
 pub(crate) fn inspect(lua: &Lua, context: &Context, error: Value) -> Result<(bool, Value)> {
-    Ok((context.clock.is_late(), plain(lua, error)?))
+    Ok((context.clock.is_over(), plain(lua, error)?))
 }
 
 /// Turns an error of a function of ours into its message, as Lua's own functions raise it.

@@ -49,7 +49,13 @@ impl Installer<'_> {
     {
         self.add_unchecked(name, move |lua, context, arguments| {
             context.begin_function()?;
-            function(lua, context, arguments)
+            function(lua, context, arguments).or_else(|error| {
+                // An operation that the deadline has ended has an error of its own.
+                if !matches!(error, Error::MemoryError(_)) {
+                    context.check()?;
+                }
+                Err(error)
+            })
         })
     }
 

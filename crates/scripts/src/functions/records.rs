@@ -42,6 +42,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         // A negative number is no limit.
         let max = max.filter(|max| *max >= 0.0).map_or(usize::MAX, |max| max as usize);
         let keys = context.records.keys_with_prefix(&prefix.as_bytes(), max);
+        context.check()?;
         array(lua, &keys.unwrap_or_default())
     })?;
     installer.add("_addint", |_, context, (key, addend, _): Sum| {
@@ -98,6 +99,7 @@ fn misc(
         Ok(Some(results)) => array(lua, &results).map(Some),
         Ok(None) => Ok(None),
         Err(error) => {
+            context.check()?;
             tracing::debug!("_misc {}: {error}", String::from_utf8_lossy(name));
             Ok(None)
         }
@@ -110,7 +112,7 @@ fn wants_more(lua: &Lua, context: &Context, call: impl FnOnce() -> Result<Value>
     match call() {
         Ok(value) => Ok(matches!(value, Value::Boolean(true))),
         Err(error) => {
-            if context.clock.is_late() || lua.used_memory() > context.limits().state_bytes {
+            if context.clock.is_over() || lua.used_memory() > context.limits().state_bytes {
                 return Err(error);
             }
             tracing::error!("Lua error: {}", crate::error::message(&error));
@@ -159,7 +161,7 @@ fn map_reduce(
     context: &Context,
     (map, reduce, keys): (Function, Function, Option<Table>),
 ) -> Result<bool> {
-    let sorter = Sorter::new(temporary_folder(lua), context.limits().sort_bytes);
+    let sorter = context.shared.sorter(temporary_folder(lua));
     let sorter = Arc::new(Mutex::new(Some(sorter)));
     let emit = emit_into(lua, &sorter)?;
     let map_record = |key: &[u8], value: &[u8]| {
@@ -201,7 +203,7 @@ pub(crate) fn emit_into(lua: &Lua, sorter: &Arc<Mutex<Option<Sorter>>>) -> Resul
         if let Err(error) = sorter.add(&key.as_bytes(), &value.as_bytes()) {
             // A part of the pairs is no result.
             *slot = None;
-            return Err(failed(format!("cannot sort through temporary files: {error}")));
+            return Err(failed(error));
         }
         Ok(true)
     })

@@ -1,6 +1,6 @@
 //! `_strstr` and `_regex`: searching and replacing.
 
-use super::Installer;
+use super::{Installer, failed};
 use crate::context::Context;
 use cabinet::pattern;
 use memchr::memmem;
@@ -38,10 +38,14 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
     let text = text.as_bytes();
     let pattern = pattern.as_bytes();
     let Some(other) = other else {
-        let is_match = pattern::compile(&pattern).is_ok_and(|regex| regex.is_match(&text));
+        let is_match = match pattern::compile_for(&pattern, text.len()) {
+            Ok(regex) => regex.is_match(&text),
+            Err(_) => refuse_work(&pattern, text.len()).map(|()| false)?,
+        };
         return Ok(Value::Boolean(is_match));
     };
-    let Ok(regex) = pattern::compile_capturing(&pattern) else {
+    let Ok(regex) = pattern::compile_capturing_for(&pattern, text.len()) else {
+        refuse_work(&pattern, text.len())?;
         return lua.create_string(&*text).map(Value::String);
     };
     let other = other.as_bytes();
@@ -53,6 +57,7 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
         if whole.start() == text.len() {
             break;
         }
+        context.check()?;
         result.extend_from_slice(&text[end..whole.start()]);
         expand(&other, &captures, &mut result);
         context.check_bytes(result.len())?;
@@ -62,8 +67,17 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
         }
     }
     result.extend_from_slice(&text[end..]);
-    context.check()?;
     lua.create_string(&result).map(Value::String)
+}
+
+/// Fails if a pattern that was refused is valid for shorter texts: one match must not take long.
+fn refuse_work(pattern: &[u8], text_bytes: usize) -> Result<()> {
+    match pattern::compile(pattern) {
+        Ok(_) => Err(failed(format!(
+            "_regex: the pattern is too complex for a text of {text_bytes} bytes, split the text"
+        ))),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Appends a replacement, in which `&` and `\1` to `\9` stand for what was matched.

@@ -134,8 +134,8 @@ fn gsub(
     let mut result = Vec::new();
     let mut at = 0;
     let mut count = 0;
+    let mut matcher = Matcher::new(&text, pattern, &mut steps);
     while count < max {
-        let mut matcher = Matcher::new(&text, pattern, &mut steps);
         let end = matcher.match_at(at).map_err(failed)?;
         if let Some(end) = end {
             count += 1;

@@ -14,6 +14,7 @@ use server::ScriptRecords;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
@@ -30,6 +31,12 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 /// Returns a table from keys that were emitted to the results of the reducer, or to arrays of
 /// values if there is none.
 fn map_reduce(lua: &Lua, context: &Context, options: Table) -> Result<Table> {
+    if !context.may_map_reduce.load(Ordering::Relaxed) {
+        return Err(failed(
+            "map_reduce cannot be called while the script is loaded, nor by a mapper: call it in a \
+             function that clients call",
+        ));
+    }
     let map: String = options.get("map")?;
     let threads_max = context.limits().map_threads.max(1);
     let threads = options.get::<Option<usize>>("threads")?.unwrap_or(threads_max);

@@ -355,9 +355,10 @@ impl Connection {
         sent.bytes
     }
 
-    /// Ends the session of TLS, if there is one.
+    /// Ends the session of TLS, if there is one. Behind a reply that is cut off the client is not
+    /// told that this was all.
     pub(crate) fn end_session(&mut self) {
-        if !self.broken {
+        if !self.broken && !self.has_unsent() && !self.session.http.is_sending() {
             self.transport.end(&self.socket);
         }
     }

@@ -117,6 +117,10 @@ impl LoopState {
 }
 
 #[cfg(test)]
+#[path = "../../../../tls/tests/support/mod.rs"]
+mod certificates;
+
+#[cfg(test)]
 mod tests {
     use super::super::{BUFFER_BYTES, EventLoop, WAKER};
     use super::*;
@@ -148,9 +152,70 @@ mod tests {
     }
 
     fn connected(state: &LoopState) -> (Connection, UnixStream) {
+        begun(state, Beginning::Plain)
+    }
+
+    fn begun(state: &LoopState, beginning: Beginning) -> (Connection, UnixStream) {
         let (client, socket) = UnixStream::pair().expect("sockets");
         socket.set_nonblocking(true).expect("a socket");
-        (Connection::new(socket.into(), Beginning::Plain, Arc::clone(&state.shared)), client)
+        (Connection::new(socket.into(), beginning, Arc::clone(&state.shared)), client)
+    }
+
+    /// Reads once, and returns the number of bytes that a session has decrypted.
+    fn open(session: &mut tls::Session, client: &mut UnixStream) -> usize {
+        let (mut records, mut plain) = (vec![0; 100_000], Vec::new());
+        let kept = session.resume(&mut records);
+        let received = client.read(&mut records[kept..]).expect("records");
+        session.open(&mut records[..kept + received], &mut plain).expect("a session");
+        plain.len()
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_not_said_behind_a_reply_that_is_cut_off() {
+        let authority = super::certificates::Authority::new();
+        let files = authority.server(&["localhost"]);
+        let tls = crate::TlsSettings {
+            files: crate::ServerFiles {
+                certificates: files.certificate,
+                key: files.key,
+                client_authorities: None,
+            },
+            listen: Vec::new(),
+            is_optional: true,
+            handshake_timeout: Duration::from_secs(600),
+        };
+        let mut state = state(Config { tls: Some(tls), ..Config::default() });
+        let trusting =
+            tls::ClientSettings { authorities: Some(authority.file()), ..Default::default() };
+        let trusting = trusting.read().expect("settings");
+        for bytes in [1, LONG_BYTES] {
+            let (mut connection, mut client) = begun(&state, Beginning::Tls);
+            let mut session = tls::Session::client(&trusting, "localhost").expect("a session");
+            while session.is_handshaking() || !session.unsent().is_empty() {
+                client.write_all(session.unsent()).expect("a message");
+                session.consume(session.unsent().len());
+                state.ready(WAKER + 1, &mut connection, EventFlags::IN);
+                if session.is_handshaking() {
+                    open(&mut session, &mut client);
+                }
+            }
+            state.deliver(&mut connection, &mut vec![b'v'; bytes]);
+            assert_eq!(connection.unsent_bytes() > 0, bytes == LONG_BYTES);
+            // The socket has space again when the connection ends.
+            let mut received = 0;
+            while rustix::io::ioctl_fionread(&client).expect("a socket") > 0 {
+                received += open(&mut session, &mut client);
+            }
+            connection.end_session();
+            drop(connection);
+            let mut is_open = true;
+            while is_open && !session.has_ended() {
+                let before = received;
+                received += open(&mut session, &mut client);
+                is_open = received > before;
+            }
+            assert_eq!((received == bytes, session.has_ended()), (bytes == 1, bytes == 1));
+        }
     }
 
     #[test]

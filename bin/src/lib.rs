@@ -10,6 +10,7 @@ mod daemon;
 mod listing;
 mod logging;
 mod output;
+mod password;
 mod pid_file;
 mod reload;
 mod remote;

@@ -47,7 +47,12 @@ impl Reloader {
                 tracing::info!("reload{of}: {line}");
                 changes += 1;
             }
-            handle.reload(&configs[number]);
+            let mut config = configs[number].clone();
+            if running.users != databases[number].users {
+                // Another file takes a restart; the content of the same one does not.
+                config.users = None;
+            }
+            handle.reload(&config);
             running.take_live(&databases[number]);
         }
         if let Some(verbosity) = self.running.first().and_then(|settings| settings.log_level) {

@@ -22,6 +22,7 @@ mod serve;
 mod shell;
 mod tail;
 mod top;
+mod user;
 
 use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
@@ -67,6 +68,8 @@ enum Command {
     Top(top::Top),
     /// Run commands for a server that are typed, or read from the standard input
     Shell(shell::Shell),
+    /// Manage the file of users
+    User(user::User),
     /// Run benchmarks on this machine
     Bench(bench::Bench),
     /// Print the completions of a shell
@@ -137,7 +140,7 @@ enum Remote {
     Misc(At<manage::Misc>),
     /// Call a function of the server's script
     Ext(At<manage::Ext>),
-    /// Load the server's script again; if it has an error, the present one stays
+    /// Read the server's users and its script again; if one has an error, the present ones stay
     Reload(At<reload::Reload>),
 }
 
@@ -247,6 +250,7 @@ pub fn run() -> ExitCode {
         Some(Command::Replicas(replicas)) => replicas.run(),
         Some(Command::Top(top)) => top.run(),
         Some(Command::Shell(shell)) => shell.run(),
+        Some(Command::User(user)) => user.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Completions(completions)) => completions.run(Arguments::command()),
         Some(Command::Man(man)) => man.run(Arguments::command()),

@@ -1,11 +1,11 @@
-//! `tyrant reload`: loads the script of a server again.
+//! `tyrant reload`: makes a server read its users and its script again.
 
 use super::Run;
 use crate::remote::Server;
 use anyhow::Result;
 use std::io::Write;
 
-/// The versatile function that loads a script again.
+/// The versatile function that reads them again.
 const FUNCTION: &[u8] = b"reload";
 
 #[derive(Debug, clap::Args)]

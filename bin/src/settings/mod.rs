@@ -108,7 +108,7 @@ settings! {
     }
 
     "Access" {
-        /// Require a user from FILE (lines name:password)
+        /// Require a user from this file, which tyrant user writes; a reload reads it again
         users: PathBuf = Setting::unset("FILE", "\"users\"", "every client is served");
         /// With users: serve Tokyo Tyrant's protocol without a user all the same, for replicas and
         /// tools

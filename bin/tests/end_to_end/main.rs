@@ -19,3 +19,4 @@ mod tls;
 mod tree;
 mod ttserver;
 mod tyrant;
+mod users;

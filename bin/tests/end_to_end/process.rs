@@ -27,13 +27,20 @@ pub(crate) fn path(program: &str) -> &'static str {
 
 /// Runs a program until it exits. One that continues, as a server does, is killed.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
+    feed(program, arguments, "")
+}
+
+/// Runs a program with this standard input, and waits for its end.
+pub(crate) fn feed<A: AsRef<OsStr>>(program: &str, arguments: &[A], input: &str) -> Output {
     let mut child = Command::new(path(program))
         .args(arguments)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
+    // A program that does not read it may have ended; a pipe holds what tests give.
+    let _ = child.stdin.take().expect("its input").write_all(input.as_bytes());
     // Read in parallel: a program blocks when it prints more than a pipe holds.
     let stdout = read_to_end(child.stdout.take().expect("its output"));
     let stderr = read_to_end(child.stderr.take().expect("its errors"));

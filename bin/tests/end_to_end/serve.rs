@@ -183,35 +183,3 @@ fn the_pid_file_lives_as_long_as_the_server() {
     server.end(Signal::TERM);
     assert!(!path.exists());
 }
-
-#[test]
-fn a_server_with_users_refuses_others_and_an_unprotected_users_file() {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("users");
-    let users = path.to_str().unwrap();
-    std::fs::write(users, "ann:secret\n").unwrap();
-    for (mode, is_taken) in [(0o644, false), (0o600, true)] {
-        std::fs::set_permissions(users, std::fs::Permissions::from_mode(mode)).unwrap();
-        if !is_taken {
-            let output = run("tyrant", &["serve", "--users", users, "*"]);
-            assert_eq!(output.status.code(), Some(1), "{output:?}");
-            let error = String::from_utf8(output.stderr).unwrap();
-            assert!(error.contains("others may read") && !error.contains("secret"), "{error}");
-            continue;
-        }
-        let server = Server::tyrant("*", &["--users", users]);
-        server.exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
-        server.exchange("set k 0 0 10\r\nann secret\r\nget k\r\n", "STORED\r\nEND\r\n");
-        assert!(
-            fail("tyrant", &["count", "--server", &server.address()]).contains("requires a user")
-        );
-        server.exchange("set k 0 0 9\r\nann other\r\n", "CLIENT_ERROR authentication failure\r\n");
-        let log = server.log();
-        let failed = log.lines().find(|line| line.contains("login failed")).unwrap();
-        assert!(failed.contains("\tWARN\tlogin failed: 127.0.0.1:"), "{failed}");
-        assert!(!log.contains("secret") && !log.contains("other"), "{log}");
-        let server = Server::tyrant("*", &["--users", users, "--open-tokyo-tyrant"]);
-        assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "0\n");
-    }
-}

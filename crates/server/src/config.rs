@@ -114,7 +114,7 @@ pub struct Config {
     pub copy_command: bool,
     /// Whether a client may change the master of the server with `setmst`.
     pub set_master_command: bool,
-    /// Users that may log in; `None` admits every client.
+    /// Users that may log in at the start; `None` admits every client.
     pub users: Option<Arc<Users>>,
     /// Whether every client may use Tokyo Tyrant's protocol, which has no passwords, even if there
     /// are users.

@@ -37,7 +37,11 @@ pub mod update_log;
 
 pub use access::client_paths::ClientPaths;
 pub use access::logins::{Login, Peer};
-pub use access::users::{CREDENTIAL_BYTES_MAX, USERS_MAX, Users, UsersError};
+pub use access::password::{HashError, PasswordCost, hash_password, hash_token, new_token};
+pub use access::user_file::{
+    CREDENTIAL_BYTES_MAX, USER_FILE_BYTES_MAX, USERS_MAX, UserEntry, UserFile, UsersError,
+};
+pub use access::users::{User, Users};
 pub use config::{
     BUFFER_BYTES_MAX, Config, Endpoint, HANDSHAKE_TIMEOUT, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
     SPOOL_BYTES_MAX, TlsSettings,

@@ -3,9 +3,10 @@
 use crate::net::event_loop::EventLoop;
 use crate::net::hub::Hub;
 use crate::net::listener::{Beginning, Listener};
+use crate::net::login_pool::LOGIN_THREADS;
 use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::Live;
-use crate::net::{acceptor, script_pool, worker_pool};
+use crate::net::{acceptor, login_pool, script_pool, worker_pool};
 use crate::ops::stop_signal::StopSignal;
 use crate::shared::Shared;
 use crate::{
@@ -79,10 +80,15 @@ impl Handle {
 
     /// Takes those settings from `config` that change while the server runs: `connections_max`,
     /// `timeout`, `idle_timeout`, `stop_wait`, `mask`, `scrub_interval` and
-    /// `scrub_bytes_per_second`. All others stay as they are.
+    /// `scrub_bytes_per_second`, and the users, if there are users before and after. All others
+    /// stay as they are. Clients whose user is removed, or has another password or token, have to
+    /// log in again.
     pub fn reload(&self, config: &Config) {
         if let Some(hub) = self.hub.upgrade() {
             hub.shared.live.set(config);
+            if let (Some(present), Some(users)) = (&hub.shared.users, &config.users) {
+                present.replace(Arc::clone(users));
+            }
             // A loop that waits without a limit may have a time to watch now.
             for mailbox in hub.mailboxes.iter() {
                 mailbox.wake();
@@ -224,6 +230,7 @@ impl Server {
             remote.close();
         }
         hub.pool.stop();
+        hub.logins.stop();
         hub.scripts.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
@@ -271,6 +278,16 @@ fn start(
         pool.push(spawn(format!("pool-{number}"), move || {
             let _guard = guard;
             worker_pool::work(&hub);
+            Ok(())
+        })?);
+    }
+    let logins = if shared.users.is_some() { LOGIN_THREADS } else { 0 };
+    for number in 0..logins {
+        let hub = Arc::clone(hub);
+        let guard = StopOnDrop(handle.clone());
+        pool.push(spawn(format!("login-{number}"), move || {
+            let _guard = guard;
+            login_pool::work(&hub);
             Ok(())
         })?);
     }

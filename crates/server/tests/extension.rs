@@ -7,15 +7,14 @@ mod support;
 use cabinet::Database;
 use server::{
     Config, Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic,
-    ScriptRecords, Server, Users,
+    ScriptRecords, Server,
 };
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use support::{
     Client, Running, WAIT_MAX, config, following, hash, list, logged, logging, memory, misc,
-    request, run, stat, wait_until, wait_until_equal,
+    request, run, stat, users, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 
@@ -561,12 +560,7 @@ fn stats_have_the_calls_of_each_function() {
 
 #[test]
 fn users_call_functions_after_their_login() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("users");
-    std::fs::write(&path, "alice:secret\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let users = Arc::new(Users::read(&path).unwrap());
-    let config = Config { users: Some(users), ..config() };
+    let config = Config { users: Some(users(&[("alice", "secret")])), ..config() };
     let (server, _) = start(config, settings(1), &memory());
     let call = |authorization: &str| {
         let mut client = server.connect();

@@ -5,12 +5,10 @@
 mod support;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use server::{Config, Endpoint, Users};
+use server::{Config, Endpoint};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{Client, Packet, Running, config, memory, start_with};
+use support::{Client, Packet, Running, config, memory, start_with, users};
 
 /// Number of failures after which an address waits.
 const FREE_FAILURES: usize = 5;
@@ -21,11 +19,7 @@ const WAIT: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
 
 fn start(listen: Vec<Endpoint>) -> Running {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("users");
-    std::fs::write(&path, "ann:secret\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let users = Some(Arc::new(Users::read(&path).unwrap()));
+    let users = Some(users(&[("ann", "secret")]));
     start_with(Config { users, listen, ..config() }, memory())
 }
 

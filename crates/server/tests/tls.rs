@@ -8,13 +8,11 @@ mod certificates;
 mod support;
 
 use certificates::{Authority, Files};
-use server::{Config, HANDSHAKE_TIMEOUT, ServerFiles, TlsSettings, Users};
+use server::{Config, HANDSHAKE_TIMEOUT, ServerFiles, TlsSettings};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Running, WAIT_MAX, config, hash, memory, start_with};
+use support::{Running, WAIT_MAX, config, hash, memory, start_with, users};
 use tls::{ClientConfig, ClientSettings, SESSION_BYTES, Stream};
 
 fn settings(files: &Files) -> TlsSettings {
@@ -320,17 +318,10 @@ fn an_idle_connection_is_charged_for_its_session_alone_and_the_budget_bounds_the
     }
 }
 
-fn users(folder: &std::path::Path) -> Arc<Users> {
-    let path = folder.join("users");
-    std::fs::write(&path, "ann:secret\n").unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-    Arc::new(Users::read(&path).unwrap())
-}
-
 #[test]
 fn a_client_certificate_that_names_a_user_is_that_users_login() {
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-    let mut config = Config { users: Some(users(folder.path())), ..optional(&authority) };
+    let authority = Authority::new();
+    let mut config = Config { users: Some(users(&[("ann", "secret")])), ..optional(&authority) };
     config.tls.as_mut().unwrap().files.client_authorities = Some(authority.file());
     let server = start_with(config, memory());
     let ann = Secure::connect(&server, &trusting(&authority, Some(authority.client("ann"))));

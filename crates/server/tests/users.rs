@@ -4,10 +4,9 @@
 
 mod support;
 
-use server::{Config, Users};
-use std::os::unix::fs::PermissionsExt;
+use server::{Config, UserEntry, UserFile, Users, hash_token, new_token};
 use std::sync::Arc;
-use support::{Client, Packet, Running, config, memory, start_with};
+use support::{Client, MISC_FAILURE, Packet, Running, config, memory, misc, start_with, users};
 
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 
@@ -15,11 +14,7 @@ const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
 
 fn start_with_users(opens_tokyo_tyrant: bool) -> Running {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("users");
-    std::fs::write(&path, "ann:secret\nbob:other\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let users = Some(Arc::new(Users::read(&path).unwrap()));
+    let users = Some(users(&[("ann", "secret"), ("bob", "other")]));
     start_with(Config { users, opens_tokyo_tyrant, ..config() }, memory())
 }
 
@@ -145,7 +140,7 @@ fn every_http_request_needs_credentials() {
 #[test]
 fn tokyo_tyrants_protocol_is_refused_unless_it_is_allowed() {
     let server = start_with_users(false);
-    for request in [&b"\xc8\x80"[..], b"\xc8\x30\0\0\0\x01k", b"\xc8\xa0", b"\xc8"] {
+    for request in [&b"\xc8\x80"[..], b"\xc8\x30\0\0\0\x01k", b"\xc8\xa0"] {
         let mut client = server.connect();
         client.send(request);
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -217,4 +212,86 @@ fn failed_logins_are_counted() {
     client.send(b"stats\r\n");
     let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
     assert!(text.contains("STAT auth_cmds 2\r\n") && text.contains("STAT auth_errors 1\r\n"));
+}
+
+#[test]
+fn tokyo_tyrants_protocol_logs_in_with_a_function_of_misc() {
+    let server = start_with_users(false);
+    let size = b"\xc8\x80";
+    let empty: &[u8] = b"\0\0\0\0\0\0\0\0\0";
+    for arguments in [&[][..], &["ann"], &["ann", "other"], &["ann", "secret", "x"]] {
+        let mut client = server.connect();
+        client.exchange(misc("login", arguments), MISC_FAILURE);
+        // Only the login itself is possible before it.
+        client.exchange(size, b"\x01");
+        client.expect_close();
+    }
+    let mut client = server.connect();
+    let login = misc("login", &["ann", "secret"]);
+    for byte in &login[..login.len() - 1] {
+        client.send(&[*byte]);
+    }
+    client.exchange(&login[login.len() - 1..], b"\0\0\0\0\0");
+    client.exchange(size, empty);
+    client.exchange("get k\r\n", "END\r\n");
+    // A failed login ends the earlier one.
+    client.exchange(misc("login", &["bob", "secret"]), MISC_FAILURE);
+    client.exchange(misc("login", &["bob", "other"]), b"\0\0\0\0\0");
+    client.exchange(size, empty);
+    // Requests that follow in the same bytes are executed after the login.
+    let mut client = server.connect();
+    client.exchange([&login[..], size].concat(), [b"\0\0\0\0\0", empty].concat());
+    let without = support::start(memory());
+    without.connect().exchange(&login, MISC_FAILURE);
+}
+
+#[test]
+fn http_takes_tokens() {
+    let token = new_token().unwrap();
+    let entry = UserEntry {
+        name: "ann".into(),
+        token: Some(hash_token(token.as_bytes())),
+        ..UserEntry::default()
+    };
+    let users = Some(Arc::new(Users::of(UserFile { users: vec![entry] })));
+    let server = start_with(Config { users, ..config() }, memory());
+    let status = |authorization: &str| {
+        let mut client = server.connect();
+        client
+            .send(format!("GET /k HTTP/1.0\r\nAuthorization: {authorization}\r\n\r\n").as_bytes());
+        String::from_utf8(client.read_to_end()).unwrap()[9..12].to_owned()
+    };
+    assert_eq!(status(&format!("Bearer {token}")), "404");
+    assert_eq!(status(&format!("bearer  {token}")), "404");
+    for authorization in [format!("Bearer {token}0"), "Bearer ".into(), "Bearer".into(), token] {
+        assert_eq!(status(&authorization), "401", "{authorization}");
+    }
+}
+
+#[test]
+fn a_reload_ends_the_logins_of_users_who_are_removed_or_have_another_password() {
+    let server = start_with_users(false);
+    let log_in = |name: &str, password: &str| {
+        let mut client = server.connect();
+        client.exchange(misc("login", &[name, password]), b"\0\0\0\0\0");
+        client
+    };
+    let (mut ann, mut bob) = (log_in("ann", "secret"), log_in("bob", "other"));
+    let mut page = server.connect();
+    let get = b"GET /k HTTP/1.1\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
+    page.send(get);
+    page.expect(b"HTTP/1.1 404 Not Found\r\n");
+    let reload = |list: &[(&str, &str)]| {
+        server.handle.reload(&Config { users: Some(users(list)), ..config() });
+    };
+    // The same password with another salt is another one.
+    reload(&[("ann", "new"), ("carl", "secret")]);
+    for client in [&mut ann, &mut bob] {
+        client.exchange(b"\xc8\x80", b"\x01");
+        client.expect_close();
+    }
+    page.send(get);
+    assert!(String::from_utf8(page.read_to_end()).unwrap().contains("HTTP/1.1 401 "));
+    log_in("ann", "new").exchange("get k\r\n", "END\r\n");
+    log_in("carl", "secret").exchange("get k\r\n", "END\r\n");
 }

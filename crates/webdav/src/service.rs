@@ -198,6 +198,26 @@ async fn respond(
     Ok(response)
 }
 
+/// Checks the credentials of a request. The hash of a password takes long, so a thread that may
+/// block computes it.
+async fn log_in(state: &State, peer: &Mutex<Peer>, authorization: Option<&[u8]>) -> Login {
+    if let Some(login) = state.records.log_in(&mut peer.lock(), authorization, false) {
+        return login;
+    }
+    let (records, mut present) = (Arc::clone(&state.records), std::mem::take(&mut *peer.lock()));
+    let authorization = authorization.map(<[u8]>::to_vec);
+    let check = move || {
+        let login = records.log_in(&mut present, authorization.as_deref(), true);
+        (present, login)
+    };
+    // A panic has been printed.
+    let Ok((checked, login)) = tokio::task::spawn_blocking(check).await else {
+        return Login::Denied;
+    };
+    *peer.lock() = checked;
+    login.unwrap_or(Login::Denied)
+}
+
 async fn answer(
     state: &State,
     work: &Work,
@@ -207,10 +227,12 @@ async fn answer(
     let method = request.method().clone();
     let headers = request.headers_mut();
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match state.records.log_in(&mut peer.lock(), authorization) {
-        Login::User => {}
-        Login::Denied => return challenge(),
-        Login::TooSoon { wait_s } => return retry_later(wait_s),
+    if state.records.has_users() {
+        match log_in(state, peer, authorization).await {
+            Login::User(_) => {}
+            Login::Denied => return challenge(),
+            Login::TooSoon { wait_s } => return retry_later(wait_s),
+        }
     }
     if let Err(status) = destination::check(headers) {
         return closing(refusal(status));

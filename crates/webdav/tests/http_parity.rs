@@ -5,10 +5,8 @@
 mod support;
 
 use cabinet::Database;
-use server::{Config, Users};
-use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
-use support::{Client, Running, config, start, start_with, start_without};
+use server::Config;
+use support::{Client, Running, config, start, start_with, start_without, users};
 
 fn memory() -> Running {
     start(Database::open("+").unwrap())
@@ -192,12 +190,9 @@ fn http_1_0_responses_declare_keep_alive_and_their_end() {
 
 #[test]
 fn password_guesses_are_throttled_but_admitted_connections_are_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("users");
-    std::fs::write(&path, "ann:secret\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let users = Some(Arc::new(Users::read(&path).unwrap()));
-    let server = start_with(Config { users, ..config() }, Database::open("+").unwrap());
+    let users = users(&[("ann", "secret")]);
+    let server =
+        start_with(Config { users: Some(users), ..config() }, Database::open("+").unwrap());
     let right = "Depth: 0\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n";
     let wrong = "Depth: 0\r\nAuthorization: Basic YW5uOm90aGVy\r\n";
     let mut admitted = server.connect();

@@ -6,7 +6,7 @@ mod support;
 
 use cabinet::Database;
 use server::{CommandMask, Config, update_log};
-use support::{Client, Running, config, start, start_with};
+use support::{Client, Running, config, start, start_with, users};
 
 /// Opens a database of each kind that can have paths as keys.
 fn databases(folder: &std::path::Path) -> Vec<Database> {
@@ -398,12 +398,7 @@ fn a_server_stops_while_connections_are_open() {
 
 #[test]
 fn every_request_must_authenticate() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("users");
-    std::fs::write(&file, "Aladdin:open sesame\n").unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let users = std::sync::Arc::new(server::Users::read(&file).unwrap());
-    let config = Config { users: Some(users), ..config() };
+    let config = Config { users: Some(users(&[("Aladdin", "open sesame")])), ..config() };
     let server = start_with(config, Database::open("*").unwrap());
     let right = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
     let wrong = "Authorization: Basic QWxhZGRpbjpzZXNhbWU=\r\n";

@@ -8,14 +8,22 @@
 //! Failures are kept in a table of a fixed size. If it is full, the oldest failures are forgotten.
 //! The table is not read while no address has failed lately.
 //!
-//! Lock order: the table has the only lock, and no other lock is taken under it.
+//! The hash of a password takes long. It is computed on threads that may wait, and for
+//! [`VERIFICATIONS_MAX`] passwords at a time. A password that was verified once is recognised at
+//! once.
+//!
+//! Lock order: the table and the number of verifications have a lock each. No other lock is taken
+//! under them.
 
 use crate::access::log_limit::LogLimit;
-use crate::access::users::Users;
+use crate::access::user_file::CREDENTIAL_BYTES_MAX;
+use crate::access::users::{CurrentUsers, User, Users};
 use crate::counters::{Count, Counters};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
@@ -43,12 +51,15 @@ const SETS: usize = ADDRESSES_MAX / WAYS;
 /// Longest `Authorization` header that a connection remembers, in bytes.
 const REMEMBERED_BYTES_MAX: usize = 1024;
 
+/// Most passwords that are verified at the same time. Each takes the memory of its hash.
+const VERIFICATIONS_MAX: usize = 2;
+
 /// Result of a login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Login {
-    /// The name and the password are a user's.
-    User,
-    /// The name or the password is wrong or missing.
+    /// The name and the password, or the token, are this user's.
+    User(Arc<User>),
+    /// The name, the password or the token is wrong or missing.
     Denied,
     /// The password was not checked: too many attempts of the address have failed.
     TooSoon {
@@ -59,36 +70,108 @@ pub enum Login {
 
 impl Login {
     /// Counts an attempt by its result. Only the thread that owns the set may call this.
-    pub(crate) fn count(self, counters: &Counters) {
+    pub(crate) fn count(&self, counters: &Counters) {
         counters.count(Count::Authentication);
         match self {
-            Self::User => {}
+            Self::User(_) => {}
             Self::Denied => counters.count(Count::AuthenticationError),
             Self::TooSoon { .. } => counters.count(Count::LoginTooSoon),
         }
     }
 }
 
-/// Peer of a connection to a server with users.
-#[derive(Clone, Debug, Default)]
+/// Peer of a connection to a server with users. `Debug` does not show its secrets.
+#[derive(Clone, Default)]
 pub struct Peer {
     /// Address of the client, or `None` for a Unix socket.
     address: Option<SocketAddr>,
-    /// `Authorization` header of the last HTTP request that was admitted.
-    admitted: Option<Box<[u8]>>,
-    /// Whether the client's certificate names a user.
-    is_certified: bool,
+    /// User of the connection, of whom all requests are but those of HTTP.
+    user: Option<Arc<User>>,
+    /// User whom the client's certificate names.
+    certified: Option<Arc<User>>,
+    /// `Authorization` header of the last HTTP request that was admitted, and its user.
+    admitted: Option<(Box<[u8]>, Arc<User>)>,
+    /// Generation of the users of all these.
+    generation: u64,
 }
 
 impl Peer {
-    /// Returns a peer whose certificate names a user.
-    pub(crate) fn certified(self) -> Self {
-        Self { is_certified: true, ..self }
-    }
-
     /// Makes a peer that has not authenticated.
     pub fn new(address: Option<SocketAddr>) -> Self {
-        Self { address, admitted: None, is_certified: false }
+        Self { address, ..Self::default() }
+    }
+
+    /// Logs in the user of this name, if there is one: a client certificate names him.
+    pub(crate) fn certify(&mut self, users: &CurrentUsers, name: &str) {
+        self.renew(users);
+        self.certified = users.load().find(name.as_bytes()).cloned();
+        self.user.clone_from(&self.certified);
+    }
+
+    /// Returns the user of the connection.
+    pub(crate) fn user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+
+    /// Sets the user of the connection.
+    pub(crate) fn set_user(&mut self, user: Option<Arc<User>>) {
+        self.user = user;
+    }
+
+    /// Renews the users of the peer if they were read again meanwhile. Those who are removed, or
+    /// have another password or token, have to log in again.
+    #[inline]
+    pub(crate) fn renew(&mut self, users: &CurrentUsers) {
+        let generation = users.generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.renew_users(users);
+        }
+    }
+
+    #[cold]
+    fn renew_users(&mut self, users: &CurrentUsers) {
+        let renew = |user: Arc<User>| users.renew(&user);
+        self.user = self.user.take().and_then(renew);
+        self.certified = self.certified.take().and_then(renew);
+        let admitted = self.admitted.take();
+        self.admitted = admitted.and_then(|(header, user)| Some((header, renew(user)?)));
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, user, .. } = self;
+        write!(formatter, "Peer {{ {address:?}, {user:?} }}")
+    }
+}
+
+/// An attempt to log in. `Debug` does not show the password.
+pub(crate) struct Attempt {
+    /// Address of the client, or `None` for a Unix socket.
+    address: Option<SocketAddr>,
+    protocol: &'static str,
+    name: Box<[u8]>,
+    password: Box<[u8]>,
+}
+
+impl Attempt {
+    fn is_of(&self, (name, password): (&[u8], &[u8])) -> bool {
+        *self.name == *name && self.password.ct_eq(password).into()
+    }
+}
+
+/// Result of an attempt that was checked on another thread.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) attempt: Attempt,
+    pub(crate) login: Login,
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, protocol, .. } = self;
+        write!(formatter, "Attempt {{ {address:?}, {protocol} }}")
     }
 }
 
@@ -134,6 +217,20 @@ pub(crate) struct Logins {
     started: Instant,
     /// Time until which any failure counts, in milliseconds since `started`.
     counts_until_ms: AtomicU64,
+    /// Number of passwords that are being verified.
+    verifying: Mutex<usize>,
+    /// Notified when one has been verified.
+    ended: Condvar,
+}
+
+/// Turn to verify a password, until it is dropped.
+struct Turn<'a>(&'a Logins);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.verifying.lock() -= 1;
+        self.0.ended.notify_one();
+    }
 }
 
 impl Logins {
@@ -145,19 +242,43 @@ impl Logins {
             hasher: RandomState::new(),
             started: Instant::now(),
             counts_until_ms: AtomicU64::new(0),
+            verifying: Mutex::new(0),
+            ended: Condvar::new(),
         }
     }
 
-    /// Checks the name and the password of a client.
-    pub(crate) fn check(
+    /// Checks the name and the password of a client, if that takes no time: there is a verdict on
+    /// them, the password was verified before, or the client has to wait. Otherwise returns the
+    /// attempt for [`Logins::check`].
+    pub(crate) fn check_at_once(
         &self,
         users: &Users,
         peer: &Peer,
-        protocol: &str,
+        protocol: &'static str,
         (name, password): (&[u8], &[u8]),
-    ) -> Login {
-        let check = || users.authenticate(name, password);
-        self.attempt(peer.address, protocol, Instant::now(), check)
+        verdict: Option<Box<Verdict>>,
+    ) -> Result<Login, Attempt> {
+        if let Some(verdict) = verdict.filter(|one| one.attempt.is_of((name, password))) {
+            return Ok(verdict.login);
+        }
+        let now = Instant::now();
+        let address = peer.address;
+        if let Some(wait) = self.wait_of(Source::of(address), now) {
+            return Ok(too_soon(wait));
+        }
+        let user = users.recall(name, password);
+        if user.is_some() || name.len().max(password.len()) > CREDENTIAL_BYTES_MAX {
+            return Ok(self.attempt(address, protocol, now, || user.cloned()));
+        }
+        Err(Attempt { address, protocol, name: name.into(), password: password.into() })
+    }
+
+    /// Checks the name and the password of an attempt. It waits for other attempts, and takes as
+    /// long as the hash of a password costs.
+    pub(crate) fn check(&self, users: &Users, attempt: &Attempt) -> Login {
+        let Attempt { address, protocol, name, password } = attempt;
+        let _turn = self.await_turn();
+        self.attempt(*address, protocol, Instant::now(), || users.verify(name, password).cloned())
     }
 
     /// Checks the `Authorization` header of a request. The header of this connection's last
@@ -165,22 +286,47 @@ impl Logins {
     /// without a header is that of the user whom the client's certificate names.
     pub(crate) fn check_header(
         &self,
-        users: &Users,
+        users: &CurrentUsers,
         peer: &mut Peer,
         header: Option<&[u8]>,
-    ) -> Login {
+        verdict: Option<Box<Verdict>>,
+    ) -> Result<Login, Attempt> {
+        peer.renew(users);
         let Some(header) = header else {
-            return if peer.is_certified { Login::User } else { Login::Denied };
+            return Ok(peer.certified.clone().map_or(Login::Denied, Login::User));
         };
-        if peer.admitted.as_ref().is_some_and(|admitted| admitted.ct_eq(header).into()) {
-            return Login::User;
+        if let Some((admitted, user)) = &peer.admitted
+            && admitted.ct_eq(header).into()
+        {
+            return Ok(Login::User(Arc::clone(user)));
         }
-        let Some(credentials) = BasicCredentials::decode(header) else { return Login::Denied };
-        let login = self.check(users, peer, "HTTP", credentials.parts());
-        if login == Login::User && header.len() <= REMEMBERED_BYTES_MAX {
-            peer.admitted = Some(header.into());
+        let login = if let Some(credentials) = BasicCredentials::decode(header) {
+            self.check_at_once(&users.load(), peer, "HTTP", credentials.parts(), verdict)?
+        } else if let Some(token) = bearer_token(header) {
+            self.check_token(&users.load(), peer, token)
+        } else {
+            return Ok(Login::Denied);
+        };
+        if let Login::User(user) = &login
+            && header.len() <= REMEMBERED_BYTES_MAX
+        {
+            peer.admitted = Some((header.into(), Arc::clone(user)));
         }
-        login
+        Ok(login)
+    }
+
+    fn check_token(&self, users: &Users, peer: &Peer, token: &[u8]) -> Login {
+        self.attempt(peer.address, "HTTP", Instant::now(), || users.of_token(token).cloned())
+    }
+
+    /// Waits until fewer than [`VERIFICATIONS_MAX`] passwords are being verified.
+    fn await_turn(&self) -> Turn<'_> {
+        let mut verifying = self.verifying.lock();
+        while *verifying >= VERIFICATIONS_MAX {
+            self.ended.wait(&mut verifying);
+        }
+        *verifying += 1;
+        Turn(self)
     }
 
     fn attempt(
@@ -188,22 +334,38 @@ impl Logins {
         address: Option<SocketAddr>,
         protocol: &str,
         now: Instant,
-        check: impl FnOnce() -> bool,
+        check: impl FnOnce() -> Option<Arc<User>>,
     ) -> Login {
         let source = Source::of(address);
-        let counts = self.milliseconds(now) < self.counts_until_ms.load(Ordering::Relaxed);
+        let counts = self.may_count(now);
         if counts && let Err(wait) = self.claim_attempt(source, now) {
-            return Login::TooSoon { wait_s: wait.as_secs() + 1 };
+            return too_soon(wait);
         }
-        if check() {
+        if let Some(user) = check() {
             if counts {
                 self.state.lock().release(self.set_of(source), source, now);
             }
-            return Login::User;
+            return Login::User(user);
         }
         self.count_failure(source, now);
         self.log_failure(address, protocol, now);
         Login::Denied
+    }
+
+    /// Returns whether any failure may count.
+    fn may_count(&self, now: Instant) -> bool {
+        self.milliseconds(now) < self.counts_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time for which an address has to wait, if it has to.
+    fn wait_of(&self, source: Source, now: Instant) -> Option<Duration> {
+        if !self.may_count(now) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let failed = state.find(self.set_of(source), source, now)?;
+        let left = failed.next.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
     }
 
     /// Allows one attempt to be checked, or returns the time left to wait.
@@ -270,6 +432,16 @@ impl State {
     }
 }
 
+fn too_soon(wait: Duration) -> Login {
+    Login::TooSoon { wait_s: wait.as_secs() + 1 }
+}
+
+/// Returns the token of a header of the scheme Bearer.
+fn bearer_token(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
 fn wait_after(failures: u32) -> Duration {
     match failures.checked_sub(FREE_FAILURES) {
         None => Duration::ZERO,
@@ -280,6 +452,7 @@ fn wait_after(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::user_file::{UserEntry, UserFile};
 
     fn address(text: &str) -> Option<SocketAddr> {
         Some(SocketAddr::new(text.parse().expect("an address"), 1))
@@ -289,7 +462,13 @@ mod tests {
     fn attempt(logins: &Logins, from: &str, at_s: f64, is_right: bool) -> Login {
         let from = (from != "unix").then(|| address(from)).flatten();
         let at = logins.started + Duration::from_secs_f64(at_s);
-        logins.attempt(from, "HTTP", at, || is_right)
+        logins.attempt(from, "HTTP", at, || is_right.then(user))
+    }
+
+    fn user() -> Arc<User> {
+        let entry = UserEntry { name: "ann".into(), ..UserEntry::default() };
+        let users = Users::of(UserFile { users: vec![entry] });
+        Arc::clone(users.find(b"ann").expect("a user"))
     }
 
     const A: &str = "192.0.2.1";
@@ -312,7 +491,7 @@ mod tests {
             at_s += f64::from(wait_s);
             assert_eq!(attempt(&logins, A, at_s, false), Login::Denied, "{wait_s}");
         }
-        assert_eq!(attempt(&logins, A, at_s + 16.0, true), Login::User);
+        assert_eq!(attempt(&logins, A, at_s + 16.0, true), Login::User(user()));
     }
 
     #[test]
@@ -328,7 +507,7 @@ mod tests {
             assert!(matches!(login, Login::TooSoon { .. }), "{from}");
         }
         for from in [B, "2001:db8:1:3::3"] {
-            assert_eq!(attempt(&logins, from, 0.1, true), Login::User, "{from}");
+            assert_eq!(attempt(&logins, from, 0.1, true), Login::User(user()), "{from}");
         }
     }
 
@@ -339,8 +518,8 @@ mod tests {
             attempt(&logins, A, 0.0, false);
         }
         // Two right passwords do not wait for each other.
-        assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
-        assert_eq!(attempt(&logins, A, 1.0, true), Login::User);
+        assert_eq!(attempt(&logins, A, 1.0, true), Login::User(user()));
+        assert_eq!(attempt(&logins, A, 1.0, true), Login::User(user()));
         assert_eq!(attempt(&logins, A, 1.0, false), Login::Denied);
         assert!(matches!(attempt(&logins, A, 2.9, false), Login::TooSoon { .. }));
         let later = 1.0 + FORGOTTEN_AFTER.as_secs_f64();
@@ -359,9 +538,9 @@ mod tests {
         let at = logins.started + WAIT_MIN;
         let login = logins.attempt(address(A), "HTTP", at, || {
             assert!(matches!(attempt(&logins, A, 1.0, true), Login::TooSoon { .. }));
-            true
+            Some(user())
         });
-        assert_eq!(login, Login::User);
+        assert_eq!(login, Login::User(user()));
     }
 
     #[test]

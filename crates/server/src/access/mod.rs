@@ -4,4 +4,6 @@ pub(crate) mod certificates;
 pub(crate) mod client_paths;
 mod log_limit;
 pub(crate) mod logins;
+pub(crate) mod password;
+pub(crate) mod user_file;
 pub(crate) mod users;

@@ -1,192 +1,267 @@
-//! Users: the names and passwords in the file of `--users`.
+//! Users: those whom a server admits, by password, token or client certificate.
 
+use super::password::{Digested, digest, hash_token, verify};
+use super::user_file::{UserEntry, UserFile, UsersError};
+use arc_swap::ArcSwap;
+use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use subtle::{Choice, ConstantTimeEq};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use subtle::ConstantTimeEq;
 
-/// Most users of a file.
-pub const USERS_MAX: usize = 1024;
-
-/// Longest name and longest password, in bytes.
-pub const CREDENTIAL_BYTES_MAX: usize = 255;
-
-/// Longest file of [`USERS_MAX`] users, with their colons and line feeds, in bytes.
-const FILE_BYTES_MAX: u64 = (USERS_MAX * 2 * (CREDENTIAL_BYTES_MAX + 1)) as u64;
-
-/// Permission bits that a file must not have: writing for the group, everything for others.
-const FORBIDDEN_MODE: u32 = 0o027;
-
-/// Users of a server. `Debug` does not show their names and passwords.
+/// Users of a server. `Debug` does not show their names and hashes.
 #[derive(Default)]
-pub struct Users(Vec<User>);
-
-struct User {
-    name: Vec<u8>,
-    password: Vec<u8>,
+pub struct Users {
+    users: HashMap<Box<[u8]>, Arc<User>>,
+    /// Names of the users by the hash of their token.
+    tokens: HashMap<Box<str>, Arc<User>>,
+    /// Hash with which the password of an unknown user is compared, so that it takes as long.
+    decoy: Option<Box<str>>,
+    /// File that they were read from.
+    path: Option<PathBuf>,
 }
 
-/// Error in a file of users.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UsersError {
-    /// The file cannot be read.
-    #[error("cannot read the users in {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// Other users of the system may read or change the file.
-    #[error("{}: others may read or change it; chmod 600 it", .0.display())]
-    Permissions(PathBuf),
-    /// A line is not a name, a colon and a password.
-    #[error("{}: line {line} {what}; write name:password", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-        /// Defect of the line.
-        what: &'static str,
-    },
-    /// The file has no users, or too many.
-    #[error("{}: the file must have 1 to {USERS_MAX} users", .0.display())]
-    Count(PathBuf),
-}
-
-impl Users {
-    /// Reads a file with a line `name:password` per user. Empty lines are skipped.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, if others than its owner and its group may read it, if others
-    /// than its owner may change it, or if a line has another form.
-    pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let io = |source| UsersError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.mode() & FORBIDDEN_MODE != 0 {
-            return Err(UsersError::Permissions(path.to_owned()));
-        }
-        let mut text = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(io)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(UsersError::Count(path.to_owned()));
-        }
-        let mut users = Vec::new();
-        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.is_empty() {
-                continue;
-            }
-            let user = User::parse(line);
-            users.push(user.map_err(|what| UsersError::Line {
-                path: path.to_owned(),
-                line: index + 1,
-                what,
-            })?);
-        }
-        if !(1..=USERS_MAX).contains(&users.len()) {
-            return Err(UsersError::Count(path.to_owned()));
-        }
-        Ok(Self(users))
-    }
-
-    /// Returns whether there is a user of this name.
-    pub(crate) fn has(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|user| user.name == name)
-    }
-
-    /// Returns whether a user has this name and password. The time taken does not depend on the
-    /// result.
-    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {
-        let is_any = self.0.iter().fold(Choice::from(0), |is_any, user| {
-            is_any | user.name.ct_eq(name) & user.password.ct_eq(password)
-        });
-        is_any.into()
-    }
+/// A user of a server.
+pub struct User {
+    name: Box<str>,
+    password: Option<Box<str>>,
+    token: Option<Box<str>>,
+    /// Keyed hash of the password, once it has been verified.
+    verified: OnceLock<Digested>,
 }
 
 impl User {
-    fn parse(line: &[u8]) -> Result<Self, &'static str> {
-        let colon = line.iter().position(|byte| *byte == b':').ok_or("has no colon")?;
-        let (name, password) = (&line[..colon], &line[colon + 1..]);
-        if name.is_empty() || password.is_empty() {
-            return Err("has no name or no password");
+    fn of(entry: UserEntry) -> Self {
+        Self {
+            name: entry.name.into(),
+            password: entry.password.map(Into::into),
+            token: entry.token.map(Into::into),
+            verified: OnceLock::new(),
         }
-        if name.len().max(password.len()) > CREDENTIAL_BYTES_MAX {
-            return Err("has a name or a password of more than 255 bytes");
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Users are equal if the logins of one are those of the other: no secret has changed.
+impl PartialEq for User {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.password == other.password && self.token == other.token
+    }
+}
+
+impl Users {
+    /// Reads a file of users, see [`UserFile::read`].
+    pub fn read(path: &Path) -> Result<Self, UsersError> {
+        let path_of = |users| Self { path: Some(path.to_owned()), ..users };
+        UserFile::read(path).map(Self::of).map(path_of)
+    }
+
+    /// Returns the users of a file.
+    pub fn of(file: UserFile) -> Self {
+        let decoy = file.users.iter().find_map(|user| user.password.clone()).map(Into::into);
+        let users: Vec<_> = file.users.into_iter().map(|entry| Arc::new(User::of(entry))).collect();
+        let of_token = |user: &Arc<User>| user.token.clone().map(|token| (token, Arc::clone(user)));
+        Self {
+            decoy,
+            path: None,
+            tokens: users.iter().filter_map(of_token).collect(),
+            users: users.into_iter().map(|user| (user.name.as_bytes().into(), user)).collect(),
         }
-        if line.contains(&0) {
-            return Err("has a zero byte, which SASL cannot send");
+    }
+
+    /// Returns the number of users.
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Returns whether there are no users.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// Returns the user of a name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Arc<User>> {
+        self.users.get(name)
+    }
+
+    /// Returns the user of a token.
+    pub(crate) fn of_token(&self, token: &[u8]) -> Option<&Arc<User>> {
+        // The hash of a random token tells nothing about others.
+        self.tokens.get(&*hash_token(token))
+    }
+
+    /// Returns the user of this name, if this password of his was verified before.
+    pub(crate) fn recall(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
+        let user = self.find(name)?;
+        let verified = user.verified.get()?;
+        bool::from(digest(password)?.ct_eq(verified)).then_some(user)
+    }
+
+    /// Returns the user of this name and password. Unless the password was verified before, it
+    /// takes as long as its hash costs, whether there is such a user or not.
+    pub(crate) fn verify(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
+        if let Some(user) = self.recall(name, password) {
+            return Some(user);
         }
-        Ok(Self { name: name.to_vec(), password: password.to_vec() })
+        let user = self.find(name);
+        let hash = user.and_then(|user| user.password.as_ref());
+        let is_right = verify(hash.or(self.decoy.as_ref())?, password);
+        let user = user.filter(|_| is_right && hash.is_some())?;
+        if let Some(verified) = digest(password) {
+            // Another thread may have set the same.
+            let _ = user.verified.set(verified);
+        }
+        Some(user)
+    }
+
+    /// Takes over the passwords that were verified, from users before a reload.
+    fn remember(&self, before: &Self) {
+        for (name, user) in &self.users {
+            if let Some(before) = before.find(name)
+                && before == user
+                && let Some(verified) = before.verified.get()
+            {
+                let _ = user.verified.set(*verified);
+            }
+        }
+    }
+}
+
+/// The present users of a server.
+pub(crate) struct CurrentUsers {
+    users: ArcSwap<Users>,
+    /// Number of replacements.
+    generation: AtomicU64,
+}
+
+impl CurrentUsers {
+    pub(crate) fn new(users: Arc<Users>) -> Self {
+        Self { users: ArcSwap::new(users), generation: AtomicU64::new(0) }
+    }
+
+    /// Returns the users.
+    pub(crate) fn load(&self) -> Arc<Users> {
+        self.users.load_full()
+    }
+
+    /// Returns a number that changes whenever the users change.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Replaces the users.
+    pub(crate) fn replace(&self, users: Arc<Users>) {
+        users.remember(&self.users.load());
+        self.users.store(users);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Reads the file of the users again, if there is one. If it is invalid, they stay as they
+    /// were. Returns whether there is a file.
+    pub(crate) fn reload(&self) -> Result<bool, UsersError> {
+        let users = self.load();
+        let Some(path) = &users.path else { return Ok(false) };
+        self.replace(Arc::new(Users::read(path)?));
+        Ok(true)
+    }
+
+    /// Returns the present state of a user who has logged in, unless he is removed or has another
+    /// password or token.
+    pub(crate) fn renew(&self, user: &User) -> Option<Arc<User>> {
+        let users = self.users.load();
+        users.find(user.name.as_bytes()).filter(|found| ***found == *user).cloned()
     }
 }
 
 impl fmt::Debug for Users {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Users({})", self.0.len())
+        write!(formatter, "Users({})", self.users.len())
+    }
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "User({:?})", self.name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{Permissions, set_permissions, write};
-    use std::os::unix::fs::PermissionsExt;
+    use crate::access::password::PasswordCost;
 
-    fn read(text: &str, mode: u32) -> Result<Users, UsersError> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("users");
-        write(&path, text).expect("a file of users");
-        set_permissions(&path, Permissions::from_mode(mode)).expect("its permissions");
-        Users::read(&path)
+    fn entry(name: &str, password: &str) -> UserEntry {
+        UserEntry::with_password(name, password.as_bytes(), PasswordCost::MIN).expect("a user")
+    }
+
+    fn users(entries: &[UserEntry]) -> Users {
+        Users::of(UserFile { users: entries.to_vec() })
+    }
+
+    fn name(user: Option<&Arc<User>>) -> Option<&str> {
+        user.map(|user| user.name())
     }
 
     #[test]
-    fn a_user_is_authenticated_with_his_own_password_only() {
-        let users = read("ann:one:two\r\n\nbob:x\n", 0o600).expect("two users");
-        assert!(users.authenticate(b"ann", b"one:two") && users.authenticate(b"bob", b"x"));
-        for (name, password) in
-            [("ann", "x"), ("bob", "one:two"), ("ann", "one:tw"), ("ann", "one:two "), ("", "")]
-        {
-            assert!(!users.authenticate(name.as_bytes(), password.as_bytes()), "{name} {password}");
+    fn a_user_is_verified_with_his_own_password_only_and_recalled_after_that() {
+        let users = users(&[
+            entry("ann", "one:two"),
+            entry("bob", "x"),
+            UserEntry { name: "eve".into(), ..UserEntry::default() },
+        ]);
+        assert!(users.recall(b"ann", b"one:two").is_none());
+        assert_eq!(name(users.verify(b"ann", b"one:two")), Some("ann"));
+        assert_eq!(name(users.verify(b"bob", b"x")), Some("bob"));
+        for (user, password) in [
+            ("ann", "x"),
+            ("bob", "one:two"),
+            ("ann", "one:tw"),
+            ("ann", "one:two "),
+            ("", ""),
+            // A user without a password, and an unknown one, are compared with the decoy.
+            ("eve", "one:two"),
+            ("carl", "one:two"),
+        ] {
+            let (user, password) = (user.as_bytes(), password.as_bytes());
+            assert!(users.verify(user, password).is_none());
+            assert!(users.recall(user, password).is_none());
         }
-        assert_eq!(format!("{users:?}"), "Users(2)");
+        assert_eq!(name(users.recall(b"ann", b"one:two")), Some("ann"));
+        assert_eq!(format!("{users:?}"), "Users(3)");
     }
 
     #[test]
-    fn a_file_that_others_may_read_or_change_is_refused() {
-        for mode in [0o600, 0o400, 0o640, 0o440] {
-            assert!(read("ann:x", mode).is_ok(), "{mode:o}");
-        }
-        for mode in [0o604, 0o602, 0o620, 0o644, 0o660, 0o601] {
-            assert!(matches!(read("ann:x", mode), Err(UsersError::Permissions(_))), "{mode:o}");
-        }
+    fn a_token_is_that_of_its_user() {
+        let token = Some(hash_token(b"token"));
+        let users = users(&[entry("ann", "x"), UserEntry { token, ..entry("bob", "y") }]);
+        assert_eq!(name(users.of_token(b"token")), Some("bob"));
+        assert!(users.of_token(b"token ").is_none() && users.of_token(b"").is_none());
+        assert!(users.of_token(hash_token(b"token").as_bytes()).is_none());
     }
 
     #[test]
-    fn the_error_for_a_malformed_line_gives_its_number_and_not_its_text() {
-        let longest = "p".repeat(CREDENTIAL_BYTES_MAX);
-        assert!(read(&format!("{longest}:{longest}"), 0o600).is_ok());
-        for line in ["secret", ":secret", "secret:", &format!("a:{longest}p"), "a:secret\0"] {
-            let error = read(&format!("ann:x\n{line}\n"), 0o600).expect_err("no user");
-            let text = error.to_string();
-            assert!(text.contains("line 2") && !text.contains("secret"), "{text}");
+    fn a_reload_keeps_verified_passwords_and_ends_logins_of_changed_users() {
+        let (ann, bob) = (entry("ann", "x"), entry("bob", "y"));
+        let current = CurrentUsers::new(Arc::new(users(&[ann.clone(), bob.clone()])));
+        let before = current.load();
+        for (user, password) in [(b"ann", b"x"), (b"bob", b"y")] {
+            assert!(before.verify(user, password).is_some());
         }
-    }
-
-    #[test]
-    fn a_file_has_a_limited_number_of_users() {
-        assert!(matches!(read("\n", 0o600), Err(UsersError::Count(_))));
-        assert!(read(&"a:b\n".repeat(USERS_MAX), 0o600).is_ok());
-        assert!(matches!(read(&"a:b\n".repeat(USERS_MAX + 1), 0o600), Err(UsersError::Count(_))));
-        let longest = format!("{0}:{0}\n", "p".repeat(CREDENTIAL_BYTES_MAX));
-        assert!(read(&longest.repeat(USERS_MAX), 0o600).is_ok());
-        assert!(matches!(read(&longest.repeat(USERS_MAX + 1), 0o600), Err(UsersError::Count(_))));
+        let generation = current.generation();
+        current.replace(Arc::new(users(&[entry("ann", "z"), bob, entry("carl", "c")])));
+        assert_ne!(current.generation(), generation);
+        let after = current.load();
+        assert!(after.recall(b"bob", b"y").is_some());
+        assert!(after.recall(b"ann", b"x").is_none() && after.recall(b"ann", b"z").is_none());
+        let renew = |user: &[u8]| current.renew(before.find(user).expect("a user"));
+        assert!(renew(b"ann").is_none() && renew(b"bob").is_some());
+        current.replace(Arc::new(users(&[ann])));
+        assert!(renew(b"ann").is_some() && renew(b"bob").is_none());
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, beginning: Beginning, shared: Arc<Shared>) -> Self {
         let mut session = Session::default();
-        if shared.config.users.is_some() {
+        if shared.users.is_some() {
             session.peer = Some(Box::new(Peer::new(address_of(&socket))));
         }
         Self {

@@ -1,5 +1,6 @@
 //! Hub: the mailboxes of the event loops and the pools, which reach each other through it.
 
+use crate::net::login_pool::LoginPool;
 use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::ScriptPool;
 use crate::net::worker_pool::WorkerPool;
@@ -16,6 +17,7 @@ pub(crate) struct Hub {
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) pool: Arc<WorkerPool>,
     pub(crate) scripts: Arc<ScriptPool>,
+    pub(crate) logins: LoginPool,
 }
 
 impl Hub {
@@ -29,7 +31,8 @@ impl Hub {
         let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
-        Ok(Arc::new(Self { shared, mailboxes, pool, scripts: Arc::new(ScriptPool::new()) }))
+        let (scripts, logins) = (Arc::new(ScriptPool::new()), LoginPool::default());
+        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins }))
     }
 
     /// Wakes the event loops with parked connections: a queue has a place.

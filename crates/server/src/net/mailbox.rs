@@ -1,5 +1,6 @@
 //! Mailbox of an event loop: messages from other threads, a waker, and the load of the loop.
 
+use crate::access::logins::Verdict;
 use crate::net::connection::Connection;
 use crate::net::script_pool::CallCompletion;
 use crate::net::slab::Token;
@@ -23,6 +24,8 @@ pub(crate) enum Message {
     Called(Token, CallCompletion),
     /// The store outside of this process has answered.
     Answer(Token, Answered),
+    /// A password was verified.
+    LoggedIn(Token, Box<Verdict>),
     /// The log has become durable up to the position asked for, or has failed.
     Durable {
         /// The log has failed: nothing more becomes durable.

@@ -6,6 +6,7 @@ pub(crate) mod connection;
 pub(crate) mod event_loop;
 pub(crate) mod hub;
 pub(crate) mod listener;
+pub(crate) mod login_pool;
 pub(crate) mod mailbox;
 pub(crate) mod pace;
 pub(crate) mod pending_reply;

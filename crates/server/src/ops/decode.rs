@@ -209,6 +209,7 @@ fn decode_anywhere<'a>(
         | Function::Promote
         | Function::Check
         | Function::Reload
+        | Function::Login
         | Function::Replication => return Err(NoOperation::OfServer),
         Function::Unknown(_) => return Err(NoOperation::Invalid),
     })
@@ -304,6 +305,7 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         | Function::Error
         | Function::Check
         | Function::Reload
+        | Function::Login
         | Function::Replication => true,
         Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),
         Function::Range => matches!(kind, Tree | MemoryTree | Fixed),

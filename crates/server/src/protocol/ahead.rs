@@ -32,7 +32,7 @@ impl<'i> Ahead<'i> {
     pub(crate) fn decode(&mut self, context: &Context<'_>, input: &'i [u8]) {
         // With users, each request is authenticated before it is decoded. Over another store, each
         // is executed again.
-        let is_alone = context.shared.config.users.is_some()
+        let is_alone = context.shared.users.is_some()
             || context.shared.remote.is_some()
             || context.session.http.is_under_way()
             || wire::sniff(input) == Some(Protocol::Http);

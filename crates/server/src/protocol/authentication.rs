@@ -1,15 +1,21 @@
 //! Authentication: decides who may use a server that has users.
 //!
 //! memcached's protocols take a name and a password once per connection: the text protocol in a
-//! `set` that must be its first command, the binary protocol by SASL. After that the connection
-//! speaks all protocols but HTTP. Each HTTP request carries its own credentials, since a proxy may
-//! send requests of several users over one connection. Tokyo Tyrant's protocol has no passwords.
+//! `set` that must be its first command, the binary protocol by SASL. Tokyo Tyrant's protocol takes
+//! them in the function `login` of `misc`. After that the connection speaks all protocols but HTTP.
+//! Each HTTP request carries its own credentials, since a proxy may send requests of several users
+//! over one connection.
+//!
+//! The hash of a password takes long. If the event loop needs one, the request is blocked with
+//! [`crate::protocol::session::Session::attempt`], and executed again with the verdict.
 
-use super::{Context, Next, Step, dispatch};
-use crate::access::logins::Login;
-use crate::access::users::Users;
+use super::{Context, Halt, Next, Step, dispatch};
+use crate::access::logins::{Attempt, Login};
+use crate::access::users::{CurrentUsers, Users};
 use crate::counters::Count;
 use crate::protocol::reparse::UNAUTHENTICATED_BYTES_MAX;
+use std::sync::Arc;
+use wire::binary::{self, Function};
 use wire::http::{Head, Method, head};
 use wire::memcached::{Error, Mode, Request, parse};
 use wire::memcached_binary::{self, Echo};
@@ -22,64 +28,78 @@ impl Context<'_> {
     /// Returns whether the connection may execute its requests.
     #[inline]
     pub(super) fn is_authenticated(&self) -> bool {
-        self.session.is_authenticated || self.shared.config.users.is_none()
+        self.shared.users.is_none() || self.has_user()
     }
 
-    /// Authenticates the connection as the user of this name and password, if there is one.
+    fn has_user(&self) -> bool {
+        self.session.peer.as_ref().is_some_and(|peer| peer.user().is_some())
+    }
+
+    /// Ends the login of the connection.
+    pub(super) fn log_out(&mut self) {
+        self.session.peer.get_or_insert_default().set_user(None);
+    }
+
+    /// Authenticates the connection as the user of this name and password, if there is one. Ends
+    /// the request if that takes long.
     pub(super) fn authenticate(
         &mut self,
-        users: &Users,
-        protocol: &str,
+        protocol: &'static str,
         credentials: Option<(&[u8], &[u8])>,
-    ) -> Login {
+    ) -> Result<Login, Halt> {
         let peer = self.session.peer.get_or_insert_default();
-        let login = credentials.map_or(Login::Denied, |credentials| {
-            self.shared.logins.check(users, peer, protocol, credentials)
-        });
+        let login = match (&self.shared.users, credentials) {
+            (Some(users), Some(credentials)) => {
+                let (users, verdict) = (users.load(), self.session.verdict.take());
+                let logins = &self.shared.logins;
+                match logins.check_at_once(&users, peer, protocol, credentials, verdict) {
+                    Ok(login) => login,
+                    Err(attempt) => self.verify(&users, attempt)?,
+                }
+            }
+            _ => Login::Denied,
+        };
         login.count(self.counters);
-        self.session.is_authenticated = login == Login::User;
-        login
+        let user = if let Login::User(user) = &login { Some(Arc::clone(user)) } else { None };
+        self.session.peer.get_or_insert_default().set_user(user);
+        Ok(login)
+    }
+
+    /// Verifies the password of an attempt on a thread that may wait, or leaves it to one.
+    fn verify(&mut self, users: &Users, attempt: Attempt) -> Result<Login, Halt> {
+        if self.may_block {
+            return Ok(self.shared.logins.check(users, &attempt));
+        }
+        self.session.attempt = Some(Box::new(attempt));
+        Err(Halt::Blocked)
     }
 }
 
 /// Executes the request at the beginning of `input`, if its client is authorized.
 pub(super) fn step(
     context: &mut Context<'_>,
-    users: &Users,
+    users: &CurrentUsers,
     input: &[u8],
     output: &mut Vec<u8>,
 ) -> Step {
     let protocol = wire::sniff(input);
+    context.session.peer.get_or_insert_default().renew(users);
     let may_go_on = match protocol {
         Some(Protocol::Http) => match head(input) {
-            Parse::Complete(head, _) => {
-                let header = head.header("Authorization");
-                let peer = context.session.peer.get_or_insert_default();
-                let login = context.shared.logins.check_header(users, peer, header);
-                let step = if login == Login::User {
-                    dispatch(context, protocol, input, output)
-                } else {
-                    challenge(context, &head, login, input, output)
-                };
-                // Other requests are parsed again.
-                if matches!(step, Step::Executed { .. }) {
-                    login.count(context.counters);
-                }
-                return step;
-            }
+            Parse::Complete(head, _) => return step_http(context, users, &head, input, output),
             // A request without a valid head has no user.
             _ => true,
         },
         Some(Protocol::Binary) if context.shared.config.opens_tokyo_tyrant => true,
-        _ => context.session.is_authenticated,
+        _ => context.has_user(),
     };
     if may_go_on {
         return dispatch(context, protocol, input, output);
     }
     let known = &input[..input.len().min(UNAUTHENTICATED_BYTES_MAX)];
     let step = match protocol {
-        Some(Protocol::Binary) => None,
-        Some(Protocol::Memcached) => introduce(context, users, known, output),
+        Some(Protocol::Binary) => introduce_binary(context, known, output),
+        Some(Protocol::Memcached) => introduce(context, known, output),
         _ => Some(dispatch(context, protocol, known, output)),
     };
     match step {
@@ -99,13 +119,47 @@ pub(super) fn step(
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
-/// Executes the first command of memcached's text protocol. Returns `None` if it will never end.
-fn introduce(
+/// Executes an HTTP request, which has credentials of its own.
+fn step_http(
     context: &mut Context<'_>,
-    users: &Users,
+    users: &CurrentUsers,
+    head: &Head<'_>,
     input: &[u8],
     output: &mut Vec<u8>,
-) -> Option<Step> {
+) -> Step {
+    let (header, verdict) = (head.header("Authorization"), context.session.verdict.take());
+    let peer = context.session.peer.get_or_insert_default();
+    let checked = context.shared.logins.check_header(users, peer, header, verdict);
+    let login = match checked.or_else(|attempt| context.verify(&users.load(), attempt)) {
+        Ok(login) => login,
+        Err(_) => return Step::Blocked { bytes: input.len() },
+    };
+    let step = match &login {
+        Login::User(_) => dispatch(context, Some(Protocol::Http), input, output),
+        refused => challenge(context, head, refused, input, output),
+    };
+    // Other requests are parsed again.
+    if matches!(step, Step::Executed { .. }) {
+        login.count(context.counters);
+    }
+    step
+}
+
+/// Executes a request of Tokyo Tyrant's protocol if it is a login. Returns `None` if it is not.
+fn introduce_binary(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
+    match binary::parse(input) {
+        Parse::Complete(binary::Request::Misc { function: Function::Login, .. }, _) => {
+            Some(dispatch(context, Some(Protocol::Binary), input, output))
+        }
+        Parse::Incomplete(needed) if binary::may_be_misc(input) => {
+            Some(Step::Incomplete { needed })
+        }
+        _ => None,
+    }
+}
+
+/// Executes the first command of memcached's text protocol. Returns `None` if it will never end.
+fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let (request, bytes) = match parse(context.shared.config.dialect, input) {
         Parse::Complete(request, bytes) => (request, bytes),
         Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
@@ -123,10 +177,11 @@ fn introduce(
                 .collect();
             match *words {
                 [name, password] => {
-                    match context.authenticate(users, "memcached", Some((name, password))) {
-                        Login::User => memcached::reply::STORED,
-                        Login::Denied => memcached::reply::AUTHENTICATION_FAILED,
-                        Login::TooSoon { .. } => {
+                    match context.authenticate("memcached", Some((name, password))) {
+                        Ok(Login::User(_)) => memcached::reply::STORED,
+                        Ok(Login::Denied) => memcached::reply::AUTHENTICATION_FAILED,
+                        Err(_) => return Some(Step::Blocked { bytes }),
+                        Ok(Login::TooSoon { .. }) => {
                             next = Next::Refuse;
                             TOO_MANY_FAILURES
                         }
@@ -146,14 +201,14 @@ fn introduce(
 fn challenge(
     context: &Context<'_>,
     head: &Head<'_>,
-    login: Login,
+    login: &Login,
     input: &[u8],
     output: &mut Vec<u8>,
 ) -> Step {
     context.counters.count(Count::Refused);
     let is_head = head.method == Method::Head;
     match login {
-        Login::TooSoon { wait_s } => http::reply::retry_after(output, wait_s, is_head),
+        Login::TooSoon { wait_s } => http::reply::retry_after(output, *wait_s, is_head),
         _ => http::reply::challenge(output, is_head),
     }
     Step::Executed { bytes: input.len(), next: Next::Refuse }

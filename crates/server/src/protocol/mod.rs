@@ -144,7 +144,7 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
 
 #[inline(always)]
 fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    match &context.shared.config.users {
+    match &context.shared.users {
         None => dispatch(context, wire::sniff(input), input, output),
         Some(users) => authentication::step(context, users, input, output),
     }

@@ -2,7 +2,7 @@
 
 use super::HttpExchange;
 use super::script_call::ScriptCall;
-use crate::access::logins::Peer;
+use crate::access::logins::{Attempt, Peer, Verdict};
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::Answers;
@@ -25,10 +25,12 @@ pub(crate) struct Session {
     pub(crate) http: HttpExchange,
     /// State of an incomplete request of the binary protocol.
     pub(crate) binary: wire::binary::Progress,
-    /// Whether the client is one of [`crate::Users`].
-    pub(crate) is_authenticated: bool,
-    /// User of the connection, on a server with users.
+    /// Peer of the connection, on a server with users.
     pub(crate) peer: Option<Box<Peer>>,
+    /// Attempt to log in that has to be checked on a thread that may wait.
+    pub(crate) attempt: Option<Box<Attempt>>,
+    /// Verdict on the attempt of the present request.
+    pub(crate) verdict: Option<Box<Verdict>>,
     /// Call that the present request has left to a script thread.
     pub(crate) call: Option<Box<ScriptCall>>,
     /// Script lock that the present request has to wait for.

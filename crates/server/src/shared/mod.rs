@@ -7,6 +7,7 @@ pub(crate) mod upgrade;
 
 use crate::access::certificates::Certificates;
 use crate::access::logins::{Logins, Peer};
+use crate::access::users::CurrentUsers;
 use crate::counters::AllCounters;
 use crate::ops::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::ops::budget::Charge;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) entity_tags: EntityTags,
     /// Certificates, if clients may use TLS.
     pub(crate) certificates: Option<Certificates>,
+    /// Users that may log in; `None` admits every client.
+    pub(crate) users: Option<CurrentUsers>,
     /// Logins, on a server with users.
     pub(crate) logins: Logins,
     /// Iterator of the connections that have not started one of their own.
@@ -166,6 +169,7 @@ impl Shared {
             certificates,
             script_locks: ScriptLocks::default(),
             entity_tags: EntityTags::new(served.kind),
+            users: config.users.clone().map(CurrentUsers::new),
             logins: Logins::new(),
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),

@@ -11,6 +11,7 @@ mod engine;
 mod late_store;
 mod packets;
 mod replicas;
+mod users;
 
 pub(crate) use calls::{MISC_FAILURE, list, misc, request};
 pub(crate) use client::Client;
@@ -21,6 +22,7 @@ pub(crate) use replicas::{
     following, is_following, logged, logging, master, records, set, set_master, start_master, stat,
     take_replica, wait_until_equal,
 };
+pub(crate) use users::users;
 
 use cabinet::{Database, Options};
 use server::{ClientPaths, Config, Endpoint, Handle, Server};

@@ -1,13 +1,16 @@
 //! Test support: a server with WebDAV on a thread, and a client that sends raw bytes.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
-#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(dead_code, unused_imports, reason = "every test file uses another part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
 
 #[path = "../../../server/tests/support/client.rs"]
 mod client;
+#[path = "../../../server/tests/support/users.rs"]
+mod users;
 
 pub(crate) use client::Client;
+pub(crate) use users::users;
 
 use cabinet::Database;
 use server::{Config, Endpoint, Handle, Server};

@@ -104,6 +104,8 @@ functions! {
     Reload = b"reload",
     /// Asks for the state of replication, see [`crate::replication`].
     Replication = b"replication",
+    /// Log in: name and password.
+    Login = b"login",
 }
 
 #[cfg(test)]

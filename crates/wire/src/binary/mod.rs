@@ -17,7 +17,7 @@ pub use encode::encode;
 pub(crate) use encode::encode_logged;
 pub use function::Function;
 pub(crate) use parse::parse_logged;
-pub use parse::{Progress, parse, parse_resuming};
+pub use parse::{Progress, may_be_misc, parse, parse_resuming};
 pub(crate) use peek::peek_key;
 pub use strings::{Strings, StringsBuffer, StringsIter};
 

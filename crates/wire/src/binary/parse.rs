@@ -32,6 +32,12 @@ pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Req
     finish(Reader { bytes, position: 0, progress, is_logged: false })
 }
 
+/// Returns whether the request at the start of `bytes` is one of `misc`, as far as it has arrived.
+#[must_use]
+pub fn may_be_misc(bytes: &[u8]) -> bool {
+    matches!(bytes, [] | [MAGIC] | [MAGIC, command::MISC, ..])
+}
+
 /// Parses a request from an update log, where `misc` has no options.
 pub(crate) fn parse_logged(bytes: &[u8]) -> Parse<Request<'_>> {
     finish(Reader { bytes, position: 0, progress: &mut Progress::default(), is_logged: true })

@@ -211,6 +211,11 @@ impl EventLoop {
                         state.answer(token, connection, answer);
                     });
                 }
+                Message::LoggedIn(token, verdict) => {
+                    self.complete(token, |state, connection| {
+                        state.log_in(token, connection, verdict);
+                    });
+                }
                 Message::Called(token, completion) => {
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);

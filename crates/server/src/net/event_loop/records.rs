@@ -114,11 +114,8 @@ impl LoopState {
         let user = connection.transport.session().and_then(tls::Session::client_user);
         let Some(user) = user else { return };
         tracing::debug!("client certificate of {user}");
-        let users = self.shared.config.users.as_ref();
-        if users.is_some_and(|users| users.has(user.as_bytes())) {
-            connection.session.is_authenticated = true;
-            let peer = connection.session.peer.take().unwrap_or_default();
-            connection.session.peer = Some(Box::new(peer.certified()));
+        if let Some(users) = &self.shared.users {
+            connection.session.peer.get_or_insert_default().certify(users, &user);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
+use crate::access::logins::Verdict;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
@@ -313,6 +314,13 @@ impl LoopState {
             }
             return consumed;
         }
+        if let Some(attempt) = connection.session.attempt.take() {
+            // The request stays in the input here, too.
+            connection.begin_wait(self.now_ms());
+            connection.stage = Stage::Pooled;
+            self.hub.logins.submit(&self.hub, self.number, token, attempt);
+            return consumed;
+        }
         let request = &input[consumed..consumed + bytes];
         let is_placed = if let Some(call) = connection.session.call.take() {
             self.call(token, connection, call, self.hub.scripts.take_place())
@@ -439,6 +447,19 @@ impl LoopState {
     pub(super) fn answer(&mut self, token: Token, connection: &mut Connection, answer: Answered) {
         let budget = &self.shared.served.budget;
         connection.session.answers.get_or_insert_default().add(answer, budget);
+        connection.end_wait(self.now_ms());
+        connection.stage = Stage::Open;
+        self.resume(token, connection);
+    }
+
+    /// Takes the verdict on an attempt to log in, and executes its request again.
+    pub(super) fn log_in(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        verdict: Box<Verdict>,
+    ) {
+        connection.session.verdict = Some(verdict);
         connection.end_wait(self.now_ms());
         connection.stage = Stage::Open;
         self.resume(token, connection);

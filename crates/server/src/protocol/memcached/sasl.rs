@@ -2,7 +2,6 @@
 
 use super::binary::Stop;
 use crate::access::logins::Login;
-use crate::access::users::Users;
 use crate::protocol::Context;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Echo, plain_credentials};
@@ -19,7 +18,7 @@ pub(super) fn list_mechanisms(
     echo: Echo,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    users(context)?;
+    check_users(context)?;
     reply::text(output, echo, MECHANISM);
     Ok(())
 }
@@ -32,14 +31,14 @@ pub(super) fn authenticate(
     data: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let users = begin(context, mechanism)?;
+    begin(context, mechanism)?;
     context.session.expects_credentials = mechanism == MECHANISM && data.is_empty();
     if context.session.expects_credentials {
         reply::authentication_continues(output, echo);
         return Ok(());
     }
     let credentials = plain_credentials(data).filter(|_| mechanism == MECHANISM);
-    conclude(context, users, credentials, echo, output)
+    conclude(context, credentials, echo, output)
 }
 
 /// Checks name and password that come in a step of their own.
@@ -50,31 +49,32 @@ pub(super) fn go_on(
     data: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let users = begin(context, mechanism)?;
-    let is_expected = std::mem::take(&mut context.session.expects_credentials);
+    begin(context, mechanism)?;
+    let is_expected = context.session.expects_credentials;
     let credentials = plain_credentials(data).filter(|_| is_expected);
-    conclude(context, users, credentials, echo, output)
+    conclude(context, credentials, echo, output)
 }
 
-/// Resets the authentication of the connection, and returns the users of the server.
-fn begin<'a>(context: &mut Context<'a>, mechanism: &[u8]) -> Result<&'a Users, Stop> {
-    let users = users(context)?;
+/// Ends the earlier login of the connection.
+fn begin(context: &mut Context<'_>, mechanism: &[u8]) -> Result<(), Stop> {
+    check_users(context)?;
     if mechanism.len() > MECHANISM_BYTES_MAX {
         return Err(Status::InvalidArguments.into());
     }
-    context.session.is_authenticated = false;
-    Ok(users)
+    context.log_out();
+    Ok(())
 }
 
 fn conclude(
     context: &mut Context<'_>,
-    users: &Users,
     credentials: Option<(&[u8], &[u8])>,
     echo: Echo,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    match context.authenticate(users, "SASL", credentials) {
-        Login::User => reply::text(output, echo, b"Authenticated"),
+    let login = context.authenticate("SASL", credentials)?;
+    context.session.expects_credentials = false;
+    match login {
+        Login::User(_) => reply::text(output, echo, b"Authenticated"),
         Login::Denied => return Err(Status::NotAuthenticated.into()),
         Login::TooSoon { .. } => {
             let text = "too many failed logins, retry later";
@@ -84,7 +84,10 @@ fn conclude(
     Ok(())
 }
 
-/// Returns the users of the server. Fails on a server without users.
-fn users<'a>(context: &Context<'a>) -> Result<&'a Users, Stop> {
-    context.shared.config.users.as_deref().ok_or(Stop::Status(Status::UnknownCommand))
+/// Fails on a server without users.
+fn check_users(context: &Context<'_>) -> Result<(), Stop> {
+    if context.shared.users.is_none() {
+        return Err(Status::UnknownCommand.into());
+    }
+    Ok(())
 }

@@ -161,7 +161,7 @@ fn settings(shared: &Shared) -> Figures {
         ("num_threads", shared.loads.len().to_string()),
         ("detail_enabled", on_off(false)),
         ("cas_enabled", on_off(true)),
-        ("auth_enabled_sasl", on_off(config.users.is_some())),
+        ("auth_enabled_sasl", on_off(shared.users.is_some())),
         ("item_size_max", config.request_bytes_max.to_string()),
         ("dump_enabled", on_off(true)),
     ]

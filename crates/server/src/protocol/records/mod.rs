@@ -136,13 +136,28 @@ impl Records {
         self.shared.live.stop_wait()
     }
 
+    /// Returns whether clients have to log in.
+    pub fn has_users(&self) -> bool {
+        self.shared.users.is_some()
+    }
+
     /// Checks the header `Authorization` of a request. Returns whether its client may use the
-    /// server.
-    pub fn log_in(&self, peer: &mut Peer, authorization: Option<&[u8]>) -> Login {
-        let Some(users) = &self.shared.config.users else { return Login::User };
-        let login = self.shared.logins.check_header(users, peer, authorization);
+    /// server, or `None` if `may_wait` is not set and the check takes long.
+    pub fn log_in(
+        &self,
+        peer: &mut Peer,
+        authorization: Option<&[u8]>,
+        may_wait: bool,
+    ) -> Option<Login> {
+        let Some(users) = &self.shared.users else { return Some(Login::Denied) };
+        let logins = &self.shared.logins;
+        let login = match logins.check_header(users, peer, authorization, None) {
+            Ok(login) => login,
+            Err(_) if !may_wait => return None,
+            Err(attempt) => logins.check(&users.load(), &attempt),
+        };
         login.count(&self.counters.lock());
-        login
+        Some(login)
     }
 
     /// Returns whether keys are in the order of their bytes, so that those with a prefix are

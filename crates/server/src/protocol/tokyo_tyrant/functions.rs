@@ -1,5 +1,6 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
+use crate::access::users::CurrentUsers;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::Written;
@@ -74,6 +75,7 @@ impl<'a> Call<'a> {
             Function::Promote => Command::SetMaster,
             Function::Error
             | Function::ClearCache
+            | Function::Login
             | Function::Replication
             | Function::Unknown(_) => return None,
         })
@@ -134,11 +136,10 @@ impl<'a> Call<'a> {
                 reply.element(promoted.master.to_string().as_bytes());
                 reply.element(promoted.position_us.to_string().as_bytes());
             }
-            (Function::Reload, _) if context.shared.has_extension() => {
-                return context.call(ScriptCall::reload(Form::BinaryMisc));
-            }
-            (Function::Reload, _) => {
-                context.fail_because("reload", "the server has no functions to load");
+            (Function::Reload, _) => return reload(context),
+            (Function::Login, _) => {
+                context
+                    .fail_because("login", "only a connection of Tokyo Tyrant's protocol logs in");
                 return Ok(false);
             }
             (Function::Replication, [wire::replication::IDENTITY]) => {
@@ -154,6 +155,30 @@ impl<'a> Call<'a> {
         }
         Ok(true)
     }
+}
+
+/// Reads the users again, then the functions of the extension. Returns whether there was anything
+/// to read, and it was valid.
+fn reload(context: &mut Context<'_>) -> Result<bool, Halt> {
+    context.wait()?;
+    let reloaded = context.shared.users.as_ref().map_or(Ok(false), CurrentUsers::reload);
+    match reloaded {
+        Err(error) => {
+            tracing::error!("the users stay as they were: {error}");
+            context.fail_because("reload", error.to_string());
+            return Ok(false);
+        }
+        Ok(true) => tracing::info!("users read again"),
+        Ok(false) => {}
+    }
+    if context.shared.has_extension() {
+        return context.call(ScriptCall::reload(Form::BinaryMisc));
+    }
+    if !matches!(reloaded, Ok(true)) {
+        context.fail_because("reload", "the server has no users and no functions to load");
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// Returns why the last operation failed.
@@ -379,10 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn every_function_but_three_is_of_a_class_of_commands() {
+    fn every_function_but_four_is_of_a_class_of_commands() {
         let known = refused("allread,allwrite,allmanage", &[b"a", b"b"]);
         let others = Function::ALL.iter().filter(|function| !known.contains(function));
         let others: Vec<_> = others.copied().collect();
-        assert_eq!(others, [Function::Error, Function::ClearCache, Function::Replication]);
+        assert_eq!(
+            others,
+            [Function::Error, Function::ClearCache, Function::Replication, Function::Login]
+        );
     }
 }

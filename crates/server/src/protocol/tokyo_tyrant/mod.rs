@@ -5,6 +5,7 @@ mod reply;
 
 use super::refusal::Refusal;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
+use crate::access::logins::Login;
 use crate::admin::{server_stats, snapshot};
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
@@ -19,7 +20,7 @@ use reply::BinaryReply;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::binary::reply::{self as encode, List};
-use wire::binary::{COMMAND_BYTES, Progress, Request, parse_resuming};
+use wire::binary::{COMMAND_BYTES, Function, Progress, Request, Strings, parse_resuming};
 use wire::{Invalid, Parse};
 
 /// Bit of the options of `misc`: the call is not logged.
@@ -85,6 +86,9 @@ fn execute(
     request: Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
+    if let Request::Misc { function: Function::Login, arguments, .. } = request {
+        return log_in(context, arguments, output);
+    }
     if let Request::Misc { function, options, arguments } = request {
         let call = Call::new(context, function, arguments);
         let is_refused = context.refuses(Command::Misc, Protocol::Binary);
@@ -294,6 +298,27 @@ fn call_function(
         encode::misc_failure(reply.cancel());
     }
     Ok(Next::GoOn)
+}
+
+/// Logs in the user of a name and a password. No mask applies.
+fn log_in(
+    context: &mut Context<'_>,
+    arguments: Strings<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    let mut words = arguments.iter();
+    let credentials = match (words.next(), words.next(), words.next()) {
+        (Some(name), Some(password), None) => Some((name, password)),
+        _ => None,
+    };
+    let login = context.authenticate("Tokyo Tyrant's", credentials)?;
+    context.counters.count(Count::Misc);
+    if let Login::User(_) = login {
+        List::begin(output).finish(output);
+        return Ok(Next::GoOn);
+    }
+    encode::misc_failure(output);
+    Ok(if let Login::TooSoon { .. } = login { Next::Refuse } else { Next::GoOn })
 }
 
 /// Appends the reply to a masked command.

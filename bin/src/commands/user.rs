@@ -1,0 +1,186 @@
+//! `tyrant user`: manages the file of users.
+//!
+//! Passwords come from the terminal or the standard input. The file is replaced as a whole, and a
+//! running server reads it with `tyrant reload`.
+
+use crate::output::{AsJson, object, write_json};
+use crate::password;
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use server::{
+    PasswordCost, USERS_MAX, UserEntry, UserFile, UsersError, hash_password, hash_token, new_token,
+};
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+/// Manage the file of users.
+#[derive(Debug, clap::Args)]
+pub(super) struct User {
+    /// Use this file, as the setting users of the server
+    #[arg(long, global = true, value_name = "FILE", env = "TYRANT_USERS", default_value = "users")]
+    users: PathBuf,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Add a user, whose password is typed or read from the standard input
+    Add(Add),
+    /// Remove users
+    Remove {
+        /// Names
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+    /// Print the users
+    List {
+        #[command(flatten)]
+        form: AsJson,
+    },
+    /// Change the password of a user, which is typed or read from the standard input
+    Passwd {
+        /// Name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Print a new token of a user, for HTTP; an earlier one is invalid then
+    Token {
+        /// Name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Convert a file of lines name:password, the form of earlier versions
+    Convert,
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// Name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Set no password: the user logs in with a token or a client certificate
+    #[arg(long)]
+    no_password: bool,
+}
+
+impl User {
+    pub(super) fn run(self) -> Result<()> {
+        match &self.action {
+            Action::Add(add) => self.add(add),
+            Action::Remove { names } => self.remove(names),
+            Action::List { form } => self.list(*form),
+            Action::Passwd { name } => self.change(name, |user| {
+                let password = password::read_new(&user.name)?;
+                user.password = Some(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?);
+                Ok(())
+            }),
+            Action::Token { name } => {
+                let token = new_token()?;
+                self.change(name, |user| {
+                    user.token = Some(hash_token(token.as_bytes()));
+                    Ok(())
+                })?;
+                Ok(writeln!(std::io::stdout(), "{token}")?)
+            }
+            Action::Convert => self.convert(),
+        }
+    }
+
+    fn read(&self) -> Result<UserFile> {
+        Ok(UserFile::read(&self.users)?)
+    }
+
+    /// Returns the users; none if there is no file.
+    fn read_if_present(&self) -> Result<UserFile> {
+        match UserFile::read(&self.users) {
+            Err(UsersError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(UserFile::default())
+            }
+            read => Ok(read?),
+        }
+    }
+
+    fn add(&self, add: &Add) -> Result<()> {
+        let mut file = self.read_if_present()?;
+        if file.find(&add.name).is_some() {
+            bail!("{}: there is a user {} already", self.users.display(), add.name);
+        }
+        if file.users.len() >= USERS_MAX {
+            bail!("{}: the file has {USERS_MAX} users, which is the most", self.users.display());
+        }
+        let mut user = UserEntry { name: add.name.clone(), ..UserEntry::default() };
+        if let Some(flaw) = user.flaw() {
+            bail!("the user {flaw}");
+        }
+        if !add.no_password {
+            let password = password::read_new(&add.name)?;
+            user.password = Some(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?);
+        }
+        file.users.push(user);
+        Ok(file.write(&self.users)?)
+    }
+
+    fn remove(&self, names: &[String]) -> Result<()> {
+        let mut file = self.read()?;
+        if let Some(unknown) = names.iter().find(|name| file.find(name).is_none()) {
+            return Err(self.unknown(unknown));
+        }
+        file.users.retain(|user| !names.contains(&user.name));
+        if file.users.is_empty() {
+            bail!(
+                "{}: the last user stays, as a server needs one; to serve every client, start the \
+                 server without users",
+                self.users.display()
+            );
+        }
+        Ok(file.write(&self.users)?)
+    }
+
+    fn list(&self, form: AsJson) -> Result<()> {
+        let mut output = std::io::stdout().lock();
+        for user in self.read()?.users {
+            let (password, token) = (user.password.is_some(), user.token.is_some());
+            if form.json {
+                let members = [
+                    ("name", user.name.into()),
+                    ("password", password.into()),
+                    ("token", token.into()),
+                ];
+                write_json(&object(members), &mut output)?;
+                continue;
+            }
+            let login = match (password, token) {
+                (true, true) => "password, token",
+                (true, false) => "password",
+                (false, true) => "token",
+                (false, false) => "certificate",
+            };
+            writeln!(output, "{}\t{login}", user.name)?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut UserEntry) -> Result<()>) -> Result<()> {
+        let mut file = self.read()?;
+        change(file.find(name).ok_or_else(|| self.unknown(name))?)?;
+        Ok(file.write(&self.users)?)
+    }
+
+    fn unknown(&self, name: &str) -> anyhow::Error {
+        anyhow::anyhow!("{}: there is no user {name}", self.users.display())
+    }
+
+    fn convert(&self) -> Result<()> {
+        if UserFile::read(&self.users).is_ok() {
+            bail!("{}: it has the present form already", self.users.display());
+        }
+        let users = UserFile::read_clear_text(&self.users)?;
+        let entry = |(name, password): &(String, String)| {
+            let entry = UserEntry::with_password(name, password.as_bytes(), PasswordCost::DEFAULT);
+            entry.with_context(|| format!("user {name}"))
+        };
+        let users = users.iter().map(entry).collect::<Result<_>>()?;
+        Ok(UserFile { users }.write(&self.users)?)
+    }
+}

@@ -109,6 +109,7 @@ impl Run for PutRows {
         let stored = read_rows(input, key, ROW_BYTES_MAX, |key, columns| {
             server.put_row(key, columns).map_err(|error| server.explain("put-rows", error.into()))
         })?;
+        server.confirm("put-rows")?;
         Ok(writeln!(output, "{stored} rows")?)
     }
 }

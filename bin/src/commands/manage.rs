@@ -128,10 +128,11 @@ impl Run for Misc {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let arguments: Vec<_> =
             self.arguments.iter().map(|text| self.form.read(text)).collect::<Result<_>>()?;
-        for element in server.misc(self.name.as_bytes(), 0, &arguments)? {
-            self.form.write_line("element", &element, output)?;
+        let elements = server.misc(self.name.as_bytes(), 0, &arguments)?;
+        for element in &elements {
+            self.form.write_line("element", element, output)?;
         }
-        Ok(())
+        if elements.is_empty() { server.confirm("misc") } else { Ok(()) }
     }
 }
 

@@ -65,7 +65,7 @@ impl Run for PutRow {
         } else if !server.put_row_keep(key, &columns)? {
             return Err(server.failure(format_args!("the key {} has a row", quoted(key))));
         }
-        Ok(())
+        server.confirm("put-row")
     }
 }
 
@@ -252,7 +252,8 @@ impl Run for SetIndex {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind)
             .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
-        Ok(server.set_index(self.column.as_bytes(), kind)?)
+        server.set_index(self.column.as_bytes(), kind)?;
+        server.confirm("set-index")
     }
 }
 

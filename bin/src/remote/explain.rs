@@ -9,6 +9,8 @@ use std::io::ErrorKind;
 const SUCCESS: &str = "0";
 const INVALID: &str = "2";
 const NO_PERMISSION: &str = "4";
+/// Part of the reason of a refusal by the mask.
+const MASKS: &str = "the server masks ";
 const DAMAGED: [&str; 2] = ["6", "13"];
 
 impl Server {
@@ -74,10 +76,28 @@ impl Server {
         }
     }
 
+    /// Fails if the server has refused a function of `misc`. To a masked one it replies as to one
+    /// that has succeeded without results.
+    pub(crate) fn confirm(&self, command: &str) -> anyhow::Result<()> {
+        if self.error_elements().is_some_and(|elements| elements.is_empty()) {
+            return Err(self.failure(format_args!("the server refuses {command}: it masks misc")));
+        }
+        match self.last_failure() {
+            Some((code, reason)) if code == NO_PERMISSION && reason.contains(MASKS) => {
+                Err(self.failure(format_args!("the server refuses {command}: {reason}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn error_elements(&self) -> Option<Vec<Vec<u8>>> {
+        let nothing: [&[u8]; 0] = [];
+        self.misc(b"error", 1, &nothing).ok()
+    }
+
     /// Returns Tokyo Tyrant's code of the last failure, and its text.
     fn last_failure(&self) -> Option<(String, String)> {
-        let nothing: [&[u8]; 0] = [];
-        let elements = self.misc(b"error", 1, &nothing).ok()?;
+        let elements = self.error_elements()?;
         let text = bytes::escaped(elements.first()?);
         let (code, reason) = text.split_once(": ")?;
         Some((code.to_owned(), reason.to_owned()))

@@ -53,6 +53,22 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
 }
 
 #[test]
+fn a_masked_function_is_no_success() {
+    for (mask, refusal) in
+        [("misc", "it masks misc"), ("put,putkeep,putcat", "no permission: the server masks ")]
+    {
+        let server = Server::tyrant("casket.tct", &["--mask", mask]);
+        for line in
+            ["put-row a n=v", "put-row --keep a n=v", "put-row --add a n=v", "misc put a n v"]
+        {
+            refuse(&server.address(), line, &["(table): the server refuses ", refusal]);
+        }
+    }
+    let server = Server::tyrant("casket.tct", &["--mask", "misc"]);
+    refuse(&server.address(), "set-index n LEX", &["refuses set-index: it masks misc"]);
+}
+
+#[test]
 fn a_server_that_cannot_be_reached_is_named_with_the_cause_and_what_to_do() {
     let address = format!("127.0.0.1:{}", free_port());
     let repository = tempfile::tempdir().expect("a folder");
@@ -104,10 +120,12 @@ fn a_server_of_another_protocol_is_recognized() {
 
 #[test]
 fn a_cause_is_said_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let new = folder.path().join("new.tch").display().to_string();
     for arguments in [
         &["check", "/nonexistent"][..],
         &["export", "/nonexistent.tch"],
-        &["salvage", "/nonexistent", "--into", "new.tch"],
+        &["salvage", "/nonexistent", "--into", &new],
         &["inspect", "/nonexistent"],
         &["serve", "/nonexistent/casket.tch", "--log", "/dev/null"],
     ] {

@@ -135,6 +135,9 @@ pub struct Config {
     /// Store outside of this process, to which operations on records go in place of the database.
     /// Front ends, extensions and statistics see the database.
     pub remote: Option<Arc<dyn RemoteStore>>,
+    /// Longest wait for an answer of that store. After it a read fails as unavailable, and the
+    /// outcome of a change is unknown. The event loops look for such waits once per second.
+    pub remote_timeout: Duration,
     /// Most operations that wait for that store. A client whose operation exceeds it gets an error.
     pub remote_requests_max: usize,
 }
@@ -171,6 +174,9 @@ const BUFFER_BYTES_LEAST: u64 = 8 << 20;
 
 /// Default of [`Config::spool_bytes_max`]: 8 of the longest values, in bytes.
 pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
+
+/// Default of [`Config::remote_timeout`].
+pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Default for Config {
     fn default() -> Self {
@@ -222,6 +228,7 @@ impl Config {
             scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             semi_sync: None,
             remote: None,
+            remote_timeout: REMOTE_TIMEOUT,
             remote_requests_max: 16_384,
         }
     }

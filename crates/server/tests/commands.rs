@@ -5,7 +5,10 @@
 mod support;
 
 use server::{CommandMask, Config};
-use support::{Client, MISC_FAILURE, config, list, memory, misc, start, start_with};
+use support::{
+    Client, MISC_FAILURE, Packet, config, list, memory, misc, request, start, start_with,
+};
+use wire::binary::Request;
 
 /// Returns the version of a record from `gets`.
 fn version(client: &mut Client, key: &str) -> u64 {
@@ -97,6 +100,29 @@ fn stats_count_commands_and_reset_clears_the_counts() {
     for name in ["cmd_set", "cmd_set_misses", "cmd_get", "cmd_delete"] {
         assert_eq!(server.stat_value(name), 0, "{name}");
     }
+}
+
+#[test]
+fn gets_whose_replies_are_too_long_are_counted() {
+    let server = start_with(Config { reply_bytes_max: 1000, ..config() }, memory());
+    let mut client = server.connect();
+    client.exchange(format!("set k 0 0 2000\r\n{}\r\n", "v".repeat(2000)), "STORED\r\n");
+    for (number, request) in
+        ["get k\r\n", "gets k\r\n", "gat 100 k\r\n", "mg k v\r\n"].into_iter().enumerate()
+    {
+        client.exchange(request, "SERVER_ERROR out of memory writing get response\r\n");
+        assert_eq!(server.stat_value("cmd_get"), number as u64 + 1, "{request}");
+    }
+    for opcode in [0x00, 0x1d] {
+        let extras: &[u8] = if opcode == 0 { &[] } else { &[0, 0, 3, 0] };
+        let get = Packet { opcode, extras, key: b"k", ..Packet::default() };
+        assert_eq!(client.ask(&get).status, 0x82);
+    }
+    client.exchange(request(&Request::Get { key: b"k" }), b"\x01");
+    client.send(b"GET /k HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.read_until(b"\r\n\r\n");
+    assert_eq!(server.stat_value("cmd_get"), 8);
+    assert_eq!(server.stat_value("cmd_get_misses"), 0);
 }
 
 #[test]

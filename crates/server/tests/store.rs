@@ -7,6 +7,7 @@ mod support;
 
 use server::Config;
 use std::sync::Arc;
+use std::time::Duration;
 use support::{
     ABLE, Client, DROPPED, HELD, LateStore, MISC_FAILURE, Packet, Running, UNAVAILABLE, UNKNOWN,
     config, hash, memory, memory_tree, misc, request, start, start_with, tree,
@@ -337,8 +338,14 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
         .exchange("set a 0 0 11\r\n01234567890\r\n", "SERVER_ERROR object too large for cache\r\n");
     client.exchange("set a 0 0 10\r\n0123456789\r\n", "STORED\r\n");
     client.exchange(
-        "get 01234567890\r\n",
+        "set 01234567890 0 0 1\r\nv\r\n",
         "CLIENT_ERROR key of 11 bytes is over the limit of 10\r\n",
+    );
+    // No record has a key that is too long.
+    client.exchange("get 01234567890\r\n", "END\r\n");
+    client.exchange(
+        "get 01234567890 a 01234567891 0123456789 a\r\n",
+        "VALUE a 0 10\r\n0123456789\r\nVALUE a 0 10\r\n0123456789\r\nEND\r\n",
     );
     client.exchange(request(&Request::KeysWithPrefix { prefix: b"a", max: -1 }), b"\0\0\0\0\0");
     for (asked, reason) in [
@@ -379,6 +386,58 @@ fn requests_in_flight_are_limited_and_those_of_a_client_that_has_gone_end() {
     refused.expect("END\r\n");
     for _ in 0..10 {
         refused.exchange("get a\r\n", "END\r\n");
+    }
+    store.stop();
+}
+
+#[test]
+fn a_store_that_never_answers_holds_no_request_beyond_its_time() {
+    let timeout = Duration::from_secs(3);
+    let (store, server) = start_late(ABLE, Config { remote_timeout: timeout, ..config() });
+    let key = format!("{HELD}1");
+    let unavailable = "SERVER_ERROR the store is unavailable: nothing was done\r\n";
+    let unknown = "SERVER_ERROR the store has not answered: it is unknown what was done\r\n";
+    let waiting: Vec<_> = [
+        (format!("get {key} a\r\n"), unavailable),
+        (format!("set {key} 0 0 1\r\nv\r\n"), unknown),
+        // This one is executed by the worker pool.
+        (format!("gat 100 {key} a\r\n"), unknown),
+    ]
+    .into_iter()
+    .map(|(request, reply)| {
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        (client, reply)
+    })
+    .collect();
+    let mut waited: Vec<Client> = waiting
+        .into_iter()
+        .map(|(mut client, reply)| {
+            client.expect(reply);
+            client
+        })
+        .collect();
+    // The late answers are dropped, and further requests get their own.
+    store.release();
+    for client in &mut waited {
+        client.exchange("set a 0 0 1\r\nv\r\n", "STORED\r\n");
+        client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+    }
+    store.stop();
+}
+
+#[test]
+fn the_head_of_a_value_over_the_limit_of_a_reply_is_sent_over_each_store() {
+    let limited = || Config { reply_bytes_max: 1000, ..config() };
+    let (store, late) = start_late(ABLE, limited());
+    for server in [&start_with(limited(), memory()), &late] {
+        let mut client = server.connect();
+        client.exchange(format!("set k 0 0 2000\r\n{}\r\n", "v".repeat(2000)), "STORED\r\n");
+        client.send(b"HEAD /k HTTP/1.1\r\nHost: x\r\n\r\n");
+        let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("Content-Length: 2000\r\n"), "{head}");
+        assert_eq!(&http(&mut client, "GET /k HTTP/1.1", "").0[9..12], "500");
     }
     store.stop();
 }

@@ -23,7 +23,7 @@ pub(crate) enum Message {
     /// A script thread has called a function.
     Called(Token, CallCompletion),
     /// The store outside of this process has answered.
-    Answer(Token, Answered),
+    Answer(Token, u64, Answered),
     /// A password was verified.
     LoggedIn(Token, Box<Verdict>),
     /// The log has become durable up to the position asked for, or has failed.

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::http::Conditions;
 
 /// Time after which a worker that waits for an answer looks whether the server stops.
@@ -61,7 +61,7 @@ pub enum StoreRequest {
     Record(RecordRequest),
     /// Reads records. Answered with [`StoreAnswer::Records`].
     GetMany {
-        /// The keys.
+        /// The keys; at least one.
         keys: Vec<Vec<u8>>,
     },
     /// Lists keys. Answered with [`StoreAnswer::Keys`].
@@ -288,6 +288,8 @@ pub(crate) struct Remote {
     capabilities: Capabilities,
     in_flight: Arc<AtomicUsize>,
     requests_max: usize,
+    /// Longest wait for an answer.
+    pub(crate) timeout: Duration,
     /// No thread waits for an answer any more.
     is_closed: AtomicBool,
 }
@@ -311,6 +313,8 @@ pub(crate) struct Answers {
     pub(crate) wanted: Option<StoreRequest>,
     /// Whether that operation changes records.
     changes: bool,
+    /// Number of the request for that operation, and the time since its answer is awaited.
+    awaited: Option<(u64, Instant)>,
     /// Memory of the answers, in bytes.
     bytes: usize,
     charge: Option<Charge>,
@@ -323,15 +327,31 @@ impl Answers {
         self.wanted = None;
     }
 
-    /// Takes the request for the operation whose answer is missing.
-    pub(crate) fn take_wanted(&mut self) -> Option<StoreRequest> {
+    /// Takes the request for the operation whose answer is missing. Its answer is awaited from now
+    /// on, with `number`.
+    pub(crate) fn take_wanted(&mut self, number: u64, now: Instant) -> Option<StoreRequest> {
         let request = self.wanted.take()?;
         self.changes = !request.is_read();
+        self.awaited = Some((number, now));
         Some(request)
+    }
+
+    /// Returns the number of the request whose answer has been awaited for longer than `timeout`,
+    /// and the reason for the client.
+    pub(crate) fn overdue(&self, now: Instant, timeout: Duration) -> Option<(u64, RefusalReason)> {
+        let (number, since) = self.awaited?;
+        let is_overdue = now.saturating_duration_since(since) > timeout;
+        is_overdue.then_some((number, if_lost(!self.changes).into()))
+    }
+
+    /// Returns whether the answer to a request is waited for.
+    pub(crate) fn awaits(&self, number: u64) -> bool {
+        self.awaited.is_some_and(|(awaited, _)| awaited == number)
     }
 
     /// Adds the answer to the operation that was wanted, unless the budget has no room for it.
     pub(crate) fn add(&mut self, answer: Answered, budget: &Arc<Budget>) {
+        self.awaited = None;
         self.bytes += answer.as_ref().map_or(0, StoreAnswer::bytes);
         let charge = self.charge.get_or_insert_with(|| Charge::none(budget));
         self.answers.push(match answer {
@@ -350,10 +370,10 @@ impl Answers {
 }
 
 impl Remote {
-    pub(crate) fn new(store: Arc<dyn RemoteStore>, requests_max: usize) -> Self {
+    pub(crate) fn new(store: Arc<dyn RemoteStore>, requests_max: usize, timeout: Duration) -> Self {
         let capabilities = store.capabilities();
         let is_closed = AtomicBool::new(false);
-        Self { store, capabilities, in_flight: Arc::default(), requests_max, is_closed }
+        Self { store, capabilities, in_flight: Arc::default(), requests_max, timeout, is_closed }
     }
 
     /// Returns the owned request for an operation, or the reason why the store cannot execute it.
@@ -372,6 +392,10 @@ impl Remote {
             return Err(Error::ValueTooLong { bytes, max });
         }
         let max = self.capabilities.key_bytes_max;
+        if let Operation::GetMany { .. } = operation {
+            let keys = operation.keys().filter(|key| key.len() <= max).map(<[u8]>::to_vec);
+            return Ok(StoreRequest::GetMany { keys: keys.collect() });
+        }
         if let Some(bytes) = operation.keys().map(<[u8]>::len).find(|bytes| *bytes > max) {
             return Err(Error::KeyTooLong { bytes, max });
         }
@@ -399,10 +423,6 @@ impl Remote {
                 Wanted::Write { action, precondition, conditions, assign: write.assign }
             }
             Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
-            Operation::GetMany { .. } => {
-                let keys = operation.keys().map(<[u8]>::to_vec).collect();
-                return Ok(StoreRequest::GetMany { keys });
-            }
             Operation::KeysWithPrefix { prefix, max } => {
                 able(self.capabilities.lists_keys, "lists of keys")?;
                 return Ok(StoreRequest::KeysWithPrefix { prefix: prefix.to_vec(), max: *max });
@@ -435,10 +455,7 @@ impl Remote {
         {
             return false;
         }
-        let if_dropped = match request.is_read() {
-            true => StoreFailure::Unavailable,
-            false => StoreFailure::Unknown,
-        };
+        let if_dropped = if_lost(request.is_read());
         let completion = Completion {
             deliver: Some(Box::new(deliver)),
             if_dropped,
@@ -458,10 +475,8 @@ impl Remote {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(RefusalReason::Unavailable);
         }
-        let if_lost = match request.is_read() {
-            true => RefusalReason::Unavailable,
-            false => RefusalReason::Unknown,
-        };
+        let if_lost = if_lost(request.is_read()).into();
+        let since = Instant::now();
         let (sender, receiver) = mpsc::channel();
         // The receiver is gone if the server has stopped.
         let deliver = move |answer| drop(sender.send(answer));
@@ -469,13 +484,20 @@ impl Remote {
             return Err(RefusalReason::TooMany);
         }
         loop {
-            match receiver.recv_timeout(STOP_CHECK_INTERVAL) {
+            let left = self.timeout.saturating_sub(since.elapsed());
+            let may_wait = !left.is_zero() && !self.is_closed.load(Ordering::Relaxed);
+            match receiver.recv_timeout(STOP_CHECK_INTERVAL.min(left)) {
                 Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) if !self.is_closed.load(Ordering::Relaxed) => {}
+                Err(RecvTimeoutError::Timeout) if may_wait => {}
                 Err(_) => return Err(if_lost),
             }
         }
     }
+}
+
+/// Returns what is known of a request whose answer is lost.
+fn if_lost(is_read: bool) -> StoreFailure {
+    if is_read { StoreFailure::Unavailable } else { StoreFailure::Unknown }
 }
 
 impl StoreRequest {
@@ -531,6 +553,7 @@ impl From<StoreFailure> for RefusalReason {
 /// Appends the answer to an operation to its reply. Returns no outcome for an answer of another
 /// kind.
 pub(crate) fn encode(
+    remote: &Remote,
     operation: &Operation<'_>,
     answer: &StoreAnswer,
     limit: &mut ReplyLimit<'_>,
@@ -541,8 +564,11 @@ pub(crate) fn encode(
             return encode_record(operation, answer, limit, reply);
         }
         (Operation::GetMany { .. }, StoreAnswer::Records(records)) => {
-            for (key, record) in operation.keys().zip(records) {
-                match record {
+            let mut records = records.iter();
+            for key in operation.keys() {
+                // Keys that are too long were not asked for.
+                let is_valid = key.len() <= remote.capabilities.key_bytes_max;
+                match is_valid.then(|| records.next()).flatten().and_then(Option::as_ref) {
                     Some(record) => limit.append(reply, record.value.len(), |reply| {
                         reply.record(key, &record.entry(key));
                     })?,
@@ -612,5 +638,32 @@ fn encode_record(
 impl FoundRecord {
     fn entry<'a>(&'a self, key: &'a [u8]) -> Entry<'a> {
         Entry { key, value: &self.value, meta: self.meta, version: self.version }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_only_while_it_is_awaited() {
+        let timeout = Duration::from_secs(2);
+        let budget = Budget::new(1000);
+        let now = Instant::now();
+        let mut answers = Answers::default();
+        for (number, request, reason) in [
+            (1, StoreRequest::Count, RefusalReason::Unavailable),
+            (2, StoreRequest::Clear, RefusalReason::Unknown),
+        ] {
+            answers.wanted = Some(request);
+            assert!(answers.take_wanted(number, now).is_some());
+            assert_eq!([1, 2].map(|one| answers.awaits(one)), [number == 1, number == 2]);
+            assert_eq!(answers.overdue(now + timeout, timeout), None);
+            let late = now + timeout + Duration::from_nanos(1);
+            assert_eq!(answers.overdue(late, timeout), Some((number, reason)));
+            answers.add(Err(reason), &budget);
+            assert!(!answers.awaits(number));
+            assert_eq!(answers.overdue(late, timeout), None);
+        }
     }
 }

@@ -30,7 +30,7 @@ use crate::ops::execute::{Outcome, Reply, ReplyLimit, Stop, TooLong, execute};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
-use crate::ops::remote::{self, Remote};
+use crate::ops::remote::{self, Remote, StoreAnswer, StoreRequest};
 use crate::protocol::refusal::Refusal;
 use crate::protocol::script_call::ScriptCall;
 use crate::protocol::session::Session;
@@ -116,6 +116,16 @@ enum Halt {
     TooLong,
     /// The store outside of this process has not answered.
     Refused(RefusalReason),
+}
+
+impl Halt {
+    /// Counts a request whose reply is too long. One that is executed again is counted then.
+    #[cold]
+    fn count(self, counters: &Counters, count: Count) {
+        if self == Self::TooLong {
+            counters.count(count);
+        }
+    }
 }
 
 /// Executes the request at the beginning of `input`, or the part of an incomplete one, and appends
@@ -221,6 +231,10 @@ impl<'a> Context<'a> {
                     self.note_failure(operation.name(), &error);
                     return Ok(Err(error));
                 }
+                // No key is valid in the store.
+                Ok(StoreRequest::GetMany { keys }) if keys.is_empty() => {
+                    waited.insert(Ok(StoreAnswer::Records(Vec::new())))
+                }
                 Ok(request) if self.may_block => {
                     waited.insert(remote.wait_for(request, &shared.served))
                 }
@@ -231,7 +245,7 @@ impl<'a> Context<'a> {
             },
         };
         let answer = answer.as_ref().map_err(|reason| Halt::Refused(*reason))?;
-        match remote::encode(operation, answer, &mut limit, reply) {
+        match remote::encode(remote, operation, answer, &mut limit, reply) {
             Ok(Some(outcome)) => self.conclude(operation, Ok(outcome)),
             Ok(None) => Err(Halt::Refused(RefusalReason::Unknown)),
             Err(TooLong) => Err(Halt::TooLong),

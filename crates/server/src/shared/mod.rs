@@ -107,7 +107,8 @@ impl Shared {
         let has_log = config.update_log.is_some() || config.following.master.is_some();
         let remote = match config.remote.clone() {
             Some(_) if has_log => return Err(Error::RemoteLog),
-            remote => remote.map(|store| Remote::new(store, config.remote_requests_max)),
+            remote => remote
+                .map(|store| Remote::new(store, config.remote_requests_max, config.remote_timeout)),
         };
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;

@@ -92,6 +92,8 @@ struct LoopState {
     calls: Vec<ScriptJob>,
     /// Number of connections in [`Stage::Lingering`].
     lingering: usize,
+    /// Number of requests to the store outside of this process.
+    store_requests: u64,
     meter: Meter,
     balance: Balance,
     now: Instant,
@@ -128,6 +130,7 @@ impl EventLoop {
             parked: Vec::new(),
             calls: Vec::new(),
             lingering: 0,
+            store_requests: 0,
             meter: Meter::new(now),
             balance: Balance::default(),
             now,
@@ -206,9 +209,9 @@ impl EventLoop {
                         state.complete(token, connection, completion);
                     });
                 }
-                Message::Answer(token, answer) => {
+                Message::Answer(token, number, answer) => {
                     self.complete(token, |state, connection| {
-                        state.answer(token, connection, answer);
+                        state.answer(token, connection, number, answer);
                     });
                 }
                 Message::LoggedIn(token, verdict) => {
@@ -393,6 +396,24 @@ impl EventLoop {
             self.state.expire_handshake(self.connections.get_mut(token));
             self.close(token);
         }
+        self.end_overdue();
+    }
+
+    /// Ends the waits for a store outside of this process whose time is over.
+    fn end_overdue(&mut self) {
+        let Some(remote) = &self.state.shared.remote else { return };
+        let (now, timeout) = (self.state.now, remote.timeout);
+        let overdue = |(token, connection): (Token, &Connection)| {
+            let (number, reason) = connection.session.answers.as_ref()?.overdue(now, timeout)?;
+            Some((token, number, reason))
+        };
+        let connections = self.connections.iter().map(|(token, connection)| (token, &**connection));
+        let overdue: Vec<_> = connections.filter_map(overdue).collect();
+        for (token, number, reason) in overdue {
+            self.complete(token, |state, connection| {
+                state.answer(token, connection, number, Err(reason));
+            });
+        }
     }
 
     /// Moves connections to another loop if the balance asks for it.
@@ -459,7 +480,9 @@ impl LoopState {
 
     fn timeout(&self, connections: usize) -> Option<&'static Timespec> {
         let live = &self.shared.live;
-        let times_out = live.timeout().is_some() || live.idle_timeout().is_some();
+        let times_out = live.timeout().is_some()
+            || live.idle_timeout().is_some()
+            || self.shared.remote.is_some();
         if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
         } else if !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()

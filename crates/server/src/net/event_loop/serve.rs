@@ -297,20 +297,25 @@ impl LoopState {
             );
         }
         let Some(bytes) = blocked else { return consumed };
-        let wanted = connection.session.answers.as_mut().and_then(|answers| answers.take_wanted());
-        if let (Some(request), Some(remote)) = (wanted, &self.shared.remote) {
+        if let (Some(answers), Some(remote)) =
+            (&mut connection.session.answers, &self.shared.remote)
+            && let Some(request) = answers.take_wanted(self.store_requests + 1, self.now)
+        {
+            self.store_requests += 1;
+            let request_number = self.store_requests;
             // The client's request stays in the input, to be executed again with the answer.
             // A store that never answers must not keep the server that owns it.
             let (hub, number) = (Arc::downgrade(&self.hub), self.number);
             let deliver = move |answer| {
                 if let Some(hub) = hub.upgrade() {
-                    hub.mailboxes[number].post(Message::Answer(token, answer));
+                    hub.mailboxes[number].post(Message::Answer(token, request_number, answer));
                 }
             };
             connection.begin_wait(self.now_ms());
             connection.stage = Stage::Pooled;
             if !remote.submit(request, &self.shared.served.budget, deliver) {
-                self.mailbox().post(Message::Answer(token, Err(RefusalReason::TooMany)));
+                let answer = Err(RefusalReason::TooMany);
+                self.mailbox().post(Message::Answer(token, request_number, answer));
             }
             return consumed;
         }
@@ -443,10 +448,18 @@ impl LoopState {
         }
     }
 
-    /// Takes the answer to an operation, and executes its request again.
-    pub(super) fn answer(&mut self, token: Token, connection: &mut Connection, answer: Answered) {
-        let budget = &self.shared.served.budget;
-        connection.session.answers.get_or_insert_default().add(answer, budget);
+    /// Takes the answer to an operation, and executes its request again. An answer that comes too
+    /// late is dropped.
+    pub(super) fn answer(
+        &mut self,
+        token: Token,
+        connection: &mut Connection,
+        number: u64,
+        answer: Answered,
+    ) {
+        let answers = connection.session.answers.as_mut();
+        let Some(answers) = answers.filter(|answers| answers.awaits(number)) else { return };
+        answers.add(answer, &self.shared.served.budget);
         connection.end_wait(self.now_ms());
         connection.stage = Stage::Open;
         self.resume(token, connection);

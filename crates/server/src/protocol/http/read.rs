@@ -142,7 +142,8 @@ pub(super) fn read(
     let tags = context.shared.entity_tags;
     let start = output.len();
     let mut document = Document { answer: &answer, tags, start, output: &mut *output, long: None };
-    let read = context.execute(&Operation::Open { key: &key, in_pieces: true }, &mut document)?;
+    let read = context.execute(&Operation::Open { key: &key, in_pieces: true }, &mut document);
+    let read = read.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
     let long = document.long;
     context.counters.count(if answer.is_head { Count::ValueSize } else { Count::Get });
     if let Some(value) = long {

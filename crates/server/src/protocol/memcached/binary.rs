@@ -211,9 +211,9 @@ fn get(
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let mut record = Record::new(context, output, echo, wants_key);
-    let found =
-        or_absent(context.execute(&Operation::Get { key }, &mut record)?, Outcome::NoRecord);
-    let found = found?;
+    let found = context.execute(&Operation::Get { key }, &mut record);
+    let found = found.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
+    let found = or_absent(found, Outcome::NoRecord)?;
     context.counters.count(Count::Get);
     if found == Outcome::NoRecord {
         context.counters.count(Count::GetMiss);
@@ -232,7 +232,8 @@ fn get_and_touch(
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let mut record = Record::new(context, output, echo, wants_key);
-    let touched = touch(context, key, expiry.into(), true, &mut record)??;
+    let touched = touch(context, key, expiry.into(), true, &mut record);
+    let touched = touched.inspect_err(|halt| halt.count(context.counters, Count::Get))??;
     context.counters.count(Count::Get);
     if touched == Outcome::NoRecord {
         context.counters.count(Count::GetMiss);

@@ -222,7 +222,8 @@ fn get(
 ) -> Result<(), Halt> {
     let mut values = Values::new(context.shared, output, cas);
     let operation = Operation::GetMany { keys: KeyList::Words(keys) };
-    let done = context.execute(&operation, &mut values)?;
+    let done = context.execute(&operation, &mut values);
+    let done = done.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
     if done.is_ok() {
         context.counters.add(Count::Get, values.found + values.missed);
         if values.missed > 0 {
@@ -248,7 +249,8 @@ fn get_and_touch(
     let mut values = Values::new(context.shared, output, cas);
     let mut done = Ok(Outcome::Done);
     for key in keys.iter() {
-        done = touch(context, key, exptime, true, &mut Keyed { key, values: &mut values })?;
+        done = touch(context, key, exptime, true, &mut Keyed { key, values: &mut values })
+            .inspect_err(|halt| halt.count(context.counters, Count::Get))?;
         context.counters.count(Count::Get);
         match done {
             Ok(Outcome::Done) => {}

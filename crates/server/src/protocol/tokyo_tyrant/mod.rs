@@ -123,7 +123,11 @@ fn operate(
         Request::KeysWithPrefix { .. } => BinaryReply::strings(output),
         _ => BinaryReply::value(output),
     };
-    let outcome = context.execute(operation, &mut reply)?.ok();
+    let result = context.execute(operation, &mut reply);
+    if let Err(Halt::TooLong) = result {
+        count(context, request, None);
+    }
+    let outcome = result?.ok();
     count(context, request, outcome);
     let is_done = outcome == Some(Outcome::Done);
     match (request, outcome) {

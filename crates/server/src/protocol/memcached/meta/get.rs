@@ -29,7 +29,8 @@ pub(super) fn get(
     let hit = if wants_hit { shared.hits.find(key) } else { None };
     let touch = touch(context, meta);
     let mut shown = Shown { shared, meta, key, hit, is_new: false, start, output: &mut *output };
-    let done = context.execute(&Operation::Touch { key, touch }, &mut shown)?;
+    let done = context.execute(&Operation::Touch { key, touch }, &mut shown);
+    let done = done.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
     let is_new = shown.is_new;
     context.counters.count(Count::Get);
     if meta.exptime.is_some() {

@@ -3,6 +3,7 @@
 mod citations;
 mod columns;
 mod dependencies;
+mod executor;
 mod modules;
 mod tree;
 mod words;
@@ -38,6 +39,7 @@ fn problems(tree: &Tree, commands: &[String]) -> Vec<Problem> {
     problems.extend(words::problems(tree));
     problems.extend(modules::problems(tree));
     problems.extend(dependencies::problems(tree));
+    problems.extend(executor::problems(tree));
     problems.sort();
     problems
 }
@@ -68,6 +70,7 @@ mod tests {
             ("crates/wire/src/lib.rs", "//! See `gone.rs`.\n\n// Made anew.\n"),
             ("crates/wire/src/a.rs", "use crate::b::B;\n"),
             ("crates/wire/src/b.rs", "use crate::a::A;\n"),
+            ("crates/server/src/protocol/a.rs", "fn f() {\n    store.get(k);\n}\n"),
             ("docs/long.md", &"word ".repeat(21)),
         ];
         let found = found(&files, |tree| problems(tree, &[]));
@@ -75,6 +78,7 @@ mod tests {
         assert_eq!(
             places,
             [
+                "crates/server/src/protocol/a.rs:2",
                 "crates/wire/Cargo.toml:4",
                 "crates/wire/src/a.rs:1",
                 "crates/wire/src/lib.rs:1",

@@ -187,7 +187,7 @@ fn paths(text: &str) -> Vec<String> {
 }
 
 /// Returns source with empty lines for comments and for what is compiled for tests only.
-fn without_tests(text: &str) -> String {
+pub(super) fn without_tests(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

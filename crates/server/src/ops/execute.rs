@@ -9,7 +9,7 @@ use super::entity_tag::EntityTags;
 use super::iterator::{Iterators, Place};
 use super::operation::{KeyList, Operation};
 use super::touch::Touched;
-use super::{lists, open, rows, scans, touch};
+use super::{lists, media_types, open, pages, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
 use cabinet::{Entry, Error, LongValue};
@@ -47,8 +47,8 @@ pub(crate) trait Reply {
     /// Appends the one requested record, which has a media type.
     fn typed(&mut self, _record: &Entry<'_>, _media_type: &str) {}
 
-    /// Takes the one requested value, which is read while it is sent.
-    fn long_value(&mut self, _value: LongValue) {}
+    /// Takes the one requested value, which has a media type, and is read while it is sent.
+    fn long_value(&mut self, _value: LongValue, _media_type: &str) {}
 
     /// Appends the one requested record as it was before it was touched.
     #[inline]
@@ -69,6 +69,20 @@ pub(crate) trait Reply {
     /// Appends a number.
     fn number(&mut self, _number: Number) {}
 
+    /// Appends the key after which the next page of keys begins.
+    fn next_page(&mut self, _after: &[u8]) {}
+
+    /// Returns whether values are a part of the reply. Otherwise their lengths have no limit.
+    fn shows_values(&self) -> bool {
+        true
+    }
+
+    /// Returns whether the reply takes no further results, so that a scan ends.
+    #[inline]
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Returns whether the reply depends on the record that a write has made. Otherwise the write
     /// may be quicker.
     fn wants_written(&self) -> bool {
@@ -83,6 +97,36 @@ pub(crate) trait Reply {
 pub(crate) struct NoReply;
 
 impl Reply for NoReply {}
+
+/// A reply that passes the one requested record to a closure.
+pub(crate) struct Lend<F>(pub(crate) F);
+
+impl<F: FnMut(&Entry<'_>)> Reply for Lend<F> {
+    fn value(&mut self, record: &Entry<'_>) {
+        (self.0)(record);
+    }
+}
+
+/// Bytes that an element takes in addition to its length.
+const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
+
+/// A reply whose elements are collected.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub(crate) elements: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Reply for Collected {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn element(&mut self, element: &[u8]) {
+        self.bytes += element.len() + ELEMENT_BYTES;
+        self.elements.push(element.to_vec());
+    }
+}
 
 /// A reply that is a number.
 impl Reply for Option<Number> {
@@ -100,8 +144,10 @@ pub(crate) enum Number {
     DoubleSum(f64),
     /// Length of the value, in bytes.
     Size(usize),
-    /// Number of records.
+    /// Number of records, or of values.
     Count(u64),
+    /// Flags of a value.
+    Flags(u32),
 }
 
 /// Outcome of an operation that has not failed. It is a word so that results stay in registers.
@@ -284,6 +330,10 @@ pub(crate) fn execute(
             Some(bytes) => reply.number(Number::Size(bytes)),
             None => return Ok(Outcome::NoRecord),
         },
+        Operation::CountValues { key } => match store.count(key)? {
+            0 => return Ok(Outcome::NoRecord),
+            values => reply.number(Number::Count(values as u64)),
+        },
         Operation::GetAll { key } => return lists::get_all(executor, key, reply),
         Operation::GetMany { keys } => match keys {
             KeyList::Strings(keys) => lists::get_many(executor, keys.iter(), reply)?,
@@ -296,6 +346,10 @@ pub(crate) fn execute(
         Operation::PutDuplicate { key, value, side } => {
             store.put_duplicate(key, value, *side)?;
         }
+        Operation::RemoveAll { key } if store.remove_all(key)? == 0 => {
+            return Ok(Outcome::NoRecord);
+        }
+        Operation::RemoveAll { .. } => {}
         Operation::PutList { pairs, adds, rows } => {
             lists::put_list(executor, *pairs, *adds, *rows)?;
         }
@@ -319,6 +373,9 @@ pub(crate) fn execute(
         }
         Operation::SetIndices { pairs } => rows::set_indices(executor, *pairs)?,
         Operation::Search(request) => rows::search(executor, request, reply)?,
+        Operation::NameMediaType { name } => {
+            reply.number(Number::Flags(media_types::flags(store, name)?));
+        }
         Operation::Count => reply.number(Number::Count(store.len())),
         Operation::GenerateUid => reply.element(store.generate_uid()?.to_string().as_bytes()),
         Operation::IterBegin { from } => {
@@ -334,6 +391,13 @@ pub(crate) fn execute(
         Operation::KeysWithPrefix { prefix, max } => {
             return scans::keys_with_prefix(executor, prefix, *max, reply);
         }
+        Operation::KeysFrom { prefix, from } => {
+            return scans::keys_from(executor, prefix, from, reply);
+        }
+        Operation::KeyPage { prefix, after, max } => {
+            pages::page(store, prefix, *after, *max, reply)?;
+        }
+        Operation::Records => return scans::records(executor, reply),
         Operation::Match { pattern, max } => {
             return scans::matches(executor, pattern, *max, reply);
         }

@@ -100,22 +100,32 @@ const LIST: &[&str] = &[
 const _: () = assert!(LIST.len() < UTF_8 as usize);
 
 /// Returns the flags of a value of this media type. They are 0 if the name is too long, or if the
-/// database has no more numbers. Without a database only those of the fixed list have numbers.
-pub(crate) fn flags(store: Option<&Store>, name: &[u8]) -> Result<u32> {
-    let name = match std::str::from_utf8(name).map(str::trim) {
-        Ok(name) if is_name(name) => name,
-        _ => return Ok(0),
-    };
-    if name.eq_ignore_ascii_case(UNKNOWN) || store.is_some_and(|store| store.has_rows()) {
+/// database has no more numbers.
+pub(super) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
+    if store.has_rows() {
         return Ok(0);
     }
-    let number = match (listed(name), store) {
-        (Some(number), _) => Some(number),
+    match listed_flags(name) {
+        Ok(flags) => Ok(flags),
         // Keys that are ids leave no record for the names.
-        (None, Some(store)) if store.as_numbered().is_none() => named(store, name)?,
-        (None, _) => None,
-    };
-    Ok(number.map_or(0, |number| MARK | number << SHIFT))
+        Err(_) if store.as_numbered().is_some() => Ok(0),
+        Err(name) => Ok(named(store, name)?.map_or(0, of_number)),
+    }
+}
+
+/// Returns the flags of a value of a media type in the fixed list. They are 0 if the name is
+/// invalid. Fails with a name that is not in the list.
+pub(crate) fn listed_flags(name: &[u8]) -> std::result::Result<u32, &str> {
+    match std::str::from_utf8(name).map(str::trim) {
+        Ok(name) if is_name(name) && !name.eq_ignore_ascii_case(UNKNOWN) => {
+            listed(name).map(of_number).ok_or(name)
+        }
+        _ => Ok(0),
+    }
+}
+
+fn of_number(number: u32) -> u32 {
+    MARK | number << SHIFT
 }
 
 /// Returns the media type that the flags of a record name, unless its name is in the database.
@@ -130,7 +140,7 @@ pub(crate) fn known_name(flags: u32) -> Option<Cow<'static, str>> {
 }
 
 /// Returns the media type that the flags of a record name.
-pub(crate) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
+pub(super) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
     if let Some(name) = known_name(flags) {
         return Ok(name);
     }
@@ -215,12 +225,12 @@ mod tests {
             ("text/plain; charset=\"utf-8\"", "text/plain; charset=utf-8"),
             ("font/ttf ; charset=utf-8", "font/ttf; charset=utf-8"),
         ] {
-            let flags = flags(Some(&store), given.as_bytes()).expect("flags");
+            let flags = flags(&store, given.as_bytes()).expect("flags");
             assert_eq!(flags & 0xff00_ffff, MARK, "{given}");
             assert_eq!(name(&store, flags).expect("a name"), kept);
         }
         assert!(store.is_empty());
-        assert_eq!(flags(Some(&store), b"application/octet-stream").expect("flags"), 0);
+        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), 0);
     }
 
     #[test]
@@ -228,11 +238,11 @@ mod tests {
         let store = store("*");
         let named = |number: usize| format!("application/x-{number}; a=B");
         for number in 0..NAMED_MAX {
-            let flags = flags(Some(&store), named(number).as_bytes()).expect("flags");
+            let flags = flags(&store, named(number).as_bytes()).expect("flags");
             assert_eq!(name(&store, flags).expect("a name"), named(number));
         }
-        assert_eq!(flags(Some(&store), named(NAMED_MAX).as_bytes()).expect("flags"), 0);
-        let last = flags(Some(&store), named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
+        let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
         assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
         assert_eq!(store.len(), 1);
     }
@@ -241,10 +251,10 @@ mod tests {
     fn the_length_of_a_name_is_limited() {
         let store = store("*");
         let long = |bytes: usize| format!("a/{}", "x".repeat(bytes - 2));
-        assert_ne!(flags(Some(&store), long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
-        assert_eq!(flags(Some(&store), long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
+        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
+        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
         for name in ["", "text", "text/\u{e9}", "text/a\rb"] {
-            assert_eq!(flags(Some(&store), name.as_bytes()).expect("flags"), 0, "{name}");
+            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), 0, "{name}");
         }
     }
 

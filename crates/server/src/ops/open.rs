@@ -14,7 +14,8 @@ pub(super) fn open(
 ) -> Result<Outcome, Stop> {
     let (store, limit) = (executor.store, &mut executor.limit);
     if in_pieces && let Some(value) = store.long_value(key, LONG_BYTES_MIN)? {
-        reply.long_value(value);
+        let media_type = media_types::name(store, value.meta().flags)?;
+        reply.long_value(value, &media_type);
         return Ok(Outcome::Done);
     }
     let mut known: Option<(u32, Cow<'static, str>)> = None;

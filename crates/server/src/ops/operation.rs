@@ -67,12 +67,16 @@ pub(crate) enum Operation<'a> {
     GetList { keys: Strings<'a>, every_value: bool },
     /// Returns the length of a value, in bytes.
     ValueSize { key: &'a [u8] },
+    /// Returns the number of values of a key.
+    CountValues { key: &'a [u8] },
     /// Stores, extends, counts or removes one record, under a precondition.
     Write(Write<'a>),
     /// Adds to the end of a value, and keeps the last `width` bytes.
     AppendShift { key: &'a [u8], value: &'a [u8], width: usize },
     /// Adds a value beside those that the key has.
     PutDuplicate { key: &'a [u8], value: &'a [u8], side: Side },
+    /// Removes all values of a key.
+    RemoveAll { key: &'a [u8] },
     /// Stores a row. Under an empty key it gets the next identifier.
     PutRow { key: &'a [u8], columns: Columns<'a>, mode: RowMode },
     /// Stores records, given as keys and values in turn. With `adds`, they are stored beside the
@@ -92,6 +96,14 @@ pub(crate) enum Operation<'a> {
     IterRecord,
     /// Returns at most `max` keys that begin with a prefix.
     KeysWithPrefix { prefix: &'a [u8], max: usize },
+    /// Returns the keys that begin with a prefix. If keys are in the order of their bytes, returns
+    /// those from `from` on.
+    KeysFrom { prefix: &'a [u8], from: &'a [u8] },
+    /// Returns a page of at most `max` keys that begin with a prefix: those after `after` in the
+    /// order of the database.
+    KeyPage { prefix: &'a [u8], after: Option<&'a [u8]>, max: usize },
+    /// Returns all records.
+    Records,
     /// Returns at most `max` records whose key matches a regular expression.
     Match { pattern: &'a [u8], max: usize },
     /// Returns at most `max` records from the key `begin` on, until `end`.
@@ -100,6 +112,8 @@ pub(crate) enum Operation<'a> {
     SetIndices { pairs: Strings<'a> },
     /// Searches rows, and removes them if the request asks for that.
     Search(Box<SearchRequest>),
+    /// Returns the flags of values of a media type, which gets a number if it has none.
+    NameMediaType { name: &'a [u8] },
     /// Returns the number of records.
     Count,
     /// Returns an identifier that the table has not generated before.
@@ -179,6 +193,8 @@ impl<'a> Operation<'a> {
             | Self::GetRow { key }
             | Self::GetPart { key, .. }
             | Self::ValueSize { key }
+            | Self::CountValues { key }
+            | Self::RemoveAll { key }
             | Self::AppendShift { key, .. }
             | Self::PutDuplicate { key, .. }
             | Self::PutRow { key, .. }
@@ -239,10 +255,14 @@ impl<'a> Operation<'a> {
             | Self::GetMany { .. }
             | Self::GetList { .. }
             | Self::ValueSize { .. }
+            | Self::CountValues { .. }
             | Self::IterBegin { .. }
             | Self::IterKey
             | Self::IterRecord
             | Self::KeysWithPrefix { .. }
+            | Self::KeysFrom { .. }
+            | Self::KeyPage { .. }
+            | Self::Records
             | Self::Match { .. }
             | Self::Range { .. }
             | Self::Count
@@ -253,9 +273,11 @@ impl<'a> Operation<'a> {
             Self::Write(_)
             | Self::AppendShift { .. }
             | Self::PutDuplicate { .. }
+            | Self::RemoveAll { .. }
             | Self::PutRow { .. }
             | Self::PutList { .. }
             | Self::RemoveList { .. }
+            | Self::NameMediaType { .. }
             | Self::AddInt { .. }
             | Self::AddDouble { .. }
             | Self::SetIndices { .. }
@@ -287,6 +309,9 @@ impl<'a> Operation<'a> {
             Self::IterBegin { from } => from.is_some(),
             Self::IterRecord
             | Self::KeysWithPrefix { .. }
+            | Self::KeysFrom { .. }
+            | Self::KeyPage { .. }
+            | Self::Records
             | Self::Match { .. }
             | Self::Range { .. }
             | Self::SetIndices { .. }
@@ -313,11 +338,12 @@ impl<'a> Operation<'a> {
             Self::PutDuplicate { .. }
             | Self::PutRow { mode: RowMode::Replace, .. }
             | Self::PutList { .. }
+            | Self::NameMediaType { .. }
             | Self::GenerateUid => Command::Put,
             Self::PutRow { mode: RowMode::Keep, .. } => Command::PutKeep,
             Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
             Self::AppendShift { .. } => Command::PutShift,
-            Self::RemoveList { .. } => Command::Out,
+            Self::RemoveAll { .. } | Self::RemoveList { .. } => Command::Out,
             Self::Search(request) if request.out => Command::Out,
             Self::Touch { touch, .. } if !touch.is_read() => Command::Put,
             Self::Get { .. }
@@ -329,14 +355,17 @@ impl<'a> Operation<'a> {
             Self::GetMany { .. }
             | Self::GetList { .. }
             | Self::Search(_)
+            | Self::Records
             | Self::Match { .. }
             | Self::Range { .. } => Command::GetMany,
-            Self::ValueSize { .. } => Command::ValueSize,
+            Self::ValueSize { .. } | Self::CountValues { .. } => Command::ValueSize,
             Self::AddInt { .. } => Command::AddInt,
             Self::AddDouble { .. } => Command::AddDouble,
             Self::IterBegin { .. } => Command::IterInit,
             Self::IterKey | Self::IterRecord => Command::IterNext,
-            Self::KeysWithPrefix { .. } => Command::KeysWithPrefix,
+            Self::KeysWithPrefix { .. } | Self::KeysFrom { .. } | Self::KeyPage { .. } => {
+                Command::KeysWithPrefix
+            }
             Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment => Command::Optimize,
             Self::Count => Command::Count,
             Self::Sync => Command::Sync,

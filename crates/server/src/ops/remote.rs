@@ -383,10 +383,7 @@ impl Remote {
         numbers: &Arc<CasNumbers>,
         tags: EntityTags,
     ) -> Result<StoreRequest, Error> {
-        let able = |is_able, what: &str| match is_able {
-            true => Ok(()),
-            false => Err(Error::NotSupported(format!("the store has no {what}"))),
-        };
+        let lacks = |what: &str| Error::NotSupported(format!("the store has no {what}"));
         let (bytes, max) = (operation.value_bytes(), self.capabilities.value_bytes_max);
         if bytes > max {
             return Err(Error::ValueTooLong { bytes, max });
@@ -424,18 +421,26 @@ impl Remote {
             }
             Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
             Operation::KeysWithPrefix { prefix, max } => {
-                able(self.capabilities.lists_keys, "lists of keys")?;
+                if !self.capabilities.lists_keys {
+                    return Err(lacks("lists of keys"));
+                }
                 return Ok(StoreRequest::KeysWithPrefix { prefix: prefix.to_vec(), max: *max });
             }
             Operation::Count => {
-                able(self.capabilities.counts, "exact count")?;
+                if !self.capabilities.counts {
+                    return Err(lacks("exact count"));
+                }
                 return Ok(StoreRequest::Count);
             }
             Operation::Clear => {
-                able(self.capabilities.clears, "removal of all records")?;
+                if !self.capabilities.clears {
+                    return Err(lacks("removal of all records"));
+                }
                 return Ok(StoreRequest::Clear);
             }
-            other => return Err(able(false, other.name()).err().unwrap_or(Error::Conflict)),
+            Operation::Records => return Err(lacks("lists of records")),
+            Operation::KeyPage { .. } => return Err(lacks("pages of keys")),
+            other => return Err(lacks(other.name())),
         };
         let key = operation.key().unwrap_or_default().to_vec();
         Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
@@ -596,6 +601,7 @@ fn encode_record(
 ) -> Result<Option<Outcome>, TooLong> {
     let key = operation.key().unwrap_or_default();
     let found = answer.found.as_ref().map(|found| found.entry(key));
+    let shows_values = reply.shows_values();
     let mut show = |bytes, append: &mut dyn FnMut(&mut _)| -> Result<(), TooLong> {
         limit.append(reply, bytes, append)
     };
@@ -614,7 +620,8 @@ fn encode_record(
         (Operation::Open { .. }, Some(entry)) => {
             let media_type = media_types::known_name(entry.meta.flags);
             let media_type = media_type.as_deref().unwrap_or(media_types::UNKNOWN);
-            show(entry.value.len(), &mut |reply| Reply::typed(reply, &entry, media_type))?;
+            let bytes = if shows_values { entry.value.len() } else { 0 };
+            show(bytes, &mut |reply| Reply::typed(reply, &entry, media_type))?;
         }
         (Operation::GetPart { start, length, .. }, Some(entry)) => {
             let part = entry.value.get(*start..).filter(|part| !part.is_empty());

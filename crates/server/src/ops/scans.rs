@@ -2,8 +2,12 @@
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
-use cabinet::{Error, Numbered, Position};
+use crate::store::view::View;
+use cabinet::{Entry, Error, Numbered, Order, Position, Result as DatabaseResult};
 use std::ops::ControlFlow;
+
+/// Bytes of values that [`for_each`] reads ahead. Further values are read one by one.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Counts the results of a scan.
 struct Found {
@@ -29,7 +33,7 @@ impl Found {
     ) -> ControlFlow<()> {
         self.length = limit.append(reply, bytes, append);
         self.count += 1;
-        if self.count < self.max && self.length.is_ok() {
+        if self.count < self.max && self.length.is_ok() && !reply.is_full() {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -60,6 +64,93 @@ pub(super) fn keys_with_prefix(
     found.length?;
     scanned?;
     Ok(Outcome::Done)
+}
+
+/// Appends the keys that begin with a prefix, as often as they have values. In the order of bytes,
+/// appends those from `from` on.
+pub(super) fn keys_from(
+    executor: &mut Executor<'_>,
+    prefix: &[u8],
+    from: &[u8],
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let (store, limit) = (executor.store, &mut executor.limit);
+    let mut found = Found::up_to(usize::MAX);
+    let mut visit = |key: &[u8]| found.add(limit, reply, key.len(), |reply| reply.element(key));
+    let mut position = None;
+    if store.order() == Some(Order::Lexical) {
+        position = Some(store.position_of(from.max(prefix)));
+    } else {
+        store.for_each_key_with_prefix(prefix, &mut visit)?;
+    }
+    while let Some(from) = position {
+        let mut flow = ControlFlow::Continue(());
+        let next = store.scan_keys(&from, |key| match key.starts_with(prefix) {
+            _ if flow.is_break() => {}
+            true => flow = visit(key),
+            false => flow = ControlFlow::Break(()),
+        })?;
+        position = next.filter(|_| flow.is_continue());
+    }
+    found.length?;
+    Ok(Outcome::Done)
+}
+
+/// Appends all records.
+pub(super) fn records(
+    executor: &mut Executor<'_>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let (store, limit) = (executor.store, &mut executor.limit);
+    let mut found = Found::up_to(usize::MAX);
+    let scanned = store.for_each(|entry| {
+        let bytes = if reply.shows_values() { entry.value.len() } else { 0 };
+        found.add(limit, reply, bytes, |reply| reply.record(entry.key, &entry))
+    });
+    found.length?;
+    scanned?;
+    Ok(Outcome::Done)
+}
+
+/// Calls `visit` with the key and the value of each record until it breaks. `visit` may change
+/// records: one that exists from beginning to end is visited once, others may be visited.
+pub(crate) fn for_each(
+    store: &View,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> DatabaseResult<()> {
+    let mut position = Some(Position::Start);
+    while let Some(from) = position {
+        let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        let mut bytes = 0;
+        position = store.scan(&from, |entry| {
+            bytes += entry.value.len();
+            let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
+            ahead.push((entry.key.to_vec(), value));
+        })?;
+        let mut duplicate = 0;
+        for index in 0..ahead.len() {
+            let is_same = index > 0 && ahead[index - 1].0 == ahead[index].0;
+            duplicate = if is_same { duplicate + 1 } else { 0 };
+            let value = match ahead[index].1.take() {
+                Some(value) => Some(value),
+                None => {
+                    let copy = |entry: Entry<'_>| entry.value.to_vec();
+                    let key = &ahead[index].0;
+                    if duplicate > 0 {
+                        store.read_duplicate(key, duplicate, copy)?
+                    } else {
+                        store.read(key, copy)?
+                    }
+                }
+            };
+            if let Some(value) = value
+                && visit(&ahead[index].0, &value).is_break()
+            {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Appends the records whose key matches a regular expression.
@@ -153,7 +244,7 @@ pub(super) fn next_record(
     let store = executor.store;
     while let Some(Place { key, duplicate }) = executor.iterators()?.next(store)? {
         let limit = &mut executor.limit;
-        let show = |entry: cabinet::Entry<'_>| {
+        let show = |entry: Entry<'_>| {
             limit.append(reply, entry.value.len(), |reply| reply.record(&key, &entry))
         };
         let found = if duplicate > 0 {

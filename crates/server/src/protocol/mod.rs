@@ -367,18 +367,6 @@ impl<'a> Context<'a> {
         Ok(error)
     }
 
-    /// Does the same as [`Self::attempt`] for an operation that writes.
-    #[inline]
-    fn attempt_write<T>(
-        &mut self,
-        operation: &'static str,
-        result: cabinet::Result<T>,
-    ) -> Result<Result<T, Error>, Halt> {
-        // A failed operation has changed nothing, so its reply need not wait.
-        self.mutated |= result.is_ok();
-        self.attempt(operation, result)
-    }
-
     /// Remembers why an operation failed. `operation` is its name in Tokyo Tyrant's log.
     fn fail(&mut self, operation: &'static str, failure: Failure) {
         tracing::debug!("{operation}: operation failed");

@@ -9,7 +9,6 @@ use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Presence, Write, Written};
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Outcome, Reply};
-use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::{Context, or_absent};
@@ -165,8 +164,7 @@ fn perform(
         Wanted::Get => get(context, &line.key, conditions, room),
         Wanted::Put { value, media_type, expires } => {
             let media_type = media_type.as_deref().unwrap_or_default().as_bytes();
-            let flags = media_types::flags(context.local("").ok(), media_type);
-            match context.attempt_write("do_http_post", flags)? {
+            match super::flags(context, media_type)? {
                 Ok(flags) => {
                     let meta = Meta { flags, expires_at_ms: freshness::at_seconds(*expires) };
                     write(context, &line.key, conditions, Some((value, meta)))

@@ -15,8 +15,10 @@ use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::execute::Reply;
+use crate::ops::execute::{Collected, Number};
 use crate::ops::failure::Failure;
+use crate::ops::media_types;
+use crate::ops::operation::Operation;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::store::strings;
@@ -43,9 +45,6 @@ const METHODS: [(&str, Command); 6] = [
     ("POST", Command::Ext),
     ("DELETE", Command::Out),
 ];
-
-/// Bytes that an element of a result takes in addition to its length until the response is made.
-const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
 
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
@@ -119,6 +118,20 @@ fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Stat
         head.key()
     };
     if is_reserved(&key) { Err(Status::Forbidden) } else { Ok(key) }
+}
+
+/// Returns the flags of a value of a media type. A store outside of this process adds none to the
+/// fixed list.
+fn flags(context: &mut Context<'_>, name: &[u8]) -> Result<Result<u32, Error>, Halt> {
+    if context.shared.remote.is_some() {
+        return Ok(Ok(media_types::listed_flags(name).unwrap_or(0)));
+    }
+    let mut flags = None;
+    let named = context.execute(&Operation::NameMediaType { name }, &mut flags)?;
+    Ok(named.map(|_| match flags {
+        Some(Number::Flags(flags)) => flags,
+        _ => 0,
+    }))
 }
 
 /// Returns the status for bytes that are not a request.
@@ -275,7 +288,7 @@ fn post(
         reply::message(output, Status::Forbidden);
         return Ok(());
     }
-    let mut results = Results::default();
+    let mut results = Collected::default();
     let done = call.run(context, &mut results).inspect_err(|_| {
         if let Some(call) = &mut context.session.call {
             call.set_form(Form::of_http(request, true));
@@ -325,24 +338,6 @@ fn call_script(
     let form = Form::of_http(request, false);
     let call = ScriptCall::new((name, &key, &request.body()), lock, form);
     context.call(call)
-}
-
-/// Elements of a result until the response is made, since its length comes first.
-#[derive(Default)]
-struct Results {
-    elements: Vec<Vec<u8>>,
-    bytes: usize,
-}
-
-impl Reply for Results {
-    fn len(&self) -> usize {
-        self.bytes
-    }
-
-    fn element(&mut self, element: &[u8]) {
-        self.elements.push(element.to_vec());
-        self.bytes += element.len() + ELEMENT_BYTES;
-    }
 }
 
 fn options(context: &Context<'_>, output: &mut Vec<u8>) {

@@ -5,7 +5,6 @@ use crate::counters::Count;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::long::PIECE_BYTES;
-use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Next, or_absent};
 use cabinet::{Entry, LongValue, Meta, Version};
@@ -146,8 +145,8 @@ pub(super) fn read(
     let read = read.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
     let long = document.long;
     context.counters.count(if answer.is_head { Count::ValueSize } else { Count::Get });
-    if let Some(value) = long {
-        return read_long(context, &answer, value, head.keep_alive, output);
+    if let Some((value, media_type)) = long {
+        return read_long(context, &answer, value, &media_type, head.keep_alive, output);
     }
     match or_absent(read, Outcome::NoRecord) {
         Ok(Outcome::Done) => {}
@@ -170,12 +169,16 @@ struct Document<'r> {
     tags: EntityTags,
     output: &'r mut Vec<u8>,
     start: usize,
-    long: Option<LongValue>,
+    long: Option<(LongValue, String)>,
 }
 
 impl Reply for Document<'_> {
     fn len(&self) -> usize {
         self.output.len() - self.start
+    }
+
+    fn shows_values(&self) -> bool {
+        !self.answer.is_head
     }
 
     fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
@@ -187,8 +190,8 @@ impl Reply for Document<'_> {
         self.output.extend_from_slice(&record.value[from as usize..to as usize]);
     }
 
-    fn long_value(&mut self, value: LongValue) {
-        self.long = Some(value);
+    fn long_value(&mut self, value: LongValue, media_type: &str) {
+        self.long = Some((value, media_type.to_owned()));
     }
 }
 
@@ -197,22 +200,15 @@ fn read_long(
     context: &mut Context<'_>,
     answer: &Answer<'_>,
     value: LongValue,
+    media_type: &str,
     keep_alive: bool,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     let meta = value.meta();
     let found = Found { bytes: value.bytes(), meta, version: value.version() };
-    let name = media_types::name(context.database, meta.flags);
-    let name = match context.attempt("do_http_get", name)? {
-        Ok(name) => name,
-        Err(error) => {
-            explained(output, &error);
-            return Ok(Next::GoOn);
-        }
-    };
     let start = output.len();
     let tag = context.shared.entity_tags.of(found.version);
-    let (position, end) = answer.begin(output, &found, &name, &tag);
+    let (position, end) = answer.begin(output, &found, media_type, &tag);
     if position == end {
         return Ok(Next::GoOn);
     }

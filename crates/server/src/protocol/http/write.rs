@@ -5,7 +5,6 @@ use crate::counters::Count;
 use crate::ops::command_mask::Command;
 use crate::ops::conditional::{Action, Presence, Write, Written};
 use crate::ops::execute::{NoReply, Outcome};
-use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
 use cabinet::{Error, Meta};
@@ -159,7 +158,6 @@ fn meta(context: &mut Context<'_>, head: &Head<'_>) -> Result<Result<Meta, Refus
         Err(what) => return Ok(Err(Refusal::Time(what))),
     };
     let media_type = head.header("Content-Type").unwrap_or_default();
-    let flags = media_types::flags(context.local("").ok(), media_type);
-    let flags = context.attempt_write("do_http_put", flags)?;
+    let flags = super::flags(context, media_type)?;
     Ok(flags.map(|flags| Meta { flags, expires_at_ms }).map_err(Refusal::Database))
 }

@@ -2,11 +2,11 @@
 
 use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
 use crate::counters::Count;
-use crate::ops::execute::NoReply;
+use crate::ops::execute::{NoReply, Reply};
 use crate::ops::operation::Operation;
+use crate::shared::Shared;
 use cabinet::{Entry, Error};
 use std::fmt::Write;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use wire::memcached::reply;
 
@@ -148,27 +148,8 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
     context.wait()?;
     context.shared.hits.activate();
     let start = output.len();
-    let mut length = Ok(());
-    let listed = context.local("lists of records").and_then(|store| {
-        store.for_each(|entry| {
-            if is_full {
-                full_line(context, &entry, output);
-            } else {
-                output.extend_from_slice(b"mg ");
-                if is_plain(entry.key) {
-                    output.extend_from_slice(entry.key);
-                } else {
-                    reply::base64(output, entry.key);
-                    output.extend_from_slice(b" b");
-                }
-                output.extend_from_slice(b"\r\n");
-            }
-            length = context.check_length(output.len() - start);
-            if length.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })
-    });
-    length?;
-    if let Err(error) = context.attempt("do_mc_dump", listed)? {
+    let mut dump = Dump { shared: context.shared, is_full, start, output: &mut *output };
+    if let Err(error) = context.execute(&Operation::Records, &mut dump)? {
         output.truncate(start);
         failure(output, &error);
         return Ok(false);
@@ -176,9 +157,41 @@ fn list(context: &mut Context<'_>, is_full: bool, output: &mut Vec<u8>) -> Resul
     Ok(true)
 }
 
-fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {
-    let hit = context.shared.hits.find(entry.key);
-    let idle_s = super::meta::seconds_since(context.shared, hit);
+/// Encoder of a list of records without their values.
+struct Dump<'r> {
+    shared: &'r Shared,
+    is_full: bool,
+    output: &'r mut Vec<u8>,
+    start: usize,
+}
+
+impl Reply for Dump<'_> {
+    fn len(&self) -> usize {
+        self.output.len() - self.start
+    }
+
+    fn shows_values(&self) -> bool {
+        false
+    }
+
+    fn record(&mut self, key: &[u8], entry: &Entry<'_>) {
+        if self.is_full {
+            return full_line(self.shared, entry, self.output);
+        }
+        self.output.extend_from_slice(b"mg ");
+        if is_plain(key) {
+            self.output.extend_from_slice(key);
+        } else {
+            reply::base64(self.output, key);
+            self.output.extend_from_slice(b" b");
+        }
+        self.output.extend_from_slice(b"\r\n");
+    }
+}
+
+fn full_line(shared: &Shared, entry: &Entry<'_>, output: &mut Vec<u8>) {
+    let hit = shared.hits.find(entry.key);
+    let idle_s = super::meta::seconds_since(shared, hit);
     let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };
     output.extend_from_slice(b"key=");
     for byte in entry.key {
@@ -197,7 +210,7 @@ fn full_line(context: &Context<'_>, entry: &Entry<'_>, output: &mut Vec<u8>) {
         line,
         " exp={exp} la={} cas={} fetch={fetch} cls=1 size={} flags={} ",
         (expiry::now_ms() / 1000).saturating_sub(idle_s),
-        context.shared.cas_numbers.number(entry.version),
+        shared.cas_numbers.number(entry.version),
         item_bytes(entry),
         entry.meta.flags,
     );

@@ -4,8 +4,10 @@ use super::{Context, Halt, expiry, failure};
 use crate::admin::server_stats::{self, Process};
 use crate::config::Endpoint;
 use crate::counters::Count;
+use crate::ops::execute::Reply;
+use crate::ops::operation::Operation;
 use crate::shared::Shared;
-use std::ops::ControlFlow;
+use cabinet::Entry;
 use wire::memcached::reply;
 
 /// Longest list of `stats cachedump`, in bytes, as in memcached.
@@ -225,22 +227,9 @@ fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> R
     };
     if *class == 1 {
         let start = output.len();
-        let mut left = if *most == 0 { u64::MAX } else { *most };
-        let dumped = context.local("lists of records").and_then(|store| {
-            store.for_each(|entry| {
-                let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
-                output.extend_from_slice(b"ITEM ");
-                output.extend_from_slice(entry.key);
-                let text = format!(" [{} b; {exp} s]\r\n", entry.value.len());
-                output.extend_from_slice(text.as_bytes());
-                left -= 1;
-                if left == 0 || output.len() - start > CACHE_DUMP_BYTES_MAX {
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            })
-        });
-        if let Err(error) = context.attempt("do_mc_dump", dumped)? {
+        let left = if *most == 0 { u64::MAX } else { *most };
+        let mut dump = CacheDump { output: &mut *output, start, left };
+        if let Err(error) = context.execute(&Operation::Records, &mut dump)? {
             output.truncate(start);
             failure(output, &error);
             return Ok(());
@@ -248,4 +237,31 @@ fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> R
     }
     output.extend_from_slice(reply::END);
     Ok(())
+}
+
+/// Encoder of a list of records without their values.
+struct CacheDump<'r> {
+    output: &'r mut Vec<u8>,
+    start: usize,
+    /// Number of further records.
+    left: u64,
+}
+
+impl Reply for CacheDump<'_> {
+    fn shows_values(&self) -> bool {
+        false
+    }
+
+    fn is_full(&self) -> bool {
+        self.left == 0 || self.output.len() - self.start > CACHE_DUMP_BYTES_MAX
+    }
+
+    fn record(&mut self, key: &[u8], entry: &Entry<'_>) {
+        let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
+        self.output.extend_from_slice(b"ITEM ");
+        self.output.extend_from_slice(key);
+        let text = format!(" [{} b; {exp} s]\r\n", entry.value.len());
+        self.output.extend_from_slice(text.as_bytes());
+        self.left -= 1;
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::ops::budget::Charge;
 use crate::ops::long::LONG_BYTES_MIN;
+use crate::ops::media_types::UNKNOWN;
 use crate::ops::served::Served;
 use crate::ops::spool::{Spool, Spooled};
 use crate::protocol::records::{RecordsError, Result};
@@ -18,11 +19,21 @@ pub struct Draft {
     pub(crate) base: Option<Base>,
 }
 
-/// A record at the time when a draft began with its value.
-#[derive(Clone, Copy, Debug)]
+/// A record without its value, as it was when a draft began with it.
+#[derive(Clone, Debug)]
 pub(crate) struct Base {
+    /// Length of the value, in bytes.
+    pub(crate) bytes: u64,
     pub(crate) version: Version,
     pub(crate) meta: Meta,
+    pub(crate) media_type: Option<String>,
+}
+
+impl Base {
+    pub(crate) fn new(bytes: u64, version: Version, meta: Meta, media_type: &str) -> Self {
+        let media_type = (media_type != UNKNOWN).then(|| media_type.to_owned());
+        Self { bytes, version, meta, media_type }
+    }
 }
 
 /// A complete value.

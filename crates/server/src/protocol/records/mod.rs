@@ -11,16 +11,15 @@ use crate::counters::{Count, Counters};
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
-use crate::ops::execute::{NoReply, Outcome, Reply, Stop, execute};
+use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
-use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::ops::reserved::{PREFIX, is_reserved};
 use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer};
-use cabinet::{Change, Meta, Order, Version};
+use cabinet::{Entry, Error, LongValue, Meta, Order, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -29,8 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::http::Conditions;
 
-/// Number of attempts to rename a record that other clients change meanwhile.
-const RENAMES_MAX: usize = 100;
+/// Number of attempts to rename or to change a record that other clients change meanwhile.
+const ATTEMPTS_MAX: usize = 100;
 
 /// Reason why a method failed.
 #[derive(Debug, thiserror::Error)]
@@ -184,26 +183,24 @@ impl Records {
     /// Returns the metadata of the record under a key, if there is one.
     pub fn facts(&self, key: &[u8]) -> Result<Option<Facts>> {
         self.begin(Command::ValueSize, Count::ValueSize)?;
-        Ok(self.look(key, |_| ())?.map(|(facts, _)| facts))
+        Ok(self.look(key, |_| ())?.map(|found| self.facts_of(found.base)))
     }
 
     /// Opens a value for reading, if there is one.
     pub fn open(&self, key: &[u8]) -> Result<Option<(Facts, Value)>> {
         self.begin(Command::Get, Count::Get)?;
-        let long = absent(self.shared.served.database.long_value(key, LONG_BYTES_MIN))?.flatten();
-        if let Some(long) = long {
-            let facts = self.facts_of(long.bytes(), long.meta(), long.version())?;
-            return Ok(Some((facts, Value(Kept::Long(long)))));
-        }
         let mut charge = Charge::none(&self.shared.served.budget);
+        let mut whole = None;
         let found = self.look(key, |value| {
-            (value.len() < LONG_BYTES_MIN || charge.set(value.len())).then(|| value.to_vec())
+            let has_room = value.len() < LONG_BYTES_MIN || charge.set(value.len());
+            whole = has_room.then(|| value.to_vec());
         })?;
-        match found {
-            None => Ok(None),
-            Some((_, None)) => Err(RecordsError::NoRoom),
-            Some((facts, Some(value))) => Ok(Some((facts, Value(Kept::Whole(value, charge))))),
-        }
+        let Some(Found { base, long }) = found else { return Ok(None) };
+        let kept = match long {
+            Some(long) => Kept::Long(long),
+            None => Kept::Whole(whole.ok_or(RecordsError::NoRoom)?, charge),
+        };
+        Ok(Some((self.facts_of(base), Value(kept))))
     }
 
     /// Returns a short value of a record that is reserved for the front end, if there is one.
@@ -211,7 +208,7 @@ impl Records {
         if !self.keeps_own() {
             return Ok(None);
         }
-        Ok(self.shared.served.database.get(&own_key(name))?)
+        Ok(self.read(&own_key(name))?.map(|(value, _)| value))
     }
 
     /// Returns whether the database can have reserved records: keys may be ids, and records rows.
@@ -230,12 +227,26 @@ impl Records {
         if !self.keeps_own() {
             return Err(cabinet::Error::NotSupported("records of the front end".into()).into());
         }
-        let answer = self.shared.served.database.modify(&own_key(name), |entry| {
-            let (value, answer) = change(entry.map(|entry| entry.value));
-            (value.map_or(Change::Remove, |value| Change::Put(value, Meta::NONE)), answer)
-        })?;
-        self.commit()?;
-        Ok(answer)
+        let key = own_key(name);
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.read(&key)?;
+            let (value, answer) = change(found.as_ref().map(|(value, _)| &value[..]));
+            let presence = if found.is_some() { Presence::Present } else { Presence::Absent };
+            let action = match &value {
+                Some(value) => Action::put(presence, &value[..], Meta::NONE),
+                None => Action::Remove,
+            };
+            let mut write = Write::new(&key, action);
+            if let Some((_, version)) = found {
+                write.precondition = Precondition::Version(version);
+            }
+            let written = self.execute(&Operation::Write(write), &mut NoReply)?;
+            if written == Outcome::Done || value.is_none() && written == Outcome::NoRecord {
+                self.commit()?;
+                return Ok(answer);
+            }
+        }
+        Err(RecordsError::Unmet)
     }
 
     /// Returns an empty draft.
@@ -254,9 +265,12 @@ impl Records {
     }
 
     fn draft_with(&self, key: &[u8]) -> Result<Option<(Draft, Base)>> {
-        let database = &self.shared.served.database;
         let mut draft = self.draft();
-        if let Some(long) = absent(database.long_value(key, LONG_BYTES_MIN))?.flatten() {
+        let mut short = Vec::new();
+        let Some(Found { base, long }) = self.look(key, |value| short = value.to_vec())? else {
+            return Ok(None);
+        };
+        if let Some(long) = long {
             long.verify()?;
             let mut piece = vec![0; PIECE_BYTES];
             while draft.bytes() < long.bytes() {
@@ -265,32 +279,35 @@ impl Records {
                 long.read(draft.bytes(), piece)?;
                 draft.write(draft.bytes(), piece)?;
             }
-            return Ok(Some((draft, Base { version: long.version(), meta: long.meta() })));
+        } else {
+            draft.write(0, &short)?;
         }
-        let found = database.read(key, |entry| {
-            (entry.value.to_vec(), Base { version: entry.version, meta: entry.meta })
-        });
-        let Some((value, base)) = absent(found)?.flatten() else { return Ok(None) };
-        draft.write(0, &value)?;
         Ok(Some((draft, base)))
     }
 
     /// Stores a value. Returns the metadata of the record.
     pub fn put(&self, key: &[u8], draft: Draft, saying: &Saying) -> Result<Facts> {
         self.begin(Command::Put, Count::Put)?;
-        let (bytes, base) = (draft.bytes(), draft.base);
+        let (bytes, mut base) = (draft.bytes(), draft.base.clone());
         let fair = draft.finish()?;
-        let meta = match base {
-            Some(Base { meta, .. }) if meta != Meta::NONE => meta,
-            _ => {
-                let flags =
-                    media_types::flags(Some(&self.shared.served.database), &saying.media_type)?;
-                Meta { flags, expires_at_ms: 0 }
+        let (meta, media_type) = match &mut base {
+            Some(Base { meta, media_type, .. }) if *meta != Meta::NONE => {
+                (*meta, media_type.take())
             }
+            _ => self.meta_of(&saying.media_type)?,
         };
         let version = self.store(key, fair.value(), meta, base, saying)?;
         self.commit()?;
-        self.facts_of(bytes, meta, version)
+        Ok(self.facts_of(Base { bytes, version, meta, media_type }))
+    }
+
+    /// Returns the flags of a value of a media type, and its name if it has flags.
+    fn meta_of(&self, media_type: &[u8]) -> Result<(Meta, Option<String>)> {
+        let mut flags = None;
+        self.execute(&Operation::NameMediaType { name: media_type }, &mut flags)?;
+        let Some(Number::Flags(flags @ 1..)) = flags else { return Ok((Meta::NONE, None)) };
+        let name = String::from_utf8_lossy(media_type.trim_ascii()).into_owned();
+        Ok((Meta { flags, expires_at_ms: 0 }, Some(name)))
     }
 
     /// Stores a value, if the record meets the conditions and is still the base of the draft, if it
@@ -333,14 +350,12 @@ impl Records {
     /// Removes a record with all of its values. Returns whether there was one.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
-        let database = &self.shared.served.database;
-        let removed = if database.has_duplicates() {
-            absent(database.remove_all(key))?.is_some_and(|values| values > 0)
-        } else {
-            absent(database.remove(key))?.unwrap_or(false)
-        };
+        let has_duplicates = self.shared.served.database.has_duplicates();
+        let remove_all = Operation::RemoveAll { key };
+        let operation = if has_duplicates { remove_all } else { Operation::remove(key) };
+        let removed = absent(self.execute(&operation, &mut NoReply))?;
         self.commit()?;
-        Ok(removed)
+        Ok(removed == Outcome::Done)
     }
 
     /// Copies the value of one record to another key, with media type and expiry. Returns whether
@@ -353,11 +368,14 @@ impl Records {
 
     /// Fails with [`RecordsError::Several`] if a key has several values.
     pub fn check_single(&self, key: &[u8]) -> Result<()> {
-        let database = &self.shared.served.database;
-        if database.has_duplicates() && absent(database.count(key))?.unwrap_or(0) > 1 {
-            return Err(RecordsError::Several);
+        let mut values = None;
+        if self.shared.served.database.has_duplicates() {
+            absent(self.execute(&Operation::CountValues { key }, &mut values))?;
         }
-        Ok(())
+        match values {
+            Some(Number::Count(2..)) => Err(RecordsError::Several),
+            _ => Ok(()),
+        }
     }
 
     /// Renames a record, in two steps. Returns whether there was one. Changes of others meanwhile
@@ -365,7 +383,7 @@ impl Records {
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         self.begin(Command::Out, Count::Out)?;
         self.check_single(from)?;
-        for _ in 0..RENAMES_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let Some(version) = self.copy_here(from, to)? else { return Ok(false) };
             let precondition = Precondition::Version(version);
             let write = Write { precondition, ..Write::new(from, Action::Remove) };
@@ -381,7 +399,9 @@ impl Records {
     fn copy_here(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>> {
         self.begin(Command::Put, Count::Put)?;
         let Some((draft, base)) = self.draft_with(from)? else { return Ok(None) };
-        self.shared.served.database.put_with(to, draft.finish()?.value(), base.meta)?;
+        let fair = draft.finish()?;
+        let put = Action::put(Presence::Any, fair.value(), base.meta);
+        self.execute(&Operation::Write(Write::new(to, put)), &mut NoReply)?;
         Ok(Some(base.version))
     }
 
@@ -391,29 +411,11 @@ impl Records {
         &self,
         prefix: &[u8],
         from: &[u8],
-        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+        visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.begin(Command::KeysWithPrefix, Count::KeysWithPrefix)?;
-        let database = &self.shared.served.database;
-        if !self.is_sorted() {
-            let visit =
-                |key: &[u8]| if is_reserved(key) { ControlFlow::Continue(()) } else { visit(key) };
-            return Ok(database.for_each_key_with_prefix(prefix, visit)?);
-        }
-        let mut position = database.position_of(from.max(prefix));
-        loop {
-            let mut flow = ControlFlow::Continue(());
-            let next = database.scan_keys(&position, |key| {
-                if flow.is_break() || is_reserved(key) {
-                    return;
-                }
-                flow = if key.starts_with(prefix) { visit(key) } else { ControlFlow::Break(()) };
-            })?;
-            match next {
-                Some(next) if flow.is_continue() => position = next,
-                _ => return Ok(()),
-            }
-        }
+        let mut visitor = Visitor { visit, flow: ControlFlow::Continue(()) };
+        self.execute(&Operation::KeysFrom { prefix, from }, &mut visitor).map(drop)
     }
 
     /// Blocks until all changes so far are as durable as a reply promises.
@@ -448,22 +450,70 @@ impl Records {
         Ok(())
     }
 
-    fn look<T>(&self, key: &[u8], mut see: impl FnMut(&[u8]) -> T) -> Result<Option<(Facts, T)>> {
-        let found = self.shared.served.database.read(key, |entry| {
-            (entry.value.len() as u64, entry.meta, entry.version, see(entry.value))
-        });
-        let Some((bytes, meta, version, seen)) = absent(found)?.flatten() else { return Ok(None) };
-        Ok(Some((self.facts_of(bytes, meta, version)?, seen)))
+    /// Reads a record. Calls `see` with the value, unless it is too long.
+    fn look(&self, key: &[u8], see: impl FnMut(&[u8])) -> Result<Option<Found>> {
+        let mut opened = Opened { see, found: None };
+        absent(self.execute(&Operation::Open { key, in_pieces: true }, &mut opened))?;
+        Ok(opened.found)
     }
 
-    fn facts_of(&self, bytes: u64, meta: Meta, version: Version) -> Result<Facts> {
-        let name = media_types::name(&self.shared.served.database, meta.flags)?;
-        Ok(Facts {
-            bytes,
-            tag: self.shared.entity_tags.of(version),
-            media_type: (name != media_types::UNKNOWN).then(|| name.into_owned()),
-            expires_at_ms: meta.expires_at_ms,
-        })
+    /// Returns the value and the version of a short record.
+    fn read(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>> {
+        let mut found = None;
+        let mut lend =
+            Lend(|entry: &Entry<'_>| found = Some((entry.value.to_vec(), entry.version)));
+        self.execute(&Operation::Get { key }, &mut lend)?;
+        Ok(found)
+    }
+
+    fn facts_of(&self, base: Base) -> Facts {
+        let Base { bytes, version, meta, media_type } = base;
+        let tag = self.shared.entity_tags.of(version);
+        Facts { bytes, tag, media_type, expires_at_ms: meta.expires_at_ms }
+    }
+}
+
+/// A record, and its value if that is too long to be read at once.
+struct Found {
+    base: Base,
+    long: Option<LongValue>,
+}
+
+/// Takes a record, and lends its value to a closure.
+struct Opened<F> {
+    see: F,
+    found: Option<Found>,
+}
+
+impl<F: FnMut(&[u8])> Reply for Opened<F> {
+    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+        (self.see)(record.value);
+        let bytes = record.value.len() as u64;
+        let base = Base::new(bytes, record.version, record.meta, media_type);
+        self.found = Some(Found { base, long: None });
+    }
+
+    fn long_value(&mut self, long: LongValue, media_type: &str) {
+        let base = Base::new(long.bytes(), long.version(), long.meta(), media_type);
+        self.found = Some(Found { base, long: Some(long) });
+    }
+}
+
+/// Lends keys that are not reserved to a closure, until it breaks.
+struct Visitor<F> {
+    visit: F,
+    flow: ControlFlow<()>,
+}
+
+impl<F: FnMut(&[u8]) -> ControlFlow<()>> Reply for Visitor<F> {
+    fn element(&mut self, key: &[u8]) {
+        if !is_reserved(key) {
+            self.flow = (self.visit)(key);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.flow.is_break()
     }
 }
 
@@ -478,9 +528,11 @@ fn own_key(name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns no record for a key that is invalid in the database.
-fn absent<T>(result: cabinet::Result<T>) -> cabinet::Result<Option<T>> {
+fn absent(result: Result<Outcome>) -> Result<Outcome> {
     match result {
-        Err(cabinet::Error::NoId { .. } | cabinet::Error::KeyTooLong { .. }) => Ok(None),
-        result => result.map(Some),
+        Err(RecordsError::Database(Error::NoId { .. } | Error::KeyTooLong { .. })) => {
+            Ok(Outcome::NoRecord)
+        }
+        result => result,
     }
 }

@@ -6,33 +6,28 @@
 //!
 //! All methods may wait for the disk. Changes are durable as soon as the reply to the call is sent.
 
-mod reply;
 mod transaction;
 
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::Command;
 use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
-use crate::ops::execute::{NoReply, Number, Outcome, Reply, Stop, execute};
+use crate::ops::execute::{Collected, Lend, NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::expiry::{expires_after, unmarked};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
+use crate::ops::scans;
 use crate::protocol::session::Session;
 use crate::protocol::tokyo_tyrant::functions::{Call, last_failure};
 use crate::protocol::{Context, Halt};
 use crate::shared::Shared;
 use crate::store::{Store, StoreTransaction, strings};
-use cabinet::{Error, Meta, Position, Version};
+use cabinet::{Entry, Error, Meta, Version};
 use parking_lot::{Mutex, MutexGuard};
-use reply::{Collected, Lent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::binary::Function;
-
-/// Bytes of values that [`ScriptRecords::for_each`] reads ahead. Further values are read one by
-/// one.
-const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Reason why an operation of a function failed.
 #[derive(Debug, thiserror::Error)]
@@ -188,12 +183,8 @@ impl ScriptRecords {
     pub fn get<T>(&self, key: &[u8], visit: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let mut visit = Some(visit);
         let mut result = None;
-        let mut lend = |value: &[u8]| {
-            if let Some(visit) = visit.take() {
-                result = Some(visit(value));
-            }
-        };
-        self.execute(&Operation::Get { key }, Lent(&mut lend))?;
+        let lend = |entry: &Entry<'_>| result = visit.take().map(|visit| visit(entry.value));
+        self.execute(&Operation::Get { key }, Lend(lend))?;
         Ok(result)
     }
 
@@ -203,13 +194,15 @@ impl ScriptRecords {
         key: &[u8],
         visit: impl FnOnce(ScriptRecord<'_>) -> T,
     ) -> Result<Option<T>> {
-        self.counters.count(Count::Get);
-        self.with_store(Some(key), |store, _| {
-            Ok(store.read(key, |entry| {
-                let expires_at_ms = unmarked(entry.meta.expires_at_ms);
-                visit(ScriptRecord { value: entry.value, version: entry.version, expires_at_ms })
-            })?)
-        })
+        let mut visit = Some(visit);
+        let mut result = None;
+        let lend = |entry: &Entry<'_>| {
+            let expires_at_ms = unmarked(entry.meta.expires_at_ms);
+            let record = ScriptRecord { value: entry.value, version: entry.version, expires_at_ms };
+            result = visit.take().map(|visit| visit(record));
+        };
+        self.execute(&Operation::Get { key }, Lend(lend))?;
+        Ok(result)
     }
 
     /// Returns the length of a value in bytes, if there is one.
@@ -374,41 +367,8 @@ impl ScriptRecords {
 
     /// Calls `visit` with all records until it breaks. `visit` may call other operations: a record
     /// that exists from beginning to end is visited once, others may be visited.
-    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        let database = self.database();
-        let mut position = Some(Position::Start);
-        while let Some(from) = position {
-            let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
-            let mut bytes = 0;
-            position = database.scan(&from, |entry| {
-                bytes += entry.value.len();
-                let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
-                ahead.push((entry.key.to_vec(), value));
-            })?;
-            let mut duplicate = 0;
-            for index in 0..ahead.len() {
-                let is_same = index > 0 && ahead[index - 1].0 == ahead[index].0;
-                duplicate = if is_same { duplicate + 1 } else { 0 };
-                let value = match ahead[index].1.take() {
-                    Some(value) => Some(value),
-                    None => {
-                        let copy = |entry: cabinet::Entry<'_>| entry.value.to_vec();
-                        let key = &ahead[index].0;
-                        if duplicate > 0 {
-                            database.read_duplicate(key, duplicate, copy)?
-                        } else {
-                            database.read(key, copy)?
-                        }
-                    }
-                };
-                if let Some(value) = value
-                    && visit(&ahead[index].0, &value).is_break()
-                {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
+    pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        Ok(scans::for_each(self.database(), visit)?)
     }
 
     fn database(&self) -> &Store {
@@ -418,23 +378,6 @@ impl ScriptRecords {
     /// Locks the state of the call. Fails within the closure of another operation.
     fn lock(&self) -> Result<MutexGuard<'_, CallState>> {
         Ok(self.state.try_lock().ok_or(Error::Reentrant)?)
-    }
-
-    /// Calls `run` with the store: that of the transaction, if there is one. `run` sets its second
-    /// argument if it has changed a record.
-    fn with_store<T>(
-        &self,
-        key: Option<&[u8]>,
-        run: impl FnOnce(&Store, &mut bool) -> Result<T>,
-    ) -> Result<T> {
-        let state = &mut *self.lock()?;
-        match &state.transaction {
-            None => run(self.database(), &mut state.has_changed),
-            Some(transaction) => {
-                key.map_or(Ok(()), |key| self.database().check_transaction_key(key))?;
-                run(transaction.store(), &mut false)
-            }
-        }
     }
 
     fn execute(&self, operation: &Operation<'_>, mut reply: impl Reply) -> Result<Outcome> {

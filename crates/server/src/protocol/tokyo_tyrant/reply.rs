@@ -80,6 +80,7 @@ impl Reply for BinaryReply<'_> {
         match number {
             Number::Sum(sum) => reply::integer(self.output, sum),
             Number::DoubleSum(sum) => reply::double(self.output, sum),
+            Number::Flags(flags) => reply::count(self.output, flags.into()),
             Number::Count(records) => reply::count(self.output, records),
             Number::Size(bytes) => {
                 reply::size(self.output, u32::try_from(bytes).unwrap_or(u32::MAX));

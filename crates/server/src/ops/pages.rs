@@ -1,0 +1,129 @@
+//! Pages of keys: some keys that begin with a prefix, and the key after which the next page begins.
+
+use super::execute::Reply;
+use super::reserved::is_reserved;
+use crate::store::view::View;
+use cabinet::{Order, Position, Result};
+
+/// Most keys that are visited for a page. The page ends early if few of them have the prefix.
+const VISITED_MAX: usize = 100_000;
+
+/// Appends a page in the order of the database. Trees have the order of bytes. Hash databases have
+/// an order without meaning that stays the same. Reserved keys are skipped.
+pub(super) fn page(
+    store: &View,
+    prefix: &[u8],
+    after: Option<&[u8]>,
+    max: usize,
+    reply: &mut impl Reply,
+) -> Result<()> {
+    let is_sorted = store.order() == Some(Order::Lexical);
+    let mut position = match after {
+        Some(after) if !is_sorted || after >= prefix => store.position_of(after),
+        _ if is_sorted => store.position_of(prefix),
+        _ => Position::Start,
+    };
+    // In the order of hashes, keys with the same hash may come before it.
+    let mut skips = after.filter(|_| matches!(position, Position::Hash(_)));
+    let mut last: Vec<u8> = Vec::new();
+    let (mut found, mut visited) = (0, 0);
+    loop {
+        let mut step: Vec<Vec<u8>> = Vec::new();
+        let next = store.scan_keys(&position, |key| step.push(key.to_vec()))?;
+        if let Some(after) = skips.take()
+            && let Some(place) = step.iter().position(|key| key == after)
+        {
+            step.drain(..=place);
+        }
+        for key in step {
+            if key == last && visited > 0 || after == Some(&key[..]) {
+                // The key has several values.
+                continue;
+            }
+            if is_sorted && !key.starts_with(prefix) {
+                return Ok(());
+            }
+            if found == max || visited == VISITED_MAX {
+                reply.next_page(&last);
+                return Ok(());
+            }
+            visited += 1;
+            if key.starts_with(prefix) && !is_reserved(&key) {
+                found += 1;
+                reply.element(&key);
+            }
+            last = key;
+        }
+        match next {
+            Some(next) => position = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cabinet::Database;
+    use std::collections::BTreeSet;
+
+    #[derive(Default)]
+    struct Page {
+        keys: Vec<Vec<u8>>,
+        next: Option<Vec<u8>>,
+    }
+
+    impl Reply for Page {
+        fn element(&mut self, key: &[u8]) {
+            self.keys.push(key.to_vec());
+        }
+
+        fn next_page(&mut self, after: &[u8]) {
+            self.next = Some(after.to_vec());
+        }
+    }
+
+    fn page_of(store: &View, prefix: &[u8], after: Option<&[u8]>, max: usize) -> Page {
+        let mut found = Page::default();
+        page(store, prefix, after, max, &mut found).expect("a page");
+        found
+    }
+
+    #[test]
+    fn pages_show_each_key_with_the_prefix_once_whatever_the_kind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = ["*", "+", "a.tch", "a.tcb", "b.tcb#order=decimal"];
+        for name in names {
+            let path = folder.path().join(name).display().to_string();
+            let name = if name.len() == 1 { name } else { &path };
+            let database = Database::open(name).expect("a database");
+            let mut expected = BTreeSet::new();
+            for number in 0..700 {
+                let key = format!("{}/{number}", if number % 7 == 0 { "odd" } else { "even" });
+                database.put(key.as_bytes(), b"").expect("stored");
+                if number % 7 == 0 {
+                    expected.insert(key.into_bytes());
+                }
+            }
+            database.put(crate::ops::reserved::MEDIA_TYPES, b"").expect("stored");
+            let database = View::from(database);
+            for limit in [1, 7, 99, 100, 101] {
+                let mut found = Vec::new();
+                let mut after = None;
+                loop {
+                    let page = page_of(&database, b"odd", after.as_deref(), limit);
+                    assert!(page.keys.len() <= limit);
+                    found.extend(page.keys);
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(found.len(), expected.len(), "{name} {limit}");
+                assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected, "{name} {limit}");
+            }
+            let all = page_of(&database, b"", None, 10_000);
+            assert_eq!(all.keys.len(), 700, "{name}");
+        }
+    }
+}

@@ -29,13 +29,13 @@ impl<'i> Ahead<'i> {
     /// Requests with several keys prefetch their keys themselves. Does nothing for requests that
     /// are decoded one by one. All requests that were decoded before are executed.
     #[inline]
-    pub(crate) fn decode(&mut self, context: &Context<'_>, input: &'i [u8]) {
-        // With users, each request is authenticated before it is decoded. Over another store, each
-        // is executed again.
-        let is_alone = context.shared.users.is_some()
-            || context.shared.remote.is_some()
+    pub(crate) fn decode(&mut self, context: &mut Context<'_>, input: &'i [u8]) {
+        // A request of HTTP has its own user, and none of another protocol that names one key
+        // changes that of the connection. Over another store, each request is executed again.
+        let is_alone = context.shared.remote.is_some()
             || context.session.http.is_under_way()
-            || wire::sniff(input) == Some(Protocol::Http);
+            || wire::sniff(input) == Some(Protocol::Http)
+            || !context.stays_authenticated();
         if !is_alone {
             self.decode_all(context, input);
         }
@@ -158,6 +158,12 @@ fn binary_key<'a>(request: &binary::Request<'a>) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counters;
+    use crate::protocol::session::Session;
+    use crate::shared::Shared;
+    use crate::{Config, UserEntry, UserFile, Users};
+    use cabinet::Database;
+    use std::sync::Arc;
 
     #[test]
     fn the_keys_of_a_pipeline_are_found_up_to_a_request_that_is_not_whole() {
@@ -172,6 +178,37 @@ mod tests {
         }
         assert_eq!(keys, [&b"a"[..], b"bb", b"ccc", b"d", b"e"]);
         assert_eq!(rest.len(), 4);
+    }
+
+    #[test]
+    fn with_users_the_pipeline_of_a_user_alone_is_decoded_ahead() {
+        let entry = UserEntry { name: "ann".into(), ..UserEntry::default() };
+        let users = Users::of(UserFile { users: vec![entry] });
+        let user = Arc::clone(users.find(b"ann").expect("a user"));
+        let config = Config { users: Some(users.into()), ..Config::default() };
+        let shared = Shared::for_test(config, Database::open("*").expect("a database"));
+        let mut session = Session::default();
+        let mut context = Context {
+            shared: &shared,
+            database: &shared.served.nonblocking,
+            may_block: false,
+            counters: &Counters::default(),
+            session: &mut session,
+            descriptor: 0,
+            mutated: false,
+            charge: None,
+        };
+        let decoded = |context: &mut Context<'_>| {
+            let mut ahead = Ahead::new();
+            ahead.decode(context, b"get a\r\nget b\r\nGET /c HTTP/1.1\r\n\r\n");
+            ahead.requests.iter().flatten().count()
+        };
+        assert_eq!(decoded(&mut context), 0);
+        context.session.peer.get_or_insert_default().set_user(Some(user));
+        assert_eq!(decoded(&mut context), 2);
+        let users = shared.users.as_ref().expect("users");
+        users.replace(Arc::new(Users::of(UserFile { users: Vec::new() })));
+        assert_eq!(decoded(&mut context), 0);
     }
 
     #[test]

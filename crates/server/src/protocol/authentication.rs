@@ -31,6 +31,15 @@ impl Context<'_> {
         self.shared.users.is_none() || self.has_user()
     }
 
+    /// Returns whether the connection may execute its further requests too, unless one of them
+    /// changes that.
+    #[inline]
+    pub(super) fn stays_authenticated(&mut self) -> bool {
+        let Some(users) = &self.shared.users else { return true };
+        self.session.peer.get_or_insert_default().renew(users);
+        self.has_user()
+    }
+
     fn has_user(&self) -> bool {
         self.session.peer.as_ref().is_some_and(|peer| peer.user().is_some())
     }

@@ -200,7 +200,7 @@ impl LoopState {
                 None if consumed == 0 => protocol::step(&mut context, rest, output),
                 None => {
                     let ahead = ahead.get_or_insert_with(Ahead::new);
-                    ahead.decode(&context, rest);
+                    ahead.decode(&mut context, rest);
                     let decoded = ahead.step(&mut context, output);
                     decoded.unwrap_or_else(|| protocol::step(&mut context, rest, output))
                 }
